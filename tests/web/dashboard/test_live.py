@@ -64,7 +64,7 @@ async def next_event(stream: AsyncIterator[str]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_a_change_is_heard_on_every_store(kind: StoreKind, tmp_path: Path) -> None:
+async def test_changes_are_detected_on_every_store(kind: StoreKind, tmp_path: Path) -> None:
     clock = SettableClock()
     home = Home(kind, tmp_path, clock)
     store = await home.open()
@@ -82,7 +82,7 @@ async def test_a_change_is_heard_on_every_store(kind: StoreKind, tmp_path: Path)
         await home.close()
 
 
-async def test_who_comes_back_hears_of_what_it_missed_and_of_nothing_else() -> None:
+async def test_a_reconnected_stream_gets_missed_events_only() -> None:
     async with serving() as rig:
         async with listening(rig) as stream:
             assert (await next_event(stream))[0] == "beat"
@@ -97,7 +97,7 @@ async def test_who_comes_back_hears_of_what_it_missed_and_of_nothing_else() -> N
             assert (await next_event(stream))[0] == "schedules.changed"
 
 
-async def test_an_owner_hears_nothing_of_others() -> None:
+async def test_changes_of_other_owners_are_not_detected() -> None:
     async with serving() as rig:
         anna = ChangePoller(rig.context, Actor(owner=ANNA, role=Role.MEMBER))
         before = await anna.poll()
@@ -109,7 +109,7 @@ async def test_an_owner_hears_nothing_of_others() -> None:
     "text",
     ["", "x", "1.2.3.4", "00000000.00000000.00000000", "0000000\n.00000000.00000000.00000000"],
 )
-def test_a_position_that_is_none_of_ours_is_no_position(text: str) -> None:
+def test_invalid_event_ids_are_ignored(text: str) -> None:
     assert parse_event_id(text) is None
     assert parse_event_id(FIRST.id) == FIRST
 
@@ -131,7 +131,7 @@ async def test_a_stream_ends_with_its_session() -> None:
                 await anext(stream)
 
 
-async def test_a_node_that_drains_lets_its_listeners_go() -> None:
+async def test_streams_end_when_the_node_drains() -> None:
     state = ""
     async with serving(not_ready=lambda: state) as rig, listening(rig) as stream:
         await next_event(stream)
@@ -141,7 +141,7 @@ async def test_a_node_that_drains_lets_its_listeners_go() -> None:
                 await anext(stream)
 
 
-async def test_all_listeners_of_the_same_rights_share_one_look(
+async def test_streams_with_the_same_permissions_share_one_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(live_module, "POLL_INTERVAL", 2.0)
@@ -177,7 +177,7 @@ async def heard_first(rig: Rig, known: Snapshot) -> list[str]:
     return found
 
 
-async def test_what_ends_between_a_page_and_its_stream_is_told() -> None:
+async def test_changes_between_page_and_stream_are_sent() -> None:
     """It would stay under "Running now" until something else changes."""
     async with browsing() as browser:
         rig = browser.rig
@@ -190,7 +190,7 @@ async def test_what_ends_between_a_page_and_its_stream_is_told() -> None:
 
 
 @pytest.mark.parametrize("path", ["/ui/", "/ui/schedules", "/ui/runs", "/ui/inbox", "/ui/system"])
-async def test_every_page_carries_what_was_seen_before_it(path: str) -> None:
+async def test_every_page_carries_an_event_id(path: str) -> None:
     async with browsing() as browser:
         await browser.rig.create()
         page = (await browser.get(path)).text
@@ -204,7 +204,7 @@ async def test_every_page_carries_what_was_seen_before_it(path: str) -> None:
         assert await heard_first(browser.rig, again) == []
 
 
-async def test_what_somebody_did_is_in_the_page_that_follows() -> None:
+async def test_the_page_after_an_action_needs_no_event() -> None:
     async with browsing() as browser:
         made = await browser.rig.create()
         own = f"/ui/schedules/{made['id']}"
@@ -214,7 +214,7 @@ async def test_what_somebody_did_is_in_the_page_that_follows() -> None:
         assert await heard_first(browser.rig, carried(page)) == []
 
 
-async def test_a_form_that_comes_back_carries_it_too() -> None:
+async def test_a_form_with_errors_carries_the_event_id() -> None:
     async with browsing() as browser:
         await browser.rig.create()
         before = carried((await browser.get("/ui/schedules/new")).text)
@@ -225,7 +225,7 @@ async def test_a_form_that_comes_back_carries_it_too() -> None:
         assert await heard_first(browser.rig, before) == ["schedules.changed"]
 
 
-async def test_a_page_comes_although_nobody_could_look(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_renders_although_polling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object) -> None:
         raise StoreUnavailable("gone for a moment")
 
@@ -237,7 +237,7 @@ async def test_a_page_comes_although_nobody_could_look(monkeypatch: pytest.Monke
         assert 'data-after=""' in answer.text
 
 
-async def test_a_run_that_came_and_went_while_nobody_looked_is_noticed() -> None:
+async def test_a_run_that_ended_between_polls_is_detected() -> None:
     async with serving() as rig:
         live, actor = LiveUpdates(rig.context), Actor()
         before = parse_event_id(await live.current_event_id(actor))
@@ -250,7 +250,7 @@ async def test_a_run_that_came_and_went_while_nobody_looked_is_noticed() -> None
         assert "runs" in after.changed_since(before)
 
 
-async def test_only_so_many_watches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_pollers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "MAX_POLLERS", 2)
     async with serving() as rig:
         live = LiveUpdates(rig.context)

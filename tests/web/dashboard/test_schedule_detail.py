@@ -43,7 +43,7 @@ async def page_of(browser: Browser, **given: object) -> str:
 
 
 @pytest.mark.parametrize("tab", TABS)
-async def test_every_part_answers(tab: str) -> None:
+async def test_every_tab_renders(tab: str) -> None:
     async with browsing() as browser:
         page = await page_of(browser, name="<b>x</b>", delivery=[{"channel": "inbox"}])
         answer = await browser.get(page + tab)
@@ -52,7 +52,7 @@ async def test_every_part_answers(tab: str) -> None:
         assert "&lt;b&gt;x&lt;/b&gt;" in answer.text
 
 
-async def test_parts_come_alone_for_refreshing() -> None:
+async def test_tabs_render_as_blocks_for_htmx() -> None:
     async with browsing() as browser:
         page = await page_of(browser)
         facts = (await browser.get(f"{page}/facts", **{"HX-Request": "true"})).text
@@ -64,7 +64,7 @@ async def test_parts_come_alone_for_refreshing() -> None:
             assert part.strip(), tab
 
 
-async def test_all_that_says_when_next_is_refreshed_together() -> None:
+async def test_the_header_is_refreshed_as_one_block() -> None:
     trigger = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
     async with browsing() as browser:
         page = await page_of(browser, trigger=trigger)
@@ -75,7 +75,7 @@ async def test_all_that_says_when_next_is_refreshed_together() -> None:
         assert "02:00 UTC" in facts.partition(said)[2]
 
 
-async def test_while_the_first_run_goes_on_there_is_no_empty_picture() -> None:
+async def test_no_empty_chart_during_the_first_run() -> None:
     async with browsing() as browser:
         page = await page_of(browser)
         first = _ended(NOW)
@@ -95,7 +95,7 @@ async def test_while_the_first_run_goes_on_there_is_no_empty_picture() -> None:
         assert "Durations" in shown
 
 
-def test_a_picture_says_that_what_comes_goes_on() -> None:
+def test_the_timeline_shows_that_more_fires_follow() -> None:
     minutely = plan_after(a_schedule(trigger=Cron("* * * * *")), NOW)
     hourly = plan_after(a_schedule(trigger=Cron("0 * * * *")), NOW)
     for schedule, more in ((minutely, True), (hourly, False)):
@@ -106,7 +106,7 @@ def test_a_picture_says_that_what_comes_goes_on() -> None:
         assert chart.table.count("<tr>") == 1 + coming, "the head, and as many as are drawn"
 
 
-async def test_before_the_first_run_it_says_when_and_offers_one() -> None:
+async def test_before_the_first_run_the_page_offers_run_now() -> None:
     async with browsing() as browser:
         page = await page_of(browser, trigger={"kind": "every", "every": "200m"})
         shown = (await browser.get(page)).text
@@ -115,7 +115,7 @@ async def test_before_the_first_run_it_says_when_and_offers_one() -> None:
         assert answer.headers["location"].startswith("/ui/runs/")
 
 
-async def test_next_fires_are_the_engines_by_two_clocks() -> None:
+async def test_next_fires_in_two_time_zones() -> None:
     clock = SettableClock(datetime(2027, 3, 12, 12, tzinfo=UTC))
     async with browsing(clock=clock) as browser:
         trigger = {"kind": "cron", "expression": "30 2 * * *", "timezone": NEW_YORK}
@@ -155,7 +155,7 @@ async def test_skip_move_and_reschedule() -> None:
         assert "holiday" in log
 
 
-async def test_backfill_shows_first_and_then_runs() -> None:
+async def test_backfill_previews_and_then_creates_runs() -> None:
     async with browsing() as browser:
         page = await page_of(browser, trigger={"kind": "cron", "expression": "0 9 * * *"})
         now = browser.rig.clock.now()
@@ -176,7 +176,7 @@ async def test_backfill_shows_first_and_then_runs() -> None:
         assert wrong.status_code == 422
 
 
-async def test_versions_show_what_changed_and_come_back() -> None:
+async def test_versions_can_be_restored() -> None:
     async with browsing() as browser:
         page = await page_of(browser, name="one")
         api = f"/api/v1/schedules/{page.rpartition('/')[2]}"
@@ -232,7 +232,7 @@ async def test_runs_and_deliveries_are_listed() -> None:
 
 
 # --- views ----------------------------------------------------------------------------------------
-def test_slots_follow_the_cursor() -> None:
+def test_next_slots_start_at_the_cursor() -> None:
     schedule = plan_after(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), NOW)
     usual = [fire.at for fire in schedule.trigger.fires(NOW, 6)]
     assert [fire.at for fire in next_slots(schedule, NOW)] == usual[:5]
@@ -246,7 +246,7 @@ def test_slots_follow_the_cursor() -> None:
     assert len(next_slots(few, NOW)) == 2
 
 
-def test_the_second_clock_is_the_readers_or_utc() -> None:
+def test_the_second_zone_is_the_viewers_or_utc() -> None:
     schedule = plan_after(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), NOW)
     (mine, *_) = next_fires(schedule, DisplayPreferences(zone="Asia/Tokyo"), NOW)
     assert (mine.there[-9:], mine.here[-9:]) == ("09:00 +07", "11:00 JST")
@@ -254,7 +254,7 @@ def test_the_second_clock_is_the_readers_or_utc() -> None:
     assert same.here.endswith("02:00 UTC")
 
 
-def test_many_runs_become_hours() -> None:
+def test_many_runs_are_merged_by_hour() -> None:
     schedule = plan_after(a_schedule(), NOW)
     runs = [_ended(NOW - timedelta(minutes=each), number=each) for each in range(1, 200)]
     few = marks_of(schedule, [result_of(run) for run in runs[:10]], (), None, NOW)
@@ -314,14 +314,14 @@ def test_each_decision_has_its_reason(
         ("run", "me requested a run"),
     ],
 )
-def test_each_change_says_who(verb: str, words: str) -> None:
+def test_each_change_names_the_user(verb: str, words: str) -> None:
     note = an_entry(verb=verb, actor="me", reason="why", changes={})
     (line,) = log_lines([FireLogEntry(at=NOW, decision=Decision.CHANGED, note=note)])
     assert words in line.reason
     assert line.comment == "why"
 
 
-def test_the_run_in_the_way_is_named_and_who_asked_is_on_the_line_of_the_run() -> None:
+def test_log_lines_name_the_blocking_run_and_the_requester() -> None:
     old = a_run(
         id=RunId("old"),
         created_at=NOW - timedelta(minutes=2),
@@ -344,7 +344,7 @@ def test_the_run_in_the_way_is_named_and_who_asked_is_on_the_line_of_the_run() -
     assert lines[1].reason == "Requested by anna."
 
 
-def test_cursors_of_the_log_come_back() -> None:
+def test_log_cursors_round_trip() -> None:
     for position in (
         FireLogPosition(run=(5, "r"), note=7),
         FireLogPosition(run=None, note=7),
@@ -357,7 +357,7 @@ def test_cursors_of_the_log_come_back() -> None:
             parse_cursor(broken)
 
 
-def test_points_have_a_twin_and_links() -> None:
+def test_scatter_points_have_links_and_a_table() -> None:
     words = ScatterTexts(
         title="t", description="d", when="w", value="v", status="s", median="m", p95="p",
         span=lambda seconds: f"{seconds} s", state=lambda status: status.value,

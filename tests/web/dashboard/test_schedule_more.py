@@ -54,7 +54,7 @@ def text_of(page: str) -> str:
 
 
 # --- the fire log -----------------------------------------------------------------------------
-async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
+async def test_the_fire_log_explains_every_decision() -> None:
     async with browsing() as browser:
         store, clock = browser.rig.store, browser.rig.clock
         await store.join(a_node(), 24 * HOUR)
@@ -111,7 +111,7 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
         assert (await store.get_schedule(own)) is not None
 
 
-async def test_the_log_of_a_day_answers_why_not_last_night() -> None:
+async def test_the_fire_log_of_one_day() -> None:
     # Days are the reader's.
     async with browsing() as browser:
         browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
@@ -153,7 +153,7 @@ def day_of(at: datetime) -> date:
     return at.astimezone(ZoneInfo("Asia/Bangkok")).date()
 
 
-async def test_a_slot_that_waits_for_another_schedule_says_so() -> None:
+async def test_a_slot_that_waits_for_another_schedule_is_explained() -> None:
     async with browsing() as browser:
         other, _ = await page_of(browser, name="first")
         page, _ = await page_of(
@@ -166,7 +166,7 @@ async def test_a_slot_that_waits_for_another_schedule_says_so() -> None:
         assert "its dependency did not succeed" in (await browser.get(f"{page}/log?only=not")).text
 
 
-async def test_the_run_in_the_way_is_found_before_the_page_too() -> None:
+async def test_the_blocking_run_is_found_on_earlier_pages() -> None:
     # Rows of an earlier release do not say which run it was.
     async with browsing() as browser:
         page, own = await page_of(browser)
@@ -193,7 +193,7 @@ async def test_the_run_in_the_way_is_found_before_the_page_too() -> None:
         assert shown.count(f'href="/ui/runs/{long.id}">Blocking run') == 49
 
 
-def test_what_is_explained_needs_no_second_look() -> None:
+def test_explained_entries_need_no_further_query() -> None:
     skipped = a_run(status=RunStatus.SKIPPED, reason=Reason.OVERLAP, created_at=NOW)
     entry = FireLogEntry(at=NOW, decision=Decision.SKIPPED, run=skipped)
     assert oldest_unexplained([entry]) == skipped
@@ -202,7 +202,7 @@ def test_what_is_explained_needs_no_second_look() -> None:
 
 
 # --- backfill ---------------------------------------------------------------------------------
-async def test_a_backfill_has_a_pace() -> None:
+async def test_a_backfill_has_a_concurrency_limit() -> None:
     async with browsing() as browser:
         page, own = await page_of(browser, trigger={"kind": "cron", "expression": "0 * * * *"})
         fields = {
@@ -242,7 +242,7 @@ async def test_a_backfill_has_a_pace() -> None:
 
 
 # --- code and edits ---------------------------------------------------------------------------
-async def test_where_it_is_declared_and_that_editing_detaches_it() -> None:
+async def test_declared_schedules_detach_and_reattach() -> None:
     async with browsing() as browser:
         page, own = await page_of(browser, trigger=BANGKOK)
         assert "in code" not in (await browser.get(f"{page}/definition")).text
@@ -264,7 +264,7 @@ async def test_where_it_is_declared_and_that_editing_detaches_it() -> None:
         assert not is_detached(after)
 
 
-def test_parts_of_a_definition_are_told_apart_and_nothing_is_lost() -> None:
+def test_highlighting_keeps_the_text() -> None:
     for text in (
         "name: 'a: b'\nlist:\n- 1\n- true\n- null\n- ข\ndeep:\n  x: 2.5\n",
         '{\n  "name": "a\\"b",\n  "list": [1, false, null, -2e3]\n}',
@@ -291,7 +291,7 @@ async def arrives(store: Store) -> None:
 
 
 # --- who is told ------------------------------------------------------------------------------
-async def test_who_is_told_what_came_of_it_and_a_test() -> None:
+async def test_deliveries_tab_and_test_notification() -> None:
     async with browsing() as browser:
         page, own = await page_of(
             browser,
@@ -334,7 +334,7 @@ async def test_who_is_told_what_came_of_it_and_a_test() -> None:
             assert answer.status_code == 404
 
 
-async def test_others_neither_see_nor_send() -> None:
+async def test_other_owners_cannot_see_or_send_deliveries() -> None:
     async with browsing() as browser:
         page, _ = await page_of(browser, delivery=[{"channel": "inbox"}])
         made = await browser.rig.key(Role.MEMBER, Owner(type=OwnerType.USER, id="bob"))
@@ -349,7 +349,7 @@ async def test_others_neither_see_nor_send() -> None:
             assert answer.status_code == 404, address
 
 
-def test_the_newest_message_to_each_is_shown() -> None:
+def test_the_newest_delivery_per_recipient_is_shown() -> None:
     hook = Recipient(channel=Channel.WEBHOOK, to="https://u:p@example.com/x?key=s")
     inbox = Recipient(channel=Channel.INBOX)
     newer = a_delivery(recipient=replace(hook, language="th"))
@@ -371,7 +371,7 @@ def hourly(since: datetime = NOW - 30 * 24 * HOUR) -> Schedule:
     return replace(a_schedule(trigger=Cron("0 * * * *", timezone="UTC")), updated_at=since)
 
 
-def test_what_did_not_run_is_seen_beside_what_was_expected() -> None:
+def test_missing_runs_are_marked_as_missed() -> None:
     ran = [a_result(NOW - n * HOUR) for n in range(1, 60) if n not in (5, 7)]
     ran[3:3] = [a_result(NOW - 7 * HOUR, Origin.MANUAL)]
     marks = expected_marks(hourly(NOW - 24 * HOUR), ran, (), NOW, complete=True)
@@ -381,7 +381,7 @@ def test_what_did_not_run_is_seen_beside_what_was_expected() -> None:
     assert NOW not in [mark.at for mark in marks], "it is only just due"
 
 
-def test_expectations_begin_with_what_is_known() -> None:
+def test_expected_slots_start_with_the_last_change() -> None:
     ran = [a_result(NOW - n * HOUR) for n in range(1, 4)]
     assert len(expected_marks(hourly(), ran, (), NOW, complete=False)) == 3
     purged = replace(hourly(), purged_until=NOW - 2 * HOUR)
@@ -394,7 +394,7 @@ def test_expectations_begin_with_what_is_known() -> None:
     assert [mark.status for mark in marks] == [None, None, None]
 
 
-def test_of_many_an_hour_is_one_mark() -> None:
+def test_many_expected_slots_are_merged_by_hour() -> None:
     often = replace(
         a_schedule(trigger=Every("1s", anchor=NOW - 30 * 24 * HOUR)),
         updated_at=NOW - 30 * 24 * HOUR,
@@ -425,6 +425,6 @@ def test_in_your_zone(zone: str, words: str | None) -> None:
     assert in_your_zone(schedule, DisplayPreferences(zone=zone), NOW) == words
 
 
-def test_nothing_to_come_has_no_zone() -> None:
+def test_no_zone_line_without_a_next_fire() -> None:
     over = replace(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), next_slot=None)
     assert in_your_zone(over, DisplayPreferences(zone="UTC"), NOW) is None

@@ -33,14 +33,14 @@ def names(page: str) -> list[str]:
     return re.findall(r"data-open-row>([^<]+)</a>", page)
 
 
-async def test_it_says_what_to_do_while_there_are_none() -> None:
+async def test_the_empty_list_explains_the_next_step() -> None:
     async with browsing() as browser:
         page = (await browser.get(LIST)).text
         assert "No schedules yet" in page
         assert "chimes add" in page
 
 
-async def test_a_row_says_when_what_and_whose() -> None:
+async def test_a_row_shows_trigger_target_and_owner() -> None:
     async with browsing() as browser:
         await browser.rig.create(name=HOSTILE, labels={"billing": None, "team": "a"})
         page = (await browser.get(LIST)).text
@@ -52,7 +52,7 @@ async def test_a_row_says_when_what_and_whose() -> None:
         assert "no runs yet" in page
 
 
-async def test_the_soonest_is_first_and_columns_sort() -> None:
+async def test_sorting_by_next_fire_and_by_columns() -> None:
     async with browsing() as browser:
         now = browser.rig.clock.now()
         for name, hours in (("late", 23), ("early", 1), ("noon", 12)):
@@ -65,7 +65,7 @@ async def test_the_soonest_is_first_and_columns_sort() -> None:
         assert names((await browser.get(f"{LIST}?sort=nonsense")).text)[0] == "early"
 
 
-async def test_filters_narrow_and_a_chip_that_hides_everything_is_named() -> None:
+async def test_filters_and_the_condition_without_matches() -> None:
     async with browsing() as browser:
         await browser.rig.create(name="a", labels={"billing": None})
         await browser.rig.create(name="b", enabled=False)
@@ -86,7 +86,7 @@ async def test_filters_narrow_and_a_chip_that_hides_everything_is_named() -> Non
         assert "one of enabled, paused" in wrong
 
 
-async def test_more_rows_come_by_cursor_and_new_ones_wait() -> None:
+async def test_paging_by_cursor_and_new_rows() -> None:
     async with browsing() as browser:
         for number in range(30):
             await browser.rig.create(name=f"s{number:02}")
@@ -104,7 +104,7 @@ async def test_more_rows_come_by_cursor_and_new_ones_wait() -> None:
         assert (await browser.get(f"{LIST}/newer?known=x")).status_code == 422
 
 
-async def test_results_and_durations_are_drawn() -> None:
+async def test_rows_show_results_and_durations() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(name="report")
         now = browser.rig.clock.now()
@@ -137,7 +137,7 @@ async def test_results_and_durations_are_drawn() -> None:
         assert [ended for _, ended in results] == ["succeeded"] * 2 + ["failed"] + ["succeeded"] * 2
 
 
-async def test_of_many_results_the_worst_of_each_share_is_drawn() -> None:
+async def test_many_results_are_merged_to_the_worst() -> None:
     # Above 30 a day
     async with browsing() as browser:
         made = await browser.rig.create(name="often")
@@ -167,7 +167,7 @@ async def page_of(browser: Browser, **given: object) -> str:
     return f"{LIST}/{(await browser.rig.create(**given))['id']}"
 
 
-async def test_run_now_shows_what_is_run_and_lands_on_the_run() -> None:
+async def test_run_now_shows_the_target_and_redirects_to_the_run() -> None:
     target = {
         "kind": "http",
         "url": "http://127.0.0.1:9/hook?token=hush",
@@ -198,7 +198,7 @@ async def test_run_now_shows_what_is_run_and_lands_on_the_run() -> None:
     ],
     ids=["http", "task", "flow"],
 )
-async def test_one_run_can_have_other_parameters(
+async def test_a_manual_run_can_have_other_parameters(
     target: dict[str, object], given: str, after: object
 ) -> None:
     async with browsing() as browser:
@@ -214,7 +214,7 @@ async def test_one_run_can_have_other_parameters(
         assert kept["target"] == made["target"]
 
 
-async def test_what_is_wrong_with_parameters_is_said_where_they_were_typed() -> None:
+async def test_invalid_parameters_are_reported_in_the_dialog() -> None:
     async with browsing() as browser:
         await offering(browser.rig)
         page = await page_of(browser, target={"kind": "task", "name": "greet", "args": {}})
@@ -268,7 +268,7 @@ async def test_a_deletion_can_be_undone() -> None:
         assert (await browser.get(page)).status_code == 200
 
 
-async def test_others_schedules_are_not_there() -> None:
+async def test_schedules_of_other_owners_are_not_found() -> None:
     async with browsing() as browser:
         page = await page_of(browser, owner={"type": "user", "id": "bob"}, name="bobs own")
         password = "correct horse battery"
@@ -314,11 +314,11 @@ async def test_others_schedules_are_not_there() -> None:
         (Once("2030-02-10T09:00:00", timezone="Asia/Bangkok"), "2030-02-10T09:00:00"),
     ],
 )
-def test_expressions_in_small_print(trigger: Trigger, text: str) -> None:
+def test_trigger_expressions(trigger: Trigger, text: str) -> None:
     assert expression_of(trigger) == text
 
 
-def test_a_click_on_a_head_turns_the_order_round() -> None:
+def test_a_click_on_a_header_reverses_the_order() -> None:
     assert parse_sorting("-name") == Sorting(name="name", descending=True)
     assert Sorting().toggled("next") == Sorting(descending=True)
     assert Sorting(descending=True).toggled("next") == Sorting()

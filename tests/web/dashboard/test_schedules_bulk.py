@@ -42,7 +42,7 @@ async def stored(browser: Browser) -> list[dict[str, object]]:
     return items
 
 
-async def test_500_that_match_are_paused_at_once_after_a_question() -> None:
+async def test_pausing_all_matching_schedules_after_confirmation() -> None:
     async with browsing() as browser:
         for number in range(500):
             await browser.rig.create(name=f"s{number:03}", labels={"old": None})
@@ -71,7 +71,7 @@ async def test_500_that_match_are_paused_at_once_after_a_question() -> None:
         assert await browser.rig.store.count_schedules(ScheduleQuery(enabled=False)) == 1
 
 
-async def test_what_takes_longer_is_continued_and_taken_back_as_a_whole(
+async def test_a_long_bulk_action_continues_and_can_be_undone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bulk_module, "MAX_SECONDS", 0.0)
@@ -108,7 +108,7 @@ async def test_what_takes_longer_is_continued_and_taken_back_as_a_whole(
         assert (left.id, left.pause_note) == (before.id, "mine"), "paused before, and manual"
 
 
-async def test_what_was_done_before_the_store_was_gone_is_told(
+async def test_a_store_error_keeps_the_results_so_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bulk_module, "BATCH_SIZE", 2)
@@ -130,7 +130,7 @@ async def test_what_was_done_before_the_store_was_gone_is_told(
         assert await browser.rig.store.count_schedules(ScheduleQuery(enabled=True)) == 0
 
 
-async def test_a_deletion_of_many_is_taken_back_as_a_whole(
+async def test_a_bulk_deletion_can_be_undone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bulk_module, "MAX_IDS", 1)
@@ -146,7 +146,7 @@ async def test_a_deletion_of_many_is_taken_back_as_a_whole(
         assert len(await stored(browser)) == 3
 
 
-async def test_one_that_is_refused_by_the_store_keeps_no_other_from_it() -> None:
+async def test_one_failure_does_not_stop_a_bulk_action() -> None:
     async with browsing() as browser:
         for name in ("a", "b", "c"):
             await browser.rig.create(name=name)
@@ -169,7 +169,7 @@ async def test_one_that_is_refused_by_the_store_keeps_no_other_from_it() -> None
         )
 
 
-async def test_each_verb_does_what_it_says_and_refusals_are_told_one_by_one() -> None:
+async def test_every_bulk_action_and_its_failures() -> None:
     async with browsing() as browser:
         await browser.rig.create(name="daily")
         await browser.rig.create(name="tick", trigger=EVERY)
@@ -199,7 +199,7 @@ async def test_each_verb_does_what_it_says_and_refusals_are_told_one_by_one() ->
         assert len(await stored(browser)) == 2
 
 
-async def test_runs_are_spaced() -> None:
+async def test_bulk_runs_are_limited_and_spaced() -> None:
     async with browsing() as browser:
         for name in ("a", "b", "c"):
             await browser.rig.create(name=name)
@@ -220,7 +220,7 @@ async def test_runs_are_spaced() -> None:
         ("pause", {"until": "2020-01-01T00:00"}, "must be in the future"),
     ],
 )
-async def test_what_is_wrong_with_the_question_changes_nothing(
+async def test_an_invalid_bulk_form_changes_nothing(
     verb: str, fields: dict[str, str], text: str
 ) -> None:
     async with browsing() as browser:
@@ -231,7 +231,7 @@ async def test_what_is_wrong_with_the_question_changes_nothing(
         assert await stored(browser) == before
 
 
-async def test_nothing_selected_unknown_verbs_and_broken_filters_do_nothing() -> None:
+async def test_invalid_bulk_requests_do_nothing() -> None:
     async with browsing() as browser:
         await browser.rig.create()
         none = await browser.send(BULK, on=LIST, verb="delete", which="selected")
@@ -243,7 +243,7 @@ async def test_nothing_selected_unknown_verbs_and_broken_filters_do_nothing() ->
 
 
 @pytest.mark.parametrize("chip", ["owner:zzz", "status:nope"])
-async def test_while_a_condition_is_not_understood_nothing_is_offered_for_all(chip: str) -> None:
+async def test_an_invalid_filter_disables_actions_on_all(chip: str) -> None:
     async with browsing() as browser:
         made = await browser.rig.create()
         await browser.rig.client.post(f"/api/v1/schedules/{made['id']}/run")
@@ -283,7 +283,7 @@ async def test_an_export_can_be_imported_again() -> None:
         assert after["two"]["trigger"] == given["two"]["trigger"]
 
 
-async def test_a_crontab_is_looked_at_line_by_line_and_made() -> None:
+async def test_a_crontab_is_previewed_and_imported() -> None:
     text = "# Report\n0 9 * * 1-5 curl https://example.com/r\n0 1 * * * /bin/x\n"
     async with browsing() as browser:
         shown = await browser.send(IMPORT, on=IMPORT, text=text, zone="Asia/Bangkok")
@@ -310,12 +310,12 @@ async def test_a_crontab_is_looked_at_line_by_line_and_made() -> None:
         ("a: [", "not valid YAML"),
     ],
 )
-def test_a_text_that_cannot_be_read_says_why(text: str, why: str) -> None:
+def test_an_unreadable_import_text_is_rejected(text: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         parse_items(text, format_="auto", zone="UTC")
 
 
-def test_what_is_wrong_with_one_entry_is_said_there() -> None:
+def test_errors_are_reported_per_entry() -> None:
     good = {"name": "a", "trigger": EVERY, "target": {"kind": "http", "url": "http://127.0.0.1/"}}
     masked = good | {"target": {"kind": "http", "url": "http://x/", "headers": {"Key": "***"}}}
     entries = [good, {"nam": "b"}, masked, 7]
@@ -329,7 +329,7 @@ def test_what_is_wrong_with_one_entry_is_said_there() -> None:
     assert item.body is not None, item.error
 
 
-def test_outcomes_put_the_worst_first() -> None:
+def test_failed_outcomes_come_first() -> None:
     items = [
         Outcome(id=ScheduleId("a"), name="a"),
         Outcome(id=ScheduleId("b"), name="b", over_limit=True),

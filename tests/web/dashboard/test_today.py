@@ -117,7 +117,7 @@ async def failing(
 
 
 # --- the page -------------------------------------------------------------------------------------
-async def test_an_empty_store_offers_three_ways_to_begin_and_the_demo() -> None:
+async def test_without_schedules_the_page_offers_ways_to_start_and_the_demo() -> None:
     async with browsing() as browser:
         page = (await browser.get("/ui/")).text
         for title in ("Describe it", "Pick a template", "Use code"):
@@ -141,7 +141,7 @@ async def test_an_empty_store_offers_three_ways_to_begin_and_the_demo() -> None:
         assert "Describe it" in (await browser.follow(removed)).text
 
 
-def test_the_code_that_is_shown_is_code(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_example_runs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it but the last line, which would go on for ever."""
     monkeypatch.chdir(tmp_path)
     *lines, last = CODE.strip().splitlines()
@@ -151,7 +151,7 @@ def test_the_code_that_is_shown_is_code(tmp_path: Any, monkeypatch: pytest.Monke
     assert isinstance(names["app"], Chimes)
 
 
-async def test_all_good_says_how_many_and_what_comes_next() -> None:
+async def test_the_health_line_counts_schedules_and_shows_the_next_run() -> None:
     async with browsing() as browser:
         await browser.rig.create()
         await browser.rig.store.join(a_node(), timedelta(hours=1))
@@ -160,7 +160,7 @@ async def test_all_good_says_how_many_and_what_comes_next() -> None:
         assert "Needs attention" not in page
 
 
-async def test_what_fails_is_named_with_its_cause_and_its_way_out() -> None:
+async def test_a_failing_schedule_is_shown_with_cause_and_action() -> None:
     async with browsing() as browser:
         schedule = await failing(browser)
         await browser.rig.store.join(a_node(), timedelta(hours=1))
@@ -175,7 +175,7 @@ async def test_what_fails_is_named_with_its_cause_and_its_way_out() -> None:
         assert re.search(r'href="/ui/runs/[^"]+" data-key="l">Open log', page)
 
 
-async def test_a_snooze_hides_it_for_a_day_for_this_reader_only() -> None:
+async def test_a_snooze_hides_a_warning_for_a_day_for_one_user() -> None:
     async with browsing() as browser:
         schedule = await failing(browser)
         snooze = f"/ui/attention/{schedule.id}/snooze"
@@ -194,7 +194,7 @@ async def test_a_snooze_hides_it_for_a_day_for_this_reader_only() -> None:
         assert wrong.status_code == 422
 
 
-async def test_parts_come_alone_for_those_that_are_live() -> None:
+async def test_live_parts_are_rendered_separately() -> None:
     async with browsing() as browser:
         await browser.rig.create()
         for part, has in (
@@ -207,7 +207,7 @@ async def test_parts_come_alone_for_those_that_are_live() -> None:
             assert "<html" not in found
 
 
-async def test_a_fire_opens_as_a_card_with_what_can_be_done() -> None:
+async def test_the_card_of_a_fire_offers_its_actions() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(
             trigger={"kind": "cron", "expression": "0 */2 * * *", "timezone": "Asia/Bangkok"}
@@ -230,7 +230,7 @@ async def test_a_fire_opens_as_a_card_with_what_can_be_done() -> None:
         assert (await browser.get(fires[0].partition("?")[0])).status_code == 422
 
 
-async def test_a_mark_of_several_opens_a_card_of_all_of_them() -> None:
+async def test_the_card_of_a_merged_mark_lists_all_fires() -> None:
     async with browsing() as browser:
         await browser.rig.create(
             trigger={"kind": "cron", "expression": "*/20 * * * *", "timezone": "Asia/Bangkok"}
@@ -274,7 +274,7 @@ async def test_the_card_of_a_fire_has_both_zones_and_the_last_result() -> None:
             assert words in card
 
 
-async def test_what_runs_says_its_last_line_its_attempt_and_its_node() -> None:
+async def test_running_runs_show_last_line_attempt_and_node() -> None:
     async with browsing() as browser:
         await browser.rig.create()
         run = await running_run(browser.rig.store)
@@ -291,7 +291,7 @@ async def test_what_runs_says_its_last_line_its_attempt_and_its_node() -> None:
             assert f'action="/ui/runs/{run.id}/cancel"' in found
 
 
-async def test_more_than_the_page_shows_leads_to_the_list() -> None:
+async def test_more_running_runs_are_linked() -> None:
     async with browsing() as browser:
         for number in range(MAX_RUNNING):
             part = (await browser.get("/ui/?part=running", **PARTS)).text
@@ -301,7 +301,7 @@ async def test_more_than_the_page_shows_leads_to_the_list() -> None:
         assert 'href="/ui/runs?q=status:running">Show all' in part
 
 
-async def test_all_that_need_attention_are_on_a_page_of_their_own() -> None:
+async def test_the_attention_page_lists_all_issues() -> None:
     async with browsing() as browser:
         store = browser.rig.store
         await store.join(a_node(), timedelta(hours=1))
@@ -337,7 +337,7 @@ async def test_all_that_need_attention_are_on_a_page_of_their_own() -> None:
         assert "1 is snoozed or known." in page
 
 
-async def test_a_refused_token_is_told_in_the_place_of_the_failures() -> None:
+async def test_a_rejected_token_replaces_the_failure_message() -> None:
     async with browsing() as browser:
         schedule = await failing(browser, error="HTTP 401 Unauthorized")
         await browser.rig.store.join(a_node(), timedelta(hours=1))
@@ -351,7 +351,7 @@ async def test_a_refused_token_is_told_in_the_place_of_the_failures() -> None:
         assert "All good" in (await browser.follow(done)).text
 
 
-async def test_a_coming_change_of_the_clocks_is_told_with_what_it_does() -> None:
+async def test_an_upcoming_clock_change_is_shown_with_its_effect() -> None:
     clock = SettableClock(datetime(2027, 3, 12, 7, tzinfo=UTC))
     async with browsing(store=MemoryStore(clock), clock=clock) as browser:
         made = await browser.rig.create(
@@ -367,7 +367,7 @@ async def test_a_coming_change_of_the_clocks_is_told_with_what_it_does() -> None
         assert 'class="dst"' in (await browser.get("/ui/?span=7d")).text
 
 
-async def test_what_is_chosen_is_in_the_address_and_in_the_parts() -> None:
+async def test_chart_choices_are_in_the_url_and_in_the_parts() -> None:
     async with browsing() as browser:
         await browser.rig.create(labels={"team": "billing"})
         await browser.rig.create(name="another", labels={"team": "billing", "urgent": None})
@@ -425,7 +425,7 @@ async def test_a_cell_of_the_heat_map_opens_the_runs_of_that_hour_in_tokyo() -> 
             assert other.id not in listed
 
 
-async def test_recent_changes_say_who_did_what_also_to_what_is_gone() -> None:
+async def test_recent_changes_include_deleted_schedules() -> None:
     async with browsing() as browser:
         kept = await browser.rig.create(name="kept")
         gone = await browser.rig.create(name="gone by now")
@@ -436,7 +436,7 @@ async def test_recent_changes_say_who_did_what_also_to_what_is_gone() -> None:
         assert f'href="/ui/schedules/{kept["id"]}"' in page
 
 
-async def test_others_see_nothing_of_it() -> None:
+async def test_other_owners_see_nothing() -> None:
     async with browsing() as browser:
         schedule = await failing(browser, name="secret plan")
         await browser.rig.store.join(a_node("node-secret"), timedelta(hours=1))
@@ -465,7 +465,7 @@ async def test_others_see_nothing_of_it() -> None:
 
 
 # --- what it says ---------------------------------------------------------------------------------
-def test_the_sentence_counts_in_the_readers_words() -> None:
+def test_the_health_line_is_translated() -> None:
     counts = ScheduleCounts(total=214)
     soon = health(0, counts, 3, NOW + 4 * MINUTE, LOOK, NOW)
     assert soon.sentence == "All good – 214 schedules, 3 running, next in 4 min"
@@ -482,7 +482,7 @@ def a_beating_node(name: str, lease: timedelta) -> Node:
     return replace(a_node(name), lease_until=NOW + lease)
 
 
-def test_clocks_that_are_off_count() -> None:
+def test_nodes_with_wrong_clocks_are_problems() -> None:
     right, ahead = a_beating_node("right", MINUTE), a_beating_node("ahead", MINUTE)
     late, dead = a_beating_node("late", MINUTE), a_beating_node("dead", -MINUTE)
     offsets = (0.9, 3.0, -2.0, 99.0)
@@ -495,7 +495,7 @@ def test_clocks_that_are_off_count() -> None:
     assert found.count == 3
 
 
-def test_causes_are_said_whole_and_in_the_readers_words() -> None:
+def test_causes_are_described() -> None:
     schedule = a_schedule(owner=ANNA)
     sign = ScheduleIssue(schedule_id=schedule.id, cause=IssueCause.REFUSED, at=NOW)
     attention = ScheduleAttention(schedule=schedule, sign=sign)
@@ -525,7 +525,7 @@ def test_causes_are_said_whole_and_in_the_readers_words() -> None:
         ("*/20 1 * * *", "Sun 1 Nov: 01:00 occurs twice in {}; it fires both times."),
     ],
 )
-def test_hours_that_come_twice_are_told(expression: str, said: str) -> None:
+def test_repeated_hours_are_described(expression: str, said: str) -> None:
     zone, now = "America/New_York", datetime(2026, 10, 30, tzinfo=UTC)
     (change,) = clock_changes(zone, now, now + timedelta(days=7))
     touched = affected_fire(Cron(expression, timezone=zone), change)
@@ -533,7 +533,7 @@ def test_hours_that_come_twice_are_told(expression: str, said: str) -> None:
     assert describe_clock_change(touched, LOOK, now) == said.format(zone)
 
 
-def test_nodes_that_are_gone_count() -> None:
+def test_dead_nodes_are_problems() -> None:
     one, gone = a_beating_node("one", MINUTE), a_beating_node("gone", -MINUTE)
     assert node_problems([one], "", NOW).count == 0
     assert node_problems([one, gone], "", NOW).dead == ("gone",)
@@ -555,7 +555,7 @@ def test_nodes_that_are_gone_count() -> None:
         (IssueCause.CLOCK_CHANGE, "edit", "log"),
     ],
 )
-def test_every_cause_has_one_button_that_its_reader_may_press(
+def test_every_cause_has_an_action_that_the_user_may_perform(
     cause: IssueCause, best: str, for_viewers: str
 ) -> None:
     schedule = a_schedule(owner=ANNA)
@@ -573,7 +573,7 @@ def a_tally(at: datetime, **statuses: int) -> StatusCounts:
     )
 
 
-def test_every_tile_leads_to_its_list() -> None:
+def test_every_tile_links_to_its_list() -> None:
     day = Window.last(timedelta(hours=24), NOW)
     quarters = [
         a_tally(day.since - QUARTER, succeeded=90),
@@ -603,7 +603,7 @@ def test_every_tile_leads_to_its_list() -> None:
     assert tiles(nothing, Actor(), LOOK)[3].text == "succeeded in 24 h"
 
 
-def test_running_runs_stand_against_what_is_usual() -> None:
+def test_running_runs_are_compared_with_the_median() -> None:
     schedule, since = a_schedule(), NOW - 2 * MINUTE
     run = a_run(schedule, status=RunStatus.RUNNING, attempt=2, started_at=since, owner=ANNA)
     shown = [run, replace(run, schedule_id=None)]
@@ -630,7 +630,7 @@ def a_cron(expression: str, zone: str = "UTC", **given: Any) -> Schedule:
     return plan_after(a_schedule(trigger=Cron(expression, timezone=zone), **given), NOW)
 
 
-def test_lanes_are_short_even_for_what_fires_every_second() -> None:
+def test_lanes_limit_the_number_of_fires() -> None:
     dense, daily = a_cron("* * * * * *", name="dense"), a_cron("0 3 * * *", name="daily")
     end = NOW + timedelta(hours=24)
     lanes = lanes_of([dense, daily], {}, end, NOW)
@@ -644,7 +644,7 @@ def test_lanes_are_short_even_for_what_fires_every_second() -> None:
     assert lanes_of([daily], {daily.id: ScheduleHealth()}, NOW + MINUTE, NOW) == []
 
 
-def test_a_label_is_a_lane_of_all_that_have_it() -> None:
+def test_lanes_by_label() -> None:
     one = a_cron("0 3 * * *", name="one", labels={"team": "a"})
     two = a_cron("0 2 * * *", name="two", labels={"team": "a", "big": None})
     dense = a_cron("* * * * *", name="dense")
@@ -664,7 +664,7 @@ def test_a_label_is_a_lane_of_all_that_have_it() -> None:
 
 
 @pytest.mark.parametrize("query", [{}, {"span": "6h"}, {"lanes": "label", "clock": "utc"}])
-def test_an_address_says_what_was_chosen(query: dict[str, str]) -> None:
+def test_choices_round_trip_through_the_url(query: dict[str, str]) -> None:
     choices = parse_choices(query)
     assert dict(parse_qsl(urlsplit(choices.address()).query)) == query
     other = urlsplit(choices.address(heat="14d", part="ahead"))
@@ -673,7 +673,7 @@ def test_an_address_says_what_was_chosen(query: dict[str, str]) -> None:
     assert back.address(heat="7d") == choices.address()
 
 
-def test_pictures_follow_the_page_unless_told_otherwise() -> None:
+def test_charts_use_the_time_zone_of_the_page_by_default() -> None:
     tokyo, by_utc = (
         DisplayPreferences(zone="Asia/Tokyo"),
         DisplayPreferences(zone="Asia/Tokyo", clock="utc"),
@@ -684,7 +684,7 @@ def test_pictures_follow_the_page_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "Asia/Kolkata", "Asia/Kathmandu"])
-def test_the_axis_has_whole_hours_of_the_zone(zone: str) -> None:
+def test_axis_ticks_are_local_hours(zone: str) -> None:
     from zoneinfo import ZoneInfo
 
     start = datetime(2026, 11, 15, 14, 47, tzinfo=UTC)
@@ -696,7 +696,7 @@ def test_the_axis_has_whole_hours_of_the_zone(zone: str) -> None:
     assert len(days) == 7
 
 
-def test_a_change_of_the_clocks_is_a_line() -> None:
+def test_a_clock_change_is_drawn_as_a_line() -> None:
     now = datetime(2026, 10, 31, 20, tzinfo=UTC)
     display = DisplayPreferences(zone="America/New_York")
     schedule = plan_after(a_schedule(trigger=Cron("0 * * * *", timezone="UTC")), now)
@@ -720,7 +720,9 @@ def test_a_change_of_the_clocks_is_a_line() -> None:
         ("UTC", datetime(2026, 11, 15, 15, 15, tzinfo=UTC), 6, 15),
     ],
 )
-def test_cells_are_days_and_hours_of_the_zone(zone: str, at: datetime, row: int, hour: int) -> None:
+def test_heat_map_cells_are_local_days_and_hours(
+    zone: str, at: datetime, row: int, hour: int
+) -> None:
     now = datetime(2026, 11, 15, 16, tzinfo=UTC)
     cells = heat_cells([a_tally(at, succeeded=3, failed=1)], zone, now)
     found = [(r, h) for r, hours in enumerate(cells) for h, cell in enumerate(hours) if cell.count]
@@ -746,9 +748,7 @@ def test_cells_are_days_and_hours_of_the_zone(zone: str, at: datetime, row: int,
         ("Australia/Lord_Howe", 15),
     ],
 )
-def test_hours_are_summed_up_by_the_store_where_they_are_hours_of_utc(
-    zone: str, minutes: int
-) -> None:
+def test_hourly_buckets_are_used_if_the_utc_offset_is_whole_hours(zone: str, minutes: int) -> None:
     now = datetime(2026, 10, 5, 16, 20, tzinfo=UTC)
     window, step = heat_window(zone, now)
     assert step == minutes * MINUTE
@@ -770,13 +770,13 @@ def test_hours_are_summed_up_by_the_store_where_they_are_hours_of_utc(
     assert sum(map(sum, by_step)) == sum(each.total for each in quarters)
 
 
-def test_the_address_of_a_cell_is_that_of_its_filter() -> None:
+def test_a_heat_map_cell_links_to_its_filter() -> None:
     since, until = NOW, NOW + QUARTER / 7
     chips = (Chip("since", format_moment(since)), Chip("until", format_moment(until)))
     assert runs_between(since, until) == Filter(chips=chips).address("/ui/runs")
 
 
-def test_seven_days_are_each_weekday_once_and_the_twice_told_hour_is_one_cell() -> None:
+def test_a_repeated_hour_is_one_cell_of_the_heat_map() -> None:
     now = datetime(2026, 11, 1, 12, tzinfo=UTC)  # the day on which New York's clocks go back
     since = heat_since("America/New_York", now)
     assert since == datetime(2026, 10, 26, 4, tzinfo=UTC)
@@ -791,7 +791,7 @@ def test_seven_days_are_each_weekday_once_and_the_twice_told_hour_is_one_cell() 
 
 
 # --- snoozing -------------------------------------------------------------------------------------
-async def test_what_gets_worse_is_told_in_spite_of_a_snooze() -> None:
+async def test_a_worse_issue_is_shown_despite_a_snooze() -> None:
     clock = SettableClock()
     store = MemoryStore(clock)
     schedule = await store.add_schedule(a_schedule(owner=ANNA))
@@ -813,7 +813,7 @@ async def test_what_gets_worse_is_told_in_spite_of_a_snooze() -> None:
     assert [each.verb for each in await store.list_audit(AuditQuery())] == ["wake", "snooze"]
 
 
-async def test_snoozes_are_for_those_who_see_it_and_may() -> None:
+async def test_snoozing_is_authorised() -> None:
     store = MemoryStore(SettableClock())
     schedule = await store.add_schedule(a_schedule(owner=ANNA))
     service = SnoozeService(store)
@@ -832,7 +832,7 @@ async def test_snoozes_are_for_those_who_see_it_and_may() -> None:
 @pytest.mark.parametrize(
     "damaged", ["{", "[]", '{"a": 1}', '{"a": ["late", "x"]}', '{"a": ["b", ""]}']
 )
-async def test_damaged_snoozes_count_as_none(damaged: str) -> None:
+async def test_corrupt_snoozes_are_ignored(damaged: str) -> None:
     store = MemoryStore(SettableClock())
     await store.set_checkpoint(f"snoozed:{ANNA}", damaged)
     assert await SnoozeService(store).get_suppressions(Actor(owner=ANNA), NOW) == {}

@@ -15,7 +15,6 @@ from markupsafe import Markup
 from chimes.i18n import Message, _, in_language
 from chimes.language.description import describe
 from chimes.redaction import mask_result
-from chimes.retelling import retold, retold_line
 from chimes.triggers import Trigger
 from chimes.web.dashboard.core import locale, times
 from chimes.web.dashboard.core.assets import asset_address
@@ -136,8 +135,6 @@ def environment() -> Environment:
         translate=_translate,
         verb_label=lambda verb: _translate(verb_label(verb)),
         kind_label=lambda kind: _translate(kind_label(kind)),
-        translate_stored=_translate_stored,
-        translate_stored_line=_translate_stored_line,
         describe=_describe,
         absolute=_absolute,
         relative=_relative,
@@ -225,15 +222,6 @@ def _size(count: float) -> str:
 def _translate(text: str) -> str:
     """A Message in the viewer's language; plain strings are returned unchanged."""
     return in_language(text, current_viewer().display.language)
-
-
-def _translate_stored(text: str) -> str:
-    """A stored English system text in the viewer's language."""
-    return retold(text, current_viewer().display.language)
-
-
-def _translate_stored_line(text: str) -> str:
-    return retold_line(text, current_viewer().display.language)
 
 
 def _describe(trigger: Trigger) -> str:

@@ -13,7 +13,7 @@ from babel.numbers import format_decimal, format_percent
 from markupsafe import Markup
 
 from chimes.i18n import Message, _, in_language
-from chimes.triggers.clock_changes import Effect, AffectedFire
+from chimes.triggers.clock_changes import AffectedFire, Effect
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone, secondary_zone
 
@@ -239,19 +239,21 @@ def size(count: float, language: str) -> str:
     return f"{shown} {_BYTES[step]}"
 
 
-def describe_clock_change(touched: AffectedFire, display: DisplayPreferences, now: datetime) -> Message:
+def describe_clock_change(
+    affected: AffectedFire, display: DisplayPreferences, now: datetime
+) -> Message:
     """What a clock change (daylight saving time) does to a schedule."""
-    zone = touched.change.zone
-    on = day(touched.change.at, zone, display, now=now)
-    clock = f"{touched.meant:%H:%M}"
-    match touched.effect:
+    zone = affected.change.zone
+    on = day(affected.change.at, zone, display, now=now)
+    clock = f"{affected.meant:%H:%M}"
+    match affected.effect:
         case Effect.MOVED:
             return _(
                 "{day}: {time} does not exist in {zone}; it fires at {fires}.",
                 day=on,
                 time=clock,
                 zone=zone,
-                fires=f"{touched.fires:%H:%M}",
+                fires=f"{affected.fires:%H:%M}",
             )
         case Effect.ONCE:
             return _(

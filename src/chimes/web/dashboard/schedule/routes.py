@@ -337,7 +337,9 @@ async def send_test(request: PageRequest) -> Response:
     """Sends a test message to one recipient."""
     schedule = await schedule_of(request)
     recipient = _recipient_of(request, schedule)
-    outcome = await request.context.notifications.send_test(request.actor, recipient, schedule=schedule)
+    outcome = await request.context.notifications.send_test(
+        request.actor, recipient, schedule=schedule
+    )
     return request.redirect_with_toast(
         outcome.words, to=request.back_url(_deliveries_tab(schedule)), kind=outcome.kind
     )

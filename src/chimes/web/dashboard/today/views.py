@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
-from chimes.i18n import Message, _, counted
+from chimes.i18n import Message, _, counted, in_language
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId
@@ -27,7 +27,6 @@ from chimes.model.insights import (
 from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, Run, RunStatus
-from chimes.retelling import retold, retold_line
 from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed
 from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChanges, ZoneChange
 from chimes.triggers.moment import format_moment
@@ -197,7 +196,7 @@ def describe_causes(
 
 
 def _describe_refusal(refusal: CredentialRefusal, display: DisplayPreferences) -> Message:
-    error = retold(refusal.error, display.language)
+    error = in_language(refusal.error, display.language)
     error = error if len(error) <= _MAX_ERROR_LENGTH else f"{error[:_MAX_ERROR_LENGTH]}…"
     match refusal.channel:
         case None:
@@ -410,7 +409,7 @@ def _running_row(
         elapsed=elapsed,
         share=elapsed / expected if expected else None,
         may_cancel=actor.may_operate(run.owner) and not run.cancel_requested,
-        line="" if last is None else short_line(retold_line(last.message, display.language)),
+        line="" if last is None else short_line(last.message),
     )
 
 
