@@ -1,9 +1,9 @@
-"""How the store reaches its database: verbs are plain functions over a transaction.
+"""The database interface: store operations are plain functions over a transaction.
 
-A verb's work is written without `await` and handed to the `Database`, which runs it where its
-driver wants it: on SQLite in the writer thread or in a reading one, on a server in a greenlet, out
-of which the driver awaits. That keeps the port written once, lets SQLite do a whole batch without
-hopping between threads for each statement, and leaves the event loop free meanwhile.
+The work of an operation is written without `await` and passed to the `Database`, which runs it
+where its driver needs it: on SQLite in the writer thread or a reader thread, on a server in a
+greenlet from which the driver awaits. So the port is written once, SQLite executes a whole batch
+without a thread switch per statement, and the event loop stays free.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Parameters = Mapping[str, object]
 
 
 class Tx:
-    """One verb's share of a transaction."""
+    """The part of a transaction that belongs to one operation."""
 
     __slots__ = ("_clock", "_locking", "connection", "dialect", "schedules_usable", "wakes")
 
@@ -36,27 +36,26 @@ class Tx:
         *,
         reading: bool = False,
     ) -> None:
-        """Without a clock the database's own is asked."""
+        """Without a clock, the database's clock is used."""
         self.connection = connection
         self.dialect = dialect
         self._clock = clock
         self._locking = dialect.locks_rows and not reading
-        #: False: do without their table, it is broken (`without_schedules`).
+        #: False in degraded mode: the table of schedules is broken and not used.
         self.schedules_usable = True
-        #: Whether `wait_for_work` has to return once this is committed.
+        #: Whether `wait_for_work` has to return after the commit.
         self.wakes = False
 
     def now(self) -> datetime:
         return self.dialect.now(self.connection, self._clock)
 
     def set_clock(self) -> int | None:
-        """The time that a test has set; None: the database says what time it is."""
+        """The time set by a test; None: use the database's clock."""
         return None if self._clock is None else micros(self._clock.now())
 
     def held(self, statement: Select[Any], by: Column[Any], *, skip: bool = False) -> Select[Any]:
-        """The rows stay as they are read until the transaction ends. They are taken in the order
-        of `by`, so that two who want the same rows cannot each have the other's. `skip`: rows
-        that somebody else holds are left out instead of waited for."""
+        """Locks the rows until the transaction ends. Rows are locked in the order of `by`, which
+        prevents deadlocks. `skip` leaves out rows that another transaction has locked."""
         if not self._locking:
             return statement
         return self.dialect.for_update(statement.order_by(by), skip=skip)
@@ -68,7 +67,7 @@ class Tx:
         return self.connection.execute(statement, given).first()
 
     def run(self, statement: Executable, given: Parameters | list[Any] | None = None) -> int:
-        """How many rows it touched."""
+        """Returns the number of rows affected."""
         return self.connection.execute(statement, given).rowcount
 
 
@@ -80,15 +79,15 @@ class Reader(Protocol):
 
 
 class Database(Protocol):
-    """Every method raises StoreUnavailable when the database cannot answer; nothing has then
-    happened. All may be called from any thread and any event loop."""
+    """Every method raises StoreUnavailable when the database cannot answer; nothing has happened
+    then. All methods may be called from any thread and any event loop."""
 
     @property
     def dialect(self) -> Dialect: ...
 
     @property
     def one_writer(self) -> bool:
-        """Whether writers wait for each other, so that it pays to ask first whether there is
+        """Whether writers wait for each other, so that a read should first check whether there is
         anything to write."""
 
     async def open(self) -> None: ...
@@ -96,13 +95,13 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
     async def migrate(self) -> tuple[str | None, str]:
-        """Instead of `open`: bring the schema up to date; from which revision to which."""
+        """Use instead of `open`: upgrades the schema. Returns the old and new revision."""
 
     def identity(self, connection: Connection) -> str:
-        """Which server and which of its histories this is; empty where that cannot change."""
+        """Identifies the server and its history (timeline); empty where that cannot change."""
 
     def troubles(self) -> Mapping[str, int]:
-        """How often what went wrong; for the metrics."""
+        """Returns how often each kind of error occurred, for metrics."""
 
     @property
     def location(self) -> str: ...
@@ -119,23 +118,23 @@ class Database(Protocol):
     async def now(self) -> datetime: ...
 
     async def about_now(self) -> datetime:
-        """Near enough to sleep by, and cheaper than `now`."""
+        """Approximate time, cheaper than `now`; precise enough for sleeping."""
 
     async def read(self, work: Work[T]) -> T:
-        """In a transaction that sees one state of the database and never waits for a writer."""
+        """Runs in a transaction with one snapshot, which never waits for a writer."""
 
     async def look(self, work: Work[T]) -> T:
-        """As `read`, but each statement may see a state of its own; for questions of one
-        statement, or whose answer is only a hint."""
+        """Like `read`, but each statement may see a different state. For single statements, or when
+        the result is only a hint."""
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
-        """Returns once the work is durable. It may be called more than once, so it keeps no
-        state outside the transaction; what it raises undoes it and nothing else. `urgent` goes
-        ahead of what waits already."""
+        """Returns after the work is durable. The work may be called more than once, so it keeps no
+        state outside the transaction; an exception rolls back this work only. `urgent` work
+        precedes waiting work."""
 
     async def write_alone(self, work: Work[T]) -> T:
-        """As `write`, for work that is a single statement: where the database commits that by
-        itself, it is the only message that is sent."""
+        """Like `write`, for work of a single statement: where the database commits a statement by
+        itself, this is the only round trip."""
 
     def snapshot(self) -> AbstractAsyncContextManager[Reader]:
-        """Several reads of one and the same state."""
+        """Several reads of the same snapshot."""

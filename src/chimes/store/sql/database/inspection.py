@@ -1,4 +1,4 @@
-"""A look at a database server for `chimes doctor`: nothing is set up, nothing is changed."""
+"""Inspects a database server for `chimes doctor` without changing anything."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARIADB = text("SELECT VERSION(), @@tx_isolation, @@global.read_only <> 0, UTC_
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    #: Where it is, without any password.
+    #: Without a password.
     location: str
     version: str
     isolation: str
@@ -33,12 +33,13 @@ class Inspection:
     #: None: the database is empty.
     revision: str | None
     head: str
-    #: How far this machine's clock is ahead of the server's.
+    #: By how much this machine's clock is ahead of the server's.
     clock_offset: float
 
 
 async def inspect_server(server: Server) -> Inspection:
-    """Raises SchemaMismatch for tables that are not ours, StoreUnavailable without an answer."""
+    """Raises SchemaMismatch for tables of another application, StoreUnavailable without an
+    answer."""
     engine = server.engine(size=1, overflow=0)
 
     def look() -> Inspection:

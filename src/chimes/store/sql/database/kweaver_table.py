@@ -1,7 +1,7 @@
-"""An existing `t_action_schedule` (R0.3-R0.18): read as it is, and given way to the view.
+"""Reads an existing KWeaver `t_action_schedule` table, and replaces it with the compatibility view.
 
-The table may be that of the seed or of its implementation, which renamed one column and had two
-more; what a table lacks is empty.
+The table exists in two variants: one renamed a column and added two. Columns that a table lacks are
+empty.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COLUMNS = frozenset({"f_id", "f_cron_expression", "f_status"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionRow:
-    """A row as it was written; times are milliseconds, 0 for none."""
+    """A row as stored; times are milliseconds, 0 for none."""
 
     id: str
     name: str
@@ -54,13 +54,13 @@ class ActionRow:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionTable:
     rows: tuple[ActionRow, ...]
-    #: The database's clock, in milliseconds: what a lock is as old as.
+    #: The database's clock in milliseconds, against which the age of a lock is measured.
     read_at: int
 
 
 async def read_table(url: str, table: str = TABLE) -> ActionTable:
-    """All rows, by id, of one moment. NotFound where there is no such table, ConfigError where it
-    is another kind of table, or the view that Chimes shows."""
+    """Reads all rows in one snapshot, ordered by id. Raises NotFound if there is no such table, and
+    ConfigError if it is another kind of table or the view of Chimes."""
     name = _quoted(table)
     async with _connection(url) as connection, connection.cursor() as cursor:
         await cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
@@ -90,8 +90,8 @@ async def read_table(url: str, table: str = TABLE) -> ActionTable:
 
 
 async def set_aside(url: str) -> str:
-    """Renames the table with all that is in it, at once and for everybody; what it is called now.
-    NotFound where there is none."""
+    """Renames the table with its content, atomically. Returns its new name. Raises NotFound if
+    there is none."""
     async with _connection(url) as connection, connection.cursor() as cursor:
         await cursor.execute(
             "SELECT TABLE_NAME FROM information_schema.TABLES"
@@ -113,13 +113,13 @@ async def put_back(url: str, aside: str) -> None:
 
 
 async def show_view(url: str) -> None:
-    """The view in the place of the table that was set aside."""
+    """Creates the view in place of the renamed table."""
     async with _connection(url) as connection, connection.cursor() as cursor:
         await cursor.execute(ACTION_VIEW)
 
 
 def same_database(one: str, other: str) -> bool:
-    """Whether both URLs name the same database of the same server, by the same names."""
+    """Returns whether both URLs name the same database of the same server, by the same names."""
     first, second = normalized(one), normalized(other)
     return all(
         getattr(first, part) == getattr(second, part) for part in ("host", "port", "database")

@@ -1,4 +1,4 @@
-"""MariaDB behind a `ServerDatabase`: connections, sessions, set-up and migration."""
+"""MariaDB server: connections, sessions, error mapping, wake-ups, set-up and migration."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from chimes.store.sql.migrations import SERVER_VERSIONS
 from chimes.store.sql.migrations.mariadb import STATEMENTS
 from chimes.store.sql.migrations.mariadb_view import ACTION_VIEW
 
-# @@ What the errors of MariaDB and its driver mean.
+# Error codes of MariaDB and its driver.
 
-#: Deadlock, lock wait (also for a table that is just being changed), a row that changed under a
-#: snapshot (from 11.6.2), a duplicate key, a table that changed since the transaction began.
+#: Deadlock, lock wait (also for a table that is being altered), a row that changed under a snapshot
+#: (from 11.6.2), a duplicate key, a table that changed since the transaction began.
 _CONFLICT = {1213, 1205, 1020, 1062, 1412}
 #: `read_only`, a read-only transaction, a server in read-only mode.
 _READ_ONLY = {1290, 1792, 1836}
 #: Gone, lost, killed, shutting down, broken packets, closed for being idle.
 _LOST = {2006, 2013, 2014, 2027, 2055, 1053, 1152, 1184, 1927, 1156, 1157, 1158, 1159, 1160, 1161}
 _REFUSED = {
-    # Cannot be reached, or not in time.
+    # Not reachable, or not in time.
     *(2002, 2003, 2005, 1042, 1043, 1129, 1130),
     # Too many connections, no memory, over a quota.
     *(1040, 1203, 1226, 1037, 1038, 1041),
@@ -51,13 +51,13 @@ _REFUSED = {
     *(1044, 1045, 1049, 1142, 1143, 1227, 1370, 1698),
     # Disk full or broken, not ready (Galera).
     *(1021, 1026, 1030, 1114, 1047),
-    # Took too long, or was stopped by hand.
+    # Took too long, or was killed manually.
     *(1317, 1969, 3024, 1028, 1078),
 }
 
 
 def trouble_of(error: BaseException) -> Trouble | None:
-    """Looks through what the errors are wrapped in."""
+    """Also checks the causes of the error."""
     seen: BaseException | None = error
     while seen is not None:
         found = _trouble(seen)
@@ -74,34 +74,34 @@ def _trouble(error: BaseException) -> Trouble | None:
         case OSError() | EOFError():
             return Trouble.LOST
         case RuntimeError() if "ransport" in str(error):
-            return Trouble.LOST  # an event loop's word for a closed connection
+            return Trouble.LOST  # raised by an event loop for a closed connection
     number = error_number(error)
     if number in _CONFLICT:
         return Trouble.CONFLICT
     if number in _READ_ONLY:
         return Trouble.READ_ONLY
     if number in _LOST or (number == 0 and is_driver_error(error)):
-        # Number 0 is the driver's own word for a connection that is closed or out of step.
+        # The driver uses number 0 for a connection that is closed or out of step.
         return Trouble.LOST
     return Trouble.REFUSED if number in _REFUSED else None
 
 
-# @@ How processes wake each other on MariaDB, which has no LISTEN and NOTIFY.
+# Wake-ups between processes on MariaDB, which has no LISTEN and NOTIFY.
 #
-# One row is counted up by whoever has made work for others, and looked at by everybody five times
-# a second: reading one row by its key takes the server a tenth of a millisecond. Counting is done
-# after the commit, by the connection that looks, and at most once for each look, so that no
-# transaction waits for that row and a busy node costs a few more commits a second. What was
-# changed through the view stands in `sql_changes`, whose last number is looked at in the same
+# A counter row is incremented by processes that created work for others, and is read by all
+# processes five times a second: reading one row by its key takes the server a tenth of a
+# millisecond. The increment happens after the commit, on the polling connection, and at most once
+# per poll, so that no transaction waits for that row and a busy node adds only a few commits a
+# second. Changes through the view are in `sql_changes`, whose last number is read in the same
 # statement.
 
-#: How often to look.
+#: Polling interval.
 LOOK_SECONDS = 0.2
-#: F24: a server that does not answer for this long counts as gone.
+#: A server that does not answer for this long counts as gone.
 LONGEST_SECONDS = 10.0
 
 _LOOK = "SELECT (SELECT `count` FROM wakeups WHERE id = 1), (SELECT MAX(id) FROM sql_changes)"
-#: LAST_INSERT_ID hands the new number back with the answer.
+#: LAST_INSERT_ID returns the new number with the answer.
 _COUNT = "UPDATE wakeups SET `count` = LAST_INSERT_ID(`count` + 1) WHERE id = 1"
 
 Seen = tuple[int, int | None]
@@ -125,7 +125,7 @@ class MariadbNotices:
             raise
 
     async def tell(self) -> None:
-        """At once, or with the next look after the last time."""
+        """Sends immediately, or with the next poll."""
         self._untold.set()
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class MariadbNotices:
     async def _look_and_tell(self) -> None:
         try:
             while True:
-                # Not wait_for, which may swallow being canceled.
+                # Not wait_for, which may swallow a cancellation.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._untold.wait()
@@ -153,7 +153,7 @@ class MariadbNotices:
             self.lost.set()
 
     async def _count(self) -> None:
-        """Nobody wakes itself by its own count."""
+        """A process does not wake itself by its own increment."""
         async with asyncio.timeout(LONGEST_SECONDS), self._connection.cursor() as cursor:
             await cursor.execute(_COUNT)
             number = int(cursor.lastrowid)
@@ -168,10 +168,10 @@ async def _look(connection: Any) -> Seen:
     return int(count), last
 
 
-# @@ Sets up and migrates a database on MariaDB.
+# Set-up and migration of a MariaDB database.
 #
-# Every statement commits by itself and can be repeated, and the revision is written down behind
-# the last one: whoever comes after a migrator that was killed begins that revision again (F71).
+# Every statement commits by itself and can be repeated, and the revision is recorded after its last
+# statement: after a migrator was killed, the next one starts that revision again.
 
 _log = logging.getLogger(__name__)
 _NO_TRIGGERS = 1419
@@ -180,8 +180,8 @@ _REMEMBER = f"CREATE TABLE IF NOT EXISTS {SERVER_VERSIONS} (version_num VARCHAR(
 
 
 def bring_up_to_date(connection: Connection) -> None:
-    """The caller holds the lock."""
-    # The first of all tables: as long as it is empty, what else is there is ours and half made.
+    """The caller holds the migration lock."""
+    # Created first: while it is empty, the other tables are ours and incomplete.
     connection.exec_driver_sql(_REMEMBER)
     stored = connection.exec_driver_sql(f"SELECT version_num FROM {SERVER_VERSIONS}").scalar()  # noqa: S608
     missing = [each for each in STATEMENTS if not isinstance(stored, str) or each > stored]
@@ -189,7 +189,7 @@ def bring_up_to_date(connection: Connection) -> None:
         for statement in STATEMENTS[revision]:
             hit("migrate.step")
             _carry_out(connection, statement)
-        # A set-up is one piece: half of it would wait for somebody to migrate it.
+        # A set-up is recorded as a whole: a recorded part of it would wait for a manual migration.
         if isinstance(stored, str) or revision == missing[-1]:
             _write_down(connection, revision)
 
@@ -209,7 +209,7 @@ def _carry_out(connection: Connection, statement: str) -> None:
     except DBAPIError as error:
         number = None if error.orig is None else error_number(error.orig)
         if number == _NO_VIEW and statement is ACTION_VIEW:
-            # Somebody's table, and not for us to touch: `import-kweaver --take-over` does.
+            # A table of another application, which only `import-kweaver --take-over` replaces.
             _log.warning(
                 "there is a table t_action_schedule here already, so the view of that name is left"
                 " out; see `chimes store import-kweaver`"
@@ -228,11 +228,11 @@ def _carry_out(connection: Connection, statement: str) -> None:
 
 
 _SCHEMES = ("mariadb", "mysql", "mariadb+asyncmy", "mysql+asyncmy")
-#: SKIP LOCKED and JSON_TABLE.
+#: The oldest version with SKIP LOCKED and JSON_TABLE.
 OLDEST_SERVER = (10, 6)
 
-# F17, S18: what a session may hold on to, and that text and numbers are taken as they are or not
-# at all. `lock_wait_timeout` is for tables that are just being changed; a day is its default.
+# Limits how long a session may hold resources, and rejects text and numbers that cannot be stored
+# exactly. `lock_wait_timeout` applies to tables that are being altered; its default is a day.
 _SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET NAMES utf8mb4 COLLATE utf8mb4_nopad_bin",
@@ -245,16 +245,16 @@ GALERA = _(
     "the store is a Galera cluster: all nodes have to use the same one of its servers, for with"
     " several writers it may lose updates"
 )
-#: For the next transaction only, so that nothing has to be set back.
+#: Applies to the next transaction only, so that nothing has to be reset.
 _ONE_STATE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-#: Server-wide, so the database is in its name; a name has at most 64 characters.
+#: Named locks are server-wide, so the name contains the database; a name has at most 64 characters.
 _LOCK = "CONCAT('chimes.', MD5(DATABASE()))"
 _LONGEST_SET_UP = 120
 
 
 class MariadbServer(Server):
     def __init__(self, url: str) -> None:
-        """What the query of the URL says goes to the driver."""
+        """The query part of the URL goes to the driver."""
         self.dialect = MariadbDialect()
         self._url = normalized(url)
         shown = URL.create(
@@ -267,16 +267,16 @@ class MariadbServer(Server):
     def engine(self, *, size: int, overflow: int) -> Engine:
         engine = create_engine(
             self._url,
-            # Without its read_timeout: that waits with wait_for, which may swallow being canceled,
-            # and units are bounded as a whole (F24).
+            # Without read_timeout: the driver implements it with wait_for, which may swallow a
+            # cancellation. Transactions have a timeout as a whole.
             connect_args={"async_creator_fn": _connect},
             pool_size=size,
             max_overflow=overflow,
             pool_timeout=POOL_SECONDS,
-            # Those least used are the ones that a lull lets go cold.
+            # LIFO, so that the least used connections expire when there is little to do.
             pool_use_lifo=True,
         )
-        # Before SQLAlchemy looks at the server in its own way, and after it has named the charset.
+        # Before SQLAlchemy inspects the server, and after it has set the charset.
         event.listen(engine, "connect", self._look_at_server, insert=True)
         event.listen(engine, "connect", _begin_session)
         return engine
@@ -307,7 +307,8 @@ class MariadbServer(Server):
 
     # --- set-up and migration -----------------------------------------------------------------
     def lock_set_up(self, connection: Connection) -> None:
-        """`upgrade` does it: a lock of MariaDB would stay with the connection in its pool."""
+        """`upgrade` takes the lock: a named lock of MariaDB would stay with the pooled
+        connection."""
 
     def lock_migration(self, connection: Connection) -> bool:
         return connection.exec_driver_sql(f"SELECT GET_LOCK({_LOCK}, 0)").scalar() == 1
@@ -342,7 +343,7 @@ class MariadbServer(Server):
 
 
 def normalized(url: str) -> URL:
-    """The URL as SQLAlchemy reads it; `mysql://` means a MariaDB all the same."""
+    """Parses the URL with SQLAlchemy; `mysql://` means a MariaDB server as well."""
     scheme, _unused, rest = url.partition("://")
     if scheme not in _SCHEMES or not rest:
         raise ConfigError(
@@ -360,8 +361,8 @@ def normalized(url: str) -> URL:
 
 
 def check_version(version: str) -> None:
-    """Raises SchemaMismatch for a server that cannot do what the statements need."""
-    # A replica of old protocols says "5.5.5-10.6.12-MariaDB".
+    """Raises SchemaMismatch for a server that does not support the statements."""
+    # A replica with an old protocol returns "5.5.5-10.6.12-MariaDB".
     numbers = re.search(r"(\d+)\.(\d+)\.\d+-MariaDB", version, re.IGNORECASE)
     if numbers is None:
         raise SchemaMismatch(
@@ -377,14 +378,14 @@ def check_version(version: str) -> None:
 
 
 async def connected(url: URL, **given: Any) -> Any:
-    """A connection of the driver itself, outside of any pool."""
+    """Opens a connection of the driver outside of any pool."""
     at = url.translate_connect_args(username="user", database="db")
     return await _connect(**at, **url.query, **given)
 
 
 async def _connect(**given: Any) -> Any:
-    """The driver bounds only the first step of it (F24), and where the server hangs up at once it
-    stumbles in its own code."""
+    """The driver limits only the first step of connecting, and raises internal errors when the
+    server hangs up immediately."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await asyncmy.connect(**given)
@@ -408,8 +409,8 @@ def _see_one_state(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _locked(connection: Connection) -> Iterator[None]:
-    """One at a time sets this database up; the lock is counted, so that a migrator may have it
-    already."""
+    """Only one process sets up the database at a time. The lock is reentrant, so that a migrator
+    may hold it already."""
     got = connection.exec_driver_sql(f"SELECT GET_LOCK({_LOCK}, {_LONGEST_SET_UP})").scalar()
     if got != 1:
         raise StoreUnavailable(_("somebody else has been setting up this store for long"))

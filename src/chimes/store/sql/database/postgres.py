@@ -1,4 +1,4 @@
-"""PostgreSQL behind a `ServerDatabase`: connections, what its errors mean, LISTEN and NOTIFY."""
+"""PostgreSQL server: connections, error mapping, LISTEN and NOTIFY."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from chimes.store.sql.dialects.postgres import PostgresDialect
 
 RECYCLE_SECONDS = 600
 _SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg")
-#: F17, F24, F03; sent when a session begins, so they cost no round trip.
+#: Session limits and settings; sent with the start of the session, so they cost no round trip.
 _SESSION = {
     "application_name": "chimes",
     "timezone": "UTC",
     "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     "statement_timeout": f"{STATEMENT_SECONDS}s",
     "lock_timeout": f"{LOCK_SECONDS}s",
-    # Rows are looked up by their keys. A plan that reads a whole table instead, because it is
-    # small today, would be kept and cost more with every row; so would compiling one.
+    # Rows are looked up by their keys. A sequential plan, chosen while a table is small, would be
+    # cached and become slower with every row; JIT compilation costs more than it saves.
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
     "jit": "off",
-    # What we ask is answered sooner than more processes are started for it.
+    # The queries finish sooner than parallel workers start.
     "max_parallel_workers_per_gather": "0",
-    # The server's side of a connection whose client has vanished without a word.
+    # Server-side detection of clients that vanished.
     "tcp_user_timeout": f"{SILENCE_SECONDS}s",
     "tcp_keepalives_idle": f"{SILENCE_SECONDS}s",
 }
-#: F03: a statement whose client has died is stopped. PostgreSQL 14 and later, not everywhere.
+#: Stops a statement whose client has died. PostgreSQL 14 and later, not on all platforms.
 _CHECK = {"client_connection_check_interval": "500ms"}
 
 _CONFLICT = {"40001", "40P01", "55P03", "23505"}
-#: Terminated backend, crash, timeouts that end the session, protocol trouble.
+#: Terminated backend, crash, timeouts that end the session, protocol errors.
 _LOST = {"57P01", "57P02", "25P03", "57P05"}
 #: Canceled (statement_timeout), starting up, wrong password, no such database.
 _REFUSED = {"57014", "57P03", "28000", "28P01", "3D000", "42501"}
@@ -63,7 +63,8 @@ _REFUSED_CLASSES = ("53", "58")
 
 
 def normalized(url: str) -> str:
-    """The URL as the driver reads it. `postgres://` and `postgresql+asyncpg://` are the same."""
+    """Normalizes the URL for the driver. `postgres://` and `postgresql+asyncpg://` are
+    equivalent."""
     scheme, _unused, rest = url.partition("://")
     if scheme not in _SCHEMES or not rest:
         raise ConfigError(
@@ -77,9 +78,9 @@ def normalized(url: str) -> str:
 
 class PostgresServer(Server):
     def __init__(self, url: str) -> None:
-        """`?pooler=transaction` says that a pooler (PgBouncer) hands out a connection for each
-        transaction only: then nothing is kept in a session, neither prepared statements nor
-        settings nor LISTEN. What else the query says goes to the driver."""
+        """`?pooler=transaction` declares a pooler (PgBouncer) that assigns a connection per
+        transaction: then sessions keep no state, that is no prepared statements, settings or
+        LISTEN. The rest of the query part goes to the driver."""
         self.dialect = PostgresDialect()
         parts = urlsplit(normalized(url))
         query = parse_qsl(parts.query)
@@ -91,7 +92,7 @@ class PostgresServer(Server):
         self._pooled = bool(pooler)
         self._check = _CHECK
         self.location = _shown(self._dsn)
-        #: So that nobody wakes itself by its own notices.
+        #: Sender id, so that a process ignores its own notifications.
         self._me = f"{os.getpid()}-{uuid4().hex[:12]}"
 
     # --- connections --------------------------------------------------------------------------
@@ -108,9 +109,9 @@ class PostgresServer(Server):
             pool_size=size,
             max_overflow=overflow,
             pool_timeout=POOL_SECONDS,
-            # Those least used are the ones that a lull lets go cold.
+            # LIFO, so that the least used connections expire when there is little to do.
             pool_use_lifo=True,
-            # A plan that a session made when tables were small does not outlive it.
+            # Limits how long a session keeps a plan that was made when tables were small.
             pool_recycle=RECYCLE_SECONDS,
         )
 
@@ -146,7 +147,7 @@ class PostgresServer(Server):
         return next((found for each in _causes(error) if (found := _trouble(each))), None)
 
     def unsent(self, error: BaseException) -> bool:
-        # One that is lost while it waits for an answer gets another error.
+        # A connection that is lost while waiting for an answer raises another error.
         return any(
             isinstance(each, asyncpg.InterfaceError) and "connection is closed" in str(each)
             for each in _causes(error)
@@ -223,7 +224,7 @@ class PostgresNotices:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and those that it came from."""
+    """Yields the error and its causes."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
@@ -248,8 +249,7 @@ def _trouble(error: BaseException) -> Trouble | None:
         return Trouble.REFUSED
     if isinstance(error, OSError):
         return Trouble.LOST
-    # A link that is cut in mid-answer leaves the driver's connection in a state that it
-    # names an internal error of its own.
+    # A connection that is cut in the middle of an answer makes the driver raise an internal error.
     ended = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
     if ended and _CLOSED.search(str(error)):
         return Trouble.LOST
@@ -260,8 +260,8 @@ _CLOSED = re.compile("closed|closing|terminat|another operation", re.IGNORECASE)
 
 
 def _keep_alive(connection: asyncpg.Connection) -> None:
-    """F24: a server that has vanished without a word is found out. The driver has no name for it,
-    so the socket is asked itself, if it can be got at."""
+    """Enables TCP keepalive, to detect a server that vanished. The driver has no option for it, so
+    this sets it on the socket, if accessible."""
     transport = getattr(connection, "_transport", None)
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):

@@ -1,12 +1,12 @@
-"""A database server as a Database: many nodes write at once, each verb one short transaction.
+"""Database over a server: many nodes write concurrently, each operation in one short transaction.
 
-Connections belong to an event loop, so each loop has its own small pool. The engine's loop has
-the larger one; every other loop, which is to say the heartbeat's thread, has a connection of its
-own that is opened with its first call and shared with nobody (F31).
+Connections belong to an event loop, so each loop has its own small pool. The engine's loop has the
+larger one; every other loop, such as that of the heartbeat thread, has a single connection that is
+opened by its first call and not shared.
 
-A unit that surely did not commit is tried again as a whole (F22, F26). When the answer to COMMIT
-is lost nobody knows, and the unit is not repeated here: the caller is told, and repeats the verb,
-which every verb of the port allows (F23).
+A transaction that certainly did not commit is retried as a whole. When the answer to COMMIT is
+lost, the result is unknown and the transaction is not repeated here: the caller gets an error and
+repeats the operation, which every operation of the port allows.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from chimes.store.sql.migrations import HEAD, OLDEST, REVISIONS, SERVER_VERSIONS
 from chimes.store.sql.tables import metadata
 from chimes.store.wakeup import Wakeup
 
-# @@ What a `ServerDatabase` asks of the database server behind it: one class for each product.
+# What a `ServerDatabase` needs from a database server: one class for each product.
 
-#: F24, F31: how long to wait for a connection to be made, and for one to be free.
+#: Timeouts for opening a connection, and for getting one from the pool.
 CONNECT_SECONDS = 3.0
 POOL_SECONDS = 5.0
-#: F17: what a session may hold on to, even if its client has stopped.
+#: Limits of a session, even if its client has stopped.
 IDLE_SECONDS = 10
 STATEMENT_SECONDS = 15
 LOCK_SECONDS = 5
-#: F24: an answer that does not come ends the connection.
+#: A connection without an answer for this long is closed.
 SILENCE_SECONDS = 10
 
 
 class Trouble(Enum):
-    """Why a transaction did not go through. Nothing of it has happened, unless the connection was
-    lost while it was committing."""
+    """Kinds of errors of a transaction. Nothing of it has happened, unless the connection was lost
+    during the commit."""
 
-    #: Somebody else was in the way (deadlock, serialization, lock wait, unique key): try again.
+    #: A concurrent transaction interfered (deadlock, serialization, lock wait, unique key): retry.
     CONFLICT = auto()
-    #: The connection is gone: try again on another.
+    #: The connection is gone: retry on another one.
     LOST = auto()
-    #: The server takes no writes (F27).
+    #: The server accepts no writes.
     READ_ONLY = auto()
-    #: The server cannot help now: full, starting, shutting down, too slow, not to be reached.
+    #: The server is not available: full, starting, shutting down, too slow, or not reachable.
     REFUSED = auto()
 
 
@@ -72,77 +72,77 @@ class Notices(Protocol):
     lost: asyncio.Event
 
     async def tell(self) -> None:
-        """Wake the others."""
+        """Wakes the other processes."""
 
     async def close(self) -> None: ...
 
 
 class Server(ABC):
     dialect: Dialect
-    #: Where it is, without any password.
+    #: Without a password.
     location: str
 
     @abstractmethod
     def engine(self, *, size: int, overflow: int) -> Engine:
-        """A pool of connections for one event loop: `size` are kept, `overflow` more are made when
-        they are all in use, and beyond that callers wait for POOL_SECONDS. Sessions are set up
-        with the limits above. What it does, it does inside `greenlet_spawn` only."""
+        """Creates a connection pool for one event loop: `size` connections are kept, `overflow`
+        more are opened when all are in use, and beyond that callers wait for POOL_SECONDS. Sessions
+        have the limits above. Must be used inside `greenlet_spawn`."""
 
     def reading(self, engine: Engine) -> Engine:
-        """The same pool, in transactions that see one state of the database and change nothing."""
+        """The same pool, for read-only transactions with one snapshot."""
         return engine.execution_options(isolation_level="REPEATABLE READ")
 
     def looking(self, engine: Engine) -> Engine:
-        """The same pool without transactions, where that saves a trip to the server."""
+        """The same pool without transactions, where that saves a round trip."""
         return self.reading(engine)
 
     @abstractmethod
     def trouble(self, error: BaseException) -> Trouble | None:
-        """None: the error is not of the database's making."""
+        """Returns None if the error does not come from the database."""
 
     def unsent(self, error: BaseException) -> bool:
-        """Whether the connection was known to be closed before anything was sent through it."""
+        """Returns whether the connection was known to be closed before anything was sent."""
         return False
 
     def upgrade(self, connection: Connection, *, online: bool) -> None:
-        """Bring the schema to HEAD, remembered in SERVER_VERSIONS. `online`: nodes may be at work,
-        there is no transaction around it, and each step can be repeated."""
+        """Upgrades the schema to HEAD, recorded in SERVER_VERSIONS. `online`: nodes may be running,
+        there is no surrounding transaction, and each step can be repeated."""
         upgrade(connection, online=online, versions=SERVER_VERSIONS)
 
     @abstractmethod
     def lock_set_up(self, connection: Connection) -> None:
-        """Wait until nobody else sets up this database; held at least until the end of the
-        transaction."""
+        """Waits until no other process sets up this database. The lock lasts at least until the end
+        of the transaction."""
 
     @abstractmethod
     def lock_migration(self, connection: Connection) -> bool:
-        """The lock of the one migrator, for as long as the connection lives; False: another has
-        it."""
+        """Takes the migration lock for the lifetime of the connection. Returns False if another
+        process holds it."""
 
     @abstractmethod
     def prepare_migration(self, connection: Connection) -> None:
-        """Session settings under which a migration harms no node: no statement limit, but only a
-        short wait for locks."""
+        """Session settings under which a migration does not disturb nodes: no statement timeout,
+        but a short lock timeout."""
 
     @abstractmethod
     def identity(self, connection: Connection) -> str:
-        """Which server and which of its histories this is (F28); changes at a fail-over."""
+        """Identifies the server and its history (timeline); changes at a fail-over."""
 
     async def notices(self, heard: Callable[[], None]) -> Notices | None:
-        """None: this server cannot wake anybody, and polling has to do."""
+        """Returns None if this server cannot send notifications; then polling must suffice."""
         return None
 
 
-# @@ One pool of connections for each event loop, gone with the loop.
+# One connection pool for each event loop, disposed with the loop.
 
-#: The engine's loop. Together with the heartbeat and the wake-up: 14 connections at the most.
+#: For the engine's loop. With heartbeat and wake-up channel: 14 connections at most.
 SIZE, OVERFLOW = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
     engine: Engine
-    #: The same connections, in transactions that see one state and change nothing.
+    #: The same connections, for read-only transactions with one snapshot.
     reading: Engine
     #: The same connections, without transactions where that is cheaper.
     looking: Engine
@@ -159,7 +159,7 @@ class LoopPools:
         self.main: asyncio.AbstractEventLoop | None = None
 
     def here(self) -> Pool:
-        """The pool of the running loop."""
+        """Returns the pool of the running loop."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
@@ -169,7 +169,7 @@ class LoopPools:
         return pool
 
     async def close(self) -> None:
-        """Of all loops that still run; those of others are told to."""
+        """Closes the pools of all running loops; those of other loops through their own loop."""
         with self._lock:
             pools, self._pools = self._pools, {}
         here = asyncio.get_running_loop()
@@ -194,8 +194,8 @@ class LoopPools:
         )
 
     async def _guard(self, engine: Engine) -> None:
-        """The end of a loop cancels its tasks and waits for them, which is when the connections
-        have to be closed."""
+        """The end of a loop cancels its tasks and waits for them; the connections must be closed
+        then."""
         loop = asyncio.get_running_loop()
         try:
             await loop.create_future()
@@ -205,33 +205,33 @@ class LoopPools:
             await greenlet_spawn(engine.dispose)
 
 
-# @@ What a server store went through, for the metrics.
+# Error counters of a server store, for metrics.
 
 
 @dataclass(slots=True)
 class Counters:
-    """They only rise."""
+    """Monotonic counters."""
 
-    #: Units tried again because somebody else was in the way (F26).
+    #: Transactions retried after a conflict.
     conflicts: int = 0
-    #: Units tried again because their connection was lost (F22).
+    #: Transactions retried after a lost connection.
     lost: int = 0
-    #: Commits whose answer was lost (F23).
+    #: Commits whose answer was lost.
     ambiguous: int = 0
-    #: Units that got no connection in time (F31).
+    #: Transactions that got no connection in time.
     no_connection: int = 0
 
 
-# @@ Processes wake each other through the database, as far as it can do that.
+# Wake-ups between processes through the database, where it supports them.
 #
-# A notice in every commit would slow commits down two to four times, so notices are sent after
-# the commit, over the connection that listens, and those of a few milliseconds go as one. A
-# notice may be lost with its connection: polling is what nothing is lost by, notices only make it
-# prompt.
+# A notification in every commit would make commits two to four times slower. Notifications are
+# therefore sent after the commit, over the listening connection, and those of a few milliseconds
+# are combined. A notification may be lost with its connection: polling guarantees progress,
+# notifications only make it prompt.
 
 _log = logging.getLogger(__name__)
 
-#: At most one notice in this time.
+#: At most one notification in this time.
 GAP_SECONDS = 0.005
 _SHORTEST, _LONGEST = 0.1, 5.0
 
@@ -251,12 +251,12 @@ class WakeChannel:
     async def stop(self) -> None:
         task, self._task = self._task, None
         while task is not None and not task.done():
-            # Once may not be enough: wait_for, in drivers too, may swallow it.
+            # Repeated, because wait_for, also in drivers, may swallow a cancellation.
             task.cancel()
             await asyncio.wait([task], timeout=0.1)
 
     def tell(self) -> None:
-        """Soon, from any thread."""
+        """Schedules a notification, from any thread."""
         if self._loop is None or self._untold.is_set():
             return
         with contextlib.suppress(RuntimeError):  # that loop has ended
@@ -275,7 +275,7 @@ class WakeChannel:
             if notices is None:
                 return
             delay = _SHORTEST
-            # Whatever was said meanwhile was not heard.
+            # Notifications sent before the connection was opened were not received.
             self._wake()
             try:
                 await self._converse(notices)
@@ -301,19 +301,19 @@ class WakeChannel:
             lost.cancel()
 
 
-# @@ The schema on a shared server: an empty database is set up by whoever comes first; an older
-# schema waits for `chimes store migrate`, which nodes at work do not notice (F70, F71).
+# Schema on a shared server: the first node sets up an empty database; an older schema waits for
+# `chimes store migrate`, which does not disturb running nodes.
 
 _STORED = text(f"SELECT version_num FROM {SERVER_VERSIONS}")  # noqa: S608 our own name
 _MIN_REVISION = text("SELECT value FROM store_facts WHERE name = 'min_revision'")
 _NEEDED = HEAD if OLDEST == HEAD else _("{oldest} to {newest}", oldest=OLDEST, newest=HEAD)
-#: A step that cannot get its lock is tried again for this long.
+#: A step that cannot get its lock is retried for this long.
 PATIENCE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.5
 
 
 def check_or_set_up(connection: Connection, server: Server) -> str:
-    """Raises SchemaMismatch. The answer is a warning, or empty."""
+    """Raises SchemaMismatch. Returns a warning, or an empty text."""
     stored = stored_revision(connection)
     if stored is None:
         server.lock_set_up(connection)
@@ -328,7 +328,7 @@ def check_or_set_up(connection: Connection, server: Server) -> str:
 
 
 def stored_revision(connection: Connection) -> str | None:
-    """None: there is nothing of ours yet."""
+    """Returns None if there are no tables of Chimes yet."""
     names = set(inspect(connection).get_table_names())
     if SERVER_VERSIONS in names:
         found = connection.execute(_STORED).scalar()
@@ -377,8 +377,8 @@ def _judged(connection: Connection, stored: str) -> str:
 
 
 async def migrate(engine: Engine, server: Server) -> tuple[str | None, str]:
-    """Each step is a transaction of its own that can be repeated, so that no lock is held for
-    long and a migrator that was killed is simply started again."""
+    """Each step is a transaction of its own that can be repeated, so that no lock is held for long
+    and a migrator that was killed can be started again."""
     async with _autocommitting(engine) as connection:
         await greenlet_spawn(server.prepare_migration, connection)
         before = await greenlet_spawn(stored_revision, connection)
@@ -420,7 +420,7 @@ async def _autocommitting(engine: Engine) -> AsyncIterator[Connection]:
 
 
 def _repeats(error: Exception) -> bool:
-    """A unique key that stands in the way now will do so the next time."""
+    """Returns whether a retry would fail again: a unique key conflict persists."""
     return isinstance(error, IntegrityError)
 
 
@@ -434,19 +434,20 @@ async def _locked(connection: Connection, server: Server, deadline: float) -> No
 T = TypeVar("T")
 
 
-#: F26.
+#: Tries after a conflict, and after a lost connection.
 CONFLICT_TRIES = 6
 LOST_TRIES = 3
-#: Longer than this nothing is begun again.
+#: No retry starts after this time.
 RETRY_SECONDS = 8.0
-#: A unit that takes longer is given up: nobody hangs on a server that does not answer.
+#: A transaction that takes longer is given up, so that no caller hangs on a server that does not
+#: answer.
 UNIT_SECONDS = 20.0
-#: How old an answer of the server's clock may be that somebody sleeps by.
+#: Maximum age of the cached server time that `about_now` uses.
 RECENT_SECONDS = 30.0
 
 
 class Doing(Enum):
-    """What a unit of work was at when its server failed."""
+    """The phase of a transaction in which its server failed."""
 
     OPENING = auto()
     READING = auto()
@@ -457,7 +458,7 @@ class ServerDatabase:
     one_writer = False
 
     def __init__(self, server: Server, clock: Clock | None = None) -> None:
-        """Without a clock the server's own decides (C21); a clock is for tests."""
+        """Without a clock, the server's clock decides; a clock is for tests."""
         self._server = server
         self._clock = clock
         self._elapsed = SystemClock()
@@ -465,7 +466,7 @@ class ServerDatabase:
         self._pools = LoopPools(server)
         self._channel: WakeChannel | None = None
         self._open = False
-        #: What the server's clock said last, and when that was on ours.
+        #: The last time read from the server, and the local monotonic time of that.
         self._last_now: tuple[datetime, float] | None = None
         self.counters = Counters()
 
@@ -492,7 +493,7 @@ class ServerDatabase:
             _log.warning(warning)
 
     async def migrate(self) -> tuple[str | None, str]:
-        """From which revision to which. Safe while nodes are at work, and safe to repeat."""
+        """Returns the old and new revision. Safe while nodes are running, and safe to repeat."""
         self._pools.main = asyncio.get_running_loop()
         self._open = True
         try:
@@ -622,7 +623,7 @@ class ServerDatabase:
             raise
 
     def _unanswered(self, error: Exception) -> bool:
-        """Whether COMMIT was sent and nobody said what became of it."""
+        """Returns whether COMMIT was sent and its result is unknown."""
         if isinstance(error, TimeoutError):
             return True
         return self._server.trouble(error) is Trouble.LOST and not self._server.unsent(error)
@@ -634,15 +635,15 @@ class ServerDatabase:
         *,
         bounded: bool = True,
     ) -> T:
-        """One greenlet for all of it: SQLAlchemy's asyncio extension makes one for each step, and
-        brings its ORM along."""
+        """Runs everything in one greenlet: SQLAlchemy's asyncio extension creates one per step, and
+        imports its ORM."""
 
         def unit() -> T:
             connection = engine.connect()
             try:
                 return use(connection)
             finally:
-                # Nothing is lost with a connection that cannot be given back.
+                # Nothing is lost with a connection that cannot be returned.
                 with contextlib.suppress(Exception):
                     connection.close()
 
@@ -659,7 +660,7 @@ class ServerDatabase:
             raise StoreUnavailable(_("all connections to the store are in use")) from error
 
     async def _attempted(self, doing: Doing, attempt: Callable[[], Awaitable[T]]) -> T:
-        """The whole unit, again from the start where it surely did not happen."""
+        """Retries the whole transaction from the start where it certainly did not commit."""
         begun = self._elapsed.monotonic()
         conflicts = losses = 0
         while True:
@@ -706,12 +707,12 @@ def _unavailable(doing: Doing, reason: str) -> str:
 
 
 class _Unit(Generic[T]):
-    """One verb's transaction. May be carried out several times, until it is committed."""
+    """The transaction of one operation. May be executed several times, until it is committed."""
 
     def __init__(
         self, work: Work[T], dialect: Dialect, clock: Clock | None, *, alone: bool = False
     ) -> None:
-        """`alone`: its only statement is its COMMIT, too."""
+        """`alone`: a single statement that commits by itself."""
         self._work = work
         self._dialect = dialect
         self._clock = clock

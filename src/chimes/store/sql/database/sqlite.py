@@ -1,8 +1,8 @@
-"""SQLite as a Database: one writer thread with group commit, a few reading threads.
+"""Database over SQLite: one writer thread with group commit, a few reader threads.
 
-Several processes of one host may share the file. Threads rather than an async driver: sqlite3
-blocks anyway, and with it a batch of statements costs one hop between threads instead of two for
-each statement.
+Several processes of one host may share the file. It uses threads instead of an async driver:
+sqlite3 blocks anyway, and a batch of statements costs one thread switch instead of two per
+statement.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from chimes.store.sql.dialects.sqlite import SqliteDialect, is_busy
 from chimes.store.sql.migrations import HEAD, REVISIONS, upgrade
 from chimes.store.wakeup import Wakeup
 
-# @@ The database file itself: who may read it, and on what it lies.
+# The database file: permissions and file system.
 
-#: Shared memory and byte-range locks do not hold across hosts there.
+#: Shared memory and byte-range locks do not work across hosts there.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre")
 _MOUNTS = Path("/proc/self/mounts")
 
 
 def prepare_file(path: Path) -> None:
-    """Creates what is missing, for this user alone (S71). SQLite gives its -wal and -shm files
-    the mode of the database."""
+    """Creates the file and its folder for this user alone. SQLite gives its -wal and -shm files the
+    mode of the database."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
@@ -56,7 +56,8 @@ def prepare_file(path: Path) -> None:
 
 
 def network_warning(path: Path, mounts: Path = _MOUNTS) -> str:
-    """F36: empty where the file may be shared by the processes of this host."""
+    """Returns a warning for a network file system; empty where processes of this host may share the
+    file."""
     kind = _file_system(path, mounts)
     if not kind.startswith(_NETWORK):
         return ""
@@ -69,7 +70,7 @@ def network_warning(path: Path, mounts: Path = _MOUNTS) -> str:
 
 
 def _file_system(path: Path, mounts: Path) -> str:
-    """The type of the mount with the longest matching path; empty if it cannot be known."""
+    """Returns the type of the mount with the longest matching path; empty if unknown."""
     resolved, best, kind = path.resolve(), -1, ""
     with contextlib.suppress(OSError):
         for line in mounts.read_text(errors="replace").splitlines():
@@ -83,23 +84,22 @@ def _file_system(path: Path, mounts: Path) -> str:
     return kind
 
 
-# @@ The one writer of a process: small writes that arrive together are committed together.
+# Group commit: one writer per process commits small writes that arrive together in one transaction.
 #
 # A commit on SQLite waits for the disk (`synchronous=FULL`), a few milliseconds in which nothing
-# else can be written. Works that arrive meanwhile are collected and become one transaction, each
-# in a SAVEPOINT of its own, so that one that raises undoes only itself; every caller is answered
-# after the common COMMIT. Callers may be on any thread and any event loop, which is how
-# heartbeats of another thread go through: urgent ones are put in front, so they wait for at most
-# the group that is under way.
+# else can be written. Work that arrives meanwhile is collected and becomes one transaction, each in
+# a SAVEPOINT of its own, so that an exception rolls back only its own work; every caller gets its
+# answer after the common COMMIT. Callers may be on any thread and any event loop, such as the
+# heartbeat thread: urgent work goes to the front, so it waits at most for the current group.
 #
-# The write lock is taken with BEGIN IMMEDIATE and retried after a random 0-4 ms: SQLite's own
-# busy handler backs off further and further, and lets one of several processes starve (F39).
+# The write lock is taken with BEGIN IMMEDIATE and retried after a random 0-4 ms: SQLite's own busy
+# handler backs off further and further, and lets one of several processes starve.
 
 T = TypeVar("T")
 
-#: F38: longer than this no caller waits for the lock.
+#: No caller waits longer for the lock.
 LOCK_SECONDS = 5.0
-#: How often to look for commits of other processes while there is nothing to write.
+#: How often to check for commits of other processes while there is nothing to write.
 LOOK_SECONDS = 0.2
 LARGEST_GROUP = 256
 
@@ -147,7 +147,7 @@ class GroupCommit:
         self._thread.start()
 
     async def stop(self) -> None:
-        """What was handed in before is still written."""
+        """Work that was submitted before is still written."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -178,7 +178,7 @@ class GroupCommit:
             self._connection.close()
 
     def _wait_for_jobs(self) -> bool:
-        """False: the end."""
+        """Returns False at the end."""
         while True:
             with self._changed:
                 if not self._queue and not self._closing:
@@ -190,8 +190,8 @@ class GroupCommit:
             self._look_for_others()
 
     def _look_for_others(self) -> None:
-        """The number stays as it is when this connection commits, so only the commits of others
-        wake us. Reading it is a look into shared memory."""
+        """The version stays the same when this connection commits, so only commits of other
+        connections wake this process. Reading it is a read of shared memory."""
         try:
             version = self._version()
         except sqlite3.Error:
@@ -217,7 +217,7 @@ class GroupCommit:
                 wakes |= tx.wakes and job.error is None
             self._driver.execute("COMMIT")
         except sqlite3.Error as error:
-            # The transaction as a whole is gone, and with it every work of the group.
+            # The whole transaction is rolled back, and with it all work of the group.
             wakes = False
             for job in jobs:
                 job.error = StoreUnavailable(_("cannot write: {reason}", reason=str(error)))
@@ -229,9 +229,9 @@ class GroupCommit:
             job.settle()
 
     def _lock_database(self) -> bool:
-        """False: there is nobody left to write for."""
+        """Returns False if no job is waiting any more."""
         if self._others_write:
-            # Right after our own commit nobody else stands a chance unless we hold back a little.
+            # After our own commit other processes would hardly get the lock without a pause.
             self._back_off()
         while True:
             try:
@@ -261,7 +261,7 @@ class GroupCommit:
         return [job for job in jobs if job.answer.set_running_or_notify_cancel()]
 
     def _refuse(self, error: Exception, until: float | None = None) -> None:
-        """Those whose time is up (None: all) get the error."""
+        """Fails the jobs whose deadline has passed (None: all)."""
         with self._changed:
             refused = [job for job in self._queue if until is None or job.deadline <= until]
             for job in refused:
@@ -291,13 +291,13 @@ class GroupCommit:
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:
-    """Transactions are steered on the driver itself: SQLAlchemy sees autocommit."""
+    """Transactions are controlled on the driver connection: SQLAlchemy sees autocommit."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver
 
 
-# @@ A few threads that read, each with its own connection, so that reads never wait for writes.
+# Reader threads, each with its own connection, so that reads never wait for writes.
 
 READERS = 3
 
@@ -366,12 +366,12 @@ class Readers:
         return connection
 
 
-# @@ A SQLite file sets itself up and migrates itself when it is opened.
+# A SQLite file is set up and migrated when it is opened.
 
 
 def migrate(connection: Connection, path: Path) -> None:
-    """Two processes that start at once: the second waits for the lock, and then finds nothing
-    left to do."""
+    """Of two processes that start concurrently the second waits for the lock, and then finds
+    nothing to do."""
     if stored_revision(connection, path) == HEAD:
         return
     connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -385,7 +385,8 @@ def migrate(connection: Connection, path: Path) -> None:
 
 
 def stored_revision(connection: Connection, path: Path) -> str | None:
-    """None: the file is empty. Raises SchemaMismatch where this code cannot go on from."""
+    """Returns None if the file is empty. Raises SchemaMismatch for a schema that this code cannot
+    upgrade."""
     tables = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
     names = set(tables.scalars())
     if not names:
@@ -410,7 +411,7 @@ def stored_revision(connection: Connection, path: Path) -> str | None:
 
 _log = logging.getLogger(__name__)
 
-#: Kilobytes of pages that the writer and each reader keep.
+#: Page cache of the writer and of each reader, in kilobytes.
 _WRITER_CACHE, _READER_CACHE = 16_000, 16_000
 #: How long to wait for another process that is migrating.
 _MIGRATION_MILLISECONDS = 60_000
@@ -459,7 +460,7 @@ class SqliteDatabase:
             self._switch_to_wal(driver_of(connection))
             connection.exec_driver_sql(f"PRAGMA busy_timeout = {_MIGRATION_MILLISECONDS}")
             migrate(connection, self._path)
-            # From now on the writer waits in its own way (F39).
+            # From here on the writer waits with its own back-off.
             connection.exec_driver_sql("PRAGMA busy_timeout = 0")
         except BaseException:
             connection.close()
@@ -528,9 +529,9 @@ class SqliteDatabase:
         return _there(self._readers).snapshot()
 
     def _switch_to_wal(self, driver: sqlite3.Connection) -> None:
-        """Readers then go on while somebody writes. The file remembers it; only the first time
-        there is something to do, and then SQLite asks its busy handler for nothing: of two
-        processes that start at once, one has to try again by itself."""
+        """In WAL mode readers continue during a write. The file stores the mode, so only the first
+        switch has an effect; it does not use the busy handler: of two processes that start
+        concurrently, one must retry."""
         elapsed = SystemClock()
         deadline = elapsed.monotonic() + LOCK_SECONDS
         while True:
@@ -555,7 +556,7 @@ class SqliteDatabase:
 
 def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
     for pragma in (
-        # A commit is on the disk when it is acknowledged (F40).
+        # A commit is on the disk when it is acknowledged.
         "synchronous = FULL",
         # Rows refer to each other by value; a run outlives its schedule.
         "foreign_keys = OFF",

@@ -1,6 +1,6 @@
-"""The questions whose answers differ from database to database.
+"""Dialect interface: the operations whose SQL differs between databases.
 
-The store is written once against this; it never asks which database it has.
+The store is written once against this interface and never checks which database it uses.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from chimes.model.insights import (
 )
 from chimes.store.sql.rows.values import Value
 
-# @@ Where databases differ in how they count; each dialect has one of these.
+# Counting: SQL for statistics that differs between databases; each dialect has one implementation.
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
 
-#: What SQLite calls `bracket_of_micros`, and calls back for.
+#: Name of the SQLite function that calls `bracket_of_micros`.
 BRACKET_FUNCTION = "chimes_bracket"
 _LAG = "runs.started_at - runs.planned_at"
 _BOUNDS = ", ".join(map(str, BOUNDS))
@@ -52,42 +52,42 @@ def _words(statuses: Iterable[str]) -> str:
     return ", ".join(f"'{status}'" for status in sorted(statuses))
 
 
-#: Of the newest runs that were judged, newest first: when those that ended badly were planned.
+#: Of the newest conclusive runs, newest first: planned times of those that failed.
 _JUDGED = (
     "FROM runs WHERE runs.schedule_id = schedules.id"
     f" AND runs.status IN ({_words(CONCLUSIVE_STATUSES)}) {_NEWEST_FIRST}"
 )
 _IF_BAD = f"CASE WHEN status IN ({_words(FAILED_STATUSES)}) THEN planned_at ELSE '' END"
 _NEWEST_JUDGED = f"(SELECT status, planned_at {_JUDGED} {FAILING_STREAK}) AS judged"
-#: How many schedules a statement is made for, so that there are few of them to be prepared.
+#: Numbers of schedules that a statement is built for, so that few statements have to be prepared.
 _SIZES = (1, 10, 25, 50, 100, MAX_SCHEDULES)
 
 Sums = Sequence[tuple[str | int, ...]]
 
 
 class Counting(ABC):
-    #: Of a run that has begun: the bracket of its lag (`bracket_of`).
+    #: The bracket of the lag of a started run (`bracket_of`).
     bracket: ColumnElement[int]
-    #: Who began a run (`first_node`): the node of its first attempt that has ended, or who holds
-    #: it. What is no JSON reads as no attempt.
+    #: The node that started a run (`first_node`): that of its first ended attempt, or the current
+    #: holder. Corrupt JSON reads as no attempt.
     node: ColumnElement[str]
-    #: Of a schedule, its `FAILING_STREAK` newest runs that were judged (`CONCLUSIVE_STATUSES`), newest first: when each
-    #: was planned, or nothing if it ended well; parted by commas. All of them in one walk through
-    #: the index, where a database can.
+    #: Of a schedule, its `FAILING_STREAK` newest conclusive runs (`CONCLUSIVE_STATUSES`), newest
+    #: first: the planned time of each, or nothing if it succeeded, separated by commas. Uses one
+    #: index scan for all of them where the database can.
     judged: ColumnElement[str]
 
     @abstractmethod
     def newest(
         self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
     ) -> Sequence[Row[Any]]:
-        """Of each schedule its newest runs, so many at most: a walk through the index for each,
-        and never further than asked for. Numbering the rows of all of them would read their whole
-        past. Columns are `NEWEST`; `owner`: only runs of that type and id."""
+        """Returns the newest runs of each schedule, with one bounded index scan per schedule. A
+        window function over all rows would read the whole history. The columns are `NEWEST`;
+        `owner` restricts to runs of that type and id."""
 
     @abstractmethod
     def add(self, connection: Connection, table: Table, rows: Sums) -> None:
-        """Rows of a table of sums, each with a key of its own: one that is there already is added
-        to by its `number`."""
+        """Adds rows to a rollup table, each with a distinct key: `number` is added to an existing
+        row."""
 
 
 class SqliteCounting(Counting):
@@ -110,7 +110,7 @@ class SqliteCounting(Counting):
 
 class PostgresCounting(Counting):
     bracket = literal_column(f"width_bucket({_LAG}, ARRAY[{_BOUNDS}]::bigint[])", Integer)
-    # Not as JSON: one damaged row would fail the whole statement.
+    # Not parsed as JSON: one corrupt row would fail the whole statement.
     node = literal_column(
         "coalesce(nullif(split_part(split_part(runs.attempts, '\"node\":\"', 2), '\"', 1), ''),"
         " runs.holder, '?')",
@@ -137,7 +137,7 @@ class MariadbCounting(Counting):
     node = literal_column(
         "coalesce(JSON_VALUE(runs.attempts, '$[0].node'), runs.holder, '?')", Text
     )
-    # A walk for each: what is in FROM cannot look at the schedule here.
+    # One scan each: a derived table cannot refer to the schedule here.
     judged = literal_column(
         "concat_ws(',', {})".format(
             ", ".join(
@@ -171,7 +171,7 @@ def _newest_parts(
 
 @cache
 def _parts(size: int, owned: bool, mark: str) -> str:
-    """One part for each schedule, for want of LATERAL."""
+    """One part for each schedule, because there is no LATERAL."""
     mine = f" AND owner_type = {mark} AND owner_id = {mark}" if owned else ""
     return " UNION ALL ".join(
         f"SELECT * FROM (SELECT {NEWEST} FROM runs WHERE schedule_id = {mark}{mine}"
@@ -202,7 +202,7 @@ def _sqlite_add(table: Table) -> str:
     )
 
 
-# One statement for all of them: one for each would be a round trip for each.
+# One statement for all rows: one for each would be a round trip for each.
 @cache
 def _postgres_add(table: Table) -> str:
     types = ("bigint" if isinstance(each.type, Integer) else "text" for each in table.c)
@@ -226,17 +226,16 @@ Rows = Sequence[Row[Any]]
 
 
 class Dialect(ABC):
-    #: As StoreStatus.kind says it.
+    #: The same as StoreStatus.kind.
     name: str
-    #: Whether transactions run side by side, so that rows have to be locked.
+    #: Whether transactions run concurrently, so that rows must be locked.
     locks_rows: bool
-    #: How it counts.
     counting: Counting
-    #: Whether a standby that takes over begins a history of its own, which has a number.
+    #: Whether a standby that takes over starts a new, numbered history (timeline).
     forks: bool = False
 
-    #: Whether `fire_plain`, `take`, `finish_plain`, `coming` and `confirm` are there; otherwise the
-    #: store goes the long way, and does not look ahead.
+    #: Whether `fire_plain`, `take`, `finish_plain`, `coming` and `confirm` are implemented.
+    #: Otherwise the store uses the general statements and does not prefetch.
     fast: bool = False
 
     # --- time and errors ----------------------------------------------------------------------
@@ -246,26 +245,27 @@ class Dialect(ABC):
 
     @abstractmethod
     def unavailable(self, error: Exception) -> str | None:
-        """Why the database cannot answer or write now; None if the error is of another kind."""
+        """Returns why the database cannot answer or write now; None if the error is of another
+        kind."""
 
     def lock_timed_out(self, error: Exception) -> bool:
-        """Whether somebody else held a row for as long as a session waits."""
+        """Returns whether a lock wait timed out."""
         return False
 
     def end_stalled(self, connection: Connection, seconds: float) -> int:
-        """End our sessions that have waited so long in the middle of a statement for a client
-        which stands still, where the limits of a session do not: how many (F17)."""
+        """Terminates our sessions that have waited this long in the middle of a statement for a
+        stopped client, where session timeouts do not apply. Returns their number."""
         return 0
 
     # --- expressions --------------------------------------------------------------------------
     @abstractmethod
     def among(self, column: Column[Any], name: str) -> ColumnElement[bool]:
-        """Whether the column's value is in the list bound as `name`; the statement's text does
-        not depend on the length of the list."""
+        """Whether the column's value is in the list bound as `name`; the statement's text does not
+        depend on the length of the list."""
 
     @abstractmethod
     def listed(self, values: Collection[str]) -> object:
-        """A list as the parameter that `among` reads."""
+        """Returns the list as the parameter that `among` reads."""
 
     @abstractmethod
     def contains(self, column: Column[Any], text: str) -> ColumnElement[bool]:
@@ -277,63 +277,65 @@ class Dialect(ABC):
 
     @abstractmethod
     def insert_new(self, table: Table) -> Insert:
-        """An insert that leaves rows out whose key exists; the row count tells."""
+        """An insert that skips rows whose key exists; the row count tells how many were
+        inserted."""
 
     @abstractmethod
     def for_update(self, statement: Select[Any], *, skip: bool = False) -> Select[Any]:
-        """The rows stay as they are read until the transaction ends; `skip` leaves out those that
-        somebody else holds. Only asked where `locks_rows`."""
+        """Locks the rows until the transaction ends; `skip` leaves out rows that another
+        transaction has locked. Only called where `locks_rows`."""
 
     # --- the hot statements -------------------------------------------------------------------
     @abstractmethod
     def next_due(self, connection: Connection) -> int | None:
-        """The earliest due time of all schedules that wait for one."""
+        """Returns the earliest due time of all schedules."""
 
     @abstractmethod
     def due(self, connection: Connection, now: int, limit: int) -> Rows:
-        """Due schedules, earliest first, held until the transaction ends."""
+        """Returns due schedules, earliest first, locked until the transaction ends."""
 
     @abstractmethod
     def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
-        """(concurrency_key, id) of the active runs that are not blocked, oldest first."""
+        """Returns (concurrency_key, id) of the active runs that are not blocked, oldest first."""
 
     @abstractmethod
     def oldest_active(self, connection: Connection, key: str) -> Row[Any] | None:
-        """The run of this concurrency key that was created first, of those that have not ended."""
+        """Returns the oldest active run of this concurrency key."""
 
     @abstractmethod
     def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
-        """Those of the concurrency keys that have blocked runs."""
+        """Returns those of the concurrency keys that have blocked runs."""
 
     @abstractmethod
     def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
-        """(id, schedule_id, slot) of the runs that have one of these (schedule_id, slot)."""
+        """Returns (id, schedule_id, slot) of the runs that have one of these (schedule_id,
+        slot)."""
 
     @abstractmethod
     def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        """`cursor_values` with the schedule's id, for many schedules."""
+        """Writes `cursor_values` with the schedule's id, for many schedules."""
 
     @abstractmethod
     def insert_many(
         self, connection: Connection, table: Table, values: Sequence[dict[str, Value]]
     ) -> None:
-        """Rows whose keys are known to be free, each with a value for every column."""
+        """Inserts rows whose keys are known to be free, each with a value for every column."""
 
     @abstractmethod
     def claimable(
         self, connection: Connection, now: int, capabilities: Collection[str], limit: int
     ) -> Rows:
-        """Claimable runs in queue order, held until the transaction ends."""
+        """Returns claimable runs in queue order, locked until the transaction ends."""
 
     @abstractmethod
     def next_available(self, connection: Connection) -> int | None:
-        """The earliest available_at of the claimable runs."""
+        """Returns the earliest available_at of the claimable runs."""
 
     @abstractmethod
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        """`state_values` with the run's id, for many runs."""
+        """Writes `state_values` with the run's id, for many runs."""
 
-    # --- what is told to people, and limits -----------------------------------------------------
+    # --- deliveries and limits ------------------------------------------------------------------
     @abstractmethod
     def pending(
         self,
@@ -343,51 +345,50 @@ class Dialect(ABC):
         channels: Collection[str],
         limit: int,
     ) -> Rows:
-        """Pending deliveries of these channels that are available by `now`, and any that have
-        been since `overdue`, oldest first; held until the transaction ends."""
+        """Returns pending deliveries of these channels that are available by `now`, and any that
+        have been available since `overdue`, oldest first; locked until the transaction ends."""
 
     @abstractmethod
     def next_delivery(self, connection: Connection) -> int | None:
-        """The earliest available_at of the pending deliveries."""
+        """Returns the earliest available_at of the pending deliveries."""
 
     @abstractmethod
     def write_deliveries(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        """`progress_values` with the delivery's id, for many of them."""
+        """Writes `progress_values` with the delivery's id, for many deliveries."""
 
     @abstractmethod
     def take_tokens(
         self, connection: Connection, now: int | None, asked: Asked
     ) -> tuple[float, int]:
-        """How many tokens are left, and how many were granted (`store/tokens.py`). `now` None:
-        what the database's clock says."""
+        """Returns how many tokens are left, and how many were granted. `now` None: the database's
+        clock."""
 
-    # --- shorter ways, where there are any ------------------------------------------------------
+    # --- optional fast paths --------------------------------------------------------------------
     def fire_plain(
         self, connection: Connection, batch: Batch, plain: Sequence[PlainFiring]
     ) -> Collection[str]:
-        """Move the cursors of schedules that are held and insert their runs, copied from them;
-        write down the batch. The ids of the runs that were inserted: a slot that has its row
-        keeps it."""
+        """Moves the cursors of locked schedules, inserts their runs, copied from them, and records
+        the batch. Returns the ids of the inserted runs: an existing run of a slot stays."""
         raise NotImplementedError
 
     def coming(self, connection: Connection, until: int, most: int) -> Sequence[int]:
-        """The earliest due times up to `until`, not more than `most` of them."""
+        """Returns the earliest due times up to `until`, at most `most` of them."""
         raise NotImplementedError
 
     def next_prefetch(
         self, connection: Connection, until: int, each: int, most: int
     ) -> Row[Any] | None:
-        """Of the earliest `most` due times up to `until`, with each one `each` later in line than
-        the one before: (number, due, begin_by) of the one that must begin first."""
+        """Of the earliest `most` due times up to `until`, where each takes `each` longer than the
+        one before: returns (number, due, begin_by) of the one that must begin first."""
         raise NotImplementedError
 
     def unconfirmed(
         self, connection: Connection, closed: int | None, claims: Sequence[tuple[str, int]]
     ) -> Rows:
-        """All of the runs (id, fence) but those that are held, not asked to stop, planned for
-        `closed` or earlier, and not just being changed by anybody. Whoever wants to change one of
-        those afterwards waits until this is committed. `closed` None: what the database's clock
-        says."""
+        """Returns those of the runs (id, fence) that are not confirmed. Confirmed are runs that are
+        claimed, not requested to cancel, planned for `closed` or earlier, and not locked by another
+        transaction. Transactions that change a confirmed run wait until this one is committed.
+        `closed` None: by the database's clock."""
         raise NotImplementedError
 
     def take(
@@ -398,8 +399,8 @@ class Dialect(ABC):
         limit: int,
         node_id: str,
     ) -> Rows:
-        """`claimable`, and written down as `claim` by this node, in one statement; in any order.
-        None where its lease has ended. `now` None: what the database's clock says."""
+        """`claimable` and `claim` for this node in one statement; in any order. Returns nothing if
+        the node's lease has ended. `now` None: the database's clock."""
         raise NotImplementedError
 
     def finish_plain(
@@ -410,15 +411,15 @@ class Dialect(ABC):
         *,
         recording: bool,
     ) -> Rows:
-        """Write verdicts (`PLAIN_VERDICT`) whose fence is the current one of a running run.
-        (id, when, cancel_requested, whether its key has blocked runs) of those that were accepted;
-        when is `now`, or what the database's clock says. `recording`: the schedules hear of the
-        ends, of which each has one at most."""
+        """Stores completions (`PLAIN_VERDICT`) whose fence is the current one of a running run.
+        Returns (id, time, cancel_requested, whether its key has blocked runs) of those that were
+        accepted; the time is `now` or that of the database's clock. `recording`: updates the
+        schedules, each of which has at most one of the runs."""
         raise NotImplementedError
 
 
 class PlainFiring(NamedTuple):
-    """`Firing.plain`: what cannot be copied from the schedule's row."""
+    """Values of a single-slot plan that cannot be copied from the schedule's row."""
 
     schedule_id: str
     run_id: str
@@ -431,29 +432,29 @@ class PlainFiring(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A pass of a scheduler; the first `claim` of its runs are claimed for its node."""
+    """A scheduler pass; the first `claim` of its runs are claimed for its node."""
 
     id: int
     node_id: str
     now: int
-    #: When it is written down; None: the database's clock says it.
+    #: When it is recorded; None: by the database's clock.
     done: int | None
     claimed: int
 
 
 class Asked(NamedTuple):
-    """Tokens of a bucket."""
+    """A request for tokens of a bucket."""
 
     name: str
     rate: float
     burst: int
     wanted: int
-    #: The answer, and what is left, where the bucket is new.
+    #: Granted and remaining tokens if the bucket is new.
     first_granted: int
     first_tokens: float
-    #: Microseconds in which an empty one is full again.
+    #: Microseconds in which an empty bucket fills.
     fills_in: int
 
 
-#: The order of the values of a verdict.
+#: The order of the values of a completion.
 PLAIN_VERDICT = ("id", "attempt", "fence", "status", "retry_in", "result", "error", "reason")

@@ -1,9 +1,9 @@
-"""MariaDB. Rows are locked one by one under READ COMMITTED, which has no gap locks; the store's
-clock is the server's.
+"""MariaDB dialect.
 
-Lists go in as one JSON text that JSON_TABLE turns into rows, or as a plain IN list where the
-optimizer has to see the values to walk an index. STRAIGHT_JOIN and FORCE INDEX keep it from
-reading all runs while it believes that there are few.
+Rows are locked one by one under READ COMMITTED, which has no gap locks; the store's clock is the
+server's. Lists are passed as one JSON text that JSON_TABLE turns into rows, or as a plain IN list
+where the optimizer must see the values to use an index. STRAIGHT_JOIN and FORCE INDEX keep it from
+scanning all runs while it estimates that there are few.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from chimes.store.token_bucket import MAX_CLOCK_STEP_BACK
 
 _ABOVE_ALL = 2**63 - 1
 _LOCK_WAIT = 1205
-#: Characters of a packet. A server takes 16 MB (`max_allowed_packet`), and one character may need
-#: four bytes or as many escapes; a row that is larger is better off without JSON around it.
+#: Characters per packet. A server accepts 16 MB (`max_allowed_packet`), and one character may need
+#: four bytes or as many escapes; a larger row is sent without JSON around it.
 _PACKET = 1_000_000
 _COLLATE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 
@@ -64,22 +64,22 @@ def _names(columns: Iterable[Column[Any]]) -> str:
 
 NOW = "SELECT UTC_TIMESTAMP(6)"
 
-# The first entry of the index is the answer.
+# The first entry of the index is the result.
 NEXT_DUE = f"""
 SELECT next_run_at FROM schedules FORCE INDEX (schedules_due)
 WHERE {DUE} ORDER BY next_run_at LIMIT 1
 """
 
-# The condition's columns lead the index, so the due rows come in order, without a sort, and the
-# cost depends on how many are due. What another node is just firing is left to it.
+# The columns of the condition lead the index, so due rows come in order without a sort, and the
+# cost depends on how many are due. Rows that another node has locked are skipped.
 DUE_SCHEDULES = f"""
 SELECT {_names(schedules.c)} FROM schedules FORCE INDEX (schedules_due)
 WHERE {DUE} AND next_run_at <= %(now)s
 ORDER BY next_run_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 """
 
-# Status and `blocked` stand behind the key in the index: a key's ended runs are not touched. The
-# few that are left are sorted.
+# Status and `blocked` follow the key in the index: ended runs of a key are not read. The few
+# remaining rows are sorted.
 ADMITTED = f"""
 SELECT concurrency_key, id FROM runs FORCE INDEX (runs_by_key)
 WHERE concurrency_key IN %(keys)s AND {ACTIVE} AND blocked = 0
@@ -91,7 +91,7 @@ SELECT {_names(runs.c)} FROM runs FORCE INDEX (runs_by_key)
 WHERE concurrency_key = %(key)s AND {ACTIVE} ORDER BY created_at, id LIMIT 1
 """
 
-# Asked per key, because a key may have tens of thousands of blocked runs and one says enough.
+# One lookup per key, because a key may have tens of thousands of blocked runs and one is enough.
 BLOCKED_KEYS = f"""
 SELECT wanted.concurrency_key
 FROM JSON_TABLE(%(keys)s, '$[*]' COLUMNS (
@@ -113,9 +113,9 @@ ON runs.schedule_id = pair.schedule_id AND runs.slot = pair.slot
 """
 
 # Rank comes first in queue order, so a plain scan would step over every retry that waits for its
-# time in a high rank. Jumping from rank to rank and asking each for its due head reads only what
-# is handed out, plus one entry per rank. One jump is one statement: within a recursive query
-# MariaDB would look at every run that waits.
+# time in a high rank. Jumping from rank to rank and reading the due head of each reads only the
+# claimed rows plus one entry per rank. One jump is one statement: in a recursive query MariaDB
+# would read every queued run.
 NEXT_RANK = f"""
 SELECT `rank` FROM runs FORCE INDEX (runs_claimable)
 WHERE {CLAIMABLE} AND `rank` < %(below)s ORDER BY `rank` DESC LIMIT 1
@@ -133,8 +133,8 @@ WHERE {CLAIMABLE} AND `rank` = %(rank)s ORDER BY available_at LIMIT 1
 """
 
 
-# In the order of the index; those of other channels are passed over, and what another node is just
-# taking is left to it.
+# In the order of the index; other channels are filtered out, and rows that another node has locked
+# are skipped.
 PENDING_DELIVERIES = f"""
 SELECT {_names(deliveries.c)} FROM deliveries FORCE INDEX (deliveries_pending)
 WHERE {PENDING} AND available_at <= %(now)s
@@ -147,7 +147,7 @@ SELECT available_at FROM deliveries FORCE INDEX (deliveries_pending)
 WHERE {PENDING} ORDER BY available_at LIMIT 1
 """
 
-# What is assigned first is seen by what comes after it, so the time is the last. Numbers with an
+# Assignments are evaluated in order and see earlier ones, so the time is last. Numbers with an
 # exponent are DOUBLE; without one they would be decimal, and rounded.
 _THERE = """
 LEAST(CAST(%(burst)s AS DOUBLE), tokens
@@ -182,7 +182,7 @@ class MariadbDialect(Dialect):
         return moment.replace(tzinfo=UTC)
 
     def unavailable(self, error: Exception) -> str | None:
-        return None  # the server says what an error means (`server.Trouble`)
+        return None  # `Server` maps errors of the server
 
     def lock_timed_out(self, error: Exception) -> bool:
         original = getattr(error, "orig", None)
@@ -235,7 +235,7 @@ class MariadbDialect(Dialect):
         self, connection: Connection, table: Table, values: Sequence[dict[str, Value]]
     ) -> None:
         if values:
-            # The driver makes one statement of all of them, or a few where they are large.
+            # The driver combines them into one statement, or a few where they are large.
             connection.exec_driver_sql(_insert_all(table, tuple(values[0])), list(values))
 
     def claimable(
@@ -274,7 +274,7 @@ class MariadbDialect(Dialect):
         given = {
             "now": now,
             "overdue": overdue,
-            # An empty list is no list to it.
+            # MariaDB rejects an empty list.
             "channels": tuple(channels) or ("",),
             "limit": limit,
         }
@@ -298,7 +298,7 @@ class MariadbDialect(Dialect):
 
 
 def _ranks(connection: Connection) -> Iterator[int]:
-    """Of the claimable runs, highest first."""
+    """Yields the ranks of the claimable runs, highest first."""
     below = _ABOVE_ALL
     while True:
         rank = _integer(connection.exec_driver_sql(NEXT_RANK, {"below": below}).scalar())
@@ -321,9 +321,9 @@ def _insert_all(table: Table, columns: tuple[str, ...]) -> str:
 
 @cache
 def _insert_new(table: Table) -> Insert:
-    """Not INSERT IGNORE, which also cuts texts that are too long. Not ON DUPLICATE KEY UPDATE:
-    the driver asks for the rows that were found, and then it counts a row that was there. Two who
-    insert the same at once: the second gets a duplicate key and its transaction is repeated."""
+    """Not INSERT IGNORE, which also truncates texts that are too long. Not ON DUPLICATE KEY UPDATE:
+    the driver requests found rows, which makes it count an existing row. Of two concurrent inserts
+    of the same key, the second gets a duplicate key error and its transaction is repeated."""
     given = [bindparam(each.name, type_=each.type) for each in table.c]
     same = [each == bindparam(each.name) for each in table.primary_key.columns]
     return insert(table).from_select(
@@ -333,7 +333,7 @@ def _insert_new(table: Table) -> Insert:
 
 
 def _update_many(connection: Connection, table: Table, values: Sequence[dict[str, Value]]) -> None:
-    """Rows by their ids, each with the same columns."""
+    """Updates rows by their ids, all with the same columns."""
     if not values:
         return
     columns = tuple(name for name in values[0] if name != "id")
@@ -350,7 +350,7 @@ def _update_many(connection: Connection, table: Table, values: Sequence[dict[str
 
 
 def _packets(rows: Sequence[str]) -> Iterator[Sequence[str]]:
-    """As many rows at a time as surely fit into one packet."""
+    """Yields as many rows at a time as certainly fit into one packet."""
     first = size = 0
     for place, row in enumerate(rows):
         if place > first and size + len(row) > _PACKET:
@@ -369,7 +369,7 @@ def _update_one(table: Table, columns: tuple[str, ...]) -> str:
 
 @cache
 def _update_all(table: Table, columns: tuple[str, ...]) -> str:
-    """One statement for all rows: half the time of one for each."""
+    """One statement for all rows takes half the time of one for each."""
     cells = ", ".join(
         f"`{name}` {_type(table.c[name])} PATH '$[{place}]'"
         for place, name in enumerate(("id", *columns))

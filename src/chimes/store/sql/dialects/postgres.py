@@ -1,6 +1,9 @@
-"""PostgreSQL. Transactions run side by side at READ COMMITTED, so rows that are read to be changed
-are locked; a list goes as one array, so that a statement's text, and with it its plan, does not
-depend on how long the list is."""
+"""PostgreSQL dialect.
+
+Transactions run concurrently at READ COMMITTED, so rows that are read to be changed are locked. A
+list is passed as one array, so that the text of a statement, and with it its plan, does not depend
+on the length of the list.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,7 @@ class PostgresDialect(Dialect):
         return moment_of(micros)
 
     def unavailable(self, error: Exception) -> str | None:
-        return None  # the server says what an error means (`server.Trouble`)
+        return None  # `Server` maps errors of the server
 
     def lock_timed_out(self, error: Exception) -> bool:
         return getattr(getattr(error, "orig", None), "sqlstate", None) == _LOCK_NOT_AVAILABLE
@@ -292,15 +295,15 @@ def _update_all(table: Table, names: tuple[str, ...]) -> str:
 
 
 def _update_many(connection: Connection, table: Table, values: Sequence[dict[str, Value]]) -> None:
-    """Rows by their ids, each with the same columns."""
+    """Updates rows by their ids, all with the same columns."""
     if values:
         names = tuple(values[0])
         connection.exec_driver_sql(_update_all(table, names), _arrays(names, values))
 
 
 def _columns(rows: Sequence[tuple[Value, ...]], common: int) -> tuple[bool, Iterable[object]]:
-    """Whether they have in common what stands from `common` on; and their columns, of those with
-    just that one value: the driver looks at every value of a list."""
+    """Returns whether all rows have the same values from column `common` on, and the columns; equal
+    columns are reduced to their value, because the driver inspects every value of a list."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     alike = all(column.count(column[0]) == len(column) for column in columns[common:])
     return alike, columns[:common] + [column[0] if alike else column for column in columns[common:]]

@@ -1,4 +1,4 @@
-"""The hot statements on PostgreSQL, each with why it is shaped so."""
+"""Hot statements on PostgreSQL, each with the reason for its shape."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:
 # clock_timestamp, because now() stands still during a transaction.
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-# F17: a driver prepares and executes a statement in two messages. A client that stops between them
-# is neither idle in its transaction nor in a statement to the server, so no limit of the session
-# ends it (before 17 there is none for a whole transaction); it only waits for the client to read.
+# A driver prepares and executes a statement in two messages. A client that stops between them is
+# neither idle in a transaction nor executing a statement, so no session timeout ends it (before 17
+# there is none for a whole transaction); the server only waits for the client.
 END_STALLED = """
 SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE datname = current_database() AND usename = current_user AND application_name = 'chimes'
@@ -44,27 +44,27 @@ AND state = 'active' AND wait_event_type = 'Client' AND wait_event = 'ClientRead
 AND state_change < clock_timestamp() - make_interval(secs => $1)
 """
 
-# The first entry of the index is the answer.
+# The first entry of the index is the result.
 NEXT_DUE = f"SELECT min(next_run_at) FROM schedules WHERE {DUE}"
 
 # The partial index holds the waiting schedules in due order, so the rows come without a sort and
-# the cost depends on how many are due, not on how many there are. Those that another node is just
-# firing are skipped: nobody waits for anybody. NO KEY UPDATE is the weakest lock that two of us
-# cannot both have. LIMIT is written out: as a parameter it would be planned for a guess.
+# the cost depends on how many are due, not on how many there are. Rows that another node has locked
+# are skipped without a wait. NO KEY UPDATE is the weakest lock that conflicts with itself. LIMIT is
+# a literal: as a parameter it would be planned with a guess.
 DUE_SCHEDULES = f"""
 SELECT {_names(schedules.c)} FROM schedules
 WHERE {DUE} AND next_run_at <= $1 ORDER BY next_run_at, id LIMIT %d
 FOR NO KEY UPDATE SKIP LOCKED
 """
 
-# All keys of a batch in one statement, one look into the index for each.
+# All keys of a batch in one statement, one index lookup for each.
 ADMITTED = f"""
 SELECT concurrency_key, id FROM runs
 WHERE concurrency_key = ANY ($1::text[]) AND {ACTIVE} AND blocked = 0
 ORDER BY concurrency_key, created_at, id
 """
 
-# Materialized, or the planner might walk all runs from the oldest on until one fits.
+# Materialized, or the planner might scan all runs from the oldest on until one fits.
 OLDEST_ACTIVE = f"""
 WITH active AS MATERIALIZED (
   SELECT id, created_at FROM runs WHERE concurrency_key = $1 AND {ACTIVE}
@@ -73,14 +73,14 @@ SELECT {_names(runs.c)} FROM runs
 WHERE id = (SELECT id FROM active ORDER BY created_at, id LIMIT 1)
 """
 
-# Asked per key, because a key may have tens of thousands of blocked runs and one says enough.
+# One lookup per key, because a key may have tens of thousands of blocked runs and one is enough.
 BLOCKED_KEYS = f"""
 SELECT key FROM unnest($1::text[]) AS wanted(key) WHERE EXISTS (
   SELECT 1 FROM runs WHERE {BLOCKED} AND concurrency_key = key
 )
 """
 
-# The list is the outer loop: one look into the unique index for each pair.
+# The list is the outer loop: one lookup in the unique index for each pair.
 SLOTS_TAKEN = """
 SELECT runs.id, runs.schedule_id, runs.slot
 FROM unnest($1::text[], $2::bigint[]) AS pair(schedule_id, slot)
@@ -88,8 +88,8 @@ JOIN runs ON runs.schedule_id = pair.schedule_id AND runs.slot = pair.slot
 """
 
 # Rank comes first in queue order, so a plain scan would step over every retry that waits for its
-# time in a high rank. Jumping from rank to rank and asking each for its due head reads only what
-# is handed out, plus one entry per rank.
+# time in a high rank. Jumping from rank to rank and reading the due head of each reads only the
+# claimed rows plus one entry per rank.
 _HIGHEST = f"""
 SELECT runs.rank FROM runs WHERE {CLAIMABLE} AND runs.rank < %s ORDER BY runs.rank DESC LIMIT 1
 """
@@ -101,8 +101,8 @@ ranks(rank) AS (
 )
 """
 
-# The inner LIMIT stands in each rank, the outer one over all; rows are locked one by one as they
-# are handed out, so that not more are locked than are taken.
+# The inner LIMIT applies to each rank, the outer one to all; rows are locked one by one as they are
+# returned, so that no more are locked than are claimed.
 _HEADS = f"""
 SELECT {{wanted}} FROM ranks CROSS JOIN LATERAL (
   SELECT {{inner}} FROM runs
@@ -117,10 +117,9 @@ WITH RECURSIVE {_RANKS % "true"}
 {_HEADS.format(wanted=_names(runs.c, "found."), inner=_names(runs.c), now="$1")}
 """
 
-# A claim is one message: what time it is, whether the node still has its lease, which runs, and
-# `claim` of all of them without sending them back and forth. So it commits by itself, and the
-# server is at work on it while the process carries out what it has. The rows that were locked are
-# found again by their ids.
+# A claim is one message: it reads the clock, checks the node's lease, selects the runs and claims
+# them without a second round trip. So it commits by itself, and the server executes it while the
+# process executes its runs. The locked rows are found again by their ids.
 TAKE = f"""
 WITH RECURSIVE clock AS MATERIALIZED (SELECT coalesce($1::bigint, ({NOW})) AS at), {
     _RANKS
@@ -145,12 +144,12 @@ SELECT min((
 """
 
 
-# Only the index is read, and not more of it than it takes to tell a crowd from a few.
+# Reads only the index, and no more of it than is needed to decide whether to prefetch.
 COMING = f"""
 SELECT next_run_at FROM schedules WHERE {DUE} AND next_run_at <= $1 ORDER BY next_run_at LIMIT %d
 """
 
-# Numbered as the index has them, without a sort.
+# Numbered in the order of the index, without a sort.
 PRESSING = f"""
 SELECT count(*) OVER () AS number, next_run_at AS due, next_run_at - place * $2::bigint AS begin_by
 FROM (
@@ -159,11 +158,11 @@ FROM (
 ) AS line ORDER BY begin_by LIMIT 1
 """
 
-# The lock is what makes the answer hold: whoever takes a run back locks it before looking at the
-# clock, so it either has done so by now, and then the row is gone or skipped, or finds the slot
-# closed. What is not confirmed is the shorter answer, mostly none; lateral, because what may be
-# missing in a join cannot be locked there. In a CASE, so that rows are found by their id alone:
-# by an index of planned times all runs would be walked for each.
+# The lock makes the result reliable: undoing a prefetch locks the run before it reads the clock, so
+# it has either happened by now, and the row is gone or skipped, or it finds the slot closed. The
+# unconfirmed runs are the shorter result, usually none. LATERAL, because the nullable side of an
+# outer join cannot be locked. The conditions are in a CASE, so that rows are found by their id
+# alone: with an index on planned times all runs would be scanned for each.
 UNCONFIRMED = f"""
 WITH clock AS MATERIALIZED (
   SELECT coalesce($3::bigint, ({NOW}) + {PREFETCH_CUTOFF // timedelta(microseconds=1)}) AS closed
@@ -179,8 +178,8 @@ FROM unnest($1::text[], $2::bigint[]) AS held(id, fence) LEFT JOIN LATERAL (
 ) AS found ON true WHERE found.there IS NULL
 """
 
-# In the order of the index; those of other channels are passed over, and what another node is just
-# taking is left to it.
+# In the order of the index; other channels are filtered out, and rows that another node has locked
+# are skipped.
 PENDING_DELIVERIES = f"""
 SELECT {_names(deliveries.c)} FROM deliveries
 WHERE {PENDING} AND available_at <= $1 AND (available_at <= $2 OR channel = ANY ($3::text[]))
@@ -190,8 +189,8 @@ FOR NO KEY UPDATE SKIP LOCKED
 
 NEXT_DELIVERY = f"SELECT min(available_at) FROM deliveries WHERE {PENDING}"
 
-# `excluded` is what would have been inserted, and so says what time it is. The row is locked by
-# then: of any number that ask at once each sees what the one before it has left.
+# `excluded` is the row that would have been inserted, and contains the current time. The existing
+# row is locked by then: concurrent requests each see what the previous one left.
 _THERE = """
 least($2::float8, buckets.tokens
   + greatest(0, excluded.at - buckets.at)::float8 / 1000000::float8 * $3::float8)
@@ -210,9 +209,9 @@ ON CONFLICT (name) DO UPDATE SET
 RETURNING tokens, granted
 """
 
-# One statement moves the cursors by id and inserts the runs. What a run copies from its schedule
-# is copied here and never sent; the slot is where the cursor stood. A slot that has its row keeps
-# it. The batch is written down along with it.
+# One statement moves the cursors by id and inserts the runs. Columns that a run copies from its
+# schedule are copied here and not sent; the slot is the previous cursor. An existing run of a slot
+# stays. The batch is recorded in the same statement.
 _COPIED = "name, version, namespace, owner_type, owner_id, kind, target, policy, priority"
 _FIRE = f"""
 WITH new(id, run_id, next_slot, next_run_at, planned_at, run_limit, needs, fence, place) AS (
@@ -254,7 +253,7 @@ FIRE_PLAIN = _FIRE.format(
     $8::bigint[]
   ) WITH ORDINALITY"""
 )
-# What they all have in common is sent once: the driver looks at every value of a list.
+# Values that all rows share are sent once: the driver inspects every value of a list.
 FIRE_ALIKE = _FIRE.format(
     firings="""SELECT id, run_id, next_slot, next_run_at,
     $5::bigint, $6::bigint, $7::text, $8::bigint, place
@@ -262,11 +261,12 @@ FIRE_ALIKE = _FIRE.format(
   AS each(id, run_id, next_slot, next_run_at, place)"""
 )
 
-# Fenced in the statement itself. A retry that somebody asked to stop is left to the long way, and
-# so are flows and their steps, which follow from each other. The conditions stand in a CASE, so
-# that rows are found by their id: without fresh statistics the planner takes running runs for
-# few, and would walk all of them for each verdict. The schedules are told as `update_summary` does it.
-# The look for blocked runs is a later statement than the one that got the locks, as it has to be.
+# The fence is checked in the statement itself. A retry with a cancel request is left to the general
+# path, and so are flows and their steps, which depend on each other. The conditions are in a CASE,
+# so that rows are found by their id: without fresh statistics the planner assumes few running runs
+# and would scan all of them for each completion. The schedules are updated like `update_summary`
+# does. The lookup of blocked runs is a later statement than the one that acquired the locks (see
+# the lock order).
 _FINISH = f"""
 WITH clock AS MATERIALIZED (SELECT coalesce($9::bigint, ({NOW})) AS at), done AS (
   UPDATE runs SET

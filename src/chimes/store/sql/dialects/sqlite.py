@@ -1,5 +1,8 @@
-"""SQLite. One writer at a time (BEGIN IMMEDIATE) makes reading and then writing atomic, so rows
-need no locks of their own, and the store's clock is that of the host."""
+"""SQLite dialect.
+
+One writer at a time (BEGIN IMMEDIATE) makes reading and then writing atomic, so rows need no locks
+of their own, and the store's clock is that of the host.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +50,11 @@ def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:
     return ", ".join(f'{prefix}"{each.name}"' for each in columns)
 
 
-# INDEXED BY everywhere: the planner, which knows nothing of how few rows a partial index holds,
-# would at times rather read all runs of a status; and a statement that cannot use its index then
-# fails in the tests instead of becoming slow in a year.
+# INDEXED BY everywhere: the planner does not know how few rows a partial index holds and would
+# sometimes read all runs of a status. A statement that cannot use its index then fails in the tests
+# instead of becoming slow later.
 
-# The first entry of the index is the answer.
+# The first entry of the index is the result.
 NEXT_DUE = f"SELECT min(next_run_at) FROM schedules INDEXED BY schedules_due WHERE {DUE}"
 
 # The partial index holds the waiting schedules in due order, so the rows come without a sort and
@@ -61,27 +64,27 @@ SELECT {_names(schedules.c)} FROM schedules INDEXED BY schedules_due
 WHERE {DUE} AND next_run_at <= :now ORDER BY next_run_at, id LIMIT :limit
 """
 
-# All keys of a batch in one statement; the index brings them in order.
+# All keys of a batch in one statement; the index returns them in order.
 ADMITTED = f"""
 SELECT concurrency_key, id FROM runs INDEXED BY runs_active_by_key
 WHERE concurrency_key IN (SELECT value FROM json_each(:keys)) AND {ACTIVE} AND blocked = 0
 ORDER BY concurrency_key, created_at, id
 """
 
-# The first entry of the index is the answer.
+# The first entry of the index is the result.
 OLDEST_ACTIVE = f"""
 SELECT {_names(runs.c)} FROM runs INDEXED BY runs_active_by_key
 WHERE concurrency_key = :key AND {ACTIVE} ORDER BY created_at, id LIMIT 1
 """
 
-# Asked per key, because a key may have tens of thousands of blocked runs and one says enough.
+# One lookup per key, because a key may have tens of thousands of blocked runs and one is enough.
 BLOCKED_KEYS = f"""
 SELECT value AS concurrency_key FROM json_each(:keys) WHERE EXISTS (
   SELECT 1 FROM runs INDEXED BY runs_blocked WHERE {BLOCKED} AND concurrency_key = value
 )
 """
 
-# CROSS JOIN makes the list the outer loop: one look into the unique index for each pair.
+# CROSS JOIN makes the list the outer loop: one lookup in the unique index for each pair.
 SLOTS_TAKEN = """
 SELECT runs.id, runs.schedule_id, runs.slot FROM json_each(:pairs) AS pair CROSS JOIN runs
 ON runs.schedule_id = json_extract(pair.value, '$[0]')
@@ -89,8 +92,8 @@ AND runs.slot = json_extract(pair.value, '$[1]')
 """
 
 # Rank comes first in queue order, so a plain scan would step over every retry that waits for its
-# time in a high rank. Jumping from rank to rank and asking each for its due head reads only what
-# is handed out, plus one entry per rank.
+# time in a high rank. Jumping from rank to rank and reading the due head of each reads only the
+# claimed rows plus one entry per rank.
 _HIGHEST = f"""
 SELECT runs.rank FROM runs INDEXED BY runs_claimable
 WHERE {CLAIMABLE} AND runs.rank < coalesce(%s, {2**63 - 1}) ORDER BY runs.rank DESC LIMIT 1
@@ -119,7 +122,7 @@ SELECT min((
 )) FROM ranks WHERE rank IS NOT NULL
 """
 
-# In the order of the index; those of other channels are passed over within it.
+# In the order of the index; other channels are filtered out within it.
 PENDING_DELIVERIES = f"""
 SELECT {_names(deliveries.c)} FROM deliveries INDEXED BY deliveries_pending
 WHERE {PENDING} AND available_at <= :now
@@ -163,14 +166,14 @@ _UNAVAILABLE = {
 
 
 def primary_code(error: BaseException) -> int | None:
-    """The result code of the driver's error behind this one."""
+    """Returns the result code of the underlying driver error."""
     original = getattr(error, "orig", error)
     code = getattr(original, "sqlite_errorcode", None)
     return code & 0xFF if isinstance(code, int) else None
 
 
 def is_busy(error: BaseException) -> bool:
-    """Somebody else holds the lock; it is worth another try."""
+    """Returns whether another connection holds the lock; a retry may succeed."""
     return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -291,7 +294,7 @@ class SqliteDialect(Dialect):
 
 @cache
 def _insert_all(table: Table) -> str:
-    """One prepared statement, stepped through all rows of a batch by the driver."""
+    """One prepared statement that the driver executes for all rows of a batch."""
     marks = ", ".join(f":{each.name}" for each in table.c)
     return f"INSERT INTO {table.name} ({_names(table.c)}) VALUES ({marks})"
 
@@ -302,7 +305,7 @@ def _insert_new(table: Table) -> Insert:
 
 
 def _update_many(connection: Connection, table: str, values: Sequence[dict[str, Value]]) -> None:
-    """Rows by their ids, each with the same columns: one prepared statement for all."""
+    """Updates rows by their ids, all with the same columns: one prepared statement for all."""
     if not values:
         return
     changes = ", ".join(f'"{name}" = :{name}' for name in values[0] if name != "id")
