@@ -53,7 +53,7 @@ TOLD = Policy(
         Recipient(channel=Channel.TELEGRAM, to="7", on=(NotifyOn.RECOVERY,)),
     )
 )
-HOLD = {"hold": MINUTE, "overdue": HOUR}
+HOLD = {"lease": MINUTE, "overdue": HOUR}
 
 
 @pytest.fixture

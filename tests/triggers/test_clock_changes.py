@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from chimes.triggers import Cron, Every, Once, Trigger
-from chimes.triggers.clock_changes import ClockChange, Effect, clock_changes, affected_fire
+from chimes.triggers.clock_changes import ClockChange, Effect, affected_fire, clock_changes
 
 HOUR = timedelta(hours=1)
 YEAR = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)

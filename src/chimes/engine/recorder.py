@@ -108,12 +108,10 @@ def _unstorable(completion: Completion, error: Exception) -> Completion:
         retry_in=None,
         result=None,
         logs=(),
-        error=str(
-            _(
-                "the result could not be stored: {type}: {message}",
-                type=type(error).__name__,
-                message=message_of(error),
-            )
+        error=_(
+            "the result could not be stored: {type}: {message}",
+            type=type(error).__name__,
+            message=message_of(error),
         ),
         reason="unstorable_result",
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from chimes.i18n import freeze
 from chimes.model.access import Owner
 from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
@@ -276,7 +277,7 @@ def complete_delivery(
     after = replace(
         delivery,
         progress=max(delivery.progress, completion.progress),
-        error=str(completion.error),
+        error=freeze(completion.error),
         code=completion.code,
         receipt=completion.receipt or delivery.receipt,
     )

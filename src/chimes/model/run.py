@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from chimes.i18n import _
+from chimes.i18n import _, freeze
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
@@ -283,11 +283,11 @@ def completion_of(
     return _new_completion(
         run.id,
         run.fence,
-        replace(attempt, error=str(attempt.error)) if attempt.error else attempt,
+        replace(attempt, error=freeze(attempt.error)) if attempt.error else attempt,
         RunStatus.QUEUED if retry_in is not None else _STATUS_OF[outcome.end],
         retry_in,
         outcome.result,
-        str(outcome.error),
+        freeze(outcome.error),
         outcome.code,  # reason
         logs,
         outcome.code if outcome.gone and run.policy.pause_on_gone else "",  # pause_schedule
@@ -355,7 +355,7 @@ def mark_lost(run: Run, now: datetime) -> Run:
         started_at=run.claimed_at or now,
         finished_at=now,
         end=AttemptEnd.LOST,
-        error=str(_("the node of this run stopped sending heartbeats")),
+        error=_("the node of this run stopped sending heartbeats"),
     )
     gone = replace(run, holder=None, attempts=(*run.attempts, attempt))
     if run.policy.on_lost is OnLost.STOP and run.started:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from chimes.errors import QuotaExceeded
-from chimes.i18n import _
+from chimes.i18n import _, freeze
 from chimes.model.access import SYSTEM_OWNER, Owner, Quota
 from chimes.model.change import replace
 from chimes.model.ids import ScheduleId
@@ -203,7 +203,7 @@ def stop_with_error(schedule: Schedule, error: str) -> Schedule:
         next_slot=None,
         next_run_at=None,
         last_status=RunStatus.FAILED,
-        last_error=str(error),
+        last_error=freeze(error),
     )
 
 

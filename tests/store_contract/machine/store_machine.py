@@ -1,4 +1,4 @@
-"""A Hypothesis state machine that applies the same random operations to a store and the memory store.
+"""A Hypothesis state machine that runs the same random operations on a store and the memory store.
 
 It compares every result, checks the invariants after every step and the contents at the end. Faults
 that need several steps (a stall past the lease with a takeover, a run that kills its nodes) are

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chimes.errors import InvalidInput
-from chimes.i18n import _
+from chimes.i18n import _, from_stored, to_stored
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.notification import Artifact, Delivery, DeliveryState, InboxItem
 from chimes.model.recipient import NotifyOn
@@ -33,7 +33,7 @@ def delivery_to_plain(delivery: Delivery) -> Plain:
             "created_at": to_text(delivery.created_at),
             "available_at": to_text(delivery.available_at),
             "finished_at": maybe_text(delivery.finished_at),
-            "error": delivery.error,
+            "error": to_stored(delivery.error),
             "code": delivery.code,
             "receipt": delivery.receipt,
         }
@@ -58,7 +58,7 @@ def delivery_from_plain(data: object) -> Delivery:
         created_at=read.time("created_at"),
         available_at=read.time("available_at"),
         finished_at=read.maybe_time("finished_at"),
-        error=read.text("error", ""),
+        error=from_stored(read.text("error", "")),
         code=read.text("code", ""),
         receipt=read.text("receipt", ""),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chimes.i18n import from_stored, to_stored
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.namespace import DEFAULT_NAMESPACE
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
@@ -25,7 +26,7 @@ def attempt_to_plain(attempt: Attempt) -> Plain:
             "started_at": to_text(attempt.started_at),
             "finished_at": to_text(attempt.finished_at),
             "end": attempt.end.value,
-            "error": attempt.error,
+            "error": to_stored(attempt.error),
         }
     )
 
@@ -39,7 +40,7 @@ def attempt_from_plain(data: object) -> Attempt:
         started_at=read.time("started_at"),
         finished_at=read.time("finished_at"),
         end=AttemptEnd(read.text("end")),
-        error=read.text("error", ""),
+        error=from_stored(read.text("error", "")),
     )
     read.done()
     return attempt
@@ -78,7 +79,7 @@ def run_to_plain(run: Run) -> Plain:
             "claimed_at": maybe_text(run.claimed_at),
             "started_at": maybe_text(run.started_at),
             "finished_at": maybe_text(run.finished_at),
-            "error": run.error,
+            "error": to_stored(run.error),
             "reason": run.reason,
             "missed_count": run.missed_count,
             "missed_until": maybe_text(run.missed_until),
@@ -123,7 +124,7 @@ def run_from_plain(data: object) -> Run:
         started_at=read.maybe_time("started_at"),
         finished_at=read.maybe_time("finished_at"),
         result=read.mapping("result") if read.has("result") else None,
-        error=read.text("error", ""),
+        error=from_stored(read.text("error", "")),
         reason=read.text("reason", ""),
         missed_count=read.integer("missed_count", 0),
         missed_until=read.maybe_time("missed_until"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import time, timedelta
 
 from chimes.errors import InvalidInput
-from chimes.i18n import _
+from chimes.i18n import _, from_stored, to_stored
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.namespace import DEFAULT_NAMESPACE
@@ -335,7 +335,7 @@ def schedule_to_plain(schedule: Schedule) -> Plain:
             "policy": policy_to_plain(schedule.policy),
             "priority": schedule.priority,
             "labels": dict(schedule.labels),
-            "pause_note": schedule.pause_note,
+            "pause_note": to_stored(schedule.pause_note),
             "pause_until": maybe_text(schedule.pause_until),
             "depends_on": depends_on
             and {"schedule_id": depends_on.schedule_id, "within": _micros(depends_on.within)},
@@ -346,7 +346,7 @@ def schedule_to_plain(schedule: Schedule) -> Plain:
             "last_enqueued_at": maybe_text(schedule.last_enqueued_at),
             "last_run_at": maybe_text(schedule.last_run_at),
             "last_status": schedule.last_status and schedule.last_status.value,
-            "last_error": schedule.last_error,
+            "last_error": to_stored(schedule.last_error),
             "last_success_at": maybe_text(schedule.last_success_at),
             "fired_count": schedule.fired_count,
             "purged_until": maybe_text(schedule.purged_until),
@@ -375,7 +375,7 @@ def schedule_from_plain(data: object) -> Schedule:
         priority=read.integer("priority", 0),
         labels=read.read("labels", labels_from_plain),
         enabled=read.flag("enabled", True),
-        pause_note=read.text("pause_note", ""),
+        pause_note=from_stored(read.text("pause_note", "")),
         pause_until=read.maybe_time("pause_until"),
         depends_on=dependency_from_plain(read.mapping("depends_on")),
         compat_data=read.mapping("door_data"),
@@ -385,7 +385,7 @@ def schedule_from_plain(data: object) -> Schedule:
         last_enqueued_at=read.maybe_time("last_enqueued_at"),
         last_run_at=read.maybe_time("last_run_at"),
         last_status=RunStatus(last_status) if last_status else None,
-        last_error=read.text("last_error", ""),
+        last_error=from_stored(read.text("last_error", "")),
         last_success_at=read.maybe_time("last_success_at"),
         fired_count=read.integer("fired_count", 0),
         purged_until=read.maybe_time("purged_until"),

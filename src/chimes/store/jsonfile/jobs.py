@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from chimes.errors import InvalidInput, message_of
-from chimes.i18n import _
+from chimes.i18n import Message, _, from_stored, to_stored
 from chimes.model.egress import parse_http_url
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
@@ -144,7 +144,18 @@ def _details(schedule: Schedule) -> Plain:
         "policy": {name: value for name, value in policy.items() if name not in _IN_POLICY},
     }
     left = {name: value for name, value in whole.items() if name not in _IN_JOB}
+    if isinstance(schedule.last_error, Message):
+        # The job's own key has the English text; the code and parameters are kept here.
+        left["last_error"] = whole["last_error"]
     return left | {name: part for name, part in parts.items() if part}
+
+
+def _last_error(raw: Plain, own: Mapping[str, object]) -> str:
+    """The stored message if the job's own key still has its text, else that text."""
+    text, stored = text_of(raw, "last_error"), own.get("last_error")
+    if isinstance(stored, str) and from_stored(stored) == text:
+        return stored
+    return to_stored(text)
 
 
 def digest(job: Mapping[str, object]) -> str:
@@ -420,7 +431,7 @@ def _known_job(
             "policy": policy,
             "next_run_at": maybe_text(time_of(raw, "next_run_at")),
             "last_run_at": maybe_text(time_of(raw, "last_run_at")),
-            "last_error": text_of(raw, "last_error"),
+            "last_error": _last_error(raw, own),
         }
     )
     if not by_hand:
@@ -479,7 +490,7 @@ def _plain_job(raw: Plain, job_id: ScheduleId, now: datetime, written_at: dateti
             "enabled": flag(raw, "enabled", True),
             "door_data": {KSANA: texts_given(raw)},
             "last_run_at": maybe_text(time_of(raw, "last_run_at")),
-            "last_error": text_of(raw, "last_error"),
+            "last_error": to_stored(text_of(raw, "last_error")),
             "created_at": format_moment(written_at),
             "updated_at": format_moment(written_at),
         }

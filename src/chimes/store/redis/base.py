@@ -27,13 +27,13 @@ from chimes.store.redis.rows import Revision, RunRows, ScheduleRows
 from chimes.store.redis.scripts import READING, URGENT, WRITING
 from chimes.store.redis.wire import (
     Wire,
-    to_json,
     items,
     micros,
     moment,
     pack,
     rows,
     text,
+    to_json,
     unpack,
 )
 from chimes.store.wakeup import Wakeup

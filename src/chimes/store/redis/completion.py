@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
+from chimes.i18n import to_stored
 from chimes.model.audit import AuditEntry, gone_pause_entry
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
@@ -22,7 +23,7 @@ from chimes.model.run import (
 )
 from chimes.model.schedule import Schedule, pause_schedule
 from chimes.store.port import CompletionResult
-from chimes.store.redis.base import WriteConflict, RedisBase
+from chimes.store.redis.base import RedisBase, WriteConflict
 from chimes.store.redis.rows import (
     Revision,
     all_fields,
@@ -76,7 +77,7 @@ class CompletionEffects:
         self.post(after)
         if after.schedule_id is not None:
             self.ops.append(
-                ["summary", after.schedule_id, after.id, after.status.value, after.error]
+                ["summary", after.schedule_id, after.id, after.status.value, to_stored(after.error)]
             )
             if completion is not None and completion.pause_schedule:
                 self.pauses.setdefault(after.schedule_id, completion.pause_schedule)
@@ -166,7 +167,9 @@ class RedisCompletions(RedisBase):
                 ops.append(["log", run.id, log_rows(completion.logs)])
             ops += outbox_ops(after)
             if run.schedule_id is not None:
-                ops.append(["summary", run.schedule_id, run.id, after.status.value, after.error])
+                ops.append(
+                    ["summary", run.schedule_id, run.id, after.status.value, to_stored(after.error)]
+                )
             if run.concurrency_key is not None:
                 ops.append(["unblock", run.id])
             wakes |= run.parent_id is not None

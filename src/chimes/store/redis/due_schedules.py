@@ -24,13 +24,13 @@ from chimes.model.planning import (
 from chimes.model.run import Reason, Run
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
-from chimes.store.redis.completion import RedisCompletions, CompletionEffects
+from chimes.store.redis.completion import CompletionEffects, RedisCompletions
 from chimes.store.redis.rows import (
     Revision,
     cursor_fields,
     new_fields,
-    outcome_fields,
     outbox_ops,
+    outcome_fields,
     task_row,
 )
 from chimes.store.redis.wire import Wire, flat, items, maybe_moment, micros, rows, text, texts

@@ -32,8 +32,8 @@ from chimes.store.redis.rows import (
     new_fields,
     task_row,
 )
-from chimes.store.redis.runs import RedisRuns, decode_checkpoint, checkpoint_row
-from chimes.store.redis.wire import Wire, to_json, micros, rows, text, texts
+from chimes.store.redis.runs import RedisRuns, checkpoint_row, decode_checkpoint
+from chimes.store.redis.wire import Wire, micros, rows, text, texts, to_json
 
 #: Log entries per read.
 LINES = 5000

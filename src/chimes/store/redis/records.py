@@ -38,11 +38,11 @@ from chimes.store.port import (
     node_gone,
     node_not_found,
 )
-from chimes.store.redis.base import WriteConflict, RedisBase, AuditTrail
+from chimes.store.redis.base import AuditTrail, RedisBase, WriteConflict
 from chimes.store.redis.completion import CompletionEffects
 from chimes.store.redis.rows import is_corrupt
 from chimes.store.redis.server import memory_of
-from chimes.store.redis.wire import Wire, to_json, micros, moment, rows, text, texts
+from chimes.store.redis.wire import Wire, micros, moment, rows, text, texts, to_json
 from chimes.store.selection import matches_audit
 
 #: Audit entries per read.

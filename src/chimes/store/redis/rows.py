@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from chimes.errors import message_of
-from chimes.i18n import _
+from chimes.i18n import _, from_stored, to_stored
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
@@ -58,13 +58,13 @@ from chimes.store.json_values import moment as moment_damage
 from chimes.store.redis.wire import (
     DecodeCache,
     Wire,
-    to_json,
     flag,
     flat,
     maybe_moment,
     micros,
     moment,
     texts,
+    to_json,
 )
 from chimes.triggers import Once, trigger_from_dict
 
@@ -483,7 +483,7 @@ class RunRows:
             started_at=maybe_moment(first),
             finished_at=maybe_moment(finished),
             result=result if isinstance(result, dict) else None,
-            error=str(more.get("error", "")),
+            error=from_stored(str(more.get("error", ""))),
             reason=str(more.get("reason", "")),
             attempts=tuple(map(attempt_from_plain, attempts)) if isinstance(attempts, list) else (),
         )
@@ -499,7 +499,7 @@ def rest_of(run: Run) -> str:
     if run.result is not None:
         plain["result"] = dict(run.result)
     if run.error:
-        plain["error"] = run.error
+        plain["error"] = to_stored(run.error)
     if run.reason:
         plain["reason"] = run.reason
     if run.attempts:
@@ -556,7 +556,7 @@ def outcome_fields(schedule: Schedule) -> dict[str, str]:
     """The summary fields of a skipped or missed slot."""
     return {
         "last_status": schedule.last_status.value if schedule.last_status else "",
-        "last_error": schedule.last_error,
+        "last_error": to_stored(schedule.last_error),
     }
 
 
@@ -643,7 +643,7 @@ class ScheduleRows:
             last_enqueued_at=maybe_moment(last_enqueued),
             last_run_at=maybe_moment(last_run),
             last_status=_STATUSES[last_status] if last_status else None,
-            last_error=last_error,
+            last_error=from_stored(last_error),
             last_success_at=maybe_moment(last_success),
             fired_count=int(fired),
             purged_until=maybe_moment(purged),
@@ -745,7 +745,7 @@ def changed_delivery(delivery: Delivery) -> list[str]:
 
 
 def _state_fields(delivery: Delivery) -> dict[str, str]:
-    rest = [delivery.error, delivery.code, delivery.receipt]
+    rest = [to_stored(delivery.error), delivery.code, delivery.receipt]
     return {
         "state": delivery.state.value,
         "attempts": str(delivery.attempts),
@@ -785,7 +785,7 @@ def _delivery(fields: dict[str, str]) -> Delivery:
         created_at=moment(fields["created"]),
         available_at=moment(fields["available"]),
         finished_at=maybe_moment(fields["finished"]),
-        error=str(error),
+        error=from_stored(str(error)),
         code=str(code),
         receipt=str(receipt),
     )

@@ -22,9 +22,9 @@ from chimes.model.run import (
 )
 from chimes.store.port import ClaimRequest
 from chimes.store.redis.base import AuditTrail
-from chimes.store.redis.completion import RedisCompletions, CompletionEffects
+from chimes.store.redis.completion import CompletionEffects, RedisCompletions
 from chimes.store.redis.rows import log_entry, log_rows, new_fields, outbox_rows, rest_of, task_row
-from chimes.store.redis.wire import Wire, to_json, micros, moment, rows, text, texts
+from chimes.store.redis.wire import Wire, micros, moment, rows, text, texts, to_json
 
 
 class RedisRuns(RedisCompletions):

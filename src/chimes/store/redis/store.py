@@ -30,10 +30,10 @@ from chimes.store.redis.server import (
     LAYOUT,
     Marker,
     check_server,
-    replaced_error,
     open_store,
     read_identity,
     reinitialize,
+    replaced_error,
 )
 from chimes.store.redis.wire import text, texts
 

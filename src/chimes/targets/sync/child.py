@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from chimes.errors import ConfigError
+from chimes.errors import ConfigError, message_of
 from chimes.targets.process.channel import Channel
 from chimes.targets.process.sanitize import described, trace_of
 from chimes.targets.process.tree import adopt_orphans, die_with, kill_descendants, no_core_file
@@ -43,7 +43,7 @@ def carried_out(request: Request, tether: Tether) -> Answer:
         os.chdir(request.directory)
         return Answer(result=_driven(request, tether))
     except DriverFailure as failure:
-        return Answer(code=failure.code, error=str(failure))
+        return Answer(code=failure.code, error=message_of(failure))
     except ConfigError as error:
         return Answer(code="bad_config", error=error.message)
     except BaseException as error:

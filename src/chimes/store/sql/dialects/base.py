@@ -432,7 +432,7 @@ class PlainFiring(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A scheduler pass; the first `claim` of its runs are claimed for its node."""
+    """A scheduler pass; the first `claimed` of its runs are claimed for its node."""
 
     id: int
     node_id: str

@@ -137,13 +137,14 @@ SELECT min(available_at) FROM deliveries INDEXED BY deliveries_pending WHERE {PE
 _THERE = """
 min(:burst, buckets.tokens + max(0, excluded.at - buckets.at) / 1000000.0 * :rate)
 """
+_STEP_BACK = MAX_CLOCK_STEP_BACK // MICROSECOND
 TAKE_TOKENS = f"""
 INSERT INTO buckets (name, tokens, at, granted, full_at)
 VALUES (:name, :first_tokens, :now, :first_granted, :now + :fills_in)
 ON CONFLICT (name) DO UPDATE SET
   tokens = {_THERE} - iif({_THERE} >= :wanted, :wanted, 0),
   granted = iif({_THERE} >= :wanted, :wanted, 0),
-  at = iif(excluded.at < buckets.at AND excluded.at > buckets.at - {MAX_CLOCK_STEP_BACK // MICROSECOND},
+  at = iif(excluded.at < buckets.at AND excluded.at > buckets.at - {_STEP_BACK},
     buckets.at, excluded.at),
   full_at = excluded.full_at
 RETURNING tokens, granted

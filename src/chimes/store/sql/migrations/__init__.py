@@ -1,5 +1,5 @@
-"""The schema's history. Alembic takes most of a second to import, so it is left alone until there
-is something to migrate; which revisions exist is written here for that reason."""
+"""Schema migrations. Alembic takes most of a second to import, so it is imported only when there is
+something to migrate; therefore the revisions are listed here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ HEAD = REVISIONS[-1]
 #: The oldest schema that this code works with.
 OLDEST = "0007"
 
-#: Under this name `env` finds the connection, whose transaction is the caller's.
+#: Name of the attribute with the connection for `env`; the caller owns its transaction.
 CONNECTION = "connection"
-#: Whether nodes may be at work while it is migrated.
+#: Whether nodes may be running during the migration.
 ONLINE = "online"
-#: The name of the table that remembers the revision. On a server the database may be that of an
-#: application which has an `alembic_version` of its own.
+#: Name of the table that records the revision. On a server, the database may belong to an
+#: application with its own `alembic_version`.
 VERSIONS = "versions"
 FILE_VERSIONS = "alembic_version"
 SERVER_VERSIONS = "chimes_version"
@@ -31,8 +31,8 @@ def upgrade(
     online: bool = False,
     versions: str = FILE_VERSIONS,
 ) -> None:
-    """Brings the database to the revision; the caller holds the lock, and the transaction unless
-    it is done `online`."""
+    """Upgrades the database to the revision. The caller holds the lock, and the transaction unless
+    `online`."""
     from alembic import command
     from alembic.config import Config
 

@@ -1,4 +1,4 @@
-"""Run by Alembic: migrations use the connection that the store hands in, in its transaction."""
+"""Alembic environment: migrations use the connection and transaction of the store."""
 
 from __future__ import annotations
 

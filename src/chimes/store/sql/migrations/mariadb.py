@@ -1,13 +1,12 @@
-"""The schema on MariaDB, revision by revision, as plain statements.
+"""Schema on MariaDB, revision by revision, as plain statements.
 
 MariaDB commits before and after every change of the schema, so a revision cannot be one
-transaction. Instead each statement may be repeated: a migrator that was killed half-way is simply
-started again (F71). Columns and their order are those of `tables`; what differs is how they are
-kept:
+transaction. Instead each statement can be repeated: a migrator that was killed is started again.
+Columns and their order are those of `tables`. The differences are:
 
-* Text compares by code point and keeps trailing blanks (`utf8mb4_nopad_bin`), as everywhere else.
+* Text compares by code point and keeps trailing blanks (`utf8mb4_nopad_bin`).
 * There are no partial indexes. The columns of the condition come first instead, and the primary
-  key, which InnoDB adds to each index, breaks the ties.
+  key, which InnoDB adds to each index, is the tie-breaker.
 * `schedules.name` is short enough to be sorted by an index.
 """
 
@@ -15,11 +14,11 @@ from __future__ import annotations
 
 from chimes.store.sql.migrations.mariadb_view import ACTION_VIEW, UPDATE_TRIGGER, VIEW_STATEMENTS
 
-# @@ Sums for the dashboard on MariaDB (schema 0006), and what is known of nodes (0007).
+# Rollups for the dashboard (revision 0006), and node events (0007).
 
 TABLE = "ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 
-# Words are shorter here than elsewhere, for the sake of the longest key that InnoDB takes.
+# Short text columns, because of the longest key that InnoDB accepts.
 SUMS = (
     f"""
 CREATE TABLE IF NOT EXISTS run_tallies (
@@ -123,10 +122,10 @@ CREATE TABLE IF NOT EXISTS schedules (
 ) {TABLE}
 """
 
-# `runs_claimable` goes up in rank although the highest goes first: ranks are asked for one by one,
-# and a descending column would keep MariaDB from jumping from rank to rank. `needs` stands at its
-# end so that runs for other nodes are passed over within the index. Under `runs_by_key` the
-# status comes before all else of a key: a key's history is long, what is active of it short.
+# `runs_claimable` is ascending in rank although the highest goes first: ranks are read one by one,
+# and a descending column would keep MariaDB from jumping from rank to rank. `needs` is its last
+# column so that runs for other nodes are filtered within the index. In `runs_by_key` the status
+# follows the key: a key has many ended runs and few active ones.
 _RUNS = f"""
 CREATE TABLE IF NOT EXISTS runs (
   `id` VARCHAR(255) NOT NULL,
@@ -310,7 +309,7 @@ CREATE TABLE IF NOT EXISTS sql_changes (
   PRIMARY KEY (`id`)
 ) {TABLE}
 """,
-    # One row that is counted up where others have to be woken; see mariadb_wakeups.
+    # One counter row for wake-ups (see `MariadbNotices`).
     f"""
 CREATE TABLE IF NOT EXISTS wakeups (
   `id` SMALLINT NOT NULL,
@@ -335,8 +334,8 @@ CREATE TABLE IF NOT EXISTS kept_states (
   PRIMARY KEY (`name`)
 ) {TABLE}
 """,
-    # R4.16: the tasks of a source in the order of time. Every run is in it, for want of partial
-    # indexes; those of one kind of target come one behind the other.
+    # The tasks of a source in the order of time. Without partial indexes every run is in it; those
+    # of one kind of target are adjacent.
     """
 ALTER TABLE runs ADD INDEX IF NOT EXISTS runs_by_source (`needs`, `created_at`, `id`),
   ALGORITHM = INPLACE, LOCK = NONE
@@ -344,7 +343,7 @@ ALTER TABLE runs ADD INDEX IF NOT EXISTS runs_by_source (`needs`, `created_at`, 
 )
 
 _MESSAGES = (
-    # What waits comes first, in the order of its time, for want of partial indexes.
+    # Without partial indexes, the state comes first in the index.
     f"""
 CREATE TABLE IF NOT EXISTS deliveries (
   `id` VARCHAR(255) NOT NULL,
@@ -414,7 +413,7 @@ ALTER TABLE api_keys ADD COLUMN IF NOT EXISTS `scopes` LONGTEXT NOT NULL DEFAULT
 """,
 )
 
-#: By revision, oldest first. MariaDB joined at the second.
+#: By revision, oldest first. MariaDB support began with 0002.
 STATEMENTS: dict[str, tuple[str, ...]] = {
     "0002": (_SCHEDULES, _RUNS, *_OTHERS, *VIEW_STATEMENTS),
     "0003": _SYNC_TASKS,
@@ -422,7 +421,7 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "0005": (UPDATE_TRIGGER, ACTION_VIEW),
     "0006": SUMS,
     "0007": NODES,
-    # An index of a part of a table, which there is not here.
+    # Partial indexes, which MariaDB does not have.
     "0008": (),
     "0009": (),
 }

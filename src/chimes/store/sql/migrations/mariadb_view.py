@@ -1,14 +1,14 @@
-"""`t_action_schedule`: the table of R0.3-R0.18, to read and to switch schedules with plain SQL.
+"""The view `t_action_schedule`: lists schedules and switches them on and off with plain SQL.
 
-A view of MariaDB has no triggers and cannot be written to where it computes. So `schedules` holds
-two columns as that table had them, the view passes them on, and triggers of `schedules` keep
-both sides in step: what Chimes writes shows in the two columns, and
+A view of MariaDB has no triggers, and computed columns cannot be updated. So `schedules` has two
+columns in the format of that table, the view exposes them, and triggers of `schedules` keep both
+sides in sync: the two columns follow what Chimes writes, and
 
     UPDATE t_action_schedule SET f_status = 'inactive' | 'active' WHERE f_id = ...
     UPDATE t_action_schedule SET f_next_run_time = <milliseconds> WHERE f_id = ...
 
-becomes what pausing, resuming and rescheduling mean. A schedule that is resumed has no slot yet
-and is due: the next pass of a scheduler plans it from its own now (C8).
+pauses, resumes or reschedules. A resumed schedule has no slot yet and is due: the next scheduler
+pass plans it from the current time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ SET NEW.compat_status = IF(NEW.enabled = 1, 'active', 'inactive'),
     NEW.compat_next_run_time = COALESCE(NEW.next_run_at DIV 1000, 0)
 """
 
-# Who writes through the view changes one of its columns and nothing else; who writes past it
-# leaves both as they are.
+# An update through the view changes one of its columns and nothing else; an update of the table
+# leaves both unchanged.
 UPDATE_TRIGGER = f"""
 CREATE OR REPLACE TRIGGER schedules_compat_update BEFORE UPDATE ON schedules FOR EACH ROW
 BEGIN
@@ -89,8 +89,8 @@ BEGIN
 END
 """
 
-# Scalar subqueries, because a join would make all of it read-only. The lock of R0.15 is the claim
-# of the node that carries the latest run out.
+# Scalar subqueries, because a join would make the view read-only. The lock columns show the claim
+# of the node that executes the latest run.
 _HELD = """
 SELECT {column} FROM runs
 WHERE runs.schedule_id = schedules.id AND runs.status = 'running'
@@ -99,8 +99,8 @@ ORDER BY runs.claimed_at DESC LIMIT 1
 
 
 def _word(column: str, key: str) -> str:
-    """What is text under this key, or nothing. The functions of JSON have a collation of their
-    own, which mixes with no other unless it is told to."""
+    """Text under this key, or empty. JSON functions have their own collation, which must be
+    converted explicitly."""
     text = f"JSON_UNQUOTE(JSON_EXTRACT(schedules.`{column}`, '$.{key}'))"
     return f"COALESCE({text} COLLATE utf8mb4_nopad_bin, '')"
 
@@ -111,12 +111,12 @@ def _json(key: str, without: str) -> str:
 
 
 def _account(otherwise: str) -> str:
-    """On whose behalf an action is executed; of what is no action, who wrote it down."""
+    """The account on whose behalf an action is executed; for other targets, the creator."""
     return f"COALESCE(NULLIF({_word('target', 'account_id')}, ''), {otherwise})"
 
 
 def _updater(key: str, otherwise: str) -> str:
-    """Of whom the KWeaver door has kept as the writer, if it is this version that they wrote."""
+    """The writer that the KWeaver API recorded, if it wrote this version."""
     version = "JSON_VALUE(schedules.door_data, '$.kweaver.version')"
     return (
         f"IF({version} = schedules.version, "
@@ -125,7 +125,7 @@ def _updater(key: str, otherwise: str) -> str:
     )
 
 
-# As it was written at the KWeaver door, for as long as the trigger means that.
+# The expression as written through the KWeaver API, while the trigger still has that meaning.
 _MEANT = "JSON_COMPACT(JSON_EXTRACT(schedules.door_data, '$.kweaver.trigger'))"
 _EXPRESSION = f"""IF(
     {_MEANT} COLLATE utf8mb4_nopad_bin
@@ -135,7 +135,7 @@ _EXPRESSION = f"""IF(
   )"""
 
 
-# The seed's columns; behind them those that its implementation had besides (C23).
+# The columns of the original table, followed by those that its implementation added.
 ACTION_VIEW = f"""
 CREATE OR REPLACE VIEW t_action_schedule AS SELECT
   schedules.id AS f_id,
@@ -161,7 +161,7 @@ CREATE OR REPLACE VIEW t_action_schedule AS SELECT
 FROM schedules WHERE schedules.deleted_at IS NULL
 """
 
-# R2.40: a node's id as the UUID that it is on PostgreSQL, times in UTC.
+# A node's id in the form of a UUID, as on PostgreSQL; times in UTC.
 _DIGEST = "MD5(batches.node_id)"
 _CLAIM = f"""
   {_datetime("batches.claimed_at")} AS claimed_at,

@@ -1,5 +1,5 @@
-"""The steps that revisions are made of: each can be repeated, so that a migrator that was killed
-between two of them is simply started again (F71)."""
+"""Steps of schema revisions: each can be repeated, so that a migrator that was killed between two
+of them can be started again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def dialect() -> str:
 
 
 def online() -> bool:
-    """Whether nodes may be at work meanwhile: then there is no transaction around the steps, and
-    none of them may hold a lock for long."""
+    """Whether nodes may be running: then there is no surrounding transaction, and no step may hold
+    a lock for long."""
     return bool(context.config.attributes.get(ONLINE, False))
 
 

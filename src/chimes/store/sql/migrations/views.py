@@ -1,14 +1,15 @@
-"""The views of seed 2 as revision 0002 makes them (C27, R2.4, R2.40)."""
+"""The compatibility views `cb_schedules` and `cb_schedule_metrics` as revision 0002 creates
+them."""
 
 from __future__ import annotations
 
 
 def _moment(column: str) -> str:
-    """Exact: a floating point second has no room for microseconds."""
+    """Exact: a floating-point second cannot represent all microseconds."""
     return f"('epoch'::timestamptz + {column} * interval '1 microsecond')"
 
 
-#: R2.36, C26; for every database, behind its own CREATE VIEW.
+#: Body of the view of schedule templates; each database prepends its own CREATE VIEW.
 TEMPLATES = """
 cb_schedule_templates AS
 SELECT 'Hourly' AS name, '@hourly' AS cron_spec, 'At the start of every hour' AS description
@@ -35,8 +36,7 @@ EXCEPTION WHEN others THEN
 END $$
 """
 
-# As in the seed: `last_run_at` is the slot that was last taken, and taking one updates the row
-# (R2.9).
+# `last_run_at` is the slot that was claimed last, and claiming one updates the row.
 _SCHEDULES = f"""
 CREATE OR REPLACE VIEW cb_schedules AS SELECT
   id,
@@ -52,8 +52,8 @@ CREATE OR REPLACE VIEW cb_schedules AS SELECT
 FROM schedules WHERE deleted_at IS NULL
 """  # noqa: S608 our own names
 
-# SQL cannot compute slots: a schedule that is resumed becomes due without one, and the next
-# scheduler plans it (C8).
+# SQL cannot compute slots: a resumed schedule becomes due without one, and the next scheduler pass
+# plans it.
 _CHANGE = """
 CREATE OR REPLACE FUNCTION cb_schedules_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -113,9 +113,9 @@ BEGIN
 END $$
 """
 
-# The rights on the view are enough, because the function has those of its owner. It may then find
-# nobody's tables but ours: whoever calls it has a schema for temporary tables, which is searched
-# first unless it is named.
+# Rights on the view are sufficient, because the function has those of its owner. Its search path is
+# fixed to our tables: a caller's schema for temporary tables would be searched first unless it is
+# named.
 OWNERS_RIGHTS = """
 DO $$ BEGIN
   EXECUTE format(
@@ -153,7 +153,7 @@ POSTGRES = (
     f"CREATE OR REPLACE VIEW {TEMPLATES}",
 )
 
-# A node's id as it is, because SQLite makes no UUIDs; times are microseconds as in the tables.
+# The node's id unchanged, because SQLite has no UUIDs; times are microseconds as in the tables.
 SQLITE = (
     """
 CREATE VIEW IF NOT EXISTS cb_schedule_metrics AS
@@ -169,10 +169,9 @@ FROM fire_failures AS failures JOIN fire_batches AS batches ON batches.id = fail
 )
 
 
-# @@ The trigger of `cb_schedules` as revision 0003 makes it: as before (`views_0002`), and a
-# change takes back what was taken ahead of its time, as every other change of a schedule does
-# (`sql/ahead.py`): the run is locked before the clock is looked at, and 100 ms before its time it
-# counts as begun.
+# The trigger of `cb_schedules` as revision 0003 creates it: like 0002, and a change undoes
+# prefetched runs, as every other change of a schedule does (`prefetch`): the run is locked before
+# the clock is read, and 100 ms before its time it counts as started.
 
 _CHANGE_VIEWS_0003 = """
 CREATE OR REPLACE FUNCTION cb_schedules_change() RETURNS trigger
@@ -260,5 +259,5 @@ BEGIN
 END $$
 """
 
-# Replacing a function takes its settings away.
+# Replacing a function removes its settings.
 POSTGRES_VIEWS_0003 = (_CHANGE_VIEWS_0003, OWNERS_RIGHTS)

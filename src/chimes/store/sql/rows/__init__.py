@@ -1,1 +1,1 @@
-"""Model values as table rows and back."""
+"""Conversion between model values and table rows."""

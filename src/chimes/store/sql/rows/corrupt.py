@@ -1,7 +1,7 @@
-"""Rows that cannot be read, damaged or written by hand: as much of them as can be.
+"""Corrupt rows: decodes as much as possible of rows that are damaged or were edited manually.
 
-One such row must not hide the others, nor stop the work on them (R2.10). What cannot be read
-stands as a placeholder in the value, and the error says so.
+One such row must not hide other rows, nor stop work on them. Parts that cannot be decoded are
+replaced by placeholders, and the error names them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from chimes.triggers import Once
 
 _log = logging.getLogger(__name__)
 
-#: How to try a column, and what stands in its place.
+#: Decoder of a column, and its placeholder.
 _Part = tuple[Callable[[Any], object], object]
 
 _COLUMNS = tuple(runs.c.keys())
@@ -73,7 +73,7 @@ def readable_schedule(row: Sequence[Any]) -> Schedule:
 
 
 def schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[str]]:
-    """The schedule, and the names of those of its parts that are placeholders."""
+    """Returns the schedule, and the names of its fields that are placeholders."""
     try:
         return schedule_of(row), frozenset()
     except Exception as error:
@@ -84,12 +84,12 @@ def schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[str]]:
             parts=", ".join(sorted(damage)),
             error=message_of(error),
         )
-        # A summary that is lost belongs to no definition.
+        # The last status is not part of the definition, so losing it is no damage.
         return replace(schedule_of(mended), last_error=str(message)), damage - {"last_status"}
 
 
 def readable_run(row: Sequence[Any]) -> Run:
-    """With the reason `unreadable_row` where a part of it is a placeholder."""
+    """The run has the reason `unreadable_row` if a field is a placeholder."""
     try:
         return run_of(row)
     except Exception as error:
@@ -106,8 +106,8 @@ def readable_run(row: Sequence[Any]) -> Run:
 
 
 def _instead_of_target(row: Sequence[Any]) -> str:
-    """What stands beside it says of which source a task is, and mostly of which collection: who
-    asks for the tasks of a source gets tasks (R4.16)."""
+    """Builds a target from other columns: they contain the source of a task, and usually its
+    collection, so that the task is still listed for its source."""
     kind, needs, key = (row[_COLUMNS.index(name)] for name in ("kind", "needs", "concurrency_key"))
     if kind != "sync":
         return _UNREADABLE

@@ -1,4 +1,4 @@
-"""Deliveries and inbox items."""
+"""Rows of deliveries and inbox items."""
 
 from __future__ import annotations
 

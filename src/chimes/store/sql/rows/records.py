@@ -1,4 +1,4 @@
-"""Nodes, audit entries, keys, kept states, remembered requests."""
+"""Rows of nodes, audit entries, API keys, checkpoints and idempotency records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs, with their attempts, and log entries."""
+"""Rows of runs, with their attempts, and of log entries."""
 
 from __future__ import annotations
 

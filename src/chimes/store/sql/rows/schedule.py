@@ -1,4 +1,4 @@
-"""Schedules."""
+"""Rows of schedules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What rows consist of: moments, JSON text, and the parts that many rows share.
+"""Column values: times, JSON text, and parts that many rows share.
 
-Decoding a trigger, target or policy is memoised by its text: the values are frozen, most
-schedules share their policy, and schedules that fire together often share their trigger.
+Decoding a trigger, target or policy is memoised by its text: the values are frozen, most schedules
+share their policy, and schedules that fire together often share their trigger.
 """
 
 from __future__ import annotations

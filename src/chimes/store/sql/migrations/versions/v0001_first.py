@@ -1,4 +1,4 @@
-"""The whole schema of the first release."""
+"""The schema of the first release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def word(length: int) -> sa.String:
 
 IDENTITY = word(255)
 CONCURRENCY_KEY = word(300)
-#: An owner's type and id; SQLite, where this is released, has no limits.
+#: An owner's type and id; SQLite, where this revision was released, does not limit lengths.
 OWNER = sa.String(255).with_variant(sa.String(330, collation="C"), "postgresql")
 WORD = word(64)
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
@@ -36,7 +36,7 @@ def upgrade() -> None:
 
 
 def _on_files() -> bool:
-    """PostgreSQL, which never had this revision released, gets its own indexes with the next."""
+    """PostgreSQL, where this revision was never released, gets its indexes with the next one."""
     return op.get_bind().dialect.name == "sqlite"
 
 

@@ -1,5 +1,5 @@
-"""Many nodes: what runs need and nodes offer, rows to lock, facts about the store, claim metrics
-and, where the database has them, the views of the seeds."""
+"""Multiple nodes: requirements of runs and capabilities of nodes, lock rows, facts about the store,
+claim metrics and, where the database supports them, the compatibility views."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from chimes.store.sql.migrations.views import POSTGRES, SQLITE
 revision = "0002"
 down_revision = "0001"
 
-#: 0.002 as a number: the oldest revision whose code can still work on this schema (F70).
+#: 0.002 as a number: the oldest revision whose code still works on this schema.
 _MIN_REVISION = 2
 
 
 def upgrade() -> None:
-    # Every target of the first release was an HTTP callback, whose needs are its kind.
+    # Every target of the first release was an HTTP callback, whose requirement is its kind.
     add_column("runs", sa.Column("needs", word(300), nullable=False, server_default="http"))
     add_column("runs", sa.Column("batch_id", sa.BigInteger()))
     add_column("nodes", sa.Column("offers", TEXT, nullable=False, server_default="[]"))
@@ -105,8 +105,8 @@ def _metrics() -> None:
 
 
 def _postgresql() -> None:
-    # Room on each page for the next version of a row: updates that change no indexed column then
-    # stay on their page and touch no index.
+    # Free space on each page for the next version of a row: updates that change no indexed column
+    # then stay on their page and touch no index.
     for table in ("schedules", "runs"):
         execute(f"ALTER TABLE {table} SET (fillfactor = 70)")
     create_index("schedules_created_at", "schedules", ["created_at"], where="deleted_at IS NULL")

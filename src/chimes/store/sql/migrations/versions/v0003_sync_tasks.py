@@ -1,6 +1,5 @@
-"""Sync tasks: what they keep between runs, and an index to list them by. Runs that are taken ahead
-of their time: changes by SQL take them back. Nothing that the code of 0002 uses changes, so
-`min_revision` stays."""
+"""Sync tasks: their checkpoints, and an index to list them by. Prefetched runs: changes by SQL undo
+a prefetch. Nothing that the code of 0002 uses changes, so `min_revision` stays."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is told to people: the outbox and the inbox. Buckets of tokens that all nodes share. What
-keys are for. Nothing that the code of 0003 uses changes, so `min_revision` stays: its nodes go on,
-but they neither write nor send deliveries (ADR 24)."""
+"""Notifications: outbox and inbox. Token buckets shared by all nodes. Scopes of API keys. Nothing
+that the code of 0003 uses changes, so `min_revision` stays: nodes of 0003 continue, but neither
+write nor send deliveries (ADR 24)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def upgrade() -> None:
         sa.Column("full_at", MOMENT, nullable=False),
     )
     if dialect() == "postgresql":
-        # A commit that touched nothing else does not wait for the disk.
+        # A commit that changed nothing else does not wait for the disk.
         execute("ALTER TABLE buckets SET UNLOGGED")
         execute("ALTER TABLE buckets SET (fillfactor = 50)")
     add_column("api_keys", sa.Column("scopes", TEXT, nullable=False, server_default="[]"))

@@ -1,5 +1,5 @@
-"""Actions are targets: the view t_action_schedule of MariaDB reads them there (`mariadb_schema`).
-The other databases have nothing to change."""
+"""Action targets: the MariaDB view t_action_schedule reads them (`mariadb_view`). No change on
+other databases."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Nothing here."""
+    """No change."""

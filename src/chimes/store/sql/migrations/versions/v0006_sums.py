@@ -1,6 +1,6 @@
-"""The sums of the dashboard (ADR 30). Nothing that the code of 0005 uses changes, so `min_revision`
-stays: its nodes go on. What they forget by retention stays in the sums, and is too old to be asked
-for."""
+"""Rollups of the dashboard (ADR 30). Nothing that the code of 0005 uses changes, so `min_revision`
+stays and nodes of 0005 continue. Runs that they delete by retention stay in the rollups, but are
+too old to be queried."""
 
 from __future__ import annotations
 

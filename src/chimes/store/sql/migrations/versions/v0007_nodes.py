@@ -1,6 +1,5 @@
-"""Nodes that drain, what they tell of themselves, and who came and went. Nothing that the code of
-0006 uses changes, so `min_revision` stays: its nodes go on, do not hear that they are to drain, and
-leave no marks."""
+"""Draining of nodes, node reports and node events. Nothing that the code of 0006 uses changes, so
+`min_revision` stays: nodes of 0006 continue, ignore drain requests and write no events."""
 
 from __future__ import annotations
 

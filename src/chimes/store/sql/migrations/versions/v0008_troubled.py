@@ -1,5 +1,5 @@
-"""An index of the schedules that somebody may have to look at, so that the others are not read for
-it. Nothing else changes: the code of 0007 goes on, and this code does without it."""
+"""An index of the schedules that may need attention, so that healthy ones are not read. Nothing
+else changes: the code of 0007 continues, and this code works without the index."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs that no schedule has planned leave two indexes of PostgreSQL, which each of their changes
-has to write. The new ones are there before the old ones go, and no statement names them: the code
-of 0007 and 0008 goes on, and this code works with theirs."""
+"""Removes runs without a schedule from two PostgreSQL indexes, which each of their changes had to
+write. The new indexes exist before the old ones are dropped, and no statement names them: the code
+of 0007 and 0008 continues, and this code works with theirs."""
 
 from __future__ import annotations
 
