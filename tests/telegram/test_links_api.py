@@ -85,7 +85,8 @@ async def test_a_test_message(with_bot: Rig, bot_api: BotApiStub) -> None:
     assert "test message" in bot_api.texts()[-1]
 
 
-async def test_without_a_bot_it_says_what_to_set(rig: Rig) -> None:
-    answer = await rig.client.get(LINKS)
+async def test_without_a_bot_it_says_what_to_set() -> None:
+    async with serving() as rig:
+        answer = await rig.client.get(LINKS)
     assert answer.status_code == 404
     assert "CHIMES_TELEGRAM_TOKEN" in answer.text
