@@ -234,7 +234,7 @@ class Dialect(ABC):
     #: Whether a standby that takes over starts a new, numbered history (timeline).
     forks: bool = False
 
-    #: Whether `fire_plain`, `take`, `finish_plain`, `coming` and `confirm` are implemented.
+    #: Whether `fire_plain`, `take`, `finish_plain`, `coming` and `unconfirmed` are implemented.
     #: Otherwise the store uses the general statements and does not prefetch.
     fast: bool = False
 

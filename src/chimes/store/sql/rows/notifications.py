@@ -52,7 +52,7 @@ def delivery_values(delivery: Delivery) -> dict[str, Value]:
 
 
 def progress_values(delivery: Delivery) -> dict[str, Value]:
-    """What changes in the life of a delivery."""
+    """The columns that change during the life of a delivery."""
     return {
         "state": delivery.state.value,
         "attempts": delivery.attempts,
@@ -67,8 +67,8 @@ def progress_values(delivery: Delivery) -> dict[str, Value]:
 
 
 def delivery_of(row: Row[Any]) -> Delivery:
-    """One that cannot be read has placeholders, and the code `unreadable_row`: it must not hide
-    the others (R2.10)."""
+    """A corrupt row gets placeholders and the code `unreadable_row`: it must not hide other
+    rows."""
     error, code = from_stored(row.error), row.code
     try:
         recipient = recipient_from_plain(json.loads(row.recipient))

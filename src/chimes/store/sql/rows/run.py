@@ -38,7 +38,7 @@ _ORIGINS = {origin.value: origin for origin in Origin}
 _make_run = fast_constructor(Run)
 
 NO_ATTEMPTS = "[]"
-#: What a task leaves behind that returns nothing, as most do.
+#: The result of a task that returns nothing, as most do.
 _NOTHING = {"value": None}
 _NOTHING_TEXT = encode(_NOTHING)
 
@@ -76,7 +76,7 @@ def run_values(run: Run, target_text: TargetTexts, batch_id: int | None = None) 
 
 
 def state_values(run: Run) -> dict[str, Value]:
-    """What changes in the life of a run; the rest is set when it is made."""
+    """The columns that change during the life of a run; the others are set when it is created."""
     return {
         "blocked": int(run.blocked),
         "status": run.status.value,
@@ -97,7 +97,7 @@ def state_values(run: Run) -> dict[str, Value]:
 
 
 def run_of(row: Sequence[Any]) -> Run:
-    """By position, as `schedule_of`."""
+    """Unpacks by position, like `schedule_of`."""
     (
         run_id,
         schedule_id,
@@ -196,8 +196,8 @@ def log_of(row: Row[Any]) -> LogEntry:
 
 
 def attempt_text(attempt: Attempt) -> str:
-    """One of those that `attempts` lists. Written out for those without an error, which are most
-    and have nothing to escape but the node's name."""
+    """Encodes one entry of `attempts`. Attempts without an error are the common case and are
+    formatted directly: only the node's name needs escaping."""
     if attempt.error:
         return encode(attempt_to_plain(attempt))
     return (

@@ -63,7 +63,7 @@ def schedule_values(schedule: Schedule) -> dict[str, Value]:
 
 
 def cursor_values(schedule: Schedule) -> dict[str, Value]:
-    """What firing and recording a run change; the rest belongs to the definition."""
+    """The columns that firing and completing a run change; the others belong to the definition."""
     status = schedule.last_status
     return {
         "next_slot": maybe_micros(schedule.next_slot),
@@ -80,7 +80,7 @@ def cursor_values(schedule: Schedule) -> dict[str, Value]:
 
 
 def schedule_of(row: Sequence[Any]) -> Schedule:
-    """By position: looking values up by name takes longer than all the rest of decoding."""
+    """Unpacks by position: lookups by name take longer than the rest of decoding."""
     (
         schedule_id,
         namespace,
@@ -149,12 +149,12 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
     )
 
 
-#: Loading no more than that halves the cost of a verdict.
+#: Loading only these halves the cost of a completion.
 SUMMARY_COLUMNS = ("id", "last_run_at", "last_status", "last_error", "last_success_at")
 
 
 def summary_of(row: Sequence[Any]) -> LastRunSummary:
-    """Of a row of SUMMARY_COLUMNS."""
+    """Decodes a row of SUMMARY_COLUMNS."""
     _schedule_id, last_run_at, last_status, last_error, last_success_at = row
     return LastRunSummary(
         last_run_at=maybe_moment(last_run_at),

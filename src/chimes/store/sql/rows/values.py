@@ -28,7 +28,7 @@ from chimes.store.json_values import EPOCH, MICROSECOND
 from chimes.triggers import Trigger, trigger_from_dict
 from chimes.triggers.zones import UTC_NAME
 
-#: Faster than asking the enumeration each time.
+#: Faster than the constructor of the enumeration.
 STATUSES = {status.value: status for status in RunStatus}
 
 _TASK = {"kind", "name", "args"}
@@ -50,7 +50,7 @@ def encode_object(value: Mapping[str, object]) -> str:
 
 
 def _loads(text: str) -> object:
-    """`json.loads` of what we have written ourselves, without its preparations."""
+    """`json.loads` of text that we wrote ourselves, without its preparations."""
     try:
         value, end = _first_value(text)
     except ValueError:
@@ -65,10 +65,10 @@ def decode_object(text: str) -> dict[str, object]:
 
 
 def clean(text: str) -> str:
-    """Half a surrogate pair, as a broken receiver may send, cannot be stored; it must not keep a
-    verdict from being written either."""
+    """Replaces characters that cannot be stored, such as half a surrogate pair from a broken
+    receiver: they must not keep a completion from being stored."""
     if "\0" in text:
-        # Nor can this one, on PostgreSQL.
+        # PostgreSQL cannot store NUL either.
         text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -86,7 +86,7 @@ def maybe_micros(moment: datetime | None) -> int | None:
     return None if moment is None else (moment - EPOCH) // MICROSECOND
 
 
-# The times of a run are mostly the same, and those of a crowd are everybody's.
+# The times of one run are often equal, and so are those of runs that fire together.
 @lru_cache(maxsize=2048)
 def moment_of(value: int) -> datetime:
     return EPOCH + timedelta(0, 0, value)
@@ -110,8 +110,8 @@ _ITS_ZONE = '"timezone":"'
 
 
 def zone_in(text: str) -> str | None:
-    """The zone of a trigger, without making one of it; None where it cannot be read. There are
-    thousands at a time, and most are plain: then their zone is cut out of the text."""
+    """Returns the time zone of a trigger without decoding the trigger; None if it cannot be read.
+    There are thousands at a time, and most have a simple form whose zone is cut out of the text."""
     if "TZ=" not in text and '"exclude"' not in text and text.startswith('{"kind":'):
         _, found, rest = text.partition(_ITS_ZONE)
         return rest.partition('"')[0] if found else UTC_NAME
@@ -128,7 +128,7 @@ def zone_in(text: str) -> str | None:
 @lru_cache(maxsize=4096)
 def target_of(text: str) -> Target:
     plain = _loads(text)
-    # The arguments of tasks differ from run to run, so these are read all the time.
+    # Task arguments differ from run to run, so decoding is not cached and has to be fast.
     if isinstance(plain, dict) and plain.keys() == _TASK and plain["kind"] == "task":
         name, args = plain["name"], plain["args"]
         if isinstance(name, str) and isinstance(args, dict):
@@ -136,7 +136,7 @@ def target_of(text: str) -> Target:
     return target_from_plain(plain)
 
 
-# As many as targets: who is told is part of a policy, and often differs.
+# As many as targets: recipients are part of a policy, and often differ.
 @lru_cache(maxsize=4096)
 def policy_of(text: str) -> Policy:
     return policy_from_plain(json.loads(text))
@@ -148,7 +148,7 @@ def policy_text(policy: Policy) -> str:
 
 
 class TargetTexts:
-    """Encodes the targets of one batch, each object once: the runs of a schedule share its own.
+    """Encodes the targets of one batch, each object once: the runs of a schedule share its target.
     Keyed by identity, because a target with headers has no hash."""
 
     def __init__(self) -> None:
@@ -161,6 +161,6 @@ class TargetTexts:
         return known[1]
 
     def learn(self, target: Target, text: str) -> str:
-        # Kept beside its text, so that no other object gets its identity meanwhile.
+        # Keeps the object alive, so that no other object gets its identity meanwhile.
         self._known[id(target)] = (target, text)
         return text
