@@ -30,19 +30,6 @@ LOCALE = SOURCE / "locale"
 TEMPLATES = SOURCE / "web" / "dashboard" / "templates"
 TRANSLATED = ("th", "zh")
 DOMAIN = "chimes"
-#: Who writes sentences down: what these say is looked for in texts on record (`retelling.py`).
-RECORDED = (
-    "engine/",
-    "errors.py",
-    "model/",
-    "notifications/",
-    "runtime/",
-    "sdk/",
-    "services/",
-    "store/",
-    "targets/",
-    "triggers/",
-)
 #: Keywords of click's decorators that hold words for people. Placeholders such as ZONE are none:
 #: the texts refer to them.
 _CLICK_WORDS = frozenset({"help", "short_help", "epilog", "prompt"})
@@ -256,13 +243,7 @@ def up_to_date() -> dict[Path, bytes]:
         catalogue = new_catalogue(language, found, read(language))
         files[po_file(language)] = as_po(catalogue)
         files[po_file(language).with_suffix(".mo")] = as_mo(catalogue)
-        recorded = [each for each in found if each.file.startswith(RECORDED)]
-        files[records_file(language)] = as_mo(new_catalogue(language, recorded, read(language)))
     return files
-
-
-def records_file(language: str) -> Path:
-    return po_file(language).with_name("records.mo")
 
 
 def untranslated(language: str) -> list[str]:
