@@ -44,7 +44,7 @@ class NoOp:
     kind = "task"
     resumable = False
     places = None
-    offers = frozenset({TARGET.needs})
+    capabilities = frozenset({TARGET.requirement})
 
     async def open(self) -> None:
         return None
@@ -82,7 +82,7 @@ class HandyStore:
     async def leave(self, node_id: NodeId) -> None:
         return None
 
-    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> HeartbeatResult:
+    async def heartbeat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> HeartbeatResult:
         return HeartbeatResult(alive=True, now=await self.now())
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:

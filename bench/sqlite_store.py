@@ -33,7 +33,7 @@ from chimes.triggers import Cron, Every
 
 NOW = datetime(2030, 1, 15, 9, 0, tzinfo=UTC)
 NODE = NodeId("bench-1")
-PLACES = ClaimRequest(node_id=NODE, offers=frozenset({"http"}), free=1000)
+PLACES = ClaimRequest(node_id=NODE, capabilities=frozenset({"http"}), free=1000)
 LEASE = timedelta(hours=10)
 
 
@@ -167,7 +167,7 @@ async def measure_a_due_second(
         new = [a_schedule(base + index, due=clock.now()) for index in range(count)]
         await asyncio.gather(*(store.add_schedule(schedule) for schedule in new))
         with fired:
-            answer = await store.fire_due(plan, limit=count, places=PLACES)
+            answer = await store.fire_due(plan, limit=count, request=PLACES)
         assert len(answer.claimed) == count, len(answer.claimed)
         verdicts = [a_verdict(run) for run in answer.claimed]
         with finished:
@@ -181,17 +181,17 @@ async def measure_idle_verbs(store: SqlStore, clock: SettableClock) -> None:
     say("next_due", await repeated(200, store.next_due))
     say(
         "fire_due with nothing due",
-        await repeated(200, lambda: store.fire_due(plan, limit=500, places=PLACES)),
+        await repeated(200, lambda: store.fire_due(plan, limit=500, request=PLACES)),
     )
     say("claim with nothing there", await repeated(200, lambda: store.claim(PLACES)))
     say("rescue with nothing to do", await repeated(200, lambda: store.rescue(limit=100)))
 
-    async def beat() -> None:
+    async def heartbeat() -> None:
         # A row that stays as it is costs SQLite no commit: time has to pass.
         clock.advance(0.001)
-        await store.beat(NODE, LEASE, clock=NOW)
+        await store.heartbeat(NODE, LEASE, clock=NOW)
 
-    say("beat", await repeated(50, beat))
+    say("beat", await repeated(50, heartbeat))
 
 
 async def measure_reading(store: SqlStore, schedule_id: ScheduleId) -> None:

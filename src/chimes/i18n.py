@@ -185,6 +185,12 @@ def from_stored(stored: str) -> str:
         return stored
 
 
+def freeze(text: str) -> str:
+    """The message with plain parameters, as a store would return it: it keeps no exceptions or
+    other objects alive."""
+    return from_stored(to_stored(text)) if isinstance(text, Message) else text
+
+
 def fill(template: str, values: Mapping[str, object]) -> str:
     return template.format(**values) if values else template
 

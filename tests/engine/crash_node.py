@@ -19,7 +19,8 @@ from chimes.targets.base import Call
 
 SETTINGS = Settings(
     workers=5,
-    lease=timedelta(seconds=1.2),
+    # Long enough for a node on a busy machine to keep it.
+    lease=timedelta(seconds=3),
     poll_interval=timedelta(seconds=0.2),
     shutdown_grace=timedelta(seconds=3),
     telegram_allowed_chats=("7",),
@@ -29,7 +30,7 @@ SETTINGS = Settings(
 class Effects:
     kind = "http"
     resumable = False
-    places = None
+    permits = None
     capabilities = frozenset({"http"})
 
     def __init__(self, path: str) -> None:

@@ -21,7 +21,7 @@ from tests.notifications.bot_api import TOKEN
 class Agent:
     kind = "http"
     resumable = False
-    places = None
+    permits = None
     capabilities = frozenset({"http"})
 
     async def open(self) -> None:

@@ -56,7 +56,7 @@ class Recording:
     the last one for all further calls."""
 
     resumable = False
-    places = None
+    permits = None
 
     def __init__(self, kind: str = "http") -> None:
         self.kind = kind

@@ -152,7 +152,7 @@ async def test_a_kill_at_any_step_loses_and_repeats_nothing(scene: Scene, step: 
         # other cases a second run in flight would rightly be repeated too.
         await scene.store.add_runs([a_run(available_at=await scene.store.now())])
     await every_step(scene.store)
-    await asyncio.wait_for(node.wait(), 30)
+    await asyncio.wait_for(node.wait(), 90)
     assert node.returncode == -signal.SIGKILL
     await scene.take_over()
     seen = len(scene.effects())
@@ -175,7 +175,7 @@ async def test_a_kill_at_any_step_loses_and_repeats_nothing(scene: Scene, step: 
 async def test_a_kill_after_the_started_mark_ends_unknown(scene: Scene) -> None:
     node = await scene.start_node("run.before_effect:kill")
     await every_step(scene.store, policy=Policy(on_lost=OnLost.STOP))
-    await asyncio.wait_for(node.wait(), 30)
+    await asyncio.wait_for(node.wait(), 90)
     await scene.take_over()
     await until(lambda: scene.effects())
     await no_more(scene.store)
@@ -213,7 +213,7 @@ async def test_a_stopped_node_leaves_nothing_behind(scene: Scene, failpoints: st
     await every_step(scene.store)
     await until(lambda: len(scene.effects()) >= 2)
     node.terminate()
-    await asyncio.wait_for(node.wait(), 30)
+    await asyncio.wait_for(node.wait(), 90)
     assert node.returncode == (-signal.SIGKILL if failpoints else 0)
     await scene.take_over()
     seen = len(scene.effects())

@@ -116,7 +116,7 @@ async def test_an_unused_resource_is_never_loaded() -> None:
 class _Runner:
     kind = "http"
     resumable = False
-    places = None
+    permits = None
     capabilities = frozenset({"http"})
 
     def __init__(self) -> None:

@@ -148,7 +148,7 @@ async def test_what_the_file_no_longer_has(tmp_path: Path) -> None:
 def test_it_offers_what_its_file_has(tmp_path: Path) -> None:
     runner = python("counts", tmp_path)
     assert runner.capabilities == {"sync:shop"}
-    assert (runner.kind, runner.places, runner.resumable) == ("sync", 16, False)
+    assert (runner.kind, runner.permits, runner.resumable) == ("sync", 16, False)
 
 
 async def test_another_node_has_the_run(tmp_path: Path) -> None:

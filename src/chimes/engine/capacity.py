@@ -34,13 +34,13 @@ def build_pools(runners: Iterable[TargetRunner], *, workers: int) -> tuple[Pool,
     Runners with a limit of their own get their own pool. Flows need it: they only wait for their
     steps, and in a shared pool they would hold the permits that the steps wait for."""
     runners = tuple(runners)
-    shared = tuple(runner for runner in runners if runner.places is None)
+    shared = tuple(runner for runner in runners if runner.permits is None)
     return (
         Pool(name="worker", runners=shared, permits=workers),
         *(
-            Pool(name=f"{runner.kind} worker", runners=(runner,), permits=runner.places)
+            Pool(name=f"{runner.kind} worker", runners=(runner,), permits=runner.permits)
             for runner in runners
-            if runner.places
+            if runner.permits
         ),
     )
 

@@ -11,7 +11,6 @@ from chimes.model.recipient import Channel
 from chimes.notifications.base import DeliveryAttempt, Result, Sent
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_url
-from chimes.retelling import retold
 
 
 class Inbox:
@@ -46,7 +45,7 @@ def undelivered(attempt: DeliveryAttempt, error: str) -> InboxItem:
     why = _(
         "This message could not be delivered to {to}: {error}",
         to=mask_url(recipient.to),
-        error=retold(error, language),
+        error=in_language(error, language),
     )
     text = (in_language(why, language), message.markdown)
     return _item(attempt, "undelivered", in_language(title, language), "\n\n".join(text).strip())

@@ -18,7 +18,6 @@ from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import AgentTarget
 from chimes.notifications.text import one_line, plain, sanitize
-from chimes.retelling import retold
 from chimes.triggers import format_moment, parse_zone
 
 CUT = _("… see the run for the rest")
@@ -263,7 +262,7 @@ def _about(run: Run | None, language: str, zone: str, late_after: timedelta) -> 
     if run.reason:
         lines.append(_("Reason: {reason}", reason=describe_reason(run.reason)))
     if run.error:
-        error = one_line(retold(run.error, language))[:MAX_LINE]
+        error = one_line(in_language(run.error, language))[:MAX_LINE]
         lines.append(_("Error: {error}", error=error))
     return translate(lines, language)
 

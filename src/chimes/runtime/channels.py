@@ -71,7 +71,7 @@ class _Lazy(Generic[Loaded]):
 class LazyHttpRunner(_Lazy[TargetRunner]):
     kind = "http"
     resumable = False
-    places = None
+    permits = None
     capabilities = frozenset({"http"})
 
     def __init__(

@@ -340,7 +340,7 @@ def _build_sync_runner(runtime: Runtime) -> TargetRunner:
     return SyncRunner(
         lambda: services.sources.now,
         egress=services.egress.now,
-        places=settings.sync_workers,
+        permits=settings.sync_workers,
         stall_after=settings.sync_stall_after,
         clock=runtime.clock,
         elsewhere=elsewhere,

@@ -82,7 +82,7 @@ class TargetRunner(Protocol):
     resumable: bool
 
     @property
-    def places(self) -> int | None:
+    def permits(self) -> int | None:
         """Size of its own pool of permits; None: shares the worker permits (`CHIMES_WORKERS`)."""
 
     @property
@@ -144,7 +144,7 @@ class NotConfigured:
     """Fails runs of a kind that no node is configured for and names the missing setting."""
 
     resumable = False
-    places = None
+    permits = None
 
     def __init__(
         self, kind: str, code: str, missing: Message, elsewhere: Callable[[], Awaitable[bool]]

@@ -14,7 +14,7 @@ _SHOWN = 200
 class MessageRunner:
     kind = "message"
     resumable = False
-    places = None
+    permits = None
     capabilities = frozenset({"message"})
 
     async def open(self) -> None:

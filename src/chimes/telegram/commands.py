@@ -10,11 +10,10 @@ from enum import StrEnum
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from chimes.i18n import Message, _, joined
+from chimes.i18n import Message, _, in_language, joined
 from chimes.language.description import describe
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.retelling import retold
 from chimes.triggers import Every, Once, format_duration_go
 
 _COMMAND = re.compile(r"/([A-Za-z0-9_]{1,64})(?:@([A-Za-z0-9_]+))?(?:\s+|$)(.*)", re.DOTALL)
@@ -180,7 +179,7 @@ def runs_text(schedule: Schedule, runs: Sequence[Run], language: Language) -> Me
         at = run.started_at or run.planned_at
         lines.append(f"{status} · {local(at, schedule.trigger.zone)} · {run.id}")
         if run.error:
-            lines.append(f"  {retold(run.error, language)[:200]}")
+            lines.append(f"  {in_language(run.error, language)[:200]}")
     return joined("\n", lines)
 
 

@@ -14,11 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import StoreError, StoreLost
-from chimes.i18n import ENGLISH, _
+from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.listing import Counts
 from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
-from chimes.retelling import retold
 from chimes.web.auth import authenticate
 from chimes.web.context import WebContext
 from chimes.web.locale import language_of_headers
@@ -74,7 +73,7 @@ async def _store_problem(context: WebContext, *, ignore_degraded: bool = False) 
 
 def _translated(request: Request, reason: str) -> str:
     """Translates by the headers only: the caller is not authenticated here."""
-    return retold(reason, language_of_headers(request) or ENGLISH)
+    return in_language(reason, language_of_headers(request) or ENGLISH)
 
 
 class _StoreCounts(NamedTuple):

@@ -48,7 +48,7 @@ UNKNOWN_IN_A_ROW = 3
 class ActionRunner:
     kind = "action"
     resumable = False
-    places = PERMITS
+    permits = PERMITS
     capabilities = frozenset({"action"})
 
     def __init__(

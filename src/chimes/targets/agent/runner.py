@@ -21,7 +21,7 @@ PERMITS = 16
 class AgentPrompt:
     kind = "agent"
     resumable = False
-    places = PERMITS
+    permits = PERMITS
     capabilities = frozenset({"agent"})
 
     def __init__(self, config: AgentConfig, *, user_agent: str) -> None:

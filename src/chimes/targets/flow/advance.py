@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 
-from chimes.i18n import Message, _, counted
+from chimes.i18n import Message, _, counted, freeze
 from chimes.model.change import replace
 from chimes.model.ids import RunId, step_run_id
 from chimes.model.planning import end_immediately
@@ -304,7 +304,7 @@ class _State:
         result: Mapping[str, object] | None = None,
     ) -> Progress:
         row = end_immediately(self._row(step, None, {}), status, reason, self.now)
-        self.new.append(replace(row, error=str(error), result=result))
+        self.new.append(replace(row, error=freeze(error), result=result))
         return Progress(Stand.PENDING)
 
 

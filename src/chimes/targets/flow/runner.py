@@ -19,7 +19,7 @@ class FlowRunner:
     kind = "flow"
     resumable = True
     #: A flow costs little more than the rows of its steps.
-    places = 1000
+    permits = 1000
 
     def __init__(self, flows: Iterable[Flow]) -> None:
         self._flows = {flow.name: flow for flow in flows}

@@ -157,7 +157,7 @@ def _connect_failure(error: aiohttp.ClientConnectorError) -> Failure:
 class HttpCallback:
     kind = "http"
     resumable = False
-    places = None
+    permits = None
     capabilities = frozenset({"http"})
 
     def __init__(

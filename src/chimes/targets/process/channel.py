@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from chimes.i18n import _
 from chimes.redaction import Redactor
-from chimes.targets.process.sanitize import shown
+from chimes.targets.process.sanitize import sanitize_text
 
 # @@ Lines out of what comes in pieces, with bounded memory.
 
@@ -27,48 +27,48 @@ class LineSplitter:
         self._buffer = bytearray()
         self._skipping = False
 
-    def take(self, line: bytes, *, whole: bool) -> None:
+    def line_received(self, line: bytes, *, whole: bool) -> None:
         raise NotImplementedError
 
-    def wanted(self) -> bool:
+    def accepts_lines(self) -> bool:
         """Whether more lines are of any use; if not, what comes is read and dropped."""
         return True
 
-    def mark(self) -> bytes:
+    def required_marker(self) -> bytes:
         """If not empty, only lines that have it are of use, and the others need not be handed
         on: whole pieces without it are dropped at once, which is much faster."""
         return b""
 
     def data_received(self, data: bytes) -> None:
-        if not self.wanted():
+        if not self.accepts_lines():
             self._buffer.clear()
             return
-        if self._dropped(data):
+        if self._drop_unmarked(data):
             return
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._add(line)
             if not self._skipping:
-                self.take(bytes(self._buffer), whole=True)
+                self.line_received(bytes(self._buffer), whole=True)
             self._buffer.clear()
             self._skipping = False
-            if not self.wanted():
+            if not self.accepts_lines():
                 return
         self._add(rest)
 
-    def _dropped(self, data: bytes) -> bool:
-        mark = self.mark()
+    def _drop_unmarked(self, data: bytes) -> bool:
+        required_marker = self.required_marker()
         end = data.rfind(b"\n")
-        if not mark or self._skipping or end < 0 or mark in self._buffer + data[:end]:
+        if not required_marker or self._skipping or end < 0 or required_marker in self._buffer + data[:end]:
             return False
         self._buffer.clear()
         self._add(data[end + 1 :])
         return True
 
-    def ended(self) -> None:
+    def finish(self) -> None:
         """The last line may have no end."""
-        if self._buffer and not self._skipping and self.wanted():
-            self.take(bytes(self._buffer), whole=False)
+        if self._buffer and not self._skipping and self.accepts_lines():
+            self.line_received(bytes(self._buffer), whole=False)
         self._buffer.clear()
 
     def _add(self, data: bytes) -> None:
@@ -77,7 +77,7 @@ class LineSplitter:
         self._buffer += data[: self._limit + 1 - len(self._buffer)]
         if len(self._buffer) > self._limit:
             del self._buffer[self._limit :]
-            self.take(bytes(self._buffer), whole=False)
+            self.line_received(bytes(self._buffer), whole=False)
             self._buffer.clear()
             self._skipping = True
 
@@ -107,7 +107,7 @@ class LogLine:
         return json_line({"log": [self.level, self.message]})
 
     @classmethod
-    def found_in(cls, fields: Mapping[str, object]) -> LogLine | None:
+    def parse(cls, fields: Mapping[str, object]) -> LogLine | None:
         """Raises ValueError or TypeError for what only looks like one."""
         if "log" not in fields:
             return None
@@ -147,7 +147,7 @@ class Channel:
         return bytes(received)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether further lines of the log would be left out."""
         return self._bytes_left < 0 or self._lines_left < 0
 
@@ -155,7 +155,7 @@ class Channel:
         message = message[:MAX_LINE]
         with self._lock:
             # One more than fits, so that the worker says that something is left out.
-            if not self.full:
+            if not self.is_full:
                 self._bytes_left -= len(message)
                 self._lines_left -= 1
                 self._socket.sendall(LogLine(level, message).to_line())
@@ -205,16 +205,16 @@ class RunLog:
         self._bytes = 0
         self._closed = False
 
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return self._lines > self._limits.lines
 
     def line(self, level: str, message: str) -> None:
         """What the task says; dropped when it has said too much, or when its attempt is over."""
-        if self.full() or self._closed:
+        if self.is_full() or self._closed:
             return
-        message = self.shown(message)
+        message = self.sanitize(message)
         with self._lock:
-            if self.full():
+            if self.is_full():
                 return
             self._lines += 1
             self._bytes += len(message.encode())
@@ -225,14 +225,14 @@ class RunLog:
                 message = _("too much output: the rest of it is left out")
         self._post(level, message)
 
-    def remark(self, level: str, message: str) -> None:
+    def system_line(self, level: str, message: str) -> None:
         """What is said about the task; not counted. For the event loop's own thread."""
         if not self._closed:
             self._write(level, message)
 
-    def shown(self, message: str, limit: int = MAX_LINE, *, keep_end: bool = False) -> str:
+    def sanitize(self, message: str, limit: int = MAX_LINE, *, keep_end: bool = False) -> str:
         """Fit to be kept: without secrets, and not longer than a line may be."""
-        return shown(message, limit, redactor=self._redactor, keep_end=keep_end)
+        return sanitize_text(message, limit, redactor=self._redactor, keep_end=keep_end)
 
     def close(self) -> None:
         self._closed = True
@@ -242,7 +242,7 @@ class RunLog:
             self._write(level, message)
             return
         try:
-            self._loop.call_soon_threadsafe(self.remark, level, message)
+            self._loop.call_soon_threadsafe(self.system_line, level, message)
         except RuntimeError:
             # The loop is closed: the node has ended, and a thread has not noticed.
             self._closed = True

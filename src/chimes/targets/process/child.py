@@ -29,23 +29,23 @@ from chimes.targets.process.tree import kill_descendants
 PRIVATE_VARIABLES = ("CHIMES_STORE", "CHIMES_ADMIN_TOKEN")
 
 
-def environment_for_others() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Of a process that carries out an operator's own code."""
     return {name: value for name, value in os.environ.items() if name not in PRIVATE_VARIABLES}
 
 
-def spawned(module: str, channel: int, lifeline: int, *, private: bool) -> subprocess.Popen[bytes]:
+def spawn(module: str, channel: int, parent_pipe: int, *, private: bool) -> subprocess.Popen[bytes]:
     """Call it on the event loop's thread, which lives as long as the worker: the kernel's signal
     at the death of a parent comes when the parent's *thread* ends. `private`: without the
     variables that are the node's own business."""
     return subprocess.Popen(  # noqa: S603 - a module of ours
-        [sys.executable, "-m", module, str(channel), str(lifeline), str(os.getpid())],
-        env=environment_for_others() if private else None,
+        [sys.executable, "-m", module, str(channel), str(parent_pipe), str(os.getpid())],
+        env=child_environment() if private else None,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
-        pass_fds=(channel, lifeline),
+        pass_fds=(channel, parent_pipe),
         start_new_session=True,
     )
 
@@ -105,7 +105,7 @@ class LineReader(LineSplitter, asyncio.Protocol):
             self.closed.set_result(None)
 
 
-class Output(LineReader):
+class OutputReader(LineReader):
     """Standard output or error: each line is one of the run's log."""
 
     def __init__(self, log: RunLog, level: str) -> None:
@@ -113,22 +113,22 @@ class Output(LineReader):
         self._log = log
         self._level = level
 
-    def wanted(self) -> bool:
-        return not self._log.full()
+    def accepts_lines(self) -> bool:
+        return not self._log.is_full()
 
-    def take(self, line: bytes, *, whole: bool) -> None:
+    def line_received(self, line: bytes, *, whole: bool) -> None:
         text = line.decode(errors="replace").rstrip("\r")
         self._log.line(self._level, text)
 
 
-class Messages(LineReader):
+class MessageReader(LineReader):
     """The socket: only whole lines mean anything."""
 
     def __init__(self, limit: int, on_line: Callable[[bytes], None]) -> None:
         super().__init__(limit)
         self._on_line = on_line
 
-    def take(self, line: bytes, *, whole: bool) -> None:
+    def line_received(self, line: bytes, *, whole: bool) -> None:
         if whole:
             self._on_line(line)
 
@@ -139,10 +139,10 @@ A = TypeVar("A")
 
 #: How long a process may go on after SIGTERM, or after its answer. Less than the engine's patience
 #: with a target that was told to stop.
-GRACE = 3.0
+GRACE_SECONDS = 3.0
 #: How long the pipes of a process that has ended may stay open, if somebody else has them, and
 #: how long those that were killed with it may take to end.
-DRAIN = 1.0
+DRAIN_SECONDS = 1.0
 
 
 class Child(Generic[A]):
@@ -152,9 +152,9 @@ class Child(Generic[A]):
         self,
         process: subprocess.Popen[bytes],
         channel: socket.socket,
-        lifeline: int,
+        parent_pipe: int,
         log: RunLog,
-        heard: Callable[[bytes], A | None],
+        on_message: Callable[[bytes], A | None],
     ) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -162,23 +162,23 @@ class Child(Generic[A]):
         self._out, self._err, self._channel = process.stdout, process.stderr, channel
         #: The end of a pipe that only this worker has: closed, also by the worker's own death, it
         #: has the kernel kill the group.
-        self._lifeline = lifeline
+        self._parent_pipe = parent_pipe
         self._log = log
-        self._heard = heard
+        self._on_message = on_message
         self._pipes: list[asyncio.BaseTransport] = []
         self._readers: list[LineReader] = []
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[None] = loop.create_future()
-        self.answered: asyncio.Future[A] = loop.create_future()
+        self.result_message: asyncio.Future[A] = loop.create_future()
         #: `end` was called.
         self.ended = False
 
     @classmethod
-    def started(
+    def start(
         cls,
         module: str,
         log: RunLog,
-        heard: Callable[[bytes], A | None],
+        on_message: Callable[[bytes], A | None],
         *,
         private: bool = False,
     ) -> Child[A]:
@@ -186,17 +186,17 @@ class Child(Generic[A]):
         over the socket, and returns the answer when that is one; it may raise ValueError, KeyError,
         TypeError or AttributeError for what is no message: a task may have found the socket."""
         ours, theirs = socket.socketpair()
-        other_end, lifeline = os.pipe()
+        other_end, parent_pipe = os.pipe()
         try:
-            process = spawned(module, theirs.fileno(), other_end, private=private)
+            process = spawn(module, theirs.fileno(), other_end, private=private)
         except BaseException:
             ours.close()
-            os.close(lifeline)
+            os.close(parent_pipe)
             raise
         finally:
             theirs.close()
             os.close(other_end)
-        return cls(process, ours, lifeline, log, heard)
+        return cls(process, ours, parent_pipe, log, on_message)
 
     @property
     def pid(self) -> int:
@@ -209,13 +209,13 @@ class Child(Generic[A]):
 
     @property
     def running(self) -> bool:
-        return not self.exited.done() and not self.answered.done()
+        return not self.exited.done() and not self.result_message.done()
 
-    async def connect(self, request: bytes, *, longest: int) -> None:
+    async def connect(self, request: bytes, *, max_line: int) -> None:
         """Tells it what to do. Its messages have at most `longest` bytes. Raises OSError, and ends
         it, if this worker has too much open."""
         try:
-            await self._connect(request, longest)
+            await self._connect(request, max_line)
         except OSError:
             self._signal(signal.SIGKILL)
             self._process.wait()
@@ -226,35 +226,35 @@ class Child(Generic[A]):
 
     async def wait(self, seconds: float, *others: asyncio.Future[None]) -> None:
         """Until it has answered or ended, or the time is over, or one of the others is done."""
-        ends: list[asyncio.Future[A] | asyncio.Future[None]] = [self.answered, self.exited, *others]
+        ends: list[asyncio.Future[A] | asyncio.Future[None]] = [self.result_message, self.exited, *others]
         await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
-    async def end(self, *, grace: float = GRACE, all_below: bool = False) -> None:
+    async def end(self, *, grace: float = GRACE_SECONDS, whole_tree: bool = False) -> None:
         """Nothing of the process group is left after this, and all that it said has been read.
         `all_below`: nor of what has left the group, if the process itself is there still."""
         self.ended = True
-        told = self.running
-        if told:
+        terminated = self.running
+        if terminated:
             self._signal(signal.SIGTERM)
         await asyncio.wait((self.exited,), timeout=grace)
-        if not told and not self.exited.done():
-            self._log.remark("warning", _("the process did not end after its result: killed"))
-        if all_below and not self.exited.done():
+        if not terminated and not self.exited.done():
+            self._log.system_line("warning", _("the process did not end after its result: killed"))
+        if whole_tree and not self.exited.done():
             kill_descendants(self._process.pid)
         # Also when it has ended: those that it started have not (F66).
         self._signal(signal.SIGKILL)
-        await asyncio.wait((self.exited,), timeout=GRACE)
+        await asyncio.wait((self.exited,), timeout=GRACE_SECONDS)
         if self.exited.done():
             # Only now is its number free for others: no signal above can have hit them.
             self._process.wait()
-            await self._group_gone()
+            await self._wait_for_group()
         else:
             # Not even SIGKILL ends what hangs in the kernel, on a dead disk for instance.
             logger.error("a task's process cannot be killed", extra={"pid": self._process.pid})
-        await asyncio.wait([reader.closed for reader in self._readers], timeout=DRAIN)
+        await asyncio.wait([reader.closed for reader in self._readers], timeout=DRAIN_SECONDS)
         self._close()
 
-    async def _group_gone(self) -> None:
+    async def _wait_for_group(self) -> None:
         """A process ends a moment after it was killed. Not waited for longer than that: where
         nobody reaps orphans, as in a container without an init, they stay as zombies."""
         for _unused in range(20):
@@ -264,21 +264,21 @@ class Child(Generic[A]):
                 return
             except PermissionError:
                 pass
-            await asyncio.sleep(DRAIN / 20)
+            await asyncio.sleep(DRAIN_SECONDS / 20)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    async def _connect(self, request: bytes, longest: int) -> None:
+    async def _connect(self, request: bytes, max_line: int) -> None:
         loop = asyncio.get_running_loop()
         watch_exit(self._process, self.exited)
         for pipe, level in ((self._out, "info"), (self._err, "error")):
-            reader = Output(self._log, level)
-            transport, _unused = await loop.connect_read_pipe(partial(_same, reader), pipe)
+            reader = OutputReader(self._log, level)
+            transport, _unused = await loop.connect_read_pipe(partial(_return_reader, reader), pipe)
             self._pipes.append(transport)
             self._readers.append(reader)
-        messages = Messages(longest, self._take)
+        messages = MessageReader(max_line, self._message_received)
         channel, _unused = await loop.create_unix_connection(lambda: messages, sock=self._channel)
         self._pipes.append(channel)
         self._readers.append(messages)
@@ -287,22 +287,22 @@ class Child(Generic[A]):
     def _close(self) -> None:
         for transport in self._pipes:
             transport.close()
-        os.close(self._lifeline)
+        os.close(self._parent_pipe)
 
-    def _take(self, line: bytes) -> None:
+    def _message_received(self, line: bytes) -> None:
         try:
-            answer = self._heard(line)
+            answer = self._on_message(line)
         except (ValueError, KeyError, TypeError, AttributeError):
             return
-        if answer is not None and not self.answered.done():
-            self.answered.set_result(answer)
+        if answer is not None and not self.result_message.done():
+            self.result_message.set_result(answer)
 
 
-def _same(reader: LineReader) -> LineReader:
+def _return_reader(reader: LineReader) -> LineReader:
     return reader
 
 
-async def surely(work: Coroutine[object, object, None]) -> bool:
+async def run_shielded(work: Coroutine[object, object, None]) -> bool:
     """Done to its end, also if the caller is cancelled meanwhile; whether it was. For what is
     bounded and would leave something behind if it were not done."""
     task = asyncio.ensure_future(work)

@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-_DEEPEST = 32
+MAX_DEPTH = 32
 
 
 def descendants(pid: int, depth: int = 0) -> list[int]:
@@ -20,7 +20,7 @@ def descendants(pid: int, depth: int = 0) -> list[int]:
     found: list[int] = []
     for child in _children(pid):
         found.append(child)
-        if depth < _DEEPEST:
+        if depth < MAX_DEPTH:
             found += descendants(child, depth + 1)
     return found
 
@@ -52,35 +52,35 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def die_with(parent: int, lifeline: int) -> None:
+def die_with_parent(parent: int, parent_pipe: int) -> None:
     """No task outlives its worker, nor does anything that it started (Linux)."""
-    os.set_inheritable(lifeline, False)
-    if sys.platform == "linux" and not _group_dies_with(lifeline):
+    os.set_inheritable(parent_pipe, False)
+    if sys.platform == "linux" and not _kill_group_on_close(parent_pipe):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # It may have been too late for that.
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _group_dies_with(lifeline: int) -> bool:
+def _kill_group_on_close(parent_pipe: int) -> bool:
     """The worker has the other end. When it is gone the kernel signals the whole group, even if
     this process never lets go of the interpreter. It must not die by itself before that: then
     nobody is left whom the end of the line would tell, and what it started lives on."""
     try:
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+        fcntl.fcntl(parent_pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(parent_pipe, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(parent_pipe, fcntl.F_SETFL, os.O_ASYNC)
     except OSError:  # some sandboxes have no such signals
         return False
     return True
 
 
-def no_core_file() -> None:
+def disable_core_dumps() -> None:
     """A crash is told by its signal; a core file is of no use to anybody here."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """What this process's children start stays below it when they end, so that it can be found,
     also if it has left the group (Linux)."""
     if sys.platform == "linux":

@@ -24,7 +24,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.redaction import HIDDEN, is_secret_name
-from chimes.targets.process.sanitize import storable
+from chimes.targets.process.sanitize import sanitize_json
 from chimes.targets.python.context import Context
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
                 field=name,
             ) from error
         loaded = json.loads(text)
-        if storable(loaded) != loaded:
+        if sanitize_json(loaded) != loaded:
             raise InvalidInput(
                 _(
                     "task {task!r}: argument {name!r} has a NUL or half a surrogate pair in it, "
@@ -287,7 +287,7 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
         # The value inside the argument that is wrong, by a name that may tell more.
         steps = [name, *(str(step) for step in first["loc"])]
         hidden = any(is_secret_name(step) for step in steps)
-        shown = HIDDEN if hidden else _shown_value(first["input"])
+        given = HIDDEN if hidden else _shown_value(first["input"])
         raise InvalidInput(
             _(
                 "task {task!r}: argument {name!r} must be {expected}, "
@@ -295,7 +295,7 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
                 task=task.name,
                 name=name,
                 expected=parameter.expected,
-                given=shown,
+                given=given,
                 where=where,
                 why=_plain(first["msg"]),
             )
@@ -305,7 +305,7 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
                 task=task.name,
                 name=name,
                 expected=parameter.expected,
-                given=shown,
+                given=given,
                 why=_plain(first["msg"]),
             ),
             field=name,

@@ -16,10 +16,10 @@ from chimes.targets.python.arguments import Bound
 from chimes.targets.python.context import Context, context_here
 from chimes.targets.python.outcomes import (
     TaskError,
-    deserves_trace,
+    needs_traceback,
     outcome_of_exception,
     outcome_of_timeout,
-    trace_of,
+    task_traceback,
 )
 from chimes.targets.python.registry import Function, Task
 
@@ -44,8 +44,8 @@ class Work:
         return self.function(*self.bound.args, **self.bound.kwargs)
 
     def raised(self, error: BaseException) -> Outcome:
-        if deserves_trace(error):
-            self.log.remark("error", trace_of(error))
+        if needs_traceback(error):
+            self.log.remark("error", task_traceback(error))
         return outcome_of_exception(error)
 
     def timed_out(self) -> Outcome:

@@ -19,25 +19,25 @@ from chimes.errors import ChimesError, InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model.run import Outcome
 from chimes.targets.process.channel import Channel
-from chimes.targets.process.tree import die_with, no_core_file
+from chimes.targets.process.tree import die_with_parent, disable_core_dumps
 from chimes.targets.python.arguments import Bound, bind
 from chimes.targets.python.context import Context, LineHandler, entered
 from chimes.targets.python.loader import mark_inside_task, registry_at
 from chimes.targets.python.outcomes import (
     Cancel,
-    deserves_trace,
-    failed,
+    needs_traceback,
+    failed_outcome,
     outcome_of_exception,
     outcome_of_value,
-    trace_of,
+    task_traceback,
 )
 from chimes.targets.python.registry import Function, is_async
 from chimes.targets.python.wire import LOG_LIMITS, Answer, Request
 
 
 def main(arguments: list[str]) -> None:
-    descriptor, lifeline, parent = (int(each) for each in arguments)
-    die_with(parent, lifeline)
+    descriptor, parent_pipe, parent = (int(each) for each in arguments)
+    die_with_parent(parent, parent_pipe)
     own = os.getpid()
     channel = Channel(descriptor, LOG_LIMITS)
     request = Request.from_line(channel.request())
@@ -73,7 +73,7 @@ def carried_out(request: Request, channel: Channel) -> Answer:
     except _Refused as refused:
         return Answer(refused.outcome)
     except BaseException as error:
-        return Answer(outcome_of_exception(error), trace_of(error) if deserves_trace(error) else "")
+        return Answer(outcome_of_exception(error), task_traceback(error) if needs_traceback(error) else "")
     return Answer(outcome_of_value(value))
 
 
@@ -90,20 +90,20 @@ def _found(request: Request, context: Context) -> tuple[Function, Bound]:
         task = registry_at(request.app).get(request.facts.task)
     except NotFound as error:
         raise _Refused(
-            failed(
+            failed_outcome(
                 "unknown_task",
                 _("application {app}: {problem}", app=request.app, problem=error.message),
             )
         ) from error
     except ChimesError as error:
-        raise _Refused(failed("no_app", error.message)) from error
+        raise _Refused(failed_outcome("no_app", error.message)) from error
     if request.error is not None:
         assert task.on_failure is not None
         return task.on_failure, Bound((context, request.error), {})
     try:
         return task.function, bind(task, request.args, context)
     except InvalidInput as error:
-        raise _Refused(failed("bad_arguments", error.message)) from error
+        raise _Refused(failed_outcome("bad_arguments", error.message)) from error
 
 
 def _called(function: Function, bound: Bound, context: Context) -> object:
@@ -134,7 +134,7 @@ async def _awaited(function: Function, bound: Bound, context: Context) -> object
 
 
 def _limit(memory: int | None) -> None:
-    no_core_file()
+    disable_core_dumps()
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 

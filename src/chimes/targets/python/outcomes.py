@@ -13,8 +13,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from chimes.i18n import _
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.targets.process.sanitize import ERROR_LIMIT, described, shown, storable
-from chimes.targets.process.sanitize import trace_of as trace_outside
+from chimes.targets.process.sanitize import ERROR_LIMIT, describe_exception, sanitize_text, sanitize_json
+from chimes.targets.process.sanitize import format_traceback
 from chimes.triggers.duration import parse_duration
 
 # @@ What a task may raise to say more than "it failed".
@@ -75,15 +75,15 @@ def outcome_of_value(value: object) -> Outcome:
         return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
     if inspect.iscoroutine(value):
         value.close()
-        return failed("bad_result", _("the function returned a coroutine: declare it `async def`"))
+        return failed_outcome("bad_result", _("the function returned a coroutine: declare it `async def`"))
     try:
         text = json.dumps(to_jsonable_python(value), allow_nan=False)
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
-        return failed(
+        return failed_outcome(
             "bad_result", _("the return value has no form in JSON: {error}", error=str(error))
         )
     if len(text) > RESULT_LIMIT:
-        return failed(
+        return failed_outcome(
             "result_too_large",
             _(
                 "the return value is {size} bytes of JSON, more than {most}",
@@ -91,24 +91,24 @@ def outcome_of_value(value: object) -> Outcome:
                 most=RESULT_LIMIT,
             ),
         )
-    return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": storable(json.loads(text))})
+    return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": sanitize_json(json.loads(text))})
 
 
 def outcome_of_exception(error: BaseException) -> Outcome:
     if isinstance(error, Cancel):
-        text = described(error) if str(error) else ""
+        text = describe_exception(error) if str(error) else ""
         return Outcome(end=AttemptEnd.CANCELED, code="canceled_by_task", error=text)
     if isinstance(error, Retry):
         return Outcome(
             end=AttemptEnd.FAILED,
             retryable=True,
             code="retry_asked",
-            error=described(error),
+            error=describe_exception(error),
             retry_in=error.after,
         )
     if isinstance(error, Reject):
-        return failed("rejected", described(error))
-    return failed("exception", described(error), retryable=True)
+        return failed_outcome("rejected", describe_exception(error))
+    return failed_outcome("exception", describe_exception(error), retryable=True)
 
 
 def outcome_of_timeout(timeout: timedelta) -> Outcome:
@@ -120,17 +120,17 @@ def outcome_of_timeout(timeout: timedelta) -> Outcome:
     )
 
 
-def failed(code: str, error: str, *, retryable: bool = False) -> Outcome:
+def failed_outcome(code: str, error: str, *, retryable: bool = False) -> Outcome:
     return Outcome(
-        end=AttemptEnd.FAILED, retryable=retryable, code=code, error=shown(error, ERROR_LIMIT)
+        end=AttemptEnd.FAILED, retryable=retryable, code=code, error=sanitize_text(error, ERROR_LIMIT)
     )
 
 
-def trace_of(error: BaseException) -> str:
+def task_traceback(error: BaseException) -> str:
     """The traceback from the task's own code on."""
-    return trace_outside(error, _OWN_FOLDER)
+    return format_traceback(error, _OWN_FOLDER)
 
 
-def deserves_trace(error: BaseException) -> bool:
+def needs_traceback(error: BaseException) -> bool:
     """Not what a task raises on purpose to say what is to become of its run."""
     return not isinstance(error, Cancel | Retry | Reject | asyncio.CancelledError)

@@ -23,13 +23,13 @@ from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, completion
 from chimes.model.target import TaskTarget
 from chimes.targets.base import Call
 from chimes.targets.process.channel import LogLine, RunLog
-from chimes.targets.process.child import Child, surely
-from chimes.targets.process.sanitize import process_ended
+from chimes.targets.process.child import Child, run_shielded
+from chimes.targets.process.sanitize import describe_process_exit
 from chimes.targets.python.arguments import Bound, bind
 from chimes.targets.python.call import Work
 from chimes.targets.python.context import Context, TransactionalCompletion, enter, entered, facts_of
 from chimes.targets.python.loader import path_of, refuse_inside_task
-from chimes.targets.python.outcomes import RESULT_LIMIT, Cancel, TaskError, failed, outcome_of_value
+from chimes.targets.python.outcomes import RESULT_LIMIT, Cancel, TaskError, failed_outcome, outcome_of_value
 from chimes.targets.python.registry import Isolation, Registry, Task, is_async
 from chimes.targets.python.wire import LOG_LIMITS, Answer, Request, message_of
 
@@ -198,7 +198,7 @@ class Threads:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._places = asyncio.Semaphore(limit)
+        self._permits = asyncio.Semaphore(limit)
         self._idle: list[queue.SimpleQueue[Job | None]] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -212,7 +212,7 @@ class Threads:
             raise TooManyAbandoned(
                 counted("{count} thread never ended", "{count} threads never ended", self.abandoned)
             )
-        await self._places.acquire()
+        await self._permits.acquire()
         job = Job(work)
         with self._lock:
             inbox = self._idle.pop() if self._idle else None
@@ -228,7 +228,7 @@ class Threads:
     def release(self, job: Job) -> None:
         """The job is done."""
         assert job.done.done()
-        self._places.release()
+        self._permits.release()
 
     def abandon(self, job: Job, what: str) -> None:
         """Nobody waits for the job any more; its place is free for another thread."""
@@ -240,7 +240,7 @@ class Threads:
                 "a task's thread did not end when it was told to; it is left to itself",
                 extra={"task": what, "abandoned_threads": self.abandoned},
             )
-        self._places.release()
+        self._permits.release()
 
     def close(self) -> None:
         """Idle threads end now, busy ones with their job, or with the process."""
@@ -271,7 +271,7 @@ async def run_in_thread(threads: Threads, work: Work) -> Outcome:
             async with asyncio.timeout(work.context.remaining()):
                 job = await threads.start(work.call)
     except TooManyAbandoned as error:
-        return failed("threads_exhausted", error.args[0], retryable=True)
+        return failed_outcome("threads_exhausted", error.args[0], retryable=True)
     except TimeoutError:
         work.log.remark("error", _("no thread was free within the time-out"))
         return work.timed_out()
@@ -310,9 +310,9 @@ MAX_MESSAGE = 2 * RESULT_LIMIT
 
 async def run_in_process(app: str, work: Work) -> Outcome:
     if sys.platform == "win32":
-        return failed("not_supported", _("this system has no process groups to isolate a task in"))
+        return failed_outcome("not_supported", _("this system has no process groups to isolate a task in"))
     if not app:
-        return failed(
+        return failed_outcome(
             "no_app",
             _(
                 "a process cannot find task {task!r}: make the app a global name of its "
@@ -338,9 +338,9 @@ async def run_in_process(app: str, work: Work) -> Outcome:
 
     try:
         child = Child.started(MODULE, work.log, heard)
-        canceled = await surely(child.connect(request, longest=MAX_MESSAGE))
+        canceled = await run_shielded(child.connect(request, longest=MAX_MESSAGE))
     except OSError as error:
-        return failed(
+        return failed_outcome(
             "not_started",
             _("no process could be started: {error}", error=str(error)),
             retryable=True,
@@ -351,20 +351,20 @@ async def run_in_process(app: str, work: Work) -> Outcome:
         await child.wait(work.context.remaining())
     except asyncio.CancelledError:
         work.context.cancel()
-        await surely(child.end())
+        await run_shielded(child.end())
         if not work.overdue:
             raise
         return work.timed_out()
     overdue = child.running
     if overdue:
         work.context.cancel()
-    await surely(child.end())
+    await run_shielded(child.end())
     return work.timed_out() if overdue else _outcome(work, child)
 
 
 def _outcome(work: Work, child: Child[Answer]) -> Outcome:
     if not child.answered.done():
-        return failed("crashed", process_ended(child.status), retryable=True)
+        return failed_outcome("crashed", describe_process_exit(child.status), retryable=True)
     answer = child.answered.result()
     if answer.trace:
         work.log.remark("error", answer.trace)
@@ -382,7 +382,7 @@ _NOTHING = Bound((), {})
 class PythonTask:
     kind = "task"
     resumable = False
-    places = None
+    permits = None
 
     def __init__(
         self,
@@ -439,7 +439,7 @@ class PythonTask:
             task = self._registry.get(target.name)
         except NotFound as error:
             call.log("error", error.message)
-            return failed("unknown_task", error.message)
+            return failed_outcome("unknown_task", error.message)
         log = RunLog(call.log, LOG_LIMITS)
         began = CLOCK.monotonic()
         timeout = call.run.policy.timeout
@@ -451,7 +451,7 @@ class PythonTask:
             bound = scope.run(bind, task, target.args, context)
         except InvalidInput as error:
             log.remark("error", error.message)
-            bound, outcome = _NOTHING, failed("bad_arguments", error.message)
+            bound, outcome = _NOTHING, failed_outcome("bad_arguments", error.message)
         work = _make_work(
             task, task.function, bound, target.args, context, log, timeout, scope, None
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from chimes.i18n import from_stored, to_stored
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.process.channel import LogLimits, LogLine, json_line
 from chimes.targets.python.context import Facts
@@ -72,7 +73,7 @@ class Answer:
                 "end": outcome.end.value,
                 "retryable": outcome.retryable,
                 "result": outcome.result,
-                "error": outcome.error,
+                "error": to_stored(outcome.error),
                 "code": outcome.code,
                 "retry_in": None if after is None else after.total_seconds(),
                 "trace": self.trace,
@@ -84,7 +85,7 @@ def message_of(line: bytes) -> LogLine | Answer:
     """Raises ValueError, KeyError or TypeError for what is no message: a task may have found the
     socket and written to it."""
     fields = json.loads(line)
-    said = LogLine.found_in(fields)
+    said = LogLine.from_fields(fields)
     if said is not None:
         return said
     after = fields["retry_in"]
@@ -92,7 +93,7 @@ def message_of(line: bytes) -> LogLine | Answer:
         end=AttemptEnd(fields["end"]),
         retryable=bool(fields["retryable"]),
         result=fields["result"],
-        error=str(fields["error"]),
+        error=from_stored(str(fields["error"])),
         code=str(fields["code"]),
         retry_in=None if after is None else timedelta(seconds=after),
     )

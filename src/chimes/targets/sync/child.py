@@ -14,8 +14,8 @@ from pathlib import Path
 
 from chimes.errors import ConfigError, message_of
 from chimes.targets.process.channel import Channel
-from chimes.targets.process.sanitize import described, trace_of
-from chimes.targets.process.tree import adopt_orphans, die_with, kill_descendants, no_core_file
+from chimes.targets.process.sanitize import describe_exception, format_traceback
+from chimes.targets.process.tree import become_subreaper, die_with_parent, kill_descendants, disable_core_dumps
 from chimes.targets.sync.wire import LOG_LIMITS, Answer, Request
 from chimes.targets.sync.worker_link import DriverFailure, Tether
 
@@ -23,14 +23,14 @@ _OWN_FOLDER = str(Path(__file__).parent)
 
 
 def main(arguments: list[str]) -> None:
-    descriptor, lifeline, parent = (int(each) for each in arguments)
-    die_with(parent, lifeline)
-    no_core_file()
+    descriptor, parent_pipe, parent = (int(each) for each in arguments)
+    die_with_parent(parent, parent_pipe)
+    disable_core_dumps()
     own = os.getpid()
     channel = Channel(descriptor, LOG_LIMITS)
     request = Request.from_line(channel.request())
     tether = Tether(channel, request)
-    adopt_orphans()
+    become_subreaper()
     answer = carried_out(request, tether)
     # Not from a fork of it that came back from the function, too.
     if os.getpid() == own:
@@ -47,7 +47,7 @@ def carried_out(request: Request, tether: Tether) -> Answer:
     except ConfigError as error:
         return Answer(code="bad_config", error=error.message)
     except BaseException as error:
-        return Answer(code="exception", error=described(error), trace=trace_of(error, _OWN_FOLDER))
+        return Answer(code="exception", error=describe_exception(error), trace=format_traceback(error, _OWN_FOLDER))
 
 
 def _driven(request: Request, tether: Tether) -> Mapping[str, object] | None:

@@ -20,7 +20,7 @@ from typing import Self
 
 from chimes.i18n import _
 from chimes.targets.process.channel import MAX_LINE, LineSplitter
-from chimes.targets.process.sanitize import command_ended
+from chimes.targets.process.sanitize import describe_command_exit
 from chimes.targets.sync.config import SINGER, CommandConfig, Section, read_command
 from chimes.targets.sync.http_driver import appending, write_all
 from chimes.targets.sync.runner import any_stopped
@@ -209,7 +209,7 @@ def synchronise(request: Request, tether: Tether) -> Mapping[str, object]:
         status = process.wait()
     if status != 0:
         code = "exit_status" if status > 0 else "killed"
-        raise DriverFailure(code, command_ended(status))
+        raise DriverFailure(code, describe_command_exit(status))
     files.take_over(tether)
     return tap.result
 
@@ -265,7 +265,7 @@ def _started(config: CommandConfig, request: Request, files: _Files) -> subproce
         "CHIMES_STATE_FILE": str(files.state),
     }
     # Only as a whole argument: in the middle of a script the braces are the script's.
-    places = {
+    placeholders = {
         "{source}": request.source,
         "{collection}": request.collection,
         "{config_file}": str(files.config),
@@ -274,7 +274,7 @@ def _started(config: CommandConfig, request: Request, files: _Files) -> subproce
     folder = Path(request.directory, config.cwd)
     try:
         return subprocess.Popen(  # noqa: S603 - that is what the operator wrote down
-            [places.get(each, each) for each in config.command],
+            [placeholders.get(each, each) for each in config.command],
             cwd=folder,
             env={**os.environ, **config.env, **variables},
             stdin=subprocess.DEVNULL,

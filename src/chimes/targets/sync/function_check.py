@@ -16,8 +16,8 @@ from pathlib import Path
 from chimes.errors import ConfigError
 from chimes.i18n import _
 from chimes.model.sync import Sources
-from chimes.targets.process.child import environment_for_others
-from chimes.targets.process.sanitize import described
+from chimes.targets.process.child import child_environment
+from chimes.targets.process.sanitize import describe_exception
 from chimes.targets.sync.python_driver import function_at
 from chimes.targets.sync.worker_link import DriverFailure
 
@@ -47,7 +47,7 @@ def _check(named: dict[str, str], directory: str) -> None:
             capture_output=True,
             timeout=PATIENCE,
             cwd=directory or None,
-            env=environment_for_others(),
+            env=child_environment(),
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -89,7 +89,7 @@ def main() -> None:
             problems[path] = str(failure)
         except BaseException as error:
             problems[path] = _(
-                "{path} cannot be imported: {error}", path=path, error=described(error)
+                "{path} cannot be imported: {error}", path=path, error=describe_exception(error)
             )
     # Modules may print while they are imported: the answer is what comes after the mark.
     sys.stdout.write("\n\x00" + json.dumps(problems))

@@ -445,13 +445,13 @@ class _Pull:
         since = self._since
         if since is None and config.cursor is not None:
             since = config.cursor.start
-        places = {
+        placeholders = {
             "source": self._request.source,
             "collection": self._request.collection,
             "cursor": "" if since is None else str(since),
         }
         text = config.url
-        for name, value in places.items():
+        for name, value in placeholders.items():
             text = text.replace(f"{{{name}}}", quote(value, safe=""))
         params = dict(config.params)
         if config.cursor is not None and config.cursor.parameter and since is not None:
@@ -512,16 +512,16 @@ class _Pull:
                 asked = wait_asked(response.headers.get("Retry-After"), self._clock.now())
                 raise _Again(_("answered {status}", status=status), asked)
             if not 200 <= status < 300:
-                shown = mask_url(str(url))
+                masked = mask_url(str(url))
                 raise DriverFailure(
                     "bad_status",
                     _(
                         "{url} answered {status}: redirects are not followed",
-                        url=shown,
+                        url=masked,
                         status=status,
                     )
                     if status < 400
-                    else _("{url} answered {status}: that is final", url=shown, status=status),
+                    else _("{url} answered {status}: that is final", url=masked, status=status),
                 )
             body = await self._body(response)
             link = response.links.get("next")

@@ -23,8 +23,8 @@ from chimes.model.target import SyncTarget
 from chimes.redaction import Redactor
 from chimes.targets.base import Call, State, WrongNode
 from chimes.targets.process.channel import LogLine, RunLog
-from chimes.targets.process.child import GRACE, Child, surely
-from chimes.targets.process.sanitize import ERROR_LIMIT, process_ended
+from chimes.targets.process.child import GRACE, Child, run_shielded
+from chimes.targets.process.sanitize import ERROR_LIMIT, describe_process_exit
 from chimes.targets.process.tree import descendants
 from chimes.targets.sync.config import secrets_in
 from chimes.targets.sync.wire import (
@@ -240,7 +240,7 @@ class SyncRunner:
         sources: Callable[[], Sources],
         *,
         egress: Callable[[], EgressRules],
-        places: int = 16,
+        permits: int = 16,
         stall_after: timedelta = timedelta(seconds=60),
         clock: Clock | None = None,
         elsewhere: Callable[[SyncTarget], Awaitable[bool]] | None = None,
@@ -250,14 +250,14 @@ class SyncRunner:
         are given a new file one by one."""
         self._sources = sources
         self._egress = egress
-        self._places = places
+        self._permits = permits
         self._stall_after = stall_after
         self._clock = clock or SystemClock()
         self._elsewhere = elsewhere
 
     @property
-    def places(self) -> int:
-        return self._places
+    def permits(self) -> int:
+        return self._permits
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -351,7 +351,7 @@ class _Attempt:
     async def carry_out(self, request: Request) -> Outcome:
         """Raises OSError where the machine gives no process."""
         child = Child.started(MODULE, self._log, self._heard, private=True)
-        canceled = await surely(child.connect(request.to_line(), longest=LONGEST_MESSAGE))
+        canceled = await run_shielded(child.connect(request.to_line(), longest=LONGEST_MESSAGE))
         seconds = self._stall_after.total_seconds()
         # The process of a command only watches over it: that it is at work says nothing.
         by_work = request.driver != "command"
@@ -364,13 +364,13 @@ class _Attempt:
             why = self._why(child, stalled)
             # What is stopped cannot end by itself.
             grace = 0.0 if why is _Why.STALLED else GRACE
-            if await surely(child.end(grace=grace, all_below=True)):
+            if await run_shielded(child.end(grace=grace, all_below=True)):
                 raise asyncio.CancelledError
             return await self._outcome(child, why)
         except asyncio.CancelledError:
             if not child.ended:
-                await surely(child.end(grace=GRACE, all_below=True))
-            await surely(self._keeper.settled(LAST_STATE))
+                await run_shielded(child.end(grace=GRACE, all_below=True))
+            await run_shielded(self._keeper.settled(LAST_STATE))
             self._log.remark("warning", _("told to stop: the processes of the task were ended"))
             raise
         finally:
@@ -399,7 +399,7 @@ class _Attempt:
             case _Why.LOST:
                 return _failed(why, _("another node has this task now"))
         if not child.answered.done():
-            return _failed("crashed", process_ended(child.status))
+            return _failed("crashed", describe_process_exit(child.status))
         answer = child.answered.result()
         await self._keeper.finished()
         if self._keeper.lost.done():
@@ -407,8 +407,8 @@ class _Attempt:
         if not answer.code:
             return Outcome(end=AttemptEnd.SUCCEEDED, result=answer.result)
         if answer.trace:
-            self._log.remark("error", self._log.shown(answer.trace, keep_end=True))
-        return _failed(answer.code, self._log.shown(answer.error, ERROR_LIMIT))
+            self._log.remark("error", self._log.sanitize(answer.trace, keep_end=True))
+        return _failed(answer.code, self._log.sanitize(answer.error, ERROR_LIMIT))
 
     def _heard(self, line: bytes) -> Answer | None:
         message = message_of(line)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from chimes.i18n import from_stored, to_stored
 from chimes.model.egress import EgressRules
 from chimes.targets.process.channel import LogLimits, LogLine, json_line
 
@@ -101,7 +102,7 @@ class Answer:
         return json_line(
             {
                 "code": self.code,
-                "error": self.error,
+                "error": to_stored(self.error),
                 "trace": self.trace,
                 "result": None if self.result is None else dict(self.result),
             }
@@ -111,7 +112,7 @@ class Answer:
 def message_of(line: bytes) -> LogLine | Heartbeat | Kept | Answer:
     """Raises ValueError, KeyError or TypeError for what is no message."""
     fields = json.loads(line)
-    said = LogLine.found_in(fields)
+    said = LogLine.from_fields(fields)
     if said is not None:
         return said
     if "beat" in fields:
@@ -123,7 +124,7 @@ def message_of(line: bytes) -> LogLine | Heartbeat | Kept | Answer:
         raise ValueError("no result")
     return Answer(
         code=str(fields["code"]),
-        error=str(fields["error"]),
+        error=from_stored(str(fields["error"])),
         trace=str(fields["trace"]),
         result=result,
     )

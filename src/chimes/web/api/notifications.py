@@ -13,14 +13,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import Conflict, NotAllowed, NotFound
-from chimes.i18n import _
+from chimes.i18n import _, in_language
 from chimes.model.access import Actor
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxChange, InboxItem, Unsnooze
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.redaction import HIDDEN, mask_url
-from chimes.retelling import retold
 from chimes.services.audit import entry
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.web.api.idempotency import OneTimeResponse
@@ -176,7 +175,7 @@ def delivery_out(delivery: Delivery, lang: str) -> Json:
         "dead_letter": delivery.state is DeliveryState.DEAD,
         "attempts": delivery.attempts,
         "parts_sent": delivery.progress,
-        "error": retold(delivery.error, lang),
+        "error": in_language(delivery.error, lang),
         "code": delivery.code,
         "created_at": time_out(delivery.created_at),
         "next_attempt_at": time_out(delivery.available_at) if pending else None,

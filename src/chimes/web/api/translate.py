@@ -10,7 +10,7 @@ from typing import Any
 
 from chimes.config import Settings
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, _
+from chimes.i18n import ENGLISH, _, in_language
 from chimes.language import describe
 from chimes.model.access import Actor, ApiKey, Owner
 from chimes.model.audit import AuditEntry
@@ -39,7 +39,6 @@ from chimes.redaction import (
     mask_arguments,
     mask_headers,
 )
-from chimes.retelling import retold, retold_line
 from chimes.services.run_requests import RunRequest
 from chimes.services.schedules.validation import check_text, default_policy
 from chimes.store.codec.schedule import clock_text, owner_to_plain
@@ -497,7 +496,7 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
         "pause": None
         if schedule.enabled
         else {
-            "note": retold_line(schedule.pause_note, lang),
+            "note": in_language(schedule.pause_note, lang),
             "until": time_out(schedule.pause_until),
         },
         "depends_on": depends_on
@@ -512,7 +511,7 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
         "last_run_at": time_out(schedule.last_run_at),
         "last_enqueued_at": time_out(schedule.last_enqueued_at),
         "last_status": schedule.last_status and schedule.last_status.value,
-        "last_error": schedule.last_error and retold(schedule.last_error, lang),
+        "last_error": schedule.last_error and in_language(schedule.last_error, lang),
         "fired_count": schedule.fired_count,
         "version": schedule.version,
         "created_at": time_out(schedule.created_at),
@@ -587,8 +586,8 @@ def run_out(run: Run, lang: str = ENGLISH) -> Json:
         "blocked": run.blocked,
         "cancel_requested": run.cancel_requested,
         "result": None if run.result is None else dict(run.result),
-        "error": run.error and retold(run.error, lang),
-        "reason": run.reason and retold(run.reason, lang),
+        "error": run.error and in_language(run.error, lang),
+        "reason": run.reason,
         "missed_count": run.missed_count,
         "missed_until": time_out(run.missed_until),
         "retry_of": run.retry_of,
@@ -608,7 +607,7 @@ def attempt_out(attempt: Attempt, lang: str = ENGLISH) -> Json:
         "finished_at": time_out(attempt.finished_at),
         "duration_ms": _milliseconds(attempt.started_at, attempt.finished_at),
         "end": attempt.end.value,
-        "error": attempt.error and retold(attempt.error, lang),
+        "error": attempt.error and in_language(attempt.error, lang),
     }
 
 
@@ -617,7 +616,7 @@ def log_out(entry: LogEntry, lang: str = ENGLISH) -> Json:
         "number": entry.number,
         "at": time_out(entry.at),
         "level": entry.level,
-        "message": retold_line(entry.message, lang),
+        "message": entry.message,
     }
 
 

@@ -20,7 +20,6 @@ from chimes.model.sync import (
     task_time,
 )
 from chimes.model.target import SyncTarget
-from chimes.retelling import retold_line
 from chimes.triggers import parse_moment
 
 #: Credentials: the admin token as EventNative clients send it, or a native admin key.
@@ -174,7 +173,7 @@ def task_out(run: Run, drivers: Mapping[str, str]) -> Json:
 
 def log_out(task: str, entry: LogEntry, lang: str = ENGLISH) -> Json:
     """Messages start with the task id, as in EventNative."""
-    text = retold_line(entry.message, lang)
+    text = entry.message
     return {
         "time": task_time(entry.at),
         "message": f"[{task}] {text}",

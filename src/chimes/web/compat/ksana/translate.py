@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, _
+from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
@@ -25,7 +25,6 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.redaction import mask_arguments, mask_headers
-from chimes.retelling import retold
 from chimes.triggers import (
     Cron,
     Every,
@@ -197,7 +196,7 @@ def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime, lang: str
         "last_run_at": _time_out(schedule.last_run_at),
         "next_run_at": _time_out(schedule.next_run_at),
         "last_status": _status_out(schedule, now),
-        "last_error": retold(schedule.last_error, lang),
+        "last_error": in_language(schedule.last_error, lang),
     }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chimes.config import Settings
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, _
+from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
@@ -18,7 +18,6 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
-from chimes.retelling import retold
 from chimes.services.schedules.prompts import NAMESPACE, name_of, prompt_draft
 from chimes.services.schedules.validation import ID_LIMIT, agent_policy, check_text
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
@@ -474,7 +473,7 @@ def run_out(run: Run, lang: str = ENGLISH) -> Item:
         "created_at": time_out(run.created_at),
         "started_at": time_out(run.started_at),
         "finished_at": time_out(run.finished_at),
-        "error": error and retold(error, lang),
+        "error": error and in_language(error, lang),
         "run_status": status,
         "run_stop_reason": _stop_reason(run),
         "pipeline_run_id": pipeline_id if isinstance(pipeline_id, str) else None,

@@ -20,7 +20,6 @@ from chimes.model.notification import Delivery
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.notifications.message import CHANNELS
-from chimes.retelling import retold_line
 from chimes.services.attention import KnownFailure, fingerprint
 from chimes.services.run_requests import RunOrigin, RunRequest
 from chimes.triggers.moment import format_moment
@@ -505,7 +504,7 @@ async def lines(request: PageRequest) -> Response:
     rows: list[list[object]] = []
     remaining = _CHARACTERS
     for entry in found:
-        rows.append(line_out(_localized(entry, request)))
+        rows.append(line_out(entry))
         remaining -= len(entry.message)
         if remaining < 0:
             break
@@ -567,17 +566,13 @@ async def _text(request: PageRequest, run_id: RunId) -> AsyncIterator[str]:
         found = await request.context.runs.list_logs(request.actor, run_id, after=after, limit=1000)
         if found:
             after = found[-1].number
-            yield "".join(_line(_localized(entry, request)) for entry in found)
+            yield "".join(_line(entry) for entry in found)
         if len(found) < 1000:
             return
 
 
 def _line(entry: LogEntry) -> str:
     return f"{format_moment(entry.at)} {entry.level.upper():<8} {entry.message}\n"
-
-
-def _localized(entry: LogEntry, request: PageRequest) -> LogEntry:
-    return replace(entry, message=retold_line(entry.message, request.display.language))
 
 
 def _after(request: PageRequest) -> int:
