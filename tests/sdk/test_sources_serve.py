@@ -72,7 +72,7 @@ def call(node: Worker, method: str, path: str) -> Any:
         return json.load(answer)
 
 
-def told(node: Worker, event: str) -> dict[str, Any]:
+def log_line(node: Worker, event: str) -> dict[str, Any]:
     """The log line of the node with this event."""
 
     def look() -> dict[str, Any] | None:
@@ -174,7 +174,7 @@ async def test_sighup_reloads_the_file(tmp_path: Path, start: Start, sqlite_url:
         # An invalid file changes nothing.
         write(tmp_path, shop=python("waits", {"name": "orders", "schedule": "never"}))
         os.kill(node.pid, signal.SIGHUP)
-        line = told(node, "could not be reloaded")
+        line = log_line(node, "the configuration file is invalid; the")
         assert "sources.shop.collections[0].schedule: " in line["error"]
         assert line["level"] == "error"
         assert await schedules(services) == first
@@ -189,7 +189,7 @@ async def test_sighup_reloads_the_file(tmp_path: Path, start: Start, sqlite_url:
             ),
         )
         os.kill(node.pid, signal.SIGHUP)
-        line = told(node, "the sources were reloaded")
+        line = log_line(node, "the sources were reloaded")
         assert line["schedules"] == {"created": 1, "unchanged": 1, "deleted": 1}
         second = await schedules(services)
         assert set(second) == {"shop/orders", "shop/users"}
