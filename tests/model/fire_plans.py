@@ -1,4 +1,4 @@
-"""How the tests of planning look at what was planned."""
+"""Helpers that inspect fire plans."""
 
 from __future__ import annotations
 

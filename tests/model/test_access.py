@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""Access rules: roles, scopes and owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an action must look like to be saved."""
+"""Validation of action targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept while a run pipeline works."""
+"""Checkpoints of agent runs."""
 
 from __future__ import annotations
 

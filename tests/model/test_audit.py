@@ -1,4 +1,4 @@
-"""The chain of the audit trail."""
+"""The hash chain of the audit trail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`replace` is dataclasses.replace, only faster."""
+"""`replace` equals dataclasses.replace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which addresses may be called."""
+"""Egress rules: which addresses callbacks may call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""I1 and I2: whatever the policy, the outages and the rhythm of the ticks, every slot has exactly
+"""Whatever the policy, the outages and the rhythm of the ticks, every slot has exactly
 one row, or lies in exactly one missed range. The slots come from arithmetic, not from triggers."""
 
 from __future__ import annotations

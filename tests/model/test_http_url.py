@@ -1,4 +1,4 @@
-"""The one parser of callback URLs, and that what it reads is what is dialled."""
+"""The parser of callback URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ids look like."""
+"""Formats of ids."""
 
 from __future__ import annotations
 

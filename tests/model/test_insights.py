@@ -1,4 +1,4 @@
-"""What follows from numbers: windows, rates, streaks, medians, lags in brackets."""
+"""Windows, rates, streaks, medians and lag histograms."""
 
 from __future__ import annotations
 

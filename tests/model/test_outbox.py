@@ -1,4 +1,4 @@
-"""Who is told of a run's end: when, why, and in which digest (ADR 32)."""
+"""Which deliveries a run causes: events, times and digests (ADR 32)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a due schedule: on time, late, limited."""
+"""Planning of due schedules: on time, late, limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots that somebody moved, cursors that were set back, runs that somebody asked for."""
+"""Planning of moved slots, reset cursors and manual runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What becomes of a slot while others of its schedule run, and of one that depends on
-another schedule."""
+"""Overlap policies and dependencies."""
 
 from __future__ import annotations
 

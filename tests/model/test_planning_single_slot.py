@@ -1,4 +1,4 @@
-"""The short way through planning says what the long way says; a due time without a slot."""
+"""The single-slot plan equals the general plan; a due time without a slot."""
 
 from __future__ import annotations
 

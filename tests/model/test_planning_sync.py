@@ -1,4 +1,4 @@
-"""Ticks of a collection: one task of a pair is active, and one that waits is active."""
+"""Planning of sync schedules: a queued run counts as the active run of its pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries and limits."""
+"""Retry delays and concurrency limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be taken ahead of its time, and what comes back."""
+"""Which runs can be prefetched and withdrawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quiet hours and digests by the wall clock, over midnight and over changes of the clock."""
+"""Quiet hours and digests in wall time, across midnight and clock changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who can be told how a run ended."""
+"""Validation of recipients."""
 
 from __future__ import annotations
 

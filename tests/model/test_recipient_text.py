@@ -1,4 +1,4 @@
-"""Recipients as one word of a command line, there and back."""
+"""Recipients as text of the command line, parsed and formatted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of a run and the named steps between them."""
+"""State transitions of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named changes of a schedule."""
+"""Changes of schedules."""
 
 from __future__ import annotations
 

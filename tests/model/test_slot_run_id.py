@@ -1,4 +1,4 @@
-"""The run id of a slot is a UUID version 5 that anybody can compute."""
+"""The run id of a slot is a UUID version 5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether somebody has edited what code declares (ADR 33)."""
+"""Source markers: edits of schedules that code declares (ADR 33)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an HTTP target must look like to be saved."""
+"""Validation of HTTP targets."""
 
 from __future__ import annotations
 

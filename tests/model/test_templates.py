@@ -1,4 +1,4 @@
-"""Templates and presets: complete in every language, and what they say is what they do."""
+"""Templates and presets are complete in every language."""
 
 from __future__ import annotations
 

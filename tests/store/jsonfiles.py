@@ -1,4 +1,4 @@
-"""What the tests of the JSON file store share."""
+"""Helpers of the JSON file store tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Redis store costs its server."""
+"""Counts the calls of a Redis store."""
 
 from __future__ import annotations
 

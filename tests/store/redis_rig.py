@@ -1,4 +1,4 @@
-"""What tests of the Redis store share: stores on a server, and a plain client beside them."""
+"""Fixtures of the Redis store tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old rows leave the file and are still there."""
+"""Archived rows stay readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process, many callers: the lock, group commit, and what happens when there are too many."""
+"""Lock, group commit and the write rate warning."""
 
 from __future__ import annotations
 

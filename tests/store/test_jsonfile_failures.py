@@ -1,4 +1,4 @@
-"""Writes that fail: the caller is told, memory and disk stay together, nothing is torn."""
+"""Failed writes: callers get an error, memory and disk stay consistent."""
 
 from __future__ import annotations
 

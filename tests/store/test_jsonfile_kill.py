@@ -1,4 +1,4 @@
-"""Real processes, killed while they write: what was acknowledged is there."""
+"""Processes killed during a write keep all acknowledged changes."""
 
 from __future__ import annotations
 

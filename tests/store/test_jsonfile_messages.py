@@ -1,4 +1,4 @@
-"""Messages in the JSON file: whole while they are new, and then their text in an archive."""
+"""Messages in the JSON file and their archive."""
 
 from __future__ import annotations
 

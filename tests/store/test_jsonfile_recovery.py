@@ -1,4 +1,4 @@
-"""Files that do not load are kept, and what can be recovered is."""
+"""Invalid files are kept, and what is readable is recovered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file is Ksana's: its files load, what Chimes writes reads the same, hand edits count."""
+"""The file format is Ksana's: its files load, and manual edits count."""
 
 from __future__ import annotations
 

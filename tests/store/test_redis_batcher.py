@@ -1,4 +1,4 @@
-"""Calls that go together, and what becomes of each."""
+"""The batcher: concurrent calls share a round trip."""
 
 from __future__ import annotations
 

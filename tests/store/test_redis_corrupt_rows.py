@@ -1,4 +1,4 @@
-"""A broken record among good ones: the others are listed, fired, claimed and carried on."""
+"""Corrupt records do not affect the others."""
 
 from __future__ import annotations
 

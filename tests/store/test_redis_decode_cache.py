@@ -1,4 +1,4 @@
-"""What is remembered of decoded records takes little memory, however large they are."""
+"""The decode cache is bounded in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Redis server at its worst: volatile, full, emptied, restarted, silent."""
+"""Redis servers that are volatile, full, emptied, restarted or silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs cost the server, and what becomes of those who were overtaken or died."""
+"""Round trips per method, and conflicts."""
 
 from __future__ import annotations
 

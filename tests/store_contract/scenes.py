@@ -1,4 +1,4 @@
-"""Situations that many contract tests start from."""
+"""Common set-ups of contract tests."""
 
 from __future__ import annotations
 

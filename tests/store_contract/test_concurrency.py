@@ -1,4 +1,4 @@
-"""Many at once: each slot one run, each run one holder."""
+"""Concurrency: one run per slot, one holder per run."""
 
 from __future__ import annotations
 

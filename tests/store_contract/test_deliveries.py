@@ -1,4 +1,4 @@
-"""Deliveries: handed out, settled under their fence, given up, tried again, listed, forgotten."""
+"""Deliveries: claim, complete under the fence, give up, retry, list, prune."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of schedules while the schedulers are told to hold some back."""
+"""Changes of schedules while dispatch is limited."""
 
 from __future__ import annotations
 

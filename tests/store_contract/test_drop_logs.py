@@ -1,4 +1,4 @@
-"""Forgetting the logs of runs that have ended (sync_log_runs)."""
+"""Deleting the logs of ended runs (sync_log_runs)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of several schedules at once: all of them, or none."""
+"""Atomic changes of several schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts: fenced, repeatable, and what follows from them."""
+"""Completions: fenced, repeatable, with side effects."""
 
 from __future__ import annotations
 

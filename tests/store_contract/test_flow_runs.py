@@ -1,4 +1,4 @@
-"""Runs of flows and their steps: what the store does about them by itself."""
+"""Runs of flows and their steps in the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted is the same on every store, before and after it has been rolled up."""
+"""Statistics are the same on every store, before and after rollups."""
 
 from __future__ import annotations
 

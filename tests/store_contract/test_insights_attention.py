@@ -1,4 +1,4 @@
-"""Which schedules need attention: the same ones, for the same reasons, on every store."""
+"""Schedules that need attention are the same on every store."""
 
 from __future__ import annotations
 

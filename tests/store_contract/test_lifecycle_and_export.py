@@ -1,4 +1,4 @@
-"""Opening, closing, moving house, and what a restart keeps."""
+"""Open, close, export, import and restart."""
 
 from __future__ import annotations
 

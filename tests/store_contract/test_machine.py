@@ -1,4 +1,4 @@
-"""Every store lives the same random lives as the memory store."""
+"""Every store behaves like the memory store under random operations."""
 
 from __future__ import annotations
 

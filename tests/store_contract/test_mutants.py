@@ -1,4 +1,4 @@
-"""The machine proves itself: it finds every planted bug."""
+"""The state machine finds every planted bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators and nodes: drain, resume, forget; what nodes tell, and who came and went."""
+"""Drain, resume and remove nodes; node reports and node events."""
 
 from __future__ import annotations
 

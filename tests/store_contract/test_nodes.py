@@ -1,4 +1,4 @@
-"""Nodes: one lease for all runs of a node, and what becomes of them when it ends."""
+"""Nodes: one lease for all runs of a node, and what happens when it expires."""
 
 from __future__ import annotations
 

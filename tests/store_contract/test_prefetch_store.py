@@ -1,4 +1,4 @@
-"""Looking ahead: a crowd is taken before its time where the store can, and changes still count."""
+"""Prefetch: many schedules are claimed before they are due, and changes still apply."""
 
 from __future__ import annotations
 

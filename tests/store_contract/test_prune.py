@@ -1,4 +1,4 @@
-"""Forgetting old runs without ever making one of their slots again."""
+"""Pruned runs never fire again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many schedules an owner may have, and how many of them may be active."""
+"""Quotas of schedules and active schedules per owner."""
 
 from __future__ import annotations
 

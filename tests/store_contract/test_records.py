@@ -1,4 +1,4 @@
-"""Audit trail, keys, remembered requests, counts."""
+"""Audit trail, keys, idempotency records and counts."""
 
 from __future__ import annotations
 

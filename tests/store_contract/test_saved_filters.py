@@ -1,4 +1,4 @@
-"""Filters that several save at the same moment: on every store all of them are kept."""
+"""Concurrently saved filters are all kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that share a concurrency key: a place is a place, but a run has one owner."""
+"""Schedules that share a concurrency key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What targets keep from one run to the next: cursors of syncs, mostly."""
+"""Checkpoints of targets."""
 
 from __future__ import annotations
 

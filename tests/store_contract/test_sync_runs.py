@@ -1,4 +1,4 @@
-"""Runs of pairs, of which one is active at a time."""
+"""Sync runs: at most one active run per pair."""
 
 from __future__ import annotations
 

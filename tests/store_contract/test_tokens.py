@@ -1,4 +1,4 @@
-"""Buckets of tokens that all nodes share: how often somebody may ask."""
+"""Token buckets that all nodes share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""wait_for_work: no change is slept through."""
+"""wait_for_work misses no change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change of the clocks does to a trigger."""
+"""Effects of clock changes on triggers."""
 
 from __future__ import annotations
 

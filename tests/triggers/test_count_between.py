@@ -1,4 +1,4 @@
-"""Counting fires gives what walking through them gives."""
+"""`count_between` equals iterating over the fires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine against brute force, where it is hardest: around clock changes."""
+"""Cron search against brute force around clock changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triggers as values: equality, dicts, bounds, and input that is refused."""
+"""Triggers as values: equality, dicts, bounds and invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules draw from."""
+"""Hypothesis strategies of the rules."""
 
 from __future__ import annotations
 

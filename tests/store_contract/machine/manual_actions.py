@@ -1,4 +1,4 @@
-"""Runs that people ask for, and questions."""
+"""Rules: manual runs and queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs tell is sent, fails, is lost and tried again; people look into their inboxes."""
+"""Rules: deliveries and inbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes come, beat, go and die; time passes."""
+"""Rules: nodes join, send heartbeats, leave and die; time passes."""
 
 from __future__ import annotations
 

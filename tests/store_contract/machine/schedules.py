@@ -1,4 +1,4 @@
-"""Schedules are made and changed."""
+"""Rules: create and change schedules."""
 
 from __future__ import annotations
 

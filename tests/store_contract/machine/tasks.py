@@ -1,4 +1,4 @@
-"""Tasks of pairs are asked for, and state is kept for them."""
+"""Rules: sync runs and checkpoints."""
 
 from __future__ import annotations
 

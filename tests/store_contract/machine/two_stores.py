@@ -1,4 +1,4 @@
-"""Both stores side by side: every answer is compared, and what always holds is looked at."""
+"""Runs each operation on both stores, compares results and checks invariants."""
 
 from __future__ import annotations
 

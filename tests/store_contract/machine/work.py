@@ -1,4 +1,4 @@
-"""Runs are fired, claimed, carried out, lost."""
+"""Rules: runs are fired, claimed, completed and lost."""
 
 from __future__ import annotations
 

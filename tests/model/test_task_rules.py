@@ -1,4 +1,4 @@
-"""What a task or a flow must look like to be saved."""
+"""Validation of task and flow targets."""
 
 from __future__ import annotations
 
