@@ -11,7 +11,6 @@ is the template.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -167,10 +166,10 @@ def map_text(text: str, change: Callable[[str], str]) -> str:
 def to_stored(text: str) -> str:
     """The text as stores keep it: a message as JSON with code, parameters and English text."""
     if isinstance(text, Message):
-        return json.dumps(text._plain(), ensure_ascii=False, separators=(",", ":"))
+        return _dump(text._plain())
     if text.startswith(_STORED_PREFIX):
         # Plain text that looks like a stored message must come back as it is.
-        return json.dumps({"code": "", "text": text}, ensure_ascii=False, separators=(",", ":"))
+        return _dump({"code": "", "text": text})
     return text
 
 
@@ -178,6 +177,8 @@ def from_stored(stored: str) -> str:
     """Inverse of `to_stored`. Text that is not a stored message comes back unchanged."""
     if not stored.startswith(_STORED_PREFIX):
         return stored
+    import json
+
     try:
         found = json.loads(stored)
         return _from_plain(found) if isinstance(found, dict) else stored
@@ -202,6 +203,12 @@ def catalogue(language: str) -> GNUTranslations:
     path = LOCALE / language / "LC_MESSAGES" / "chimes.mo"
     with path.open("rb") as file:
         return GNUTranslations(file)
+
+
+def _dump(plain: Mapping[str, object]) -> str:
+    import json
+
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def _translate(value: object, language: str) -> object:
