@@ -119,7 +119,7 @@ def import_kweaver(
 
 
 async def _import(options: _ImportOptions, settings: Settings, output: Output) -> None:
-    from chimes.store.sql.database.kweaver_table import read_table, set_aside
+    from chimes.store.sql.database.kweaver_table import read_table, rename_aside
 
     into = store_location(settings)
     if options.take_over:
@@ -130,7 +130,7 @@ async def _import(options: _ImportOptions, settings: Settings, output: Output) -
         new = await _count_new(into, plan)
     elif options.take_over:
         # Now no other client can write to the table, so it is read again.
-        aside = await set_aside(options.source)
+        aside = await rename_aside(options.source)
         new = await _take_over(options, settings, into, aside)
     else:
         new = await _load(into, plan)
@@ -155,14 +155,14 @@ async def _read(options: _ImportOptions, settings: Settings, table: str) -> Impo
 async def _take_over(
     options: _ImportOptions, settings: Settings, into: StoreLocation, aside: str
 ) -> int:
-    from chimes.store.sql.database.kweaver_table import put_back, show_view
+    from chimes.store.sql.database.kweaver_table import create_view, restore_table
 
     try:
         new = await _load(into, await _read(options, settings, aside))
     except BaseException:
-        await put_back(options.source, aside)
+        await restore_table(options.source, aside)
         raise
-    await show_view(options.source)
+    await create_view(options.source)
     return new
 
 

@@ -57,7 +57,7 @@ from chimes.sdk.tasks import (
 )
 from chimes.services.run_requests import RunRequest
 from chimes.services.schedules.validation import check_priority, clean_name, fallback_run_defaults
-from chimes.targets.python.call import overhearing
+from chimes.targets.python.call import capture_prints
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
 from chimes.triggers import Trigger, parse_zone
 
@@ -519,7 +519,7 @@ class Chimes:
 
     async def _run_until_signal(self, queues: Collection[str] | None) -> None:
         signaled = asyncio.Event()
-        with overhearing(), stop_signals(signaled.set):
+        with capture_prints(), stop_signals(signaled.set):
             await self.start(queues=queues)
             await signaled.wait()
             signaled.clear()

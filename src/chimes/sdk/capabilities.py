@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from chimes.model.policy import Policy, RunDefaults
 from chimes.sdk.flows import AppFlow
-from chimes.targets.python.registry import Registry, Task, schema_of
+from chimes.targets.python.registry import Registry, Task, argument_schema
 
 _TASK, _FLOW = "task:", "flow:"
 
@@ -38,7 +38,7 @@ class AppCapabilities(Mapping[str, RunDefaults]):
     def _schema(self, task: Task) -> dict[str, object]:
         cached = self._schemas.get(task.name)
         if cached is None or cached[0] is not task:
-            cached = self._schemas[task.name] = (task, schema_of(task))
+            cached = self._schemas[task.name] = (task, argument_schema(task))
         return cached[1]
 
     def __contains__(self, requirement: object) -> bool:
