@@ -17,7 +17,7 @@ import time
 import asyncpg
 import uvloop
 
-from chimes.store.sql.dialects.postgres_statements import FINISH_ALIKE, TAKE
+from chimes.store.sql.dialects.postgres_statements import CLAIM, FINISH_UNIFORM
 from chimes.store.sql.tables import runs
 from nodes.claimer import OFFERS, opened
 from nodes.conversation import commands, say, until
@@ -37,14 +37,14 @@ async def finish(connection: asyncpg.Connection, node: str, rows: list[asyncpg.R
     ids = [row[_ID] for row in rows]
     alike = (rows[0][_FENCE], "succeeded", None, '{"value":null}', "", "")
     attempts = [ATTEMPT % node] * len(ids)
-    return len(await connection.fetch(FINISH_ALIKE, ids, attempts, *alike, None, False))
+    return len(await connection.fetch(FINISH_UNIFORM, ids, attempts, *alike, None, False))
 
 
 async def work(connections: list[asyncpg.Connection], node: str) -> list[tuple[float, int]]:
     claiming, finishing = connections
 
     async def claim() -> list[asyncpg.Record]:
-        return await claiming.fetch(TAKE % (BATCH, BATCH), None, list(OFFERS), node)
+        return await claiming.fetch(CLAIM % (BATCH, BATCH), None, list(OFFERS), node)
 
     batches = []
     coming = asyncio.create_task(claim())

@@ -19,12 +19,12 @@ from chimes.model.listing import InboxQuery, RunQuery
 from chimes.model.run import RunStatus
 from chimes.store.json_values import EPOCH
 from chimes.store.sql import SqlStore, nodes
-from chimes.store.sql import completion as settling
+from chimes.store.sql import completion as effects
 from chimes.store.sql import notifications as deliveries
 from chimes.store.sql import notifications as inbox
 from chimes.store.sql import rollups as windows
 from chimes.store.sql import tables as message_tables
-from chimes.store.sql.database.mariadb import _LOOK
+from chimes.store.sql.database.mariadb import _READ_COUNTERS
 from chimes.store.sql.dialects import mariadb
 from chimes.store.sql.listing import inbox_conditions, run_conditions
 from chimes.store.sql.runs import ENDED_BEFORE
@@ -171,7 +171,7 @@ HOT: dict[str, tuple[str, list[str]]] = {
         compiled(select(schedules).where(DIALECT.among(schedules.c.id, "ids")), ids=["s1", "s2"]),
         ["PRIMARY"],
     ),
-    "waiting of a key": (compiled(settling.WAITING_OF_KEY, key="k7", most=5), ["runs_by_key"]),
+    "waiting of a key": (compiled(effects.BLOCKED_OF_KEY, key="k7", most=5), ["runs_by_key"]),
     "waiting of a schedule": (
         compiled(
             select(runs).where(runs.c.schedule_id == bindparam("one"), text(WAITING)), one="s7"
@@ -179,9 +179,9 @@ HOT: dict[str, tuple[str, list[str]]] = {
         ["runs_by_schedule", "runs_one_per_slot", "runs_by_status|runs_one_per_slot"],
     ),
     "cancels to hear": (compiled(nodes.TO_CANCEL, node_id="n1"), ["runs_held"]),
-    "lost": (compiled(nodes.held_by_any(DIALECT), holders=["n1"], most=9), ["runs_held"]),
+    "lost": (compiled(nodes.runs_of_holders(DIALECT), holders=["n1"], most=9), ["runs_held"]),
     "holders": (compiled(nodes.HOLDERS), ["runs_held"]),
-    "anybody lost": (compiled(nodes.TROUBLED, now=5), ["runs_held"]),
+    "anybody lost": (compiled(nodes.RESCUE_NEEDED, now=5), ["runs_held"]),
     "old runs": (compiled(ENDED_BEFORE, before=50, most=10), ["runs_ended"]),
     "pending deliveries": (
         filled_in(mariadb.PENDING_DELIVERIES, now=500, overdue=1, channels=("inbox",), limit=10),
@@ -211,8 +211,8 @@ HOT: dict[str, tuple[str, list[str]]] = {
         ),
         ["inbox_by_owner"],
     ),
-    "wake-ups": (_LOOK, ["PRIMARY"]),
-    "runs by status": (compiled(windows.STATUS_SUMS), ["PRIMARY"]),
+    "wake-ups": (_READ_COUNTERS, ["PRIMARY"]),
+    "runs by status": (compiled(windows.STATUS_ROLLUPS), ["PRIMARY"]),
 }
 OURS = ("runs", "run_tallies", "schedules", "wakeups", "deliveries", "inbox")
 #: These give all rows of an index, because all are asked for.

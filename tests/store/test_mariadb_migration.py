@@ -318,13 +318,13 @@ def test_galera_is_warned_about(
     galera: tuple[object, ...], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = MariadbServer("mariadb://host/database")
-    server._look_at_server(Answers(version=("10.11.6-MariaDB",), galera=galera), None)
+    server._check_server(Answers(version=("10.11.6-MariaDB",), galera=galera), None)
     assert (GALERA in caplog.text) is warned
 
 
 def test_mysql_is_told_apart_before_anything_else_is_asked() -> None:
     with pytest.raises(SchemaMismatch, match="not MariaDB"):
-        MariadbServer("mysql://host/db")._look_at_server(Answers(version=("8.4.3",)), None)
+        MariadbServer("mysql://host/db")._check_server(Answers(version=("8.4.3",)), None)
 
 
 @pytest.mark.parametrize(

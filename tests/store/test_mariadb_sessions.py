@@ -14,8 +14,13 @@ import pytest
 from chimes.errors import StoreUnavailable
 from chimes.store.sql import SqlStore, open_mariadb
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.database.mariadb import trouble_of
-from chimes.store.sql.database.server import IDLE_SECONDS, LOCK_SECONDS, STATEMENT_SECONDS, Trouble
+from chimes.store.sql.database.mariadb import error_kind_of
+from chimes.store.sql.database.server import (
+    IDLE_SECONDS,
+    LOCK_SECONDS,
+    STATEMENT_SECONDS,
+    DatabaseErrorKind,
+)
 from chimes.store.sql.dialects.mariadb import error_number
 from tests.builders import a_schedule
 from tests.servers import MARIADB, shared
@@ -153,34 +158,34 @@ async def test_a_row_that_changed_under_a_snapshot_is_a_conflict(
     finally:
         await one.ensure_closed()
     assert error_number(caught.value) == 1020
-    assert trouble_of(caught.value) is Trouble.CONFLICT
+    assert error_kind_of(caught.value) is DatabaseErrorKind.CONFLICT
 
 
 @each_row(
     ("number", "trouble"),
     [
-        (1213, Trouble.CONFLICT),
-        (1205, Trouble.CONFLICT),
-        (1062, Trouble.CONFLICT),
-        (1290, Trouble.READ_ONLY),
-        (1792, Trouble.READ_ONLY),
-        (2006, Trouble.LOST),
-        (2013, Trouble.LOST),
-        (1053, Trouble.LOST),
-        (1927, Trouble.LOST),
-        (2003, Trouble.REFUSED),
-        (1040, Trouble.REFUSED),
-        (1021, Trouble.REFUSED),
+        (1213, DatabaseErrorKind.CONFLICT),
+        (1205, DatabaseErrorKind.CONFLICT),
+        (1062, DatabaseErrorKind.CONFLICT),
+        (1290, DatabaseErrorKind.READ_ONLY),
+        (1792, DatabaseErrorKind.READ_ONLY),
+        (2006, DatabaseErrorKind.LOST),
+        (2013, DatabaseErrorKind.LOST),
+        (1053, DatabaseErrorKind.LOST),
+        (1927, DatabaseErrorKind.LOST),
+        (2003, DatabaseErrorKind.REFUSED),
+        (1040, DatabaseErrorKind.REFUSED),
+        (1021, DatabaseErrorKind.REFUSED),
         # Mistakes of ours are not the server's trouble.
         (1064, None),
         (1406, None),
         (1146, None),
     ],
 )
-def test_what_errors_mean(number: int, trouble: Trouble | None) -> None:
+def test_what_errors_mean(number: int, trouble: DatabaseErrorKind | None) -> None:
     error = RuntimeError("wrapped")
     error.__cause__ = asyncmy.errors.OperationalError(number, "x")
-    assert trouble_of(error) is trouble
+    assert error_kind_of(error) is trouble
 
 
 async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from chimes.store.sql import SqlStore
 from chimes.store.sql.database import mariadb as mariadb_wakeups
-from chimes.store.sql.database.mariadb import LOOK_SECONDS
+from chimes.store.sql.database.mariadb import POLL_SECONDS
 from tests.builders import a_schedule
 from tests.servers import MARIADB, shared
 from tests.store.mariadb_rig import name_of, opened, sql
@@ -28,7 +28,7 @@ async def settled(store: SqlStore) -> int:
     """Until several looks have found nothing new."""
     while True:
         since = store.changes()
-        await asyncio.sleep(5 * LOOK_SECONDS)
+        await asyncio.sleep(5 * POLL_SECONDS)
         if store.changes() == since:
             return since
 
@@ -61,7 +61,7 @@ async def test_a_busy_node_counts_up_rarely(
     for _ in range(60):
         await one.add_schedule(a_schedule())
     await settled(one)
-    looks = (time.monotonic() - begun) / LOOK_SECONDS
+    looks = (time.monotonic() - begun) / POLL_SECONDS
     ((after,),) = await sql(mariadb_url, "SELECT `count` FROM wakeups")
     assert 1 <= after - before <= looks + 1
 
@@ -76,7 +76,7 @@ async def test_an_idle_node_asks_one_small_question_for_each_look(
         f" WHERE db = '{name_of(mariadb_url)}' AND command = 'Sleep'"
     )
     assert len(server.admin(listening)) >= 2
-    statement = mariadb_wakeups._LOOK
+    statement = mariadb_wakeups._READ_COUNTERS
     read = await sql(mariadb_url, f"EXPLAIN {statement}")
     assert all(row[3] in (None, "const", "system") for row in read), read
 

@@ -95,7 +95,7 @@ async def test_who_cannot_have_the_lock_of_a_pair_does_nothing(rig: Rig, impatie
     first, _ = await store.add_unless_active(a_task())
     await store.cancel_run(first.id, "enough")
     async with rig.keys_held():
-        with pytest.raises(StoreBusy, match=f"at work on {SYNC.key}"):
+        with pytest.raises(StoreBusy, match=f"another transaction is using {SYNC.key}"):
             await asyncio.wait_for(store.add_unless_active(a_task(), an_entry()), 10)
     assert store.counters()["conflicts"] == 0
     assert (await store.counts()).runs == {RunStatus.CANCELED: 1}

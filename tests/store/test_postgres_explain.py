@@ -17,7 +17,7 @@ from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.store.sql import SqlStore, nodes, open_postgres
-from chimes.store.sql import completion as settling
+from chimes.store.sql import completion as effects
 from chimes.store.sql import insights as attention
 from chimes.store.sql import notifications as deliveries
 from chimes.store.sql import prefetch as ahead
@@ -94,11 +94,11 @@ def compiled(statement: Select[Any]) -> str:
 HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
     "next due": (postgres.NEXT_DUE, (), {"schedules_due"}),
     "due": (postgres.DUE_SCHEDULES % 200, (1,), {"schedules_due"}),
-    "pressing": (postgres.PRESSING % 20_000, (1, 1), {"schedules_due"}),
-    "coming": (postgres.COMING % 50, (1,), {"schedules_due"}),
+    "pressing": (postgres.NEXT_PREFETCH % 20_000, (1, 1), {"schedules_due"}),
+    "coming": (postgres.DUE_TIMES % 50, (1,), {"schedules_due"}),
     "confirm": (postgres.UNCONFIRMED, (["r"] * 200, [1] * 200, 1), {"runs_pkey"}),
-    "ahead": (compiled(ahead.AHEAD), ("s1", 10**18), {"runs_by_slot"}),
-    "before": (compiled(ahead.BEFORE), ("s1", 10**18, 1), {"runs_by_slot"}),
+    "ahead": (compiled(ahead.PREFETCHED_OF_SCHEDULE), ("s1", 10**18), {"runs_by_slot"}),
+    "before": (compiled(ahead.PREVIOUS_SLOT), ("s1", 10**18, 1), {"runs_by_slot"}),
     "admitted": (postgres.ADMITTED, (["k"],), {"runs_active"}),
     "oldest active": (postgres.OLDEST_ACTIVE, ("k",), {"runs_active", "runs_pkey"}),
     "blocked keys": (postgres.BLOCKED_KEYS, (["k"],), {"runs_blocked"}),
@@ -109,7 +109,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
         {"runs_claimable"},
     ),
     "take": (
-        postgres.TAKE % (10, 10),
+        postgres.CLAIM % (10, 10),
         (1, ["http"], "n"),
         {"runs_claimable", "runs_pkey", "nodes_pkey"},
     ),
@@ -131,7 +131,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
         {"schedules_pkey"},
     ),
     "fire alike": (
-        postgres.FIRE_ALIKE,
+        postgres.FIRE_UNIFORM,
         (
             ["s"] * 200,
             ["r"] * 200,
@@ -156,7 +156,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
         {"runs_pkey", "runs_blocked", "schedules_pkey"},
     ),
     "finish alike": (
-        postgres.FINISH_ALIKE,
+        postgres.FINISH_UNIFORM,
         (["r"] * 200, ["{}"] * 200, 1, "succeeded", None, "", "", "", 1, True),
         {"runs_pkey", "runs_blocked", "schedules_pkey"},
     ),
@@ -182,13 +182,13 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
         {"schedules_pkey"},
     ),
     "needing attention": (
-        compiled(attention.statements(DIALECT.counting, owned=False).themselves),
+        compiled(attention.statements(DIALECT.statistics, owned=False).stopped_or_failing),
         (1, "failed", "", 0, 1, "chimes", "", 1, "succeeded"),
         {"schedules_troubled", "runs_scheduled"},
     ),
-    "waiting of a key": (compiled(settling.WAITING_OF_KEY), ("k", 10), {"runs_blocked"}),
+    "waiting of a key": (compiled(effects.BLOCKED_OF_KEY), ("k", 10), {"runs_blocked"}),
     "cancels to hear": (compiled(nodes.TO_CANCEL), ("n", 1), {"runs_held"}),
-    "lost": (compiled(nodes.held_by_any(DIALECT)), (["n"], 10), {"runs_held"}),
+    "lost": (compiled(nodes.runs_of_holders(DIALECT)), (["n"], 10), {"runs_held"}),
 }
 
 

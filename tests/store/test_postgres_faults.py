@@ -210,7 +210,7 @@ async def test_nor_do_they_leave_a_claim_in_doubt(
 
 async def _closed(store: SqlStore) -> bool:
     """Whether this process has heard of it: until then a message would be sent in vain."""
-    pool = store._database._pools.here().engine.pool  # type: ignore[attr-defined]
+    pool = store._database._pools.current().engine.pool  # type: ignore[attr-defined]
     return all(
         record.dbapi_connection.driver_connection.is_closed() for record in pool._pool._queue._queue
     )
@@ -443,7 +443,7 @@ async def test_rows_of_a_client_that_stopped_come_free(
     stopped = await opened(postgres_url)
     database = stopped._database
     assert isinstance(database, ServerDatabase)
-    held = database._pools.here().engine
+    held = database._pools.current().engine
     await store.open()
     connection = await greenlet_spawn(held.connect)
     locking = text("SELECT 1 FROM schedules WHERE id = :id FOR UPDATE")

@@ -15,7 +15,7 @@ from chimes.model.listing import DeliveryQuery, InboxQuery, RunQuery, ScheduleQu
 from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.store.sql import SqlStore, nodes, open_sqlite, store
-from chimes.store.sql import completion as settling
+from chimes.store.sql import completion as effects
 from chimes.store.sql import insights as attention
 from chimes.store.sql import notifications as deliveries
 from chimes.store.sql import notifications as inbox
@@ -116,7 +116,7 @@ HOT = {
         ["SEARCH schedules USING INDEX sqlite_autoindex_schedules_1 (id=?)"],
     ),
     "waiting of a key": (
-        compiled(settling.WAITING_OF_KEY),
+        compiled(effects.BLOCKED_OF_KEY),
         ["SEARCH runs USING INDEX runs_blocked (concurrency_key=?)"],
     ),
     "waiting of a schedule": (
@@ -128,17 +128,17 @@ HOT = {
         ["SEARCH runs USING INDEX runs_held (holder=?)"],
     ),
     "lost": (
-        compiled(nodes.held_by_any(DIALECT)),
+        compiled(nodes.runs_of_holders(DIALECT)),
         ["SEARCH runs USING INDEX runs_held (holder=?)"],
     ),
     "holders": (compiled(nodes.HOLDERS), ["SEARCH runs USING COVERING INDEX runs_held"]),
-    "anybody lost": (compiled(nodes.TROUBLED), ["SEARCH runs USING COVERING INDEX runs_held"]),
+    "anybody lost": (compiled(nodes.RESCUE_NEEDED), ["SEARCH runs USING COVERING INDEX runs_held"]),
     "old runs": (
         compiled(ENDED_BEFORE),
         ["SEARCH runs USING INDEX runs_ended (finished_at>? AND finished_at<?)"],
     ),
     "runs by status": (
-        compiled(windows.STATUS_SUMS),
+        compiled(windows.STATUS_ROLLUPS),
         ["SEARCH run_tallies USING PRIMARY KEY (owner_type=? AND owner_id=?)"],
     ),
     "pending deliveries": (
@@ -166,7 +166,7 @@ HOT = {
         ["SCAN deliveries USING COVERING INDEX deliveries_by_state"],
     ),
     "needing attention": (
-        compiled(attention.statements(DIALECT.counting, owned=False).themselves),
+        compiled(attention.statements(DIALECT.statistics, owned=False).stopped_or_failing),
         [
             "SCAN schedules USING INDEX schedules_troubled",
             "SEARCH runs USING INDEX runs_by_schedule (schedule_id=?)",

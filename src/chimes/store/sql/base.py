@@ -19,7 +19,7 @@ from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import LastRunSummary, Schedule
 from chimes.store.sql.database.base import Database, Tx, Work
-from chimes.store.sql.rows.corrupt import readable_run, readable_schedule, schedule_and_damage
+from chimes.store.sql.rows.corrupt import decode_run, decode_schedule, decode_schedule_and_damage
 from chimes.store.sql.rows.records import audit_values
 from chimes.store.sql.rows.run import log_values, run_values, state_values
 from chimes.store.sql.rows.schedule import (
@@ -65,23 +65,23 @@ class SqlBase:
 
 # --- schedules ----------------------------------------------------------------------------------
 def load_schedule(tx: Tx, schedule_id: ScheduleId) -> Schedule | None:
-    row = tx.first(tx.held(_SCHEDULE, schedules.c.id), {"schedule_id": schedule_id})
-    return None if row is None else readable_schedule(row)
+    row = tx.first(tx.for_update(_SCHEDULE, schedules.c.id), {"schedule_id": schedule_id})
+    return None if row is None else decode_schedule(row)
 
 
 def load_schedule_and_damage(
     tx: Tx, schedule_id: ScheduleId
 ) -> tuple[Schedule | None, frozenset[str]]:
-    row = tx.first(tx.held(_SCHEDULE, schedules.c.id), {"schedule_id": schedule_id})
-    return (None, frozenset()) if row is None else schedule_and_damage(row)
+    row = tx.first(tx.for_update(_SCHEDULE, schedules.c.id), {"schedule_id": schedule_id})
+    return (None, frozenset()) if row is None else decode_schedule_and_damage(row)
 
 
 def load_schedules_and_damage(
     tx: Tx, ids: Collection[ScheduleId]
 ) -> dict[ScheduleId, tuple[Schedule, frozenset[str]]]:
     statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
-    found = tx.rows(tx.held(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
-    return {ScheduleId(row.id): schedule_and_damage(row) for row in found}
+    found = tx.rows(tx.for_update(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
+    return {ScheduleId(row.id): decode_schedule_and_damage(row) for row in found}
 
 
 def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
@@ -89,8 +89,8 @@ def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Sche
     if not ids or not tx.schedules_usable:
         return {}
     statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
-    found = tx.rows(tx.held(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
-    read = [schedule_and_damage(row) for row in found]
+    found = tx.rows(tx.for_update(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
+    read = [decode_schedule_and_damage(row) for row in found]
     return {schedule.id: schedule for schedule, damage in read if not damage}
 
 
@@ -100,7 +100,7 @@ def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Last
         return {}
     columns = [schedules.c[name] for name in SUMMARY_COLUMNS]
     statement = select(*columns).where(tx.dialect.among(schedules.c.id, "ids"))
-    found = tx.rows(tx.held(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
+    found = tx.rows(tx.for_update(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
     return {row[0]: summary_of(row) for row in found}
 
 
@@ -115,19 +115,19 @@ def move_cursors(tx: Tx, moved: Iterable[Schedule]) -> None:
 
 # --- runs ---------------------------------------------------------------------------------------
 def load_run(tx: Tx, run_id: RunId) -> Run | None:
-    row = tx.first(tx.held(_RUN, runs.c.id), {"run_id": run_id})
-    return None if row is None else readable_run(row)
+    row = tx.first(tx.for_update(_RUN, runs.c.id), {"run_id": run_id})
+    return None if row is None else decode_run(row)
 
 
 def load_runs(tx: Tx, ids: Collection[RunId]) -> dict[RunId, Run]:
     if not ids:
         return {}
     statement = select(runs).where(tx.dialect.among(runs.c.id, "ids"))
-    found = tx.rows(tx.held(statement, runs.c.id), {"ids": tx.dialect.listed(ids)})
-    return {RunId(row.id): readable_run(row) for row in found}
+    found = tx.rows(tx.for_update(statement, runs.c.id), {"ids": tx.dialect.listed(ids)})
+    return {RunId(row.id): decode_run(row) for row in found}
 
 
-class Taken:
+class ExistingRuns:
     """Finds the runs of a batch whose row exists already, by id or by slot."""
 
     def __init__(self, tx: Tx, new: Sequence[Run]) -> None:
@@ -135,20 +135,20 @@ class Taken:
         found = tx.rows(ids, {"ids": tx.dialect.listed([run.id for run in new])}) if new else ()
         self._by_id: dict[str, str] = {row.id: row.id for row in found}
         pairs = [slot for run in new if (slot := _slot(run)) is not None]
-        held = tx.dialect.find_slot_runs(tx.connection, pairs) if pairs else ()
+        slot_rows = tx.dialect.find_slot_runs(tx.connection, pairs) if pairs else ()
         self._by_slot: dict[tuple[str, int], str] = {
-            (row.schedule_id, row.slot): row.id for row in held
+            (row.schedule_id, row.slot): row.id for row in slot_rows
         }
 
-    def by(self, run: Run) -> RunId | None:
+    def find(self, run: Run) -> RunId | None:
         """Returns the id of the existing row."""
         slot = _slot(run)
         found = self._by_id.get(run.id) or (self._by_slot.get(slot) if slot else None)
         return None if found is None else RunId(found)
 
-    def take(self, run: Run) -> bool:
+    def add(self, run: Run) -> bool:
         """Returns False if the row exists already."""
-        if self.by(run) is not None:
+        if self.find(run) is not None:
             return False
         self._by_id[run.id] = run.id
         if (slot := _slot(run)) is not None:
@@ -194,7 +194,7 @@ def append_logs(tx: Tx, logs: dict[RunId, list[LogEntry]]) -> None:
 
 
 # --- the rest -----------------------------------------------------------------------------------
-def alive(tx: Tx, node_id: NodeId, now: datetime) -> bool:
+def is_alive(tx: Tx, node_id: NodeId, now: datetime) -> bool:
     row = tx.first(_LEASE, {"node_id": node_id})
     return row is not None and row.lease_until > micros(now)
 
@@ -209,7 +209,7 @@ def append_audits(tx: Tx, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
     appending transactions wait for it."""
     if not entries:
         return []
-    last = tx.first(tx.held(_AUDIT_HEAD, audit_head.c.id))
+    last = tx.first(tx.for_update(_AUDIT_HEAD, audit_head.c.id))
     assert last is not None
     number, previous = last.number, last.hash
     appended: list[AuditEntry] = []
@@ -228,7 +228,7 @@ def adopt_audit(tx: Tx, entry: AuditEntry) -> None:
 
 
 def last_audit_number(tx: Tx) -> int:
-    last = tx.first(tx.held(_AUDIT_HEAD, audit_head.c.id))
+    last = tx.first(tx.for_update(_AUDIT_HEAD, audit_head.c.id))
     assert last is not None
     return int(last.number)
 
@@ -246,7 +246,7 @@ def last_audit_number(tx: Tx) -> int:
 # it.
 
 _OWN = "schedule:"
-_PLACES = select(runs.c.schedule_id, runs.c.concurrency_key, runs.c.kind)
+_LOCK_TARGETS = select(runs.c.schedule_id, runs.c.concurrency_key, runs.c.kind)
 
 
 def is_own_key(key: str) -> bool:
@@ -260,10 +260,12 @@ def schedule_of_key(key: str) -> ScheduleId:
 
 
 #: Schedule id and concurrency key of a run.
-Place = tuple[str | None, str | None]
+LockTarget = tuple[str | None, str | None]
 
 
-def hold_places(tx: Tx, keys: Iterable[Place], *, skip: bool = False) -> frozenset[str]:
+def lock_schedules_and_keys(
+    tx: Tx, keys: Iterable[LockTarget], *, skip: bool = False
+) -> frozenset[str]:
     """Locks the schedules and concurrency keys of runs. With `skip`, schedules that another
     transaction has locked are skipped. Returns the schedules that were locked or have no row."""
     if not tx.dialect.locks_rows:
@@ -279,39 +281,39 @@ def hold_places(tx: Tx, keys: Iterable[Place], *, skip: bool = False) -> frozens
             wanted.add(key.removeprefix(_OWN))
         else:
             shared.add(key)
-    held = hold_schedules(tx, wanted, skip=skip)
+    locked = lock_schedules(tx, wanted, skip=skip)
     # The schedule of a key may be missing: runs may be loaded without it.
-    absent = wanted - held
+    absent = wanted - locked
     if skip:
         absent -= _present(tx, absent)
-    hold_keys(tx, shared | {f"{_OWN}{each}" for each in absent})
-    return held | absent
+    lock_keys(tx, shared | {f"{_OWN}{each}" for each in absent})
+    return locked | absent
 
 
-def hold_runs(tx: Tx, ids: Collection[RunId]) -> None:
+def lock_for_completion(tx: Tx, ids: Collection[RunId]) -> None:
     """Locks what must be locked before these runs may end. Schedule and key of a run never
     change."""
     if tx.dialect.locks_rows and ids:
-        hold_places(tx, places_of(tx, ids))
+        lock_schedules_and_keys(tx, lock_targets_of(tx, ids))
 
 
-def places_of(tx: Tx, ids: Collection[RunId]) -> set[Place]:
+def lock_targets_of(tx: Tx, ids: Collection[RunId]) -> set[LockTarget]:
     """Includes the unfinished steps of flows, which end with their flow."""
-    given = {"ids": tx.dialect.listed(ids)}
-    rows = list(tx.rows(_PLACES.where(tx.dialect.among(runs.c.id, "ids")), given))
+    parameters = {"ids": tx.dialect.listed(ids)}
+    rows = list(tx.rows(_LOCK_TARGETS.where(tx.dialect.among(runs.c.id, "ids")), parameters))
     if any(row.kind == "flow" for row in rows):
-        steps = _PLACES.where(text(ACTIVE), tx.dialect.among(runs.c.parent_id, "ids"))
-        rows.extend(tx.rows(steps, given))
+        steps = _LOCK_TARGETS.where(text(ACTIVE), tx.dialect.among(runs.c.parent_id, "ids"))
+        rows.extend(tx.rows(steps, parameters))
     return {(row.schedule_id, row.concurrency_key) for row in rows}
 
 
-def hold_schedules(tx: Tx, ids: Collection[str], *, skip: bool = False) -> frozenset[str]:
+def lock_schedules(tx: Tx, ids: Collection[str], *, skip: bool = False) -> frozenset[str]:
     if not ids or not tx.schedules_usable:
         return frozenset()
     statement = select(schedules.c.id).where(tx.dialect.among(schedules.c.id, "ids"))
-    given = {"ids": tx.dialect.listed(ids)}
+    parameters = {"ids": tx.dialect.listed(ids)}
     return frozenset(
-        row.id for row in tx.rows(tx.held(statement, schedules.c.id, skip=skip), given)
+        row.id for row in tx.rows(tx.for_update(statement, schedules.c.id, skip=skip), parameters)
     )
 
 
@@ -322,34 +324,34 @@ def _present(tx: Tx, ids: Collection[str]) -> frozenset[str]:
     return frozenset(row.id for row in tx.rows(statement, {"ids": tx.dialect.listed(ids)}))
 
 
-def hold_keys(tx: Tx, keys: Collection[str]) -> None:
+def lock_keys(tx: Tx, keys: Collection[str]) -> None:
     if not keys or not tx.dialect.locks_rows:
         return
     column = concurrency_keys.c.key
-    statement = tx.held(select(column).where(tx.dialect.among(column, "keys")), column)
-    given = {"keys": tx.dialect.listed(keys)}
-    missing = set(keys) - {row.key for row in tx.rows(statement, given)}
+    statement = tx.for_update(select(column).where(tx.dialect.among(column, "keys")), column)
+    parameters = {"keys": tx.dialect.listed(keys)}
+    missing = set(keys) - {row.key for row in tx.rows(statement, parameters)}
     if missing:
         # Also locks the new rows, and waits for transactions that insert the same key.
         tx.run(tx.dialect.insert_new(concurrency_keys), [{"key": key} for key in sorted(missing)])
-        tx.rows(statement, given)
+        tx.rows(statement, parameters)
 
 
 @contextmanager
-def or_busy(tx: Tx, what: str) -> Iterator[None]:
+def busy_on_lock_timeout(tx: Tx, what: str) -> Iterator[None]:
     """Waits for locks once, without a second try. Raises StoreBusy if another transaction held one
     of them for the whole wait."""
     try:
         yield
     except DBAPIError as error:
         if tx.dialect.lock_timed_out(error):
-            raise StoreBusy(_("somebody else is at work on {key}", key=what)) from error
+            raise StoreBusy(_("another transaction is using {key}; try again", key=what)) from error
         raise
 
 
-def hold_owner(tx: Tx, owner: Owner) -> None:
+def lock_owner(tx: Tx, owner: Owner) -> None:
     """Serializes transactions that count the same quota."""
-    hold_keys(tx, [f"owner:{owner}"[:300]])
+    lock_keys(tx, [f"owner:{owner}"[:300]])
 
 
 # Degraded mode: runs continue while the table of schedules cannot be used.
@@ -368,7 +370,7 @@ async def write_runs(database: Database, work: Work[T]) -> T:
     try:
         return await database.write(work)
     except DBAPIError as error:
-        _log.debug("trying again without the schedules: %s", error)
+        _log.debug("retrying without the schedules table: %s", error)
 
     def without(tx: Tx) -> T:
         tx.schedules_usable = False

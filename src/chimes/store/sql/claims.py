@@ -21,10 +21,22 @@ from chimes.model.run import (
     release_or_cancel,
 )
 from chimes.store.port import ClaimRequest, CompletionResult
-from chimes.store.sql.base import SqlBase, alive, hold_runs, load_runs, write_runs, write_states
-from chimes.store.sql.completion import Settling, finished, finished_alone, stand_alone
+from chimes.store.sql.base import (
+    SqlBase,
+    is_alive,
+    load_runs,
+    lock_for_completion,
+    write_runs,
+    write_states,
+)
+from chimes.store.sql.completion import (
+    CompletionEffects,
+    are_standalone,
+    store_completions,
+    store_standalone,
+)
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.rows.corrupt import readable_run
+from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.values import micros
 from chimes.store.sql.tables import runs
 
@@ -40,52 +52,54 @@ _START = (
 )
 
 
-class SqlWork(SqlBase):
+class SqlClaims(SqlBase):
     async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
         if request.free <= 0:
             return ()
-        if self._database.one_writer and not await self._database.read(_anything_available):
+        if self._database.has_single_writer and not await self._database.read(_anything_available):
             return ()
         if not self._database.dialect.fast:
-            return await self._database.write(lambda tx: _claimed(tx, request))
-        found = await self._database.write_alone(lambda tx: _taken(tx, request))
+            return await self._database.write(lambda tx: _claim(tx, request))
+        found = await self._database.write_alone(lambda tx: _claim_plain(tx, request))
         broken = [run for run in found if _is_broken(run)]
         if broken:
-            await self._database.write(lambda tx: _end_broken(tx, _still_ours(tx, broken)))
+            await self._database.write(lambda tx: _end_broken(tx, _still_owned(tx, broken)))
             found = [run for run in found if not _is_broken(run)]
         return tuple(sorted(found, key=queue_order))
 
     async def start(self, run_id: RunId, fence: int) -> bool:
-        given = {"run_id": run_id, "held": fence}
-        return await self._database.write(lambda tx: tx.run(_START, given) == 1)
+        parameters = {"run_id": run_id, "held": fence}
+        return await self._database.write(lambda tx: tx.run(_START, parameters) == 1)
 
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         if not completions:
             return CompletionResult()
-        if self._database.dialect.fast and stand_alone(completions):
+        if self._database.dialect.fast and are_standalone(completions):
             # That statement also names the table of schedules, so it fails when the table is
             # broken.
             with suppress(DBAPIError):
-                done = await self._database.write_alone(lambda tx: finished_alone(tx, completions))
+                done = await self._database.write_alone(
+                    lambda tx: store_standalone(tx, completions)
+                )
                 if done is not None:
                     return done
         # Completions that were stored already are recognised as repetitions.
-        return await write_runs(self._database, lambda tx: finished(tx, completions))
+        return await write_runs(self._database, lambda tx: store_completions(tx, completions))
 
     async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
         def work(tx: Tx) -> None:
             now = tx.now()
-            hold_runs(tx, [run_id for run_id, _ in claims])
-            held = load_runs(tx, [run_id for run_id, _ in claims])
+            lock_for_completion(tx, [run_id for run_id, _ in claims])
+            current = load_runs(tx, [run_id for run_id, _ in claims])
             ours = [
                 run
                 for run_id, fence in claims
-                if (run := held.get(run_id)) and owns_fence(run, fence)
+                if (run := current.get(run_id)) and owns_fence(run, fence)
             ]
-            settling = Settling(tx, now, ours)
+            effects = CompletionEffects(tx, now, ours)
             for run in ours:
-                settling.apply(release_or_cancel(run, now))
-            settling.write()
+                effects.apply(release_or_cancel(run, now))
+            effects.write()
             tx.wakes = True
 
         await write_runs(self._database, work)
@@ -97,40 +111,40 @@ def _anything_available(tx: Tx) -> bool:
     return earliest is not None and earliest <= micros(tx.now())
 
 
-def _claimed(tx: Tx, request: ClaimRequest) -> tuple[Run, ...]:
+def _claim(tx: Tx, request: ClaimRequest) -> tuple[Run, ...]:
     now = tx.now()
-    if not alive(tx, request.node_id, now):
+    if not is_alive(tx, request.node_id, now):
         return ()
     wanted = (tx.connection, micros(now), request.capabilities, request.free)
-    found = [readable_run(row) for row in tx.dialect.claimable(*wanted)]
+    found = [decode_run(row) for row in tx.dialect.claimable(*wanted)]
     broken = [run for run in found if _is_broken(run)]
     if broken:
         _end_broken(tx, broken)
-    taken = tuple(claim(run, request.node_id, now) for run in found if not _is_broken(run))
-    write_states(tx, taken)
-    return taken
+    claimed = tuple(claim(run, request.node_id, now) for run in found if not _is_broken(run))
+    write_states(tx, claimed)
+    return claimed
 
 
-def _taken(tx: Tx, request: ClaimRequest) -> Sequence[Run]:
-    wanted = (tx.set_clock(), request.capabilities, request.free, request.node_id)
-    return [readable_run(row) for row in tx.dialect.take(tx.connection, *wanted)]
+def _claim_plain(tx: Tx, request: ClaimRequest) -> Sequence[Run]:
+    wanted = (tx.clock_override(), request.capabilities, request.free, request.node_id)
+    return [decode_run(row) for row in tx.dialect.claim_plain(tx.connection, *wanted)]
 
 
 def _is_broken(run: Run) -> bool:
     return run.reason == Reason.UNREADABLE
 
 
-def _still_ours(tx: Tx, taken: Sequence[Run]) -> Sequence[Run]:
-    hold_runs(tx, [run.id for run in taken])
-    current = load_runs(tx, [run.id for run in taken])
-    return [run for run in taken if run.id in current and owns_fence(current[run.id], run.fence)]
+def _still_owned(tx: Tx, claimed: Sequence[Run]) -> Sequence[Run]:
+    lock_for_completion(tx, [run.id for run in claimed])
+    current = load_runs(tx, [run.id for run in claimed])
+    return [run for run in claimed if run.id in current and owns_fence(current[run.id], run.fence)]
 
 
 def _end_broken(tx: Tx, broken: Sequence[Run]) -> None:
     """Ends runs whose rows are corrupt."""
     now = tx.now()
-    settling = Settling(tx, now, broken)
+    effects = CompletionEffects(tx, now, broken)
     for run in broken:
-        settling.apply(fail_unreadable(run, now))
-    settling.write()
+        effects.apply(fail_unreadable(run, now))
+    effects.write()
     tx.wakes = True

@@ -24,21 +24,21 @@ from chimes.model.schedule import pause_schedule, update_summary
 from chimes.store.json_values import MICROSECOND
 from chimes.store.port import CompletionResult
 from chimes.store.sql.base import (
-    Place,
+    LockTarget,
     append_audit,
     append_logs,
-    hold_places,
-    hold_runs,
     load_runs,
     load_schedules,
     load_summaries,
-    places_of,
+    lock_for_completion,
+    lock_schedules_and_keys,
+    lock_targets_of,
     write_schedule,
     write_states,
 )
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.prefetch import without_ahead
-from chimes.store.sql.rows.corrupt import readable_run
+from chimes.store.sql.prefetch import undo_prefetch
+from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.notifications import delivery_values
 from chimes.store.sql.rows.run import attempt_text, result_text
 from chimes.store.sql.rows.schedule import summary_values
@@ -56,17 +56,17 @@ def write_outbox(tx: Tx, new: Sequence[Delivery]) -> None:
         tx.wakes = True
 
 
-def post_inserted(tx: Tx, new: Iterable[Run], now: datetime) -> None:
+def write_outbox_of_inserted(tx: Tx, new: Iterable[Run], now: datetime) -> None:
     """Writes the deliveries of runs that are inserted in a terminal status. Their schedules are
     locked."""
-    told = [run for run in new if run.policy.delivery and run.status.terminal]
-    if not told:
+    notified = [run for run in new if run.policy.delivery and run.status.terminal]
+    if not notified:
         return
     # Only a success depends on the status before it.
-    good = {run.schedule_id for run in told if run.status is RunStatus.SUCCEEDED}
+    good = {run.schedule_id for run in notified if run.status is RunStatus.SUCCEEDED}
     summaries = load_summaries(tx, {each for each in good if each is not None})
     found: list[Delivery] = []
-    for run in told:
+    for run in notified:
         summary = summaries.get(run.schedule_id) if run.schedule_id else None
         found.extend(plan_deliveries(run, summary.last_status if summary else None, now))
     write_outbox(tx, found)
@@ -81,7 +81,7 @@ def post_inserted(tx: Tx, new: Iterable[Run], now: datetime) -> None:
 #: a higher limit catches up with the next batch.
 WINDOW = 200
 
-WAITING_OF_KEY = (
+BLOCKED_OF_KEY = (
     select(runs.c.id, runs.c.concurrency_limit)
     .where(runs.c.concurrency_key == bindparam("key"), text(BLOCKED))
     .order_by(runs.c.rank.desc(), runs.c.available_at, runs.c.planned_at, runs.c.id)
@@ -89,7 +89,7 @@ WAITING_OF_KEY = (
 )
 
 
-class Settling:
+class CompletionEffects:
     def __init__(
         self, tx: Tx, now: datetime, before: Collection[Run], *, recording: bool = True
     ) -> None:
@@ -99,7 +99,7 @@ class Settling:
         self._now = now
         self._children = _children(tx, [run.id for run in before if run.resumable])
         before = [*before, *(run for each in self._children.values() for run in each)]
-        self._keys = Keys(tx, before)
+        self._keys = BlockedKeys(tx, before)
         ids = {run.schedule_id for run in before if run.schedule_id is not None}
         self._summaries = load_summaries(tx, ids) if recording else {}
         self._changed: dict[RunId, Run] = {}
@@ -107,7 +107,7 @@ class Settling:
         self._paused: dict[ScheduleId, str] = {}
         self._outbox: list[Delivery] = []
         #: Whether a blocked run may have become claimable.
-        self.let_go = False
+        self.unblocked = False
 
     def apply(self, run: Run, completion: Completion | None = None) -> None:
         """Adds the new state of a run."""
@@ -116,7 +116,7 @@ class Settling:
             return
         self._post(run)
         self._record(run, completion)
-        self.let_go |= self._keys.end(run)
+        self.unblocked |= self._keys.end(run)
         for child in self._children.get(run.id, ()):
             self.apply(cancel_step(self._changed.get(child.id, child), self._now))
 
@@ -133,7 +133,7 @@ class Settling:
         for schedule in load_schedules(self._tx, self._paused.keys()).values():
             if schedule.enabled:
                 note = self._paused[schedule.id]
-                schedule, _ = without_ahead(self._tx, schedule, self._now)
+                schedule, _ = undo_prefetch(self._tx, schedule, self._now)
                 write_schedule(self._tx, pause_schedule(schedule, self._now, "chimes", note=note))
                 owner = str(schedule.owner)
                 append_audit(self._tx, gone_pause_entry(schedule.id, owner, note, self._now))
@@ -160,13 +160,13 @@ def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = {}
     if flows:
         statement = select(runs).where(text(ACTIVE), tx.dialect.among(runs.c.parent_id, "flows"))
-        given = {"flows": tx.dialect.listed(flows)}
-        for row in tx.rows(tx.held(statement, runs.c.id), given):
-            found.setdefault(row.parent_id, []).append(readable_run(row))
+        parameters = {"flows": tx.dialect.listed(flows)}
+        for row in tx.rows(tx.for_update(statement, runs.c.id), parameters):
+            found.setdefault(row.parent_id, []).append(decode_run(row))
     return found
 
 
-class Keys:
+class BlockedKeys:
     """The concurrency keys of a batch that have blocked runs. All of them are locked."""
 
     def __init__(self, tx: Tx, runs_: Collection[Run]) -> None:
@@ -175,22 +175,24 @@ class Keys:
         blocked = tx.dialect.blocked_keys(tx.connection, set(keys)) if keys else ()
         self._waiting: dict[str, dict[str, int]] = {}
         for key in blocked:
-            given = {"key": key, "most": WINDOW + keys.count(key)}
-            rows = tx.rows(WAITING_OF_KEY, given)
+            parameters = {"key": key, "most": WINDOW + keys.count(key)}
+            rows = tx.rows(BLOCKED_OF_KEY, parameters)
             self._waiting[key] = {row.id: row.concurrency_limit for row in rows}
         self._admitted: dict[str, set[str]] = {key: set() for key in blocked}
         for row in tx.dialect.admitted(tx.connection, blocked) if blocked else ():
             self._admitted[row.concurrency_key].add(row.id)
-        self.let_go: list[str] = []
+        self.unblocked: list[str] = []
 
-    def count_again(self, ended: Collection[Run]) -> None:
+    def restore_active(self, ended: Collection[Run]) -> None:
         """In the store all of them have ended; here they end one after another."""
         for run in ended:
             if run.concurrency_key in self._admitted:
                 self._admitted[run.concurrency_key].add(run.id)
 
     def write(self) -> None:
-        unblocked: list[dict[str, Value]] = [{"id": run_id, "blocked": 0} for run_id in self.let_go]
+        unblocked: list[dict[str, Value]] = [
+            {"id": run_id, "blocked": 0} for run_id in self.unblocked
+        ]
         self._tx.dialect.write_states(self._tx.connection, unblocked)
 
     def end(self, run: Run) -> bool:
@@ -201,28 +203,28 @@ class Keys:
         waiting, admitted = self._waiting[key], self._admitted[key]
         admitted.discard(run.id)
         waiting.pop(run.id, None)
-        going = []
+        unblocked = []
         for run_id, limit in list(waiting.items()):
             if len(admitted) < limit:
                 del waiting[run_id]
                 admitted.add(run_id)
-                going.append(run_id)
-        self.let_go.extend(going)
-        return bool(going)
+                unblocked.append(run_id)
+        self.unblocked.extend(unblocked)
+        return bool(unblocked)
 
 
-def finished(tx: Tx, completions: Sequence[Completion]) -> CompletionResult:
+def store_completions(tx: Tx, completions: Sequence[Completion]) -> CompletionResult:
     ids = {completion.run_id for completion in completions}
     done: dict[RunId, Run] = {}
     if tx.dialect.fast and tx.schedules_usable:
-        done = _plainly(tx, completions)
+        done = _store_plain(tx, completions)
     else:
-        hold_runs(tx, ids)
+        lock_for_completion(tx, ids)
     left = [completion for completion in completions if completion.run_id not in done]
     if done and left:
         # The remaining ones may be flows, whose steps end with them.
-        hold_runs(tx, {completion.run_id for completion in left})
-    slow = iter(_by_the_book(tx, left) if left else ())
+        lock_for_completion(tx, {completion.run_id for completion in left})
+    slow = iter(_apply_in_order(tx, left) if left else ())
     answers = [done[v.run_id] if v.run_id in done else next(slow) for v in completions]
     return CompletionResult(
         accepted=tuple(run for run in answers if run is not None),
@@ -234,7 +236,7 @@ def finished(tx: Tx, completions: Sequence[Completion]) -> CompletionResult:
     )
 
 
-def stand_alone(completions: Sequence[Completion]) -> bool:
+def are_standalone(completions: Sequence[Completion]) -> bool:
     """Returns whether the completions have no further effects, whatever the store contains. They
     are then stored with one statement that commits by itself."""
     return len({completion.run_id for completion in completions}) == len(completions) and all(
@@ -250,18 +252,20 @@ def stand_alone(completions: Sequence[Completion]) -> bool:
     )
 
 
-def finished_alone(tx: Tx, completions: Sequence[Completion]) -> CompletionResult | None:
+def store_standalone(tx: Tx, completions: Sequence[Completion]) -> CompletionResult | None:
     """Returns None if some of them could not be stored with one statement."""
     values = [_values(completion) for completion in completions]
-    if not all(map(_storable_as_it_is, values)):
+    if not all(map(_is_storable_unchanged, values)):
         return None
     values.sort()  # runs are locked in the order of their ids
     rows: dict[RunId, Sequence[Any]] = {
         row[0]: row
-        for row in tx.dialect.finish_plain(tx.connection, tx.set_clock(), values, recording=False)
+        for row in tx.dialect.finish_plain(
+            tx.connection, tx.clock_override(), values, recording=False
+        )
     }
     accepted = tuple(
-        _as_written(completion.run, completion, row)
+        _completed_run(completion.run, completion, row)
         for completion in completions
         if completion.run is not None and (row := rows.get(completion.run_id)) is not None
     )
@@ -269,18 +273,18 @@ def finished_alone(tx: Tx, completions: Sequence[Completion]) -> CompletionResul
     return CompletionResult(accepted=accepted) if len(accepted) == len(completions) else None
 
 
-def _by_the_book(tx: Tx, completions: Sequence[Completion]) -> list[Run | None]:
+def _apply_in_order(tx: Tx, completions: Sequence[Completion]) -> list[Run | None]:
     """Applies the completions in order, as if each were alone. None: rejected."""
     now = tx.now()
     current = load_runs(tx, {completion.run_id for completion in completions})
-    settling = Settling(tx, now, current.values())
+    effects = CompletionEffects(tx, now, current.values())
     logs: dict[RunId, list[LogEntry]] = {}
     answers: list[Run | None] = []
     for completion in completions:
-        run = settling.changed(completion.run_id) or current.get(completion.run_id)
+        run = effects.changed(completion.run_id) or current.get(completion.run_id)
         if run is not None and owns_fence(run, completion.fence):
             run = complete(run, completion, now)
-            settling.apply(run, completion)
+            effects.apply(run, completion)
             logs.setdefault(run.id, []).extend(completion.logs)
             tx.wakes |= not run.status.terminal or run.parent_id is not None or run.resumable
             answers.append(run)
@@ -288,82 +292,84 @@ def _by_the_book(tx: Tx, completions: Sequence[Completion]) -> list[Run | None]:
             answers.append(run)
         else:
             answers.append(None)
-    settling.write()
+    effects.write()
     append_logs(tx, logs)
-    tx.wakes |= settling.let_go
+    tx.wakes |= effects.unblocked
     return answers
 
 
-def _plainly(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
+def _store_plain(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
     """Stores completions with one statement where possible. Returns the new state of those that
     were stored."""
-    before = _before(tx, completions)
-    _hold(tx, before.values())
+    before = _runs_before(tx, completions)
+    _lock_all(tx, before.values())
     times = Counter(completion.run_id for completion in completions)
-    telling = _telling(completions, before)
+    to_notify = _runs_to_notify(completions, before)
     plain = {
         v.run_id: v
         for v in completions
         if not v.pause_schedule
         and times[v.run_id] == 1
         and v.run_id in before
-        and v.run_id not in telling
+        and v.run_id not in to_notify
     }
     if not plain:
         return {}
-    told = [before[run_id].schedule_id for run_id in plain if before[run_id].schedule_id]
-    once = len(set(told)) == len(told)
+    schedule_ids = [before[run_id].schedule_id for run_id in plain if before[run_id].schedule_id]
+    once = len(set(schedule_ids)) == len(schedule_ids)
     values = [_values(plain[run_id]) for run_id in sorted(plain)]
     rows: dict[RunId, Sequence[Any]] = {
         row[0]: row
         for row in tx.dialect.finish_plain(
-            tx.connection, tx.set_clock(), values, recording=once and tx.schedules_usable
+            tx.connection, tx.clock_override(), values, recording=once and tx.schedules_usable
         )
     }
     done: dict[RunId, Run] = {}
     logs: dict[RunId, list[LogEntry]] = {}
-    in_line: list[Run] = []
+    with_blocked: list[Run] = []
     for completion in plain.values():
         row = rows.get(completion.run_id)
         if row is None:
             continue
-        run = _as_written(before[completion.run_id], completion, row)
+        run = _completed_run(before[completion.run_id], completion, row)
         done[run.id] = run
         if completion.logs:
             logs[run.id] = list(completion.logs)
         if not run.status.terminal:
             tx.wakes = True
         elif row[3]:
-            in_line.append(run)
+            with_blocked.append(run)
     if not once:
-        _tell(tx, done.values())
-    if in_line:
-        keys = Keys(tx, in_line)
-        keys.count_again(in_line)
-        for run in in_line:
+        _update_schedules(tx, done.values())
+    if with_blocked:
+        keys = BlockedKeys(tx, with_blocked)
+        keys.restore_active(with_blocked)
+        for run in with_blocked:
             tx.wakes |= keys.end(run)
         keys.write()
     append_logs(tx, logs)
-    odd = {each[0] for each in values if not _storable_as_it_is(each)}
+    odd = {each[0] for each in values if not _is_storable_unchanged(each)}
     return done | load_runs(tx, [run_id for run_id in done if run_id in odd])
 
 
-def _telling(completions: Sequence[Completion], before: Mapping[RunId, Run]) -> Collection[RunId]:
+def _runs_to_notify(
+    completions: Sequence[Completion], before: Mapping[RunId, Run]
+) -> Collection[RunId]:
     """Returns the runs whose end is notified, and the other runs of their schedules: these may have
     ended earlier in the batch, and the notification depends on that."""
-    told = [
+    notified = [
         run
         for v in completions
         if v.retry_in is None and (run := before.get(v.run_id)) and run.policy.delivery
     ]
-    if not told:
+    if not notified:
         return ()
-    schedules = {run.schedule_id for run in told if run.schedule_id is not None}
+    schedules = {run.schedule_id for run in notified if run.schedule_id is not None}
     others = {run.id for run in before.values() if run.schedule_id in schedules}
-    return others | {run.id for run in told}
+    return others | {run.id for run in notified}
 
 
-def _before(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
+def _runs_before(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
     """Returns the runs as their workers have them. Runs that a completion does not include are read
     without a lock: the relevant fields do not change while the fence stays the same."""
     before = {v.run_id: v.run for v in completions if v.run is not None and v.run.fence == v.fence}
@@ -373,37 +379,37 @@ def _before(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
             select(runs).where(tx.dialect.among(runs.c.id, "ids")),
             {"ids": tx.dialect.listed(missing)},
         )
-        before |= {run.id: run for run in map(readable_run, found)}
+        before |= {run.id: run for run in map(decode_run, found)}
     return before
 
 
-def _hold(tx: Tx, before: Collection[Run]) -> None:
+def _lock_all(tx: Tx, before: Collection[Run]) -> None:
     """Locks the schedules and keys of the runs and of the unfinished steps of flows."""
-    keys: set[Place] = {(run.schedule_id, run.concurrency_key) for run in before}
+    keys: set[LockTarget] = {(run.schedule_id, run.concurrency_key) for run in before}
     if any(run.resumable for run in before):
-        keys |= places_of(tx, {run.id for run in before})
-    hold_places(tx, keys)
+        keys |= lock_targets_of(tx, {run.id for run in before})
+    lock_schedules_and_keys(tx, keys)
 
 
-def _tell(tx: Tx, ended: Collection[Run]) -> None:
+def _update_schedules(tx: Tx, ended: Collection[Run]) -> None:
     """Updates schedules of which several runs have ended, in the order of the completions."""
-    told = [run for run in ended if run.status.terminal and run.schedule_id is not None]
-    summaries = load_summaries(tx, {run.schedule_id for run in told if run.schedule_id})
-    for run in told:
+    recorded = [run for run in ended if run.status.terminal and run.schedule_id is not None]
+    summaries = load_summaries(tx, {run.schedule_id for run in recorded if run.schedule_id})
+    for run in recorded:
         if run.schedule_id in summaries:
             summaries[run.schedule_id] = update_summary(summaries[run.schedule_id], run)
     changed = [summary_values(each, summaries[each]) for each in sorted(summaries)]
     tx.dialect.move_cursors(tx.connection, changed)
 
 
-def _as_written(before: Run, completion: Completion, row: Sequence[Any]) -> Run:
+def _completed_run(before: Run, completion: Completion, row: Sequence[Any]) -> Run:
     """Builds the run from a row that `finish_plain` returned."""
     run = complete(before, completion, moment_of(row[1]))
     canceling = row[2] == 1
     return run if canceling == run.cancel_requested else replace(run, cancel_requested=canceling)
 
 
-def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
+def _is_storable_unchanged(values: tuple[Value, ...]) -> bool:
     """Returns whether the texts can be stored unchanged (see `clean`). Otherwise the stored row
     decides."""
     _, attempt, _, _, _, result, error, reason = values
@@ -416,7 +422,7 @@ def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
 
 
 def _values(completion: Completion) -> tuple[Value, ...]:
-    """Returns the values in the order of PLAIN_VERDICT."""
+    """Returns the values in the order of PLAIN_COMPLETION."""
     again = completion.retry_in
     return (
         completion.run_id,

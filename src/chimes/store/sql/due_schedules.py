@@ -30,21 +30,21 @@ from chimes.model.run import Reason, Run, RunStatus, claim, queue_order, request
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.base import (
+    ExistingRuns,
     SqlBase,
-    Taken,
-    alive,
-    hold_keys,
-    hold_runs,
     insert_runs,
+    is_alive,
     is_own_key,
     load_runs,
+    lock_for_completion,
+    lock_keys,
     move_cursors,
     write_states,
 )
-from chimes.store.sql.completion import Settling, post_inserted
+from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
-from chimes.store.sql.rows.corrupt import readable_schedule
+from chimes.store.sql.rows.corrupt import decode_schedule
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.rows.values import (
     TargetTexts,
@@ -68,7 +68,7 @@ def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
         return []
     keys = [concurrency_key(schedule) for schedule in due]
     # Keys of a schedule's own are locked with the schedules.
-    hold_keys(tx, {key for key in keys if not is_own_key(key)})
+    lock_keys(tx, {key for key in keys if not is_own_key(key)})
     admitted: dict[str, list[RunId]] = {}
     for row in tx.dialect.admitted(tx.connection, keys):
         admitted.setdefault(row.concurrency_key, []).append(RunId(row.id))
@@ -112,14 +112,14 @@ def _successes(tx: Tx, ids: set[ScheduleId]) -> dict[str, datetime | None]:
 # its runs refer to; a row per schedule would cost as much as the run itself.
 
 #: Distinct ids for passes of several nodes within one microsecond.
-_SPREAD = 4096
-_OLD = delete(fire_batches).where(fire_batches.c.id < bindparam("before"))
-_OLD_FAILURES = delete(fire_failures).where(fire_failures.c.batch_id < bindparam("before"))
+_IDS_PER_MICROSECOND = 4096
+_DELETE_OLD_BATCHES = delete(fire_batches).where(fire_batches.c.id < bindparam("before"))
+_DELETE_OLD_FAILURES = delete(fire_failures).where(fire_failures.c.batch_id < bindparam("before"))
 
 
 def new_batch_id(now: datetime) -> int:
     """Ids are ordered by time, so that retention needs no other index."""
-    return micros(now) * _SPREAD + random.randrange(_SPREAD)  # noqa: S311 spreads, hides nothing
+    return micros(now) * _IDS_PER_MICROSECOND + random.randrange(_IDS_PER_MICROSECOND)  # noqa: S311 spreads, hides nothing
 
 
 def record_batch(
@@ -147,17 +147,17 @@ def record_failures(tx: Tx, batch_id: int, errors: Mapping[ScheduleId, str]) -> 
     tx.dialect.insert_many(tx.connection, fire_failures, failures)
 
 
-def forget_batches(tx: Tx, before: datetime) -> None:
-    given = {"before": micros(before) * _SPREAD}
-    tx.run(_OLD, given)
-    tx.run(_OLD_FAILURES, given)
+def delete_old_batches(tx: Tx, before: datetime) -> None:
+    parameters = {"before": micros(before) * _IDS_PER_MICROSECOND}
+    tx.run(_DELETE_OLD_BATCHES, parameters)
+    tx.run(_DELETE_OLD_FAILURES, parameters)
 
 
 # A schedule whose row this version cannot decode is disabled alone, and listeners are notified as
 # for any other broken schedule.
 
 
-def stop_unreadable(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
+def disable_corrupt(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
     """Disables the schedules like `stop_with_error`; the other columns stay unchanged."""
     values: list[dict[str, Value]] = [
         {
@@ -172,31 +172,31 @@ def stop_unreadable(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
     tx.dialect.move_cursors(tx.connection, values)
 
 
-def as_far_as_readable(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Schedule]:
+def decode_corrupt(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Schedule]:
     """Returns the schedules for notification. A row that cannot be decoded at all is only
     logged."""
     found: list[Schedule] = []
     for row in rows:
         if row.id in errors:
             with suppress(Exception):
-                found.append(stop_with_error(readable_schedule(row), errors[row.id]))
+                found.append(stop_with_error(decode_schedule(row), errors[row.id]))
     return found
 
 
-_NOT = timedelta(0)
+_NO_PREFETCH = timedelta(0)
 
 #: How often to look again for due schedules that other transactions have locked.
-HELD_TRIES = 4
+LOCKED_TRIES = 4
 
 _log = logging.getLogger(__name__)
 
 
 class SqlFiring(SqlBase):
     #: How many passes in a row found all due schedules locked by others.
-    _held_back = 0
+    _locked_passes = 0
     #: Due times of the schedules that were prefetched last. A small rest of such a batch is
     #: prefetched too.
-    _crowds: frozenset[datetime] = frozenset()
+    _prefetched_times: frozenset[datetime] = frozenset()
 
     async def fire_due(
         self,
@@ -204,38 +204,38 @@ class SqlFiring(SqlBase):
         *,
         limit: int,
         request: ClaimRequest | None = None,
-        prefetch: timedelta = _NOT,
+        prefetch: timedelta = _NO_PREFETCH,
     ) -> FireResult:
         """Fires due schedules and skips those that other transactions have locked. If all of them
         are locked, it looks again after short pauses, and finally reports that there may be more:
         the other transaction fires or changes them, or its node is gone and will be detected."""
-        if self._database.one_writer and not await self._database.read(_anything_due):
+        if self._database.has_single_writer and not await self._database.read(_anything_due):
             return FireResult()
         if prefetch and self._database.dialect.fast:
             soon = request is not None and request.free > 0
-            coming = await self._database.look(lambda tx: _Coming.within(tx, prefetch))
-            crowd = coming.crowd or coming.first in self._crowds
-            if not coming.due and not (soon and crowd):
+            upcoming = await self._database.query(lambda tx: _Upcoming.within(tx, prefetch))
+            is_batch = upcoming.is_batch or upcoming.first in self._prefetched_times
+            if not upcoming.due and not (soon and is_batch):
                 return FireResult()
-            prefetch = prefetch if soon and crowd and not coming.due else _NOT
+            prefetch = prefetch if soon and is_batch and not upcoming.due else _NO_PREFETCH
         else:
-            prefetch = _NOT
+            prefetch = _NO_PREFETCH
         node_id = self._node_id if request is None else request.node_id
 
         def work(tx: Tx) -> FireResult | None:
             return _Pass(tx, plan, limit, request, node_id, prefetch).fire()
 
-        for times in range(HELD_TRIES):
+        for times in range(LOCKED_TRIES):
             fired = await self._database.write(work)
             if fired is not None:
-                self._held_back = 0
+                self._locked_passes = 0
                 if prefetch:
-                    self._crowds = frozenset(run.planned_at for run in fired.claimed)
+                    self._prefetched_times = frozenset(run.planned_at for run in fired.claimed)
                 return fired
-            if self._database.one_writer or not await self._database.read(_anything_due):
+            if self._database.has_single_writer or not await self._database.read(_anything_due):
                 return FireResult()
-            await asyncio.sleep(_pause(times + self._held_back))
-        self._held_back += HELD_TRIES
+            await asyncio.sleep(_pause(times + self._locked_passes))
+        self._locked_passes += LOCKED_TRIES
         return FireResult(more=True)
 
 
@@ -251,23 +251,23 @@ def _anything_due(tx: Tx) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Coming:
+class _Upcoming:
     #: The earliest due time, and whether it has passed.
     first: datetime | None
     due: bool
     #: Whether nothing is due now, and enough is due soon to start a prefetch.
-    crowd: bool
+    is_batch: bool
 
     @staticmethod
-    def within(tx: Tx, prefetch: timedelta) -> _Coming:
+    def within(tx: Tx, prefetch: timedelta) -> _Upcoming:
         now = tx.now()
-        times = tx.dialect.coming(tx.connection, micros(now + prefetch), PREFETCH_MINIMUM)
+        times = tx.dialect.due_times(tx.connection, micros(now + prefetch), PREFETCH_MINIMUM)
         first = maybe_moment(times[0] if times else None)
         due = first is not None and first <= now
-        return _Coming(first, due, not due and len(times) == PREFETCH_MINIMUM)
+        return _Upcoming(first, due, not due and len(times) == PREFETCH_MINIMUM)
 
 
-def _simple(firing: FirePlan) -> bool:
+def _is_simple(firing: FirePlan) -> bool:
     """Returns whether the plan has one slot and no shared concurrency key."""
     return isinstance(firing, SingleSlotPlan) and firing.before.policy.concurrency_key is None
 
@@ -323,15 +323,15 @@ class _Pass:
         rows = self._tx.dialect.due(self._tx.connection, micros(self._until), self._limit)
         if not rows:
             return None
-        readable, unreadable = self._decoded(rows)
-        due = [each for each in readable if self._concerns(each)]
+        decoded, corrupt = self._decode(rows)
+        due = [each for each in decoded if self._can_fire(each)]
         contexts = contexts_of(self._tx, due)
         broken: list[Schedule] = []
-        asked: list[tuple[Schedule, FireContext, FirePlan]] = []
+        planned: list[tuple[Schedule, FireContext, FirePlan]] = []
         prefetch: list[SingleSlotPlan] = []
         for schedule, context in zip(due, contexts, strict=True):
-            if self._later(schedule):
-                early = self._early(schedule, context)
+            if self._is_upcoming(schedule):
+                early = self._plan_early(schedule, context)
                 prefetch += [early] if early is not None else []
                 continue
             try:
@@ -339,21 +339,21 @@ class _Pass:
             except Exception as error:
                 broken.append(stop_with_error(schedule, f"{type(error).__name__}: {error}"))
             else:
-                asked.append((schedule, context, firing))
-        if self._until > self._now and not asked and not broken and not unreadable:
-            return self._take_ahead(prefetch, more=len(rows) == self._limit)
+                planned.append((schedule, context, firing))
+        if self._until > self._now and not planned and not broken and not corrupt:
+            return self._prefetch(prefetch, more=len(rows) == self._limit)
         plain: list[SingleSlotPlan] = []
-        if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in asked):
-            plain = [f for _, _, f in asked if isinstance(f, SingleSlotPlan) and _simple(f)]
-            asked = [each for each in asked if not _simple(each[2])]
-        every = [run for _, _, firing in asked for run in firing.runs]
-        slots = Taken(self._tx, every)
-        free = {run.id for run in every if slots.take(run)}
+        if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in planned):
+            plain = [f for _, _, f in planned if isinstance(f, SingleSlotPlan) and _is_simple(f)]
+            planned = [each for each in planned if not _is_simple(each[2])]
+        every = [run for _, _, firing in planned for run in firing.runs]
+        slots = ExistingRuns(self._tx, every)
+        free = {run.id for run in every if slots.add(run)}
         new: list[Run] = []
         plans: list[tuple[Schedule, FirePlan]] = []
-        for before, firing, rows_of_it in self._in_turn(asked, free):
+        for before, firing, new_runs in self._plan_in_order(planned, free):
             plans.append((before, firing))
-            new.extend(rows_of_it)
+            new.extend(new_runs)
         moved = [firing.schedule for _, firing in plans]
         # A slot that has its row already stops no other run.
         stop = [
@@ -363,62 +363,64 @@ class _Pass:
             for run_id in firing.cancel
         ]
         if plain:
-            chosen = self._hand_out(new, plain)
-            taken, others = self._write_plain(chosen, plain, new, [*moved, *broken])
+            chosen = self._claim_new(new, plain)
+            claimed, others = self._write_plain(chosen, plain, new, [*moved, *broken])
         else:
-            taken, others = self._write(new, [*moved, *broken], stop)
+            claimed, others = self._write(new, [*moved, *broken], stop)
             record_batch(self._tx, self._batch_id, self._node_id, self._now)
-        failures = {each.id: each.last_error for each in broken} | unreadable
+        failures = {each.id: each.last_error for each in broken} | corrupt
         record_failures(self._tx, self._batch_id, failures)
         self._tx.wakes |= bool(stop) or any(run.claimable for run in others)
         plans += [(firing.before, firing) for firing in plain]
         hit("fire.before_commit")
         return FireResult(
-            claimed=tuple(taken.values()),
+            claimed=tuple(claimed.values()),
             others=tuple(others),
             plans=tuple(plans),
-            broken=(*broken, *as_far_as_readable(rows, unreadable)),
+            broken=(*broken, *decode_corrupt(rows, corrupt)),
             more=len(rows) == self._limit,
         )
 
-    def _later(self, schedule: Schedule) -> bool:
+    def _is_upcoming(self, schedule: Schedule) -> bool:
         return schedule.next_run_at is not None and schedule.next_run_at > self._now
 
-    def _concerns(self, schedule: Schedule) -> bool:
-        return not self._later(schedule) or (
+    def _can_fire(self, schedule: Schedule) -> bool:
+        return not self._is_upcoming(schedule) or (
             self._request is not None
             and can_prefetch(schedule, self._request.capabilities, self._now)
         )
 
-    def _early(self, schedule: Schedule, context: FireContext) -> SingleSlotPlan | None:
+    def _plan_early(self, schedule: Schedule, context: FireContext) -> SingleSlotPlan | None:
         assert schedule.next_run_at is not None
         try:
             firing = self._plan(schedule, context, schedule.next_run_at)
         except Exception:
-            return None  # skipped when its time has come
+            return None  # handled when the schedule is due
         if not isinstance(firing, SingleSlotPlan):
             return None
         return prefetch_plan(firing, self._now)
 
-    def _take_ahead(self, prefetch: Sequence[SingleSlotPlan], *, more: bool) -> FireResult:
+    def _prefetch(self, prefetch: Sequence[SingleSlotPlan], *, more: bool) -> FireResult:
         """Prefetches as many as there are free permits for."""
-        chosen = self._hand_out((), prefetch)
-        going = [firing for firing in prefetch if firing.run_id in chosen]
-        if not going:
+        chosen = self._claim_new((), prefetch)
+        chosen_plans = [firing for firing in prefetch if firing.run_id in chosen]
+        if not chosen_plans:
             return FireResult()
-        taken, _ = self._write_plain(chosen, going, [], [])
+        claimed, _ = self._write_plain(chosen, chosen_plans, [], [])
         hit("fire.before_commit")
-        plans = tuple((firing.before, firing) for firing in going if firing.run_id in taken)
-        return FireResult(claimed=tuple(taken.values()), plans=plans, more=more)
+        plans = tuple(
+            (firing.before, firing) for firing in chosen_plans if firing.run_id in claimed
+        )
+        return FireResult(claimed=tuple(claimed.values()), plans=plans, more=more)
 
-    def _in_turn(
-        self, asked: Sequence[tuple[Schedule, FireContext, FirePlan]], free: set[RunId]
+    def _plan_in_order(
+        self, planned: Sequence[tuple[Schedule, FireContext, FirePlan]], free: set[RunId]
     ) -> Iterator[tuple[Schedule, FirePlan, tuple[Run, ...]]]:
         """Schedules that share a concurrency key compete for its capacity: a schedule after another
         one of the same key is planned again with the remaining capacity. Its slots do not depend on
         that."""
         gained: dict[str, tuple[RunId, ...]] = {}
-        for schedule, context, first in asked:
+        for schedule, context, first in planned:
             key, firing = concurrency_key(schedule), first
             if gained.get(key):
                 context = replace(
@@ -431,29 +433,29 @@ class _Pass:
             gained[key] = gained.get(key, ()) + tuple(run.id for run in new if run.admitted)
             yield schedule, firing, new
 
-    def _decoded(self, rows: Rows) -> tuple[list[Schedule], dict[ScheduleId, str]]:
+    def _decode(self, rows: Rows) -> tuple[list[Schedule], dict[ScheduleId, str]]:
         """Returns the decoded schedules, and the errors of rows that this version cannot decode."""
         found: list[Schedule] = []
-        unreadable: dict[ScheduleId, str] = {}
+        corrupt: dict[ScheduleId, str] = {}
         for row in rows:
             try:
                 schedule = schedule_of(row)
             except Exception as error:
-                _log.exception("schedule %s cannot be read and is set aside", row.id)
-                unreadable[ScheduleId(row.id)] = clean(f"{type(error).__name__}: {error}")
+                _log.exception("schedule %s cannot be read and is disabled", row.id)
+                corrupt[ScheduleId(row.id)] = clean(f"{type(error).__name__}: {error}")
             else:
-                self._texts.learn(schedule.target, row.target)
+                self._texts.add(schedule.target, row.target)
                 found.append(schedule)
-        stop_unreadable(self._tx, unreadable)
-        return found, unreadable
+        disable_corrupt(self._tx, corrupt)
+        return found, corrupt
 
     def _write(
         self, new: list[Run], moved: Sequence[Schedule], stop: Sequence[RunId]
     ) -> tuple[dict[RunId, Run], list[Run]]:
         """Returns the runs that were claimed immediately, and the others."""
         if not stop:
-            taken = self._hand_out(new)
-            self._insert([taken.get(run.id, run) for run in new])
+            claimed = self._claim_new(new)
+            self._insert([claimed.get(run.id, run) for run in new])
             move_cursors(self._tx, moved)
         else:
             # Stopping a run may admit a blocked run of this batch, so the runs are loaded again.
@@ -462,57 +464,57 @@ class _Pass:
             self._stop(stop)
             current = load_runs(self._tx, [run.id for run in new])
             new = [current[run.id] for run in new]
-            taken = self._hand_out(new)
-            write_states(self._tx, taken.values())
-        return taken, [run for run in new if run.id not in taken]
+            claimed = self._claim_new(new)
+            write_states(self._tx, claimed.values())
+        return claimed, [run for run in new if run.id not in claimed]
 
     def _write_plain(
         self,
-        taken: dict[RunId, Run],
+        claimed: dict[RunId, Run],
         plain: Sequence[SingleSlotPlan],
         new: list[Run],
         moved: Sequence[Schedule],
     ) -> tuple[dict[RunId, Run], list[Run]]:
-        """Like `_write`, with no runs to stop; `taken` are the runs that are claimed
+        """Like `_write`, with no runs to stop; `claimed` are the runs that are claimed
         immediately."""
-        self._insert([taken.get(run.id, run) for run in new])
+        self._insert([claimed.get(run.id, run) for run in new])
         move_cursors(self._tx, moved)
-        mine = [firing for firing in plain if firing.run_id in taken]
-        rest = [firing for firing in plain if firing.run_id not in taken]
+        own = [firing for firing in plain if firing.run_id in claimed]
+        rest = [firing for firing in plain if firing.run_id not in claimed]
         batch = Batch(
             id=self._batch_id,
             node_id=self._node_id or "",
             now=micros(self._now),
-            done=self._tx.set_clock(),
-            claimed=len(mine),
+            done=self._tx.clock_override(),
+            claimed=len(own),
         )
         inserted = self._tx.dialect.fire_plain(
-            self._tx.connection, batch, [_plain(firing) for firing in [*mine, *rest]]
+            self._tx.connection, batch, [_plain(firing) for firing in [*own, *rest]]
         )
         others = [firing.run() for firing in rest if firing.run_id in inserted]
-        others += [run for run in new if run.id not in taken]
+        others += [run for run in new if run.id not in claimed]
         inserted = {*inserted, *(run.id for run in new)}
-        return {run_id: run for run_id, run in taken.items() if run_id in inserted}, others
+        return {run_id: run for run_id, run in claimed.items() if run_id in inserted}, others
 
     def _insert(self, new: Sequence[Run]) -> None:
         insert_runs(self._tx, new, self._texts, self._batch_id)
-        post_inserted(self._tx, new, self._now)
+        write_outbox_of_inserted(self._tx, new, self._now)
 
     def _stop(self, ids: Sequence[RunId]) -> None:
         # The schedules and their own keys are locked; those of a flow's steps are not.
-        hold_runs(self._tx, ids)
+        lock_for_completion(self._tx, ids)
         before = load_runs(self._tx, ids)
-        settling = Settling(self._tx, self._now, before.values())
+        effects = CompletionEffects(self._tx, self._now, before.values())
         for run_id in ids:
             if not before[run_id].status.terminal:
-                settling.apply(request_cancel(before[run_id], Reason.REPLACED, self._now))
-        settling.write()
+                effects.apply(request_cancel(before[run_id], Reason.REPLACED, self._now))
+        effects.write()
 
-    def _hand_out(
+    def _claim_new(
         self, new: Sequence[Run], plain: Sequence[SingleSlotPlan] = ()
     ) -> dict[RunId, Run]:
         request, now = self._request, self._now
-        if request is None or request.free <= 0 or not alive(self._tx, request.node_id, now):
+        if request is None or request.free <= 0 or not is_alive(self._tx, request.node_id, now):
             return {}
         waiting: list[tuple[_Order, Run | SingleSlotPlan]] = [
             (queue_order(run), run)

@@ -16,13 +16,19 @@ from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run, RunStatus, release
 from chimes.model.schedule import Schedule
 from chimes.store.port import Item, RunLog
-from chimes.store.sql.base import SqlBase, Taken, adopt_audit, insert_runs, last_audit_number
+from chimes.store.sql.base import ExistingRuns, SqlBase, adopt_audit, insert_runs, last_audit_number
 from chimes.store.sql.database.base import Reader, Tx
 from chimes.store.sql.dialects.base import Rows
-from chimes.store.sql.rollups import note_inserted
-from chimes.store.sql.rows.corrupt import readable_run, readable_schedule
+from chimes.store.sql.rollups import add_inserted_runs
+from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
 from chimes.store.sql.rows.notifications import delivery_of, delivery_values, item_of, item_values
-from chimes.store.sql.rows.records import audit_of, kept_of, kept_values, key_of, key_values
+from chimes.store.sql.rows.records import (
+    audit_of,
+    checkpoint_of,
+    checkpoint_values,
+    key_of,
+    key_values,
+)
 from chimes.store.sql.rows.run import log_of, log_values
 from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.tables import (
@@ -40,12 +46,12 @@ CHUNK = 500
 _Other = Schedule | RunLog | AuditEntry | ApiKey | Checkpoint | Delivery | InboxItem
 
 
-class SqlMoving(SqlBase):
+class SqlExport(SqlBase):
     async def dump(self) -> AsyncIterator[Item]:
         async with self._database.snapshot() as read:
-            async for item in _walk(read, schedules, "id", readable_schedule):
+            async for item in _walk(read, schedules, "id", decode_schedule):
                 yield item
-            async for item in _walk(read, runs, "id", readable_run):
+            async for item in _walk(read, runs, "id", decode_run):
                 yield item
             async for log in _logs(read):
                 yield log
@@ -53,7 +59,7 @@ class SqlMoving(SqlBase):
                 yield item
             async for item in _walk(read, api_keys, "id", key_of):
                 yield item
-            async for item in _walk(read, kept_states, "name", kept_of):
+            async for item in _walk(read, kept_states, "name", checkpoint_of):
                 yield item
             async for item in _walk(read, deliveries, "id", delivery_of):
                 yield item
@@ -113,11 +119,11 @@ async def _logs(read: Reader) -> AsyncIterator[RunLog]:
         after = rows[-1].run_id
 
 
-def _load_runs(tx: Tx, given: Sequence[Run]) -> int:
-    taken = Taken(tx, given)
-    new = [run for run in given if taken.take(run)]
+def _load_runs(tx: Tx, items: Sequence[Run]) -> int:
+    existing = ExistingRuns(tx, items)
+    new = [run for run in items if existing.add(run)]
     insert_runs(tx, [release(r) if r.status is RunStatus.RUNNING else r for r in new])
-    note_inserted(tx, new)
+    add_inserted_runs(tx, new)
     return len(new)
 
 
@@ -135,7 +141,7 @@ def _adopt(tx: Tx, item: _Other) -> int:
         case ApiKey():
             return tx.run(tx.dialect.insert_new(api_keys), key_values(item))
         case Checkpoint():
-            return tx.run(tx.dialect.insert_new(kept_states), kept_values(item))
+            return tx.run(tx.dialect.insert_new(kept_states), checkpoint_values(item))
         case Delivery():
             return tx.run(tx.dialect.insert_new(deliveries), delivery_values(item))
         case InboxItem():

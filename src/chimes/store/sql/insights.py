@@ -71,7 +71,7 @@ from chimes.store.selection import (
 )
 from chimes.store.sql.base import SqlBase
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.dialects.base import Counting
+from chimes.store.sql.dialects.base import StatisticsDialect
 from chimes.store.sql.listing import Condition, owned, schedule_conditions
 from chimes.store.sql.rollups import (
     ANY_LATE,
@@ -79,16 +79,24 @@ from chimes.store.sql.rollups import (
     Statement,
     anything_to_roll_up,
     failures,
-    given_for,
     is_status,
     lags,
     node_lags_of,
+    parameters_for,
     roll_up,
     tallies,
 )
-from chimes.store.sql.rows.corrupt import readable_run, readable_schedule
+from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
 from chimes.store.sql.rows.values import STATUSES, maybe_moment, micros, moment_of
-from chimes.store.sql.tables import CLAIMABLE, DUE, HELD, PRESENT, TROUBLED, runs, schedules
+from chimes.store.sql.tables import (
+    CLAIMABLE,
+    DUE,
+    HAS_HOLDER,
+    NEEDS_ATTENTION,
+    PRESENT,
+    runs,
+    schedules,
+)
 
 # The newest runs of each of many schedules, in one statement (`Counting.newest`).
 
@@ -123,7 +131,7 @@ def _newest(
     if not ids:
         return {}
     found: dict[ScheduleId, list[Sequence[Any]]] = {}
-    for row in tx.dialect.counting.newest(tx.connection, ids, each, owner):
+    for row in tx.dialect.statistics.newest(tx.connection, ids, each, owner):
         found.setdefault(row[0], []).append(row)
     for rows in found.values():
         rows.sort(key=_AGE, reverse=True)
@@ -149,17 +157,17 @@ def _result(row: Sequence[Any]) -> Result:
 # Schedules that need attention: each cause is one query on an index or on the table of schedules,
 # and returns issues instead of whole rows.
 
-_make_sign = fast_constructor(ScheduleIssue)
+_make_issue = fast_constructor(ScheduleIssue)
 _BAD = sorted(status.value for status in FAILED_STATUSES)
 _JUDGED = sorted(status.value for status in CONCLUSIVE_STATUSES)
 #: The most issues of one cause that a page can use.
-MOST_OF_ITSELF = 1000
+MAX_ISSUES_PER_CAUSE = 1000
 
 
 def failing() -> Iterator[Condition]:
     """SQL form of `is_failing`: only schedules whose last run did not succeed need a look at runs,
     and of those only the newest conclusive runs, one index step each."""
-    yield and_(text(TROUBLED))
+    yield and_(text(NEEDS_ATTENTION))
     yield schedules.c.last_status != RunStatus.SUCCEEDED.value
     for place in range(FAILING_STREAK):
         yield _judged(runs.c.status).offset(place).scalar_subquery().in_(_BAD)
@@ -177,34 +185,34 @@ def _judged(column: Any) -> Select[Any]:
 
 class Statements:
     """Statements built once, because building one takes longer than executing most of them. The
-    parameters come from `_Asked`."""
+    parameters come from `_AttentionQuery`."""
 
-    def __init__(self, counting: Counting, *, owned: bool) -> None:
-        mine: list[Any] = [text(f"schedules.{PRESENT}")]
+    def __init__(self, statistics: StatisticsDialect, *, owned: bool) -> None:
+        restrictions: list[Any] = [text(f"schedules.{PRESENT}")]
         if owned:
-            mine.append(schedules.c.owner_type == bindparam("owner_type"))
-            mine.append(schedules.c.owner_id == bindparam("owner_id"))
-        working = [*mine, schedules.c.enabled == 1]
+            restrictions.append(schedules.c.owner_type == bindparam("owner_type"))
+            restrictions.append(schedules.c.owner_id == bindparam("owner_id"))
+        working = [*restrictions, schedules.c.enabled == 1]
         of_slots = runs.c.origin == Origin.SCHEDULE.value
-        self.themselves = _themselves(counting, mine)
-        self.missed = _seen(
+        self.stopped_or_failing = _stopped_or_failing(statistics, restrictions)
+        self.missed = _runs_with_issue(
             is_status(RunStatus.MISSED),
             runs.c.created_at >= bindparam("missed_since"),
-            mine=mine,
+            restrictions=restrictions,
         )
-        self.begun_late = _seen(
+        self.started_late = _runs_with_issue(
             runs.c.planned_at >= bindparam("late_since"),
             runs.c.planned_at <= bindparam("now"),
             of_slots,
             runs.c.started_at - runs.c.planned_at > bindparam("late"),
-            mine=working,
+            restrictions=working,
         )
-        self.waiting = _seen(
+        self.waiting = _runs_with_issue(
             text(CLAIMABLE),
             of_slots,
             runs.c.started_at.is_(None),
             bindparam("late_before") > PLANNED,
-            mine=working,
+            restrictions=working,
         )
         self.overdue = select(schedules.c.id, schedules.c.next_run_at).where(
             text(DUE), schedules.c.next_run_at < bindparam("late_before"), *working
@@ -212,16 +220,16 @@ class Statements:
 
 
 @cache
-def statements(counting: Counting, *, owned: bool) -> Statements:
-    return Statements(counting, owned=owned)
+def statements(statistics: StatisticsDialect, *, owned: bool) -> Statements:
+    return Statements(statistics, owned=owned)
 
 
-def _themselves(counting: Counting, mine: Sequence[Any]) -> Select[Any]:
+def _stopped_or_failing(statistics: StatisticsDialect, restrictions: Sequence[Any]) -> Select[Any]:
     """Schedules that stopped, whose pause has ended, or that may be failing: one scan of a small
     index, and for those whose last run did not succeed one scan of their newest runs."""
     columns = schedules.c
-    troubled = and_(columns.enabled == 1, columns.last_status != RunStatus.SUCCEEDED.value)
-    set_aside = and_(
+    unsuccessful = and_(columns.enabled == 1, columns.last_status != RunStatus.SUCCEEDED.value)
+    disabled = and_(
         columns.enabled == 1,
         columns.next_run_at.is_(None),
         columns.last_status == RunStatus.FAILED.value,
@@ -238,16 +246,16 @@ def _themselves(counting: Counting, mine: Sequence[Any]) -> Select[Any]:
             ),
         ),
     )
-    doubted_at = case((or_(set_aside, paused), columns.updated_at)).label("doubted_at")
-    judged = case((troubled, counting.judged)).label("judged")
-    wanted = [text(TROUBLED), *mine, or_(troubled, paused)]
+    doubted_at = case((or_(disabled, paused), columns.updated_at)).label("doubted_at")
+    judged = case((unsuccessful, statistics.judged)).label("judged")
+    wanted = [text(NEEDS_ATTENTION), *restrictions, or_(unsuccessful, paused)]
     return select(columns.id, doubted_at, judged).where(*wanted)
 
 
-def _seen(*conditions: Any, mine: Sequence[Any]) -> Select[Any]:
-    """Restricts to schedules that match `mine`, checked for each run found. In the other direction,
-    which some planners prefer, all runs of all those schedules would be read."""
-    of_mine = select(schedules.c.id).where(schedules.c.id == runs.c.schedule_id, *mine)
+def _runs_with_issue(*conditions: Any, restrictions: Sequence[Any]) -> Select[Any]:
+    """Runs of schedules that match `restrictions`, checked for each run found. In the other
+    direction, which some planners prefer, all runs of all those schedules would be read."""
+    matching = select(schedules.c.id).where(schedules.c.id == runs.c.schedule_id, *restrictions)
     columns = (
         runs.c.schedule_id,
         runs.c.id,
@@ -255,23 +263,23 @@ def _seen(*conditions: Any, mine: Sequence[Any]) -> Select[Any]:
         runs.c.started_at,
         runs.c.missed_count,
     )
-    return select(*columns).where(*conditions, of_mine.correlate(runs).exists())
+    return select(*columns).where(*conditions, matching.correlate(runs).exists())
 
 
 def needing_attention(tx: Tx, owner: Owner | None, late: timedelta, limit: int) -> AttentionList:
-    asked = _Asked(tx, owner, late)
-    found = most_severe([*asked.themselves(), *asked.missed(), *asked.late()])
+    asked = _AttentionQuery(tx, owner, late)
+    found = most_severe([*asked.stopped_or_failing(), *asked.missed(), *asked.late()])
     shown = found[: min(limit, MAX_SCHEDULES)]
     return AttentionList(total=len(found), items=tuple(_items(tx, shown)))
 
 
-class _Asked:
+class _AttentionQuery:
     def __init__(self, tx: Tx, owner: Owner | None, late: timedelta) -> None:
         self._tx = tx
         self._now = now = tx.now()
         hour = Window.last(LATE_WITHIN, now)
-        self._statements = statements(tx.dialect.counting, owned=owner is not None)
-        self._given: dict[str, object] = {
+        self._statements = statements(tx.dialect.statistics, owned=owner is not None)
+        self._parameters: dict[str, object] = {
             "now": micros(now),
             "missed_since": micros(now - MISSED_WITHIN),
             "late_since": micros(now - LATE_WITHIN),
@@ -282,37 +290,37 @@ class _Asked:
             "until": micros(hour.until),
         }
         if owner is not None:
-            self._given |= {"owner_type": owner.type.value, "owner_id": owner.id}
+            self._parameters |= {"owner_type": owner.type.value, "owner_id": owner.id}
 
-    def themselves(self) -> Iterator[ScheduleIssue]:
-        found = self._tx.rows(self._statements.themselves, self._given)
+    def stopped_or_failing(self) -> Iterator[ScheduleIssue]:
+        found = self._tx.rows(self._statements.stopped_or_failing, self._parameters)
         doubtful = sorted((-row.doubted_at, row.id) for row in found if row.doubted_at is not None)
-        ids = [schedule_id for _, schedule_id in doubtful[:MOST_OF_ITSELF]]
-        yield from schedule_issues(_loaded(self._tx, ids).values(), self._now)
+        ids = [schedule_id for _, schedule_id in doubtful[:MAX_ISSUES_PER_CAUSE]]
+        yield from schedule_issues(_load_schedules(self._tx, ids).values(), self._now)
         for row in found:
             at = _failing_since(row.judged or "")
             if at is not None:
                 # By position, as in `ScheduleIssue`: there may be thousands.
-                yield _make_sign(row.id, IssueCause.FAILING, at, FAILING_STREAK, None, None)
+                yield _make_issue(row.id, IssueCause.FAILING, at, FAILING_STREAK, None, None)
 
     def missed(self) -> list[ScheduleIssue]:
-        seen = [
+        findings = [
             Finding(
                 ScheduleId(row.schedule_id),
                 RunId(row.id),
                 moment_of(row.planned_at),
                 max(1, row.missed_count),
             )
-            for row in self._tx.rows(self._statements.missed, self._given)
+            for row in self._tx.rows(self._statements.missed, self._parameters)
         ]
-        return issues_from(IssueCause.MISSED, seen)
+        return issues_from(IssueCause.MISSED, findings)
 
     def late(self) -> list[ScheduleIssue]:
         asked = [self._statements.waiting]
         # The rollups usually show that no run of the last hour needs a look.
-        if self._tx.first(ANY_LATE, self._given) is not None:
-            asked.append(self._statements.begun_late)
-        seen = [
+        if self._tx.first(ANY_LATE, self._parameters) is not None:
+            asked.append(self._statements.started_late)
+        findings = [
             Finding(
                 ScheduleId(row.schedule_id),
                 RunId(row.id),
@@ -320,42 +328,42 @@ class _Asked:
                 lag=(maybe_moment(row.started_at) or self._now) - moment_of(row.planned_at),
             )
             for statement in asked
-            for row in self._tx.rows(statement, self._given)
+            for row in self._tx.rows(statement, self._parameters)
         ]
-        rows = self._tx.rows(self._statements.overdue, self._given)
+        rows = self._tx.rows(self._statements.overdue, self._parameters)
         due = {ScheduleId(row.id): moment_of(row.next_run_at) for row in rows}
-        signs = issues_from(IssueCause.LATE, seen)
-        return [*signs, *overdue_issues(due, signs, self._now)]
+        issues = issues_from(IssueCause.LATE, findings)
+        return [*issues, *overdue_issues(due, issues, self._now)]
 
 
 def _failing_since(planned: str) -> datetime | None:
-    """Evaluates `is_failing` on the text of `Counting.judged`. Returns when the newest run was
-    planned."""
+    """Evaluates `is_failing` on the text of `StatisticsDialect.judged`. Returns when the
+    newest run was planned."""
     newest = planned.split(",")
     return moment_of(int(newest[0])) if len(newest) == FAILING_STREAK and all(newest) else None
 
 
-def _loaded(tx: Tx, ids: Sequence[str]) -> dict[str, Schedule]:
+def _load_schedules(tx: Tx, ids: Sequence[str]) -> dict[str, Schedule]:
     if not ids:
         return {}
     statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
     rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
-    return {row.id: readable_schedule(row) for row in rows}
+    return {row.id: decode_schedule(row) for row in rows}
 
 
-def _items(tx: Tx, signs: Sequence[ScheduleIssue]) -> Iterator[ScheduleAttention]:
-    known = _loaded(tx, [sign.schedule_id for sign in signs])
-    failed = [sign.schedule_id for sign in signs if sign.cause is IssueCause.FAILING]
+def _items(tx: Tx, issues: Sequence[ScheduleIssue]) -> Iterator[ScheduleAttention]:
+    loaded = _load_schedules(tx, [issue.schedule_id for issue in issues])
+    failed = [issue.schedule_id for issue in issues if issue.cause is IssueCause.FAILING]
     results = newest_ends(tx, failed, HEALTH_RESULTS)
-    for sign in signs:
-        counted = count_streak(sign, results.get(sign.schedule_id, ()))
-        yield ScheduleAttention(schedule=known[sign.schedule_id], sign=counted)
+    for issue in issues:
+        counted = count_streak(issue, results.get(issue.schedule_id, ()))
+        yield ScheduleAttention(schedule=loaded[issue.schedule_id], sign=counted)
 
 
-_BEGUN = (
+_RUNNING = (
     select(runs)
     .where(
-        text(HELD),
+        text(HAS_HOLDER),
         runs.c.status == RunStatus.RUNNING.value,
         runs.c.started_at <= bindparam("now"),
     )
@@ -367,22 +375,22 @@ class SqlInsights(SqlBase):
     async def schedule_counts(
         self, query: ScheduleQuery, *, failing: bool = True
     ) -> ScheduleCounts:
-        return await self._database.look(lambda tx: _schedule_counts(tx, query, bad=failing))
+        return await self._database.query(lambda tx: _schedule_counts(tx, query, bad=failing))
 
     async def count_runs(
         self, window: Window, filter_: RunFilter = ALL_RUNS, *, step: timedelta | None = None
     ) -> tuple[StatusCounts, ...]:
         window.starts(step)
-        statement, given = tallies(filter_), given_for(window, step, filter_)
+        statement, parameters = tallies(filter_), parameters_for(window, step, filter_)
 
         def work(tx: Tx) -> tuple[StatusCounts, ...]:
             found = [
                 (place, STATUSES[status], number)
-                for place, status, number in _tuples(tx, statement, given)
+                for place, status, number in _tuples(tx, statement, parameters)
             ]
             return count_statuses(found, window, step)
 
-        return await self._database.look(work)
+        return await self._database.query(work)
 
     async def run_lags(
         self,
@@ -394,38 +402,38 @@ class SqlInsights(SqlBase):
     ) -> tuple[LagBucket, ...]:
         window.starts(step)
         check_by_node(owner, by_node=by_node)
-        given = given_for(window, step, RunFilter(owner=owner))
+        parameters = parameters_for(window, step, RunFilter(owner=owner))
         by_quarter = step == QUARTER
 
         def work(tx: Tx) -> tuple[LagBucket, ...]:
-            counting = tx.dialect.counting
+            statistics = tx.dialect.statistics
             if by_node:
-                found = _tuples(tx, node_lags_of(counting, by_quarter=by_quarter), given)
+                found = _tuples(tx, node_lags_of(statistics, by_quarter=by_quarter), parameters)
             else:
-                statement = lags(counting, owned=owner is not None, by_quarter=by_quarter)
+                statement = lags(statistics, owned=owner is not None, by_quarter=by_quarter)
                 found = [
                     (place, None, bracket, number)
-                    for place, bracket, number in _tuples(tx, statement, given)
+                    for place, bracket, number in _tuples(tx, statement, parameters)
                 ]
             return lag_buckets(found, window, step, by_node=by_node)
 
-        return await self._database.look(work)
+        return await self._database.query(work)
 
     async def newest_results(
         self, schedule_ids: Collection[ScheduleId], *, each: int, owner: Owner | None = None
     ) -> dict[ScheduleId, tuple[Result, ...]]:
         ids = check_newest(schedule_ids, each)
-        return await self._database.look(lambda tx: newest_results(tx, ids, each, owner))
+        return await self._database.query(lambda tx: newest_results(tx, ids, each, owner))
 
     async def running_now(self, owner: Owner | None = None, *, limit: int) -> tuple[Run, ...]:
-        mine = [] if owner is None else [owned(runs.c, owner)]
-        statement = _BEGUN.where(*mine).limit(limit)
+        restrictions = [] if owner is None else [owned(runs.c, owner)]
+        statement = _RUNNING.where(*restrictions).limit(limit)
 
         def work(tx: Tx) -> tuple[Run, ...]:
             rows = tx.rows(statement, {"now": micros(tx.now())})
-            return tuple(readable_run(row) for row in rows)
+            return tuple(decode_run(row) for row in rows)
 
-        return await self._database.look(work)
+        return await self._database.query(work)
 
     async def needing_attention(
         self, owner: Owner | None = None, *, late: timedelta, limit: int
@@ -436,26 +444,26 @@ class SqlInsights(SqlBase):
         self, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int
     ) -> ErrorGroups:
         statement = failures(filter_)
-        given = {**given_for(window, filter_=filter_), "most": MAX_ERRORS + 1}
+        parameters = {**parameters_for(window, filter_=filter_), "most": MAX_ERRORS + 1}
 
         def work(tx: Tx) -> ErrorGroups:
             found = [
                 Failure(run_id, moment_of(created_at), moment_of(planned_at), from_stored(error))
-                for run_id, created_at, planned_at, error in _tuples(tx, statement, given)
+                for run_id, created_at, planned_at, error in _tuples(tx, statement, parameters)
             ]
             return group_errors(found, limit)
 
-        return await self._database.look(work)
+        return await self._database.query(work)
 
     async def roll_up(self, *, limit: int) -> int:
-        if not await self._database.look(anything_to_roll_up):
+        if not await self._database.query(anything_to_roll_up):
             return 0
         return await self._database.write(lambda tx: roll_up(tx, limit))
 
 
-def _tuples(tx: Tx, statement: Statement, given: Mapping[str, object]) -> Sequence[Any]:
+def _tuples(tx: Tx, statement: Statement, parameters: Mapping[str, object]) -> Sequence[Any]:
     """Rows that are read by position: there are thousands, and access by name is slower."""
-    return tx.rows(statement, given)
+    return tx.rows(statement, parameters)
 
 
 def _schedule_counts(tx: Tx, query: ScheduleQuery, *, bad: bool) -> ScheduleCounts:

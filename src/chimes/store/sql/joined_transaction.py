@@ -18,8 +18,8 @@ from chimes.errors import Conflict, InvalidInput
 from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import Completion, LogEntry, Run, complete, owns_fence
-from chimes.store.sql.base import hold_places, hold_runs, load_run
-from chimes.store.sql.completion import Settling
+from chimes.store.sql.base import load_run, lock_for_completion, lock_schedules_and_keys
+from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.rows.run import log_values, run_of, run_values
@@ -37,7 +37,7 @@ _ISOLATION = {
     "mariadb": "SELECT @@tx_isolation",
 }
 #: Nodes receive it when the transaction commits; polling covers lost notifications.
-_TELL = "SELECT pg_notify(substr('chimes_' || current_schema(), 1, 63), 'enqueued')"
+_NOTIFY = "SELECT pg_notify(substr('chimes_' || current_schema(), 1, 63), 'enqueued')"
 
 
 def add_run_in(
@@ -51,7 +51,7 @@ def add_run_in(
     key = run.concurrency_key
     if key is not None:
         _check_isolation(tx)
-        hold_places(tx, [(None, key)])
+        lock_schedules_and_keys(tx, [(None, key)])
         row = tx.first(_ADMITTED, {"key": key})
         admitted = 0 if row is None else int(row[0])
         run = replace(run, blocked=admitted >= run.concurrency_limit)
@@ -60,7 +60,7 @@ def add_run_in(
         assert found is not None, "a run whose id is taken can be read"
         return run_of(found)
     if dialect.name == "postgresql":
-        connection.exec_driver_sql(_TELL)
+        connection.exec_driver_sql(_NOTIFY)
     return run
 
 
@@ -77,7 +77,7 @@ def complete_run_in(
     """`finish` for one completion. Raises Conflict if the attempt no longer owns its run. `logged`:
     how many lines of its log are already stored."""
     tx = Tx(connection, dialect, clock)
-    hold_runs(tx, [run_id])
+    lock_for_completion(tx, [run_id])
     now = tx.now()
     run = load_run(tx, run_id)
     if run is None or not owns_fence(run, fence):
@@ -88,12 +88,12 @@ def complete_run_in(
     if run.concurrency_key is not None:
         _check_isolation(tx)
     completion = make(now)
-    settling = Settling(tx, now, [run])
-    settling.apply(complete(run, completion, now), completion)
-    settling.write()
+    effects = CompletionEffects(tx, now, [run])
+    effects.apply(complete(run, completion, now), completion)
+    effects.write()
     _append_missing(tx, run.id, completion.logs, logged)
-    if (settling.let_go or tx.wakes) and dialect.name == "postgresql":
-        connection.exec_driver_sql(_TELL)
+    if (effects.unblocked or tx.wakes) and dialect.name == "postgresql":
+        connection.exec_driver_sql(_NOTIFY)
     return completion
 
 
@@ -106,11 +106,11 @@ def _append_missing(tx: Tx, run_id: RunId, entries: Sequence[LogEntry], logged: 
     lines = select(run_logs.c.number, run_logs.c.at).where(
         run_logs.c.run_id == bindparam("run_id"), run_logs.c.number > bindparam("logged")
     )
-    given = {"run_id": run_id, "logged": logged}
-    found = list(tx.rows(tx.held(lines, run_logs.c.number), given))
-    there = {row.at for row in found}
+    parameters = {"run_id": run_id, "logged": logged}
+    found = list(tx.rows(tx.for_update(lines, run_logs.c.number), parameters))
+    stored = {row.at for row in found}
     last = max((row.number for row in found), default=logged)
-    missing = [entry for entry in entries if micros(entry.at) not in there]
+    missing = [entry for entry in entries if micros(entry.at) not in stored]
     values = [log_values(run_id, number, entry) for number, entry in enumerate(missing, last + 1)]
     if values:
         tx.dialect.insert_many(tx.connection, run_logs, values)

@@ -35,7 +35,15 @@ from chimes.model.run import RunStatus
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.rows.values import encode, micros
-from chimes.store.sql.tables import PRESENT, SYNC, TROUBLED, deliveries, inbox, runs, schedules
+from chimes.store.sql.tables import (
+    NEEDS_ATTENTION,
+    PRESENT,
+    SYNC,
+    deliveries,
+    inbox,
+    runs,
+    schedules,
+)
 
 T = TypeVar("T")
 Condition = ColumnElement[bool]
@@ -85,7 +93,7 @@ def _last_ended(statuses: Collection[RunStatus]) -> Iterator[Condition]:
     yield schedules.c.last_status.in_([each.value for each in statuses])
     if RunStatus.SUCCEEDED not in statuses:
         # Redundant, but it lets the planner use the partial index.
-        yield and_(text(TROUBLED))
+        yield and_(text(NEEDS_ATTENTION))
 
 
 def _in_target(dialect: Dialect, name: str, value: str) -> Condition:
@@ -206,11 +214,11 @@ def page_of(
     index."""
     wanted = None if query.limit is None else query.limit + 1
     found: list[Row[Any]] = []
-    for stretch, order in _stretches(column, query.after, descending=descending):
+    for batch, order in _key_ranges(column, query.after, descending=descending):
         left = None if wanted is None else wanted - len(found)
         if left == 0:
             break
-        statement = select(column.table).where(*conditions, stretch).order_by(*order).limit(left)
+        statement = select(column.table).where(*conditions, batch).order_by(*order).limit(left)
         found.extend(tx.rows(statement))
     if query.limit is None or len(found) <= query.limit:
         return Page(tuple(decode(row) for row in found), None)
@@ -219,7 +227,7 @@ def page_of(
     return Page(tuple(decode(row) for row in found), (getattr(last, column.name), last.id))
 
 
-def _stretches(
+def _key_ranges(
     column: Column[Any], after: Position | None, *, descending: bool
 ) -> Iterator[tuple[Condition, tuple[ColumnElement[Any], ...]]]:
     row_id = column.table.c.id

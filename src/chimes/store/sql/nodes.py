@@ -21,35 +21,45 @@ from chimes.store.port import NODE_EVENT_RETENTION, node_alive, node_gone, node_
 from chimes.store.sql.base import (
     SqlBase,
     append_audit,
-    hold_places,
-    hold_runs,
     load_runs,
+    lock_for_completion,
+    lock_schedules_and_keys,
     write_runs,
 )
-from chimes.store.sql.completion import Settling
+from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.database.server import IDLE_SECONDS
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.rows.corrupt import readable_run
-from chimes.store.sql.rows.records import mark_of, node_of, node_values
+from chimes.store.sql.rows.corrupt import decode_run
+from chimes.store.sql.rows.records import node_event_of, node_of, node_values
 from chimes.store.sql.rows.values import micros, moment_of
 from chimes.store.sql.runs import ENDED_BEFORE
-from chimes.store.sql.tables import HELD, metadata, node_marks, nodes, runs, schedules, sql_changes
+from chimes.store.sql.tables import (
+    HAS_HOLDER,
+    metadata,
+    node_marks,
+    nodes,
+    runs,
+    schedules,
+    sql_changes,
+)
 
 # Changes through the compatibility views become audit entries. SQL does not compute the hashes of
 # the chain, so the trigger of a view inserts a row, and maintenance turns it into an entry.
 
-_AT_ONCE = 100
-_WAITING = select(sql_changes).limit(_AT_ONCE)
+_AUDIT_BATCH = 100
+_UNAUDITED = select(sql_changes).limit(_AUDIT_BATCH)
 _OWNERS = select(schedules.c.id, schedules.c.owner_type, schedules.c.owner_id)
 
 
 def audit_sql_changes(tx: Tx) -> None:
     """Oldest first; each change exactly once."""
-    waiting = tx.rows(tx.held(_WAITING.order_by(sql_changes.c.id), sql_changes.c.id, skip=True))
-    if not waiting:
+    pending = tx.rows(
+        tx.for_update(_UNAUDITED.order_by(sql_changes.c.id), sql_changes.c.id, skip=True)
+    )
+    if not pending:
         return
-    names = {row.schedule_id for row in waiting}
+    names = {row.schedule_id for row in pending}
     owners = {
         row.id: str(Owner(type=OwnerType(row.owner_type), id=row.owner_id))
         for row in tx.rows(
@@ -57,8 +67,8 @@ def audit_sql_changes(tx: Tx) -> None:
             {"ids": tx.dialect.listed(names)},
         )
     }
-    tx.run(delete(sql_changes).where(sql_changes.c.id.in_([row.id for row in waiting])))
-    for row in waiting:
+    tx.run(delete(sql_changes).where(sql_changes.c.id.in_([row.id for row in pending])))
+    for row in pending:
         changes: Mapping[str, object] = json.loads(row.changes)
         append_audit(
             tx,
@@ -98,25 +108,25 @@ _RENEW = (
 _TO_DRAIN = select(nodes.c.drain).where(nodes.c.id == bindparam("node_id"))
 TO_CANCEL = (
     select(runs.c.id)
-    .where(text(HELD), runs.c.holder == bindparam("node_id"), runs.c.cancel_requested == 1)
+    .where(text(HAS_HOLDER), runs.c.holder == bindparam("node_id"), runs.c.cancel_requested == 1)
     .order_by(runs.c.created_at, runs.c.id)
 )
-HELD_BY = select(runs.c.id).where(text(HELD), runs.c.holder == bindparam("node_id"))
+RUNS_OF_NODE = select(runs.c.id).where(text(HAS_HOLDER), runs.c.holder == bindparam("node_id"))
 _ALIVE = select(nodes.c.id).where(nodes.c.lease_until > bindparam("now"))
-HOLDERS = select(runs.c.holder).where(text(HELD)).distinct()
+HOLDERS = select(runs.c.holder).where(text(HAS_HOLDER)).distinct()
 #: Whether `rescue` has anything to do, in one query: every node runs it all the time.
-TROUBLED = select(
+RESCUE_NEEDED = select(
     or_(
         select(nodes.c.id).where(nodes.c.lease_until <= bindparam("now")).exists(),
         select(sql_changes.c.id).exists(),
-        select(runs.c.holder).where(text(HELD), runs.c.holder.not_in(_ALIVE)).exists(),
+        select(runs.c.holder).where(text(HAS_HOLDER), runs.c.holder.not_in(_ALIVE)).exists(),
     )
 )
 _THIS = select(nodes).where(nodes.c.id == bindparam("node_id"))
 _REMOVE = delete(nodes).where(nodes.c.id == bindparam("node_id"))
-_EMPTY = select(nodes).where(
+_EXPIRED_WITHOUT_RUNS = select(nodes).where(
     nodes.c.lease_until <= bindparam("now"),
-    ~select(runs.c.id).where(text(HELD), runs.c.holder == nodes.c.id).exists(),
+    ~select(runs.c.id).where(text(HAS_HOLDER), runs.c.holder == nodes.c.id).exists(),
 )
 _REMOVE_ENDED = _REMOVE.where(nodes.c.lease_until <= bindparam("now"))
 _OLD_MARKS = delete(node_marks).where(node_marks.c.at < bindparam("before"))
@@ -126,7 +136,7 @@ class SqlNodes(SqlBase):
     async def join(self, node: Node, lease: timedelta) -> Node:
         def work(tx: Tx) -> Node:
             now = tx.now()
-            row = tx.first(tx.held(_THIS, nodes.c.id), {"node_id": node.id})
+            row = tx.first(tx.for_update(_THIS, nodes.c.id), {"node_id": node.id})
             before = None if row is None else node_of(row)
             joined = replace(
                 node,
@@ -140,7 +150,7 @@ class SqlNodes(SqlBase):
             tx.run(insert(nodes), node_values(joined))
             if before is None:
                 tx.run(_OLD_MARKS, {"before": micros(now - NODE_EVENT_RETENTION)})
-                mark(tx, joined, now, joined=True)
+                record_node_event(tx, joined, now, joined=True)
             return joined
 
         joined = await self._database.write(work)
@@ -161,18 +171,18 @@ class SqlNodes(SqlBase):
 
         def work(tx: Tx) -> HeartbeatResult:
             now = tx.now()
-            given = {
+            parameters = {
                 "node_id": node_id,
                 "now": micros(now),
                 "until": micros(now + lease),
                 "offset": (clock - now).total_seconds(),
                 "told": report_to_text(report),
             }
-            if tx.run(_RENEW, given) == 0:
+            if tx.run(_RENEW, parameters) == 0:
                 return HeartbeatResult(alive=False, now=now)
             cancel = tuple(RunId(row.id) for row in tx.rows(TO_CANCEL, {"node_id": node_id}))
-            asked = tx.first(_TO_DRAIN, {"node_id": node_id})
-            drain = asked is not None and bool(asked.drain)
+            row = tx.first(_TO_DRAIN, {"node_id": node_id})
+            drain = row is not None and bool(row.drain)
             return HeartbeatResult(alive=True, now=now, cancel=cancel, drain=drain)
 
         return await self._database.write(work, urgent=True)
@@ -183,9 +193,9 @@ class SqlNodes(SqlBase):
             if row is None:
                 return
             now = tx.now()
-            lose_all(tx, node_id, now)
+            lose_runs_of_node(tx, node_id, now)
             if tx.run(_REMOVE, {"node_id": node_id}):
-                mark(tx, node_of(row), now, joined=False)
+                record_node_event(tx, node_of(row), now, joined=False)
             tx.wakes = True
 
         await write_runs(self._database, work)
@@ -193,55 +203,55 @@ class SqlNodes(SqlBase):
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
         # Precise enough to decide whether a transaction is worthwhile; the transaction uses the
         # exact time.
-        about = micros(await self._database.about_now())
+        about = micros(await self._database.approximate_now())
 
         def needed(tx: Tx) -> bool:
             ended = tx.dialect.end_stalled(tx.connection, IDLE_SECONDS)
             if ended:
-                _log.warning("ended %d sessions whose node stands still", ended)
-            row = tx.first(TROUBLED, {"now": about})
+                _log.warning("terminated %d sessions of stalled nodes", ended)
+            row = tx.first(RESCUE_NEEDED, {"now": about})
             assert row is not None
             return bool(row[0])
 
         def work(tx: Tx) -> tuple[Run, ...]:
             now = tx.now()
-            rescued = _lose(tx, _lost_runs(tx, now, limit), now)
-            _forget_empty(tx, now)
+            rescued = _mark_lost(tx, _lost_runs(tx, now, limit), now)
+            _remove_expired(tx, now)
             tx.wakes |= bool(rescued)
             if tx.schedules_usable:
                 audit_sql_changes(tx)
             return rescued
 
-        return await write_runs(self._database, work) if await self._database.look(needed) else ()
+        return await write_runs(self._database, work) if await self._database.query(needed) else ()
 
     async def nodes(self) -> tuple[Node, ...]:
-        rows = await self._database.look(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))
+        rows = await self._database.query(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))
         return tuple(node_of(row) for row in rows)
 
 
-def mark(tx: Tx, node: Node, at: datetime, *, joined: bool) -> None:
+def record_node_event(tx: Tx, node: Node, at: datetime, *, joined: bool) -> None:
     values = {"at": micros(at), "node": node.id, "joined": int(joined), "version": node.version}
     tx.run(tx.dialect.insert_new(node_marks), values)
 
 
-def lose_all(tx: Tx, node_id: NodeId, now: datetime) -> None:
+def lose_runs_of_node(tx: Tx, node_id: NodeId, now: datetime) -> None:
     """Marks all runs of a node as lost."""
-    held = [RunId(row.id) for row in tx.rows(HELD_BY, {"node_id": node_id})]
-    hold_runs(tx, held)
-    _lose(tx, [run for run in load_runs(tx, held).values() if run.holder == node_id], now)
+    run_ids = [RunId(row.id) for row in tx.rows(RUNS_OF_NODE, {"node_id": node_id})]
+    lock_for_completion(tx, run_ids)
+    _mark_lost(tx, [run for run in load_runs(tx, run_ids).values() if run.holder == node_id], now)
 
 
-def _forget_empty(tx: Tx, now: datetime) -> None:
+def _remove_expired(tx: Tx, now: datetime) -> None:
     """Only the transaction that removed a node records its event."""
-    for row in tx.rows(_EMPTY.order_by(nodes.c.id), {"now": micros(now)}):
+    for row in tx.rows(_EXPIRED_WITHOUT_RUNS.order_by(nodes.c.id), {"now": micros(now)}):
         if tx.run(_REMOVE_ENDED, {"node_id": row.id, "now": micros(now)}):
-            mark(tx, node_of(row), moment_of(row.lease_until), joined=False)
+            record_node_event(tx, node_of(row), moment_of(row.lease_until), joined=False)
 
 
-def held_by_any(dialect: Dialect) -> Select[Any]:
+def runs_of_holders(dialect: Dialect) -> Select[Any]:
     return (
         select(runs)
-        .where(text(HELD), dialect.among(runs.c.holder, "holders"))
+        .where(text(HAS_HOLDER), dialect.among(runs.c.holder, "holders"))
         .order_by(runs.c.created_at, runs.c.id)
         .limit(bindparam("most"))
     )
@@ -250,24 +260,26 @@ def held_by_any(dialect: Dialect) -> Select[Any]:
 def _lost_runs(tx: Tx, now: datetime, limit: int) -> list[Run]:
     """Loads and locks lost runs, oldest first. Runs that another transaction has locked are left
     for the next call."""
-    gone = _gone(tx, now)
-    if not gone:
+    expired = _expired_holders(tx, now)
+    if not expired:
         return []
-    given = {"holders": tx.dialect.listed(gone), "most": limit}
-    found = tx.rows(held_by_any(tx.dialect), given)
+    parameters = {"holders": tx.dialect.listed(expired), "most": limit}
+    found = tx.rows(runs_of_holders(tx.dialect), parameters)
     if tx.dialect.locks_rows:
         keys = [(row.schedule_id, row.concurrency_key) for row in found]
-        held = hold_places(tx, keys, skip=True)
-        ids = [row.id for row in found if row.schedule_id is None or row.schedule_id in held]
+        locked = lock_schedules_and_keys(tx, keys, skip=True)
+        ids = [row.id for row in found if row.schedule_id is None or row.schedule_id in locked]
         if not ids:
             return []
         statement = select(runs).where(tx.dialect.among(runs.c.id, "ids"))
-        found = tx.rows(tx.held(statement, runs.c.id, skip=True), {"ids": tx.dialect.listed(ids)})
+        found = tx.rows(
+            tx.for_update(statement, runs.c.id, skip=True), {"ids": tx.dialect.listed(ids)}
+        )
         # A concurrent heartbeat has either renewed the lease, or will find that it has ended.
         holders = {row.holder for row in found if row.holder is not None}
         renewed = _renewed(tx, holders, now)
-        found = [row for row in found if row.holder in gone - renewed]
-    return sorted((readable_run(row) for row in found), key=lambda run: (run.created_at, run.id))
+        found = [row for row in found if row.holder in expired - renewed]
+    return sorted((decode_run(row) for row in found), key=lambda run: (run.created_at, run.id))
 
 
 def _renewed(tx: Tx, holders: set[str], now: datetime) -> set[str]:
@@ -278,29 +290,31 @@ def _renewed(tx: Tx, holders: set[str], now: datetime) -> set[str]:
     statement = select(nodes.c.id, nodes.c.lease_until).where(
         tx.dialect.among(nodes.c.id, "holders")
     )
-    rows = tx.rows(tx.held(statement, nodes.c.id), {"holders": tx.dialect.listed(holders)})
+    rows = tx.rows(tx.for_update(statement, nodes.c.id), {"holders": tx.dialect.listed(holders)})
     return {row.id for row in rows if row.lease_until > micros(now)}
 
 
-def _gone(tx: Tx, now: datetime) -> set[str]:
+def _expired_holders(tx: Tx, now: datetime) -> set[str]:
     """Returns nodes that hold runs although their lease has ended or their row is missing."""
     holders = {row.holder for row in tx.rows(HOLDERS)}
     return holders - {row.id for row in tx.rows(_ALIVE, {"now": micros(now)})}
 
 
-def _lose(tx: Tx, held: Sequence[Run], now: datetime) -> tuple[Run, ...]:
-    settling = Settling(tx, now, held)
-    after = tuple(mark_lost(run, now) for run in held)
+def _mark_lost(tx: Tx, before: Sequence[Run], now: datetime) -> tuple[Run, ...]:
+    effects = CompletionEffects(tx, now, before)
+    after = tuple(mark_lost(run, now) for run in before)
     for run in after:
-        settling.apply(run)
-    settling.write()
+        effects.apply(run)
+    effects.write()
     return after
 
 
 # Node control for operators, and storage statistics.
 
 _NODE = select(nodes).where(nodes.c.id == bindparam("node_id"))
-_ASK = update(nodes).where(nodes.c.id == bindparam("node_id")).values(drain=bindparam("asked"))
+_SET_DRAIN = (
+    update(nodes).where(nodes.c.id == bindparam("node_id")).values(drain=bindparam("asked"))
+)
 _NEWEST_MARKS = (
     select(node_marks)
     .where(node_marks.c.at >= bindparam("since"))
@@ -325,10 +339,10 @@ class SqlNodeControl(SqlBase):
         self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
     ) -> Node:
         def work(tx: Tx) -> Node:
-            node = _held(tx, node_id)
+            node = _lock_node(tx, node_id)
             if node.lease_until <= tx.now():
                 raise node_gone(node_id)
-            tx.run(_ASK, {"node_id": node_id, "asked": int(drain)})
+            tx.run(_SET_DRAIN, {"node_id": node_id, "asked": int(drain)})
             if audit is not None:
                 append_audit(tx, audit)
             tx.wakes = True
@@ -344,12 +358,12 @@ class SqlNodeControl(SqlBase):
                 raise node_not_found(node_id)
             if node_of(row).lease_until <= now:
                 # Before the node itself: runs are locked before nodes.
-                lose_all(tx, node_id, now)
-            node = _held(tx, node_id)
+                lose_runs_of_node(tx, node_id, now)
+            node = _lock_node(tx, node_id)
             if node.lease_until > now:
                 raise node_alive(node_id)
             tx.run(_REMOVE, {"node_id": node_id})
-            mark(tx, node, node.lease_until, joined=False)
+            record_node_event(tx, node, node.lease_until, joined=False)
             if audit is not None:
                 append_audit(tx, audit)
             tx.wakes = True
@@ -358,27 +372,27 @@ class SqlNodeControl(SqlBase):
         return await write_runs(self._database, work)
 
     async def node_events(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
-        given = {"since": micros(since), "most": limit}
-        rows = await self._database.look(lambda tx: tx.rows(_NEWEST_MARKS, given))
-        return tuple(mark_of(row) for row in reversed(rows))
+        parameters = {"since": micros(since), "most": limit}
+        rows = await self._database.query(lambda tx: tx.rows(_NEWEST_MARKS, parameters))
+        return tuple(node_event_of(row) for row in reversed(rows))
 
     async def count_prunable(self, before: datetime, *, most: int) -> int:
-        given = {"before": micros(before), "most": most}
-        row = await self._database.look(lambda tx: tx.first(_PRUNABLE, given))
+        parameters = {"before": micros(before), "most": most}
+        row = await self._database.query(lambda tx: tx.first(_PRUNABLE, parameters))
         return 0 if row is None else int(row[0])
 
     async def size(self) -> int | None:
         statement = text(_SIZES[self._database.dialect.name])
-        given: dict[str, object] = {}
+        parameters: dict[str, object] = {}
         if "names" in statement.compile().params:
             statement = statement.bindparams(bindparam("names", expanding=True))
-            given = {"names": sorted(metadata.tables)}
-        row = await self._database.look(lambda tx: tx.first(statement, given))
+            parameters = {"names": sorted(metadata.tables)}
+        row = await self._database.query(lambda tx: tx.first(statement, parameters))
         return None if row is None or row[0] is None else int(row[0])
 
 
-def _held(tx: Tx, node_id: NodeId) -> Node:
-    row = tx.first(tx.held(_NODE, nodes.c.id), {"node_id": node_id})
+def _lock_node(tx: Tx, node_id: NodeId) -> Node:
+    row = tx.first(tx.for_update(_NODE, nodes.c.id), {"node_id": node_id})
     if row is None:
         raise node_not_found(node_id)
     return node_of(row)

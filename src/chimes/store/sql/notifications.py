@@ -27,7 +27,7 @@ from chimes.model.run import Reason
 from chimes.store.sql.base import SqlBase, append_audit
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.listing import delivery_conditions, inbox_conditions, page_of
-from chimes.store.sql.records import forget_full
+from chimes.store.sql.records import delete_full_buckets
 from chimes.store.sql.rows.notifications import (
     delivery_of,
     delivery_values,
@@ -62,7 +62,7 @@ class SqlInbox(SqlBase):
         return await self._database.write(work)
 
     async def list_inbox(self, query: InboxQuery) -> Page[InboxItem]:
-        return await self._database.look(
+        return await self._database.query(
             lambda tx: page_of(
                 tx, inbox.c.created_at, query, inbox_conditions(query), item_of, descending=True
             )
@@ -71,14 +71,14 @@ class SqlInbox(SqlBase):
     async def count_unread(self, query: InboxQuery) -> int:
         conditions = inbox_conditions(replace(query, unread=True))
         statement = select(func.count()).select_from(inbox).where(*conditions)
-        row = await self._database.look(lambda tx: tx.first(statement))
+        row = await self._database.query(lambda tx: tx.first(statement))
         return 0 if row is None else int(row[0])
 
     async def change_inbox(
         self, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
     ) -> InboxItem:
         def work(tx: Tx) -> InboxItem:
-            row = tx.first(tx.held(_ITEM, inbox.c.id), {"item_id": item_id})
+            row = tx.first(tx.for_update(_ITEM, inbox.c.id), {"item_id": item_id})
             if row is None:
                 raise NotFound(_("inbox item {id} not found", id=item_id))
             after = change(item_of(row), tx.now())
@@ -89,8 +89,8 @@ class SqlInbox(SqlBase):
 
     async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
         def work(tx: Tx) -> int:
-            these = tx.dialect.among(inbox.c.id, "ids")
-            return tx.run(delete(inbox).where(these), {"ids": tx.dialect.listed(item_ids)})
+            condition = tx.dialect.among(inbox.c.id, "ids")
+            return tx.run(delete(inbox).where(condition), {"ids": tx.dialect.listed(item_ids)})
 
         return await self._database.write(work) if item_ids else 0
 
@@ -127,7 +127,7 @@ class SqlDeliveries(SqlBase):
     ) -> tuple[Delivery, ...]:
         if limit <= 0:
             return ()
-        if self._database.one_writer and not await self._database.read(_anything_pending):
+        if self._database.has_single_writer and not await self._database.read(_anything_pending):
             return ()
 
         def work(tx: Tx) -> tuple[Delivery, ...]:
@@ -139,12 +139,12 @@ class SqlDeliveries(SqlBase):
                 [channel.value for channel in channels],
                 limit,
             )
-            held = [delivery_of(row) for row in found]
-            begun = [claim_delivery(each, now, lease) for each in held]
-            going = tuple(each for each in begun if each.code != Reason.UNREADABLE)
-            broken = [_given_up(each, now) for each in begun if each.code == Reason.UNREADABLE]
-            _write(tx, [*going, *broken])
-            return going
+            found_deliveries = [delivery_of(row) for row in found]
+            claimed = [claim_delivery(each, now, lease) for each in found_deliveries]
+            accepted = tuple(each for each in claimed if each.code != Reason.UNREADABLE)
+            broken = [_give_up(each, now) for each in claimed if each.code == Reason.UNREADABLE]
+            _write(tx, [*accepted, *broken])
+            return accepted
 
         return await self._database.write(work)
 
@@ -188,7 +188,7 @@ class SqlDeliveries(SqlBase):
         return await self._database.write(work)
 
     async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]:
-        return await self._database.look(
+        return await self._database.query(
             lambda tx: page_of(
                 tx,
                 deliveries.c.created_at,
@@ -201,15 +201,15 @@ class SqlDeliveries(SqlBase):
 
     async def next_delivery(self) -> datetime | None:
         return maybe_moment(
-            await self._database.look(lambda tx: tx.dialect.next_delivery(tx.connection))
+            await self._database.query(lambda tx: tx.dialect.next_delivery(tx.connection))
         )
 
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         def work(tx: Tx) -> int:
-            forget_full(tx)
-            given = {"before": micros(before), "most": limit}
-            ended = [row.id for row in tx.rows(ENDED_DELIVERIES, given)]
-            old = [row.id for row in tx.rows(OLD_ITEMS, given | {"most": limit - len(ended)})]
+            delete_full_buckets(tx)
+            parameters = {"before": micros(before), "most": limit}
+            ended = [row.id for row in tx.rows(ENDED_DELIVERIES, parameters)]
+            old = [row.id for row in tx.rows(OLD_ITEMS, parameters | {"most": limit - len(ended)})]
             for table, ids in ((deliveries, ended), (inbox, old)):
                 if ids:
                     listed = {"ids": tx.dialect.listed(ids)}
@@ -225,7 +225,7 @@ def _anything_pending(tx: Tx) -> bool:
     return earliest is not None and earliest <= micros(tx.now())
 
 
-def _given_up(delivery: Delivery, now: datetime) -> Delivery:
+def _give_up(delivery: Delivery, now: datetime) -> Delivery:
     completion = DeliveryCompletion(
         delivery_id=delivery.id, fence=delivery.fence, error=delivery.error, code=delivery.code
     )
@@ -235,7 +235,7 @@ def _given_up(delivery: Delivery, now: datetime) -> Delivery:
 def _load(tx: Tx, ids: Collection[DeliveryId]) -> dict[DeliveryId, Delivery]:
     """Loads and locks deliveries."""
     statement = select(deliveries).where(tx.dialect.among(deliveries.c.id, "ids"))
-    rows = tx.rows(tx.held(statement, deliveries.c.id), {"ids": tx.dialect.listed(ids)})
+    rows = tx.rows(tx.for_update(statement, deliveries.c.id), {"ids": tx.dialect.listed(ids)})
     return {DeliveryId(row.id): delivery_of(row) for row in rows}
 
 

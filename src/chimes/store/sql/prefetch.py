@@ -25,20 +25,20 @@ from chimes.store.json_values import MICROSECOND
 from chimes.store.port import PrefetchWindow
 from chimes.store.sql.base import SqlBase, is_own_key, load_schedules, move_cursors, schedule_of_key
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.rows.corrupt import readable_run
+from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.values import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import ACTIVE, runs
 
 #: At most so many upcoming runs are counted: no node has more permits.
-MOST = 20_000
+MAX_UPCOMING = 20_000
 
 #: A schedule has a few at most, and an index has them in order.
-AHEAD = select(runs).where(
+PREFETCHED_OF_SCHEDULE = select(runs).where(
     runs.c.schedule_id == bindparam("schedule_id"),
     runs.c.slot > bindparam("now"),
     text(ACTIVE),
 )
-BEFORE = (
+PREVIOUS_SLOT = (
     select(runs.c.slot, runs.c.missed_until)
     .where(runs.c.schedule_id == bindparam("schedule_id"), runs.c.slot < bindparam("slot"))
     .order_by(runs.c.slot.desc())
@@ -46,7 +46,7 @@ BEFORE = (
 )
 
 
-class SqlAhead(SqlBase):
+class SqlPrefetch(SqlBase):
     @property
     def supports_prefetch(self) -> bool:
         return self._database.dialect.fast
@@ -54,18 +54,18 @@ class SqlAhead(SqlBase):
     async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
         def work(tx: Tx) -> PrefetchWindow | None:
             until, cost = micros(tx.now() + within), each // MICROSECOND
-            found = tx.dialect.next_prefetch(tx.connection, until, cost, MOST)
+            found = tx.dialect.next_prefetch(tx.connection, until, cost, MAX_UPCOMING)
             if found is None or found.number < PREFETCH_MINIMUM:
                 return None
             return PrefetchWindow(due=moment_of(found.due), begin_by=moment_of(found.begin_by))
 
-        return await self._database.look(work)
+        return await self._database.query(work)
 
     async def confirm_prefetched(
         self, claims: Sequence[tuple[RunId, int]]
     ) -> frozenset[tuple[RunId, int]]:
         def work(tx: Tx) -> frozenset[tuple[RunId, int]]:
-            clock = tx.set_clock()
+            clock = tx.clock_override()
             closed = None if clock is None else micros(tx.now() + PREFETCH_CUTOFF)
             left_out = tx.dialect.unconfirmed(tx.connection, closed, claims)
             return frozenset(claims).difference((RunId(row.id), row.fence) for row in left_out)
@@ -73,25 +73,28 @@ class SqlAhead(SqlBase):
         return await self._database.write(work) if claims else frozenset()
 
 
-def without_ahead(tx: Tx, schedule: Schedule, now: datetime) -> tuple[Schedule, datetime]:
+def undo_prefetch(tx: Tx, schedule: Schedule, now: datetime) -> tuple[Schedule, datetime]:
     """Undoes the prefetch of a locked schedule. Returns the schedule and the time at which that is
     certain. The caller writes the row of the schedule."""
     if not tx.dialect.fast or not may_have_prefetched_run(schedule, now):
         return schedule, now
-    given = {"schedule_id": schedule.id, "now": micros(now)}
-    held = [readable_run(row) for row in tx.rows(tx.held(AHEAD, runs.c.id), given)]
+    parameters = {"schedule_id": schedule.id, "now": micros(now)}
+    prefetched = [
+        decode_run(row)
+        for row in tx.rows(tx.for_update(PREFETCHED_OF_SCHEDULE, runs.c.id), parameters)
+    ]
     now = tx.now()
-    gone = [run for run in held if can_withdraw(run, now)]
-    for run in sorted(gone, key=lambda run: run.planned_at, reverse=True):
+    withdrawn = [run for run in prefetched if can_withdraw(run, now)]
+    for run in sorted(withdrawn, key=lambda run: run.planned_at, reverse=True):
         assert run.slot is not None
         tx.run(delete(runs).where(runs.c.id == run.id))
-        row = tx.first(BEFORE, {"schedule_id": schedule.id, "slot": micros(run.slot)})
+        row = tx.first(PREVIOUS_SLOT, {"schedule_id": schedule.id, "slot": micros(run.slot)})
         before = None if row is None else maybe_moment(row.missed_until or row.slot)
         schedule = withdraw_prefetched(schedule, run, before)
     return schedule, now
 
 
-def make_way(tx: Tx, keys: Collection[str]) -> bool:
+def free_prefetched_capacity(tx: Tx, keys: Collection[str]) -> bool:
     """Undoes prefetched runs of these keys in favour of a run that can start now. The keys are
     locked. Returns whether capacity became free."""
     if not tx.dialect.fast:
@@ -101,7 +104,7 @@ def make_way(tx: Tx, keys: Collection[str]) -> bool:
     changed = [
         after
         for before in load_schedules(tx, owners).values()
-        if (after := without_ahead(tx, before, now)[0]) is not before
+        if (after := undo_prefetch(tx, before, now)[0]) is not before
     ]
     move_cursors(tx, changed)
     return bool(changed)

@@ -20,11 +20,11 @@ from chimes.store.json_values import MICROSECOND
 from chimes.store.port import IdempotencyRecord, TokenGrant
 from chimes.store.sql.base import SqlBase, append_audit, load_run
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.dialects.base import Asked
+from chimes.store.sql.dialects.base import TokenRequest
 from chimes.store.sql.rows.records import (
     audit_of,
-    kept_of,
-    kept_values,
+    checkpoint_of,
+    checkpoint_values,
     key_of,
     key_values,
     request_of,
@@ -36,7 +36,7 @@ from chimes.store.token_bucket import grant_tokens
 
 _KEY = select(api_keys).where(api_keys.c.id == bindparam("key_id"))
 _WRITE_KEY = update(api_keys).where(api_keys.c.id == bindparam("this_id"))
-_SCOPE_ROOM = 255
+_MAX_SCOPE_LENGTH = 255
 _THIS_REQUEST = (requests.c.scope == bindparam("of_scope")) & (
     requests.c.request_key == bindparam("of_key")
 )
@@ -46,9 +46,9 @@ _FORGET = delete(requests).where(_THIS_REQUEST)
 _ANSWER = update(requests).where(_THIS_REQUEST)
 
 
-def _short(scope: str) -> str:
+def _fit_scope(scope: str) -> str:
     """A scope that is too long for its column is replaced by its digest."""
-    return scope if len(scope) <= _SCOPE_ROOM else hashlib.sha256(scope.encode()).hexdigest()
+    return scope if len(scope) <= _MAX_SCOPE_LENGTH else hashlib.sha256(scope.encode()).hexdigest()
 
 
 class SqlRecords(SqlBase):
@@ -76,7 +76,7 @@ class SqlRecords(SqlBase):
             statement = statement.where(audit.c.at <= micros(query.until))
         if query.before is not None:
             statement = statement.where(audit.c.number < query.before)
-        rows = await self._database.look(lambda tx: tx.rows(statement))
+        rows = await self._database.query(lambda tx: tx.rows(statement))
         return tuple(audit_of(row) for row in rows)
 
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
@@ -90,12 +90,12 @@ class SqlRecords(SqlBase):
         return await self._database.write(work)
 
     async def get_key(self, key_id: KeyId) -> ApiKey | None:
-        row = await self._database.look(lambda tx: tx.first(_KEY, {"key_id": key_id}))
+        row = await self._database.query(lambda tx: tx.first(_KEY, {"key_id": key_id}))
         return None if row is None else key_of(row)
 
     async def list_keys(self) -> tuple[ApiKey, ...]:
         statement = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id)
-        rows = await self._database.look(lambda tx: tx.rows(statement))
+        rows = await self._database.query(lambda tx: tx.rows(statement))
         return tuple(key_of(row) for row in rows)
 
     async def change_key(
@@ -121,12 +121,12 @@ class SqlRecords(SqlBase):
     ) -> IdempotencyRecord | None:
         def work(tx: Tx) -> IdempotencyRecord | None:
             now = tx.now()
-            this = {"of_scope": _short(scope), "of_key": key, "now": micros(now)}
-            known = tx.first(_REQUEST, this)
-            if known is not None:
-                return request_of(known)
+            this = {"of_scope": _fit_scope(scope), "of_key": key, "now": micros(now)}
+            existing = tx.first(_REQUEST, this)
+            if existing is not None:
+                return request_of(existing)
             tx.run(_EXPIRED, {"now": micros(now)})
-            row = {"scope": _short(scope), "request_key": key, "expires_at": micros(now + keep)}
+            row = {"scope": _fit_scope(scope), "request_key": key, "expires_at": micros(now + keep)}
             # Of two concurrent first requests the second waits here, and is then retried as a
             # whole.
             tx.run(
@@ -137,12 +137,12 @@ class SqlRecords(SqlBase):
         return await self._database.write(work)
 
     async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
-        given = {"of_scope": _short(scope), "of_key": key, **request_values(answer)}
-        await self._database.write(lambda tx: tx.run(_ANSWER, given))
+        parameters = {"of_scope": _fit_scope(scope), "of_key": key, **request_values(answer)}
+        await self._database.write(lambda tx: tx.run(_ANSWER, parameters))
 
     async def forget_request(self, scope: str, key: str) -> None:
-        given = {"of_scope": _short(scope), "of_key": key}
-        await self._database.write(lambda tx: tx.run(_FORGET, given))
+        parameters = {"of_scope": _fit_scope(scope), "of_key": key}
+        await self._database.write(lambda tx: tx.run(_FORGET, parameters))
 
 
 # Checkpoints: state that targets keep between runs.
@@ -150,16 +150,16 @@ class SqlRecords(SqlBase):
 _THIS = kept_states.c.name == bindparam("this_name")
 _STATE = select(kept_states).where(_THIS)
 _CHANGE = update(kept_states).where(_THIS)
-_FORGET_STATES = delete(kept_states).where(_THIS)
+_DELETE_CHECKPOINT = delete(kept_states).where(_THIS)
 
 
-class SqlStates(SqlBase):
+class SqlCheckpoints(SqlBase):
     async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         def work(tx: Tx) -> bool:
             run = load_run(tx, run_id)
             if run is None or not owns_fence(run, fence):
                 return False
-            values = kept_values(
+            values = checkpoint_values(
                 Checkpoint(name=name, value=value, changed_at=tx.now(), run_id=run_id)
             )
             if tx.run(_CHANGE, {"this_name": name, **values}) == 0:
@@ -169,27 +169,27 @@ class SqlStates(SqlBase):
         return await self._database.write(work)
 
     async def get_checkpoint(self, name: str) -> Checkpoint | None:
-        row = await self._database.look(lambda tx: tx.first(_STATE, {"this_name": name}))
-        return None if row is None else kept_of(row)
+        row = await self._database.query(lambda tx: tx.first(_STATE, {"this_name": name}))
+        return None if row is None else checkpoint_of(row)
 
     async def set_checkpoint(
         self, name: str, value: str | None, audit: AuditEntry | None = None
     ) -> Checkpoint | None:
         def work(tx: Tx) -> Checkpoint | None:
             this = {"this_name": name}
-            before = tx.first(tx.held(_STATE, kept_states.c.name), this)
+            before = tx.first(tx.for_update(_STATE, kept_states.c.name), this)
             if value is not None:
-                values = kept_values(Checkpoint(name=name, value=value, changed_at=tx.now()))
+                values = checkpoint_values(Checkpoint(name=name, value=value, changed_at=tx.now()))
                 # Depends on the row found: a row inserted meanwhile is the previous value.
                 if before is None:
                     _add(tx, values)
                 else:
                     tx.run(_CHANGE, {**this, **values})
             elif before is not None:
-                tx.run(_FORGET_STATES, this)
+                tx.run(_DELETE_CHECKPOINT, this)
             if audit is not None:
                 append_audit(tx, audit)
-            return None if before is None else kept_of(before)
+            return None if before is None else checkpoint_of(before)
 
         return await self._database.write(work)
 
@@ -202,7 +202,7 @@ def _add(tx: Tx, values: dict[str, Value]) -> None:
 # Token buckets shared by all nodes, by the database's clock: one statement each.
 
 _FULL = delete(buckets).where(buckets.c.full_at < bindparam("now"))
-_NAME_ROOM = 255
+_MAX_NAME_LENGTH = 255
 #: No bucket is stored longer, however slowly it fills.
 _LONGEST = timedelta(days=366)
 
@@ -212,8 +212,10 @@ class SqlTokens(SqlBase):
         self, name: str, *, rate: float, burst: int, count: int = 1
     ) -> TokenGrant:
         granted = count if count <= burst else 0
-        asked = Asked(
-            name=name if len(name) <= _NAME_ROOM else hashlib.sha256(name.encode()).hexdigest(),
+        request = TokenRequest(
+            name=name
+            if len(name) <= _MAX_NAME_LENGTH
+            else hashlib.sha256(name.encode()).hexdigest(),
             rate=rate,
             burst=burst,
             wanted=count,
@@ -224,11 +226,11 @@ class SqlTokens(SqlBase):
             // MICROSECOND,
         )
         tokens, granted = await self._database.write(
-            lambda tx: tx.dialect.take_tokens(tx.connection, tx.set_clock(), asked)
+            lambda tx: tx.dialect.take_tokens(tx.connection, tx.clock_override(), request)
         )
         return grant_tokens(tokens, granted=granted, rate=rate, count=count)
 
 
-def forget_full(tx: Tx) -> None:
+def delete_full_buckets(tx: Tx) -> None:
     """Deletes full buckets: a missing bucket counts as full."""
     tx.run(_FULL, {"now": micros(tx.now())})

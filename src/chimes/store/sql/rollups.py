@@ -48,7 +48,7 @@ from chimes.model.namespace import stored_namespaces
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.store.json_values import MICROSECOND
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.dialects.base import Counting
+from chimes.store.sql.dialects.base import StatisticsDialect
 from chimes.store.sql.listing import Condition
 from chimes.store.sql.rows.values import micros
 from chimes.store.sql.tables import (
@@ -56,7 +56,7 @@ from chimes.store.sql.tables import (
     ALL,
     ENDED,
     ROLLED_UNTIL,
-    SUMS,
+    ROLLUPS,
     node_lags,
     run_lags,
     run_tallies,
@@ -77,7 +77,7 @@ _MOVE_MARK = (
 )
 _BEHIND = (text(ENDED), runs.c.finished_at > bindparam("mark"))
 #: The end of the next batch of so many runs.
-STRETCH = (
+BATCH_END = (
     select(runs.c.finished_at)
     .where(*_BEHIND, runs.c.finished_at <= bindparam("until"))
     .order_by(runs.c.finished_at)
@@ -98,7 +98,7 @@ def rolled_until(tx: Tx) -> int:
 
 
 def _locked_mark(tx: Tx) -> int:
-    row = tx.first(tx.held(MARK, store_facts.c.name))
+    row = tx.first(tx.for_update(MARK, store_facts.c.name))
     assert row is not None
     return int(row.value)
 
@@ -106,31 +106,31 @@ def _locked_mark(tx: Tx) -> int:
 def roll_up(tx: Tx, limit: int) -> int:
     mark, until = _locked_mark(tx), micros(tx.now() - MARGIN)
     if until < mark - SET_BACK // MICROSECOND:
-        mark = _begin_anew(tx)
-    given = {"mark": mark, "until": until, "more": limit - 1}
-    last = tx.first(STRETCH, given)
+        mark = _reset_rollups(tx)
+    parameters = {"mark": mark, "until": until, "more": limit - 1}
+    last = tx.first(BATCH_END, parameters)
     if last is not None:
         until = last.finished_at
-    stretch = and_(text(ENDED), runs.c.finished_at > mark, runs.c.finished_at <= until)
-    number = _fold(tx, stretch)
+    batch = and_(text(ENDED), runs.c.finished_at > mark, runs.c.finished_at <= until)
+    number = _count_into_rollups(tx, batch)
     if number:
         tx.run(_MOVE_MARK, {"mark": until})
     return number
 
 
 def anything_to_roll_up(tx: Tx) -> bool:
-    given = {"mark": rolled_until(tx), "until": micros(tx.now() - MARGIN), "more": 0}
-    return tx.first(STRETCH, given) is not None or given["until"] < given["mark"]
+    parameters = {"mark": rolled_until(tx), "until": micros(tx.now() - MARGIN), "more": 0}
+    return tx.first(BATCH_END, parameters) is not None or parameters["until"] < parameters["mark"]
 
 
-def _begin_anew(tx: Tx) -> int:
-    for table in SUMS:
+def _reset_rollups(tx: Tx) -> int:
+    for table in ROLLUPS:
         tx.run(delete(table))
     tx.run(_MOVE_MARK, {"mark": 0})
     return 0
 
 
-def note_inserted(tx: Tx, new: Sequence[Run]) -> None:
+def add_inserted_runs(tx: Tx, new: Sequence[Run]) -> None:
     """Adds ended runs that were inserted behind the mark."""
     ended = [(run.id, run.finished_at) for run in new if run.finished_at is not None]
     if not ended:
@@ -138,30 +138,32 @@ def note_inserted(tx: Tx, new: Sequence[Run]) -> None:
     mark = _locked_mark(tx)
     passed = [run_id for run_id, finished_at in ended if micros(finished_at) <= mark]
     if passed:
-        _fold(tx, tx.dialect.among(runs.c.id, "ids"), {"ids": tx.dialect.listed(passed)})
+        _count_into_rollups(
+            tx, tx.dialect.among(runs.c.id, "ids"), {"ids": tx.dialect.listed(passed)}
+        )
 
 
-def note_forgotten(tx: Tx, ids: Collection[str]) -> None:
+def subtract_deleted_runs(tx: Tx, ids: Collection[str]) -> None:
     """Subtracts runs from the rollups; called before they are deleted."""
     mark = _locked_mark(tx)
     passed = and_(tx.dialect.among(runs.c.id, "ids"), runs.c.finished_at <= mark)
-    if _fold(tx, passed, {"ids": tx.dialect.listed(ids)}, sign=-1):
+    if _count_into_rollups(tx, passed, {"ids": tx.dialect.listed(ids)}, sign=-1):
         newest = select(func.max(runs.c.planned_at)).where(passed)
         row = tx.first(newest, {"ids": tx.dialect.listed(ids)})
-        for table in SUMS:
+        for table in ROLLUPS:
             tx.run(
                 delete(table).where(table.c.quarter <= (row[0] if row else 0), table.c.number <= 0)
             )
 
 
-def _fold(
+def _count_into_rollups(
     tx: Tx,
     which: ColumnElement[bool],
-    given: dict[str, object] | None = None,
+    parameters: dict[str, object] | None = None,
     *,
     sign: int = 1,
 ) -> int:
-    counting = tx.dialect.counting
+    statistics = tx.dialect.statistics
     columns = (
         runs.c.owner_type,
         runs.c.owner_id,
@@ -170,8 +172,8 @@ def _fold(
         runs.c.kind,
         runs.c.origin,
         runs.c.status,
-        case((HAS_LAG, counting.bracket), else_=_NONE).label("bracket"),
-        case((HAS_LAG, counting.node), else_="").label("node"),
+        case((HAS_LAG, statistics.bracket), else_=_NONE).label("bracket"),
+        case((HAS_LAG, statistics.node), else_="").label("node"),
     )
     found = select(*columns, func.count().label("number")).where(which)
     found = found.group_by(*(text(str(place)) for place in range(1, len(columns) + 1)))
@@ -179,7 +181,7 @@ def _fold(
     lags: Counter[tuple[str, str, int, int]] = Counter()
     nodes: Counter[tuple[int, str, int]] = Counter()
     total = 0
-    for row in tx.rows(found, given):
+    for row in tx.rows(found, parameters):
         total += row.number
         for owner in ((row.owner_type, row.owner_id), (ALL, ALL)):
             what = (row.namespace, row.kind, row.origin, row.status)
@@ -197,16 +199,16 @@ def _fold(
 def _add(tx: Tx, table: Table, counts: Mapping[Any, int]) -> None:
     if counts:
         rows = [(*key, number) for key, number in sorted(counts.items())]
-        tx.dialect.counting.add(tx.connection, table, rows)
+        tx.dialect.statistics.add(tx.connection, table, rows)
 
 
 # Statements that count a window: the rollups in it, the runs that ended after the mark, and the
 # runs that have not ended, all in one query. Each is built once; the parameters come from
-# `given_for`.
+# `parameters_for`.
 
 Statement = Select[Any] | CompoundSelect[Any]
 
-STATUS_SUMS = (
+STATUS_ROLLUPS = (
     select(run_tallies.c.status, func.sum(run_tallies.c.number).label("number"))
     .where(run_tallies.c.owner_type == ALL, run_tallies.c.owner_id == ALL)
     .group_by(run_tallies.c.status)
@@ -216,19 +218,19 @@ _NAMES = ("namespace", "kind", "origin")
 #: Parameters for the names under which rows of a namespace are stored.
 _NAMESPACES = ("namespace", "namespace_2", "namespace_3")
 #: Runs that ended after the mark, and runs that have not ended.
-_NOT_IN_SUMS: tuple[list[Any], ...] = (
+_NOT_ROLLED_UP: tuple[list[Any], ...] = (
     [text(ENDED), runs.c.finished_at > MARK.scalar_subquery()],
     [text(ACTIVE)],
 )
 
 
-def given_for(
+def parameters_for(
     window: Window, step: timedelta | None = None, filter_: RunFilter = ALL_RUNS
 ) -> dict[str, object]:
     """Returns the parameters of all statements of this module."""
     since, until = micros(window.since), micros(window.until)
     length = until - since if step is None else step // MICROSECOND
-    given: dict[str, object] = {
+    parameters: dict[str, object] = {
         "first": since,
         "length": length,
         "made_since": since - MAX_PLANNING_LEAD // MICROSECOND,
@@ -238,15 +240,15 @@ def given_for(
         "owner_id": ALL,
     }
     if filter_.owner is not None:
-        given |= {"owner_type": filter_.owner.type.value, "owner_id": filter_.owner.id}
+        parameters |= {"owner_type": filter_.owner.type.value, "owner_id": filter_.owner.id}
     if filter_.schedule_id is not None:
-        given["schedule_id"] = filter_.schedule_id
-    given |= {name: str(getattr(filter_, name)) for name in _named(filter_)}
+        parameters["schedule_id"] = filter_.schedule_id
+    parameters |= {name: str(getattr(filter_, name)) for name in _named(filter_)}
     if filter_.namespace is not None:
         stored = stored_namespaces(filter_.namespace)
         # A namespace with one name uses it for all parameters.
-        given |= dict(zip(_NAMESPACES, stored * len(_NAMESPACES), strict=False))
-    return given
+        parameters |= dict(zip(_NAMESPACES, stored * len(_NAMESPACES), strict=False))
+    return parameters
 
 
 def tallies(filter_: RunFilter) -> Statement:
@@ -261,10 +263,10 @@ def tallies(filter_: RunFilter) -> Statement:
 def _tallies(owned: bool, names: tuple[str, ...]) -> Statement:
     columns = run_tallies.c
     number = _sum(columns.number)
-    sums = select(_place(columns.quarter), columns.status, number)
-    wanted = [*_sums_of(columns), *(_equals(columns, name) for name in names)]
-    others = [_tally([*each, *_matching(owned, names)]) for each in _NOT_IN_SUMS]
-    return union_all(sums.where(*wanted).group_by(text("1"), text("2")), *others)
+    rollups = select(_place(columns.quarter), columns.status, number)
+    wanted = [*_rollup_conditions(columns), *(_equals(columns, name) for name in names)]
+    others = [_tally([*each, *_matching(owned, names)]) for each in _NOT_ROLLED_UP]
+    return union_all(rollups.where(*wanted).group_by(text("1"), text("2")), *others)
 
 
 @cache
@@ -280,41 +282,43 @@ def _tally(conditions: Sequence[Any]) -> Select[Any]:
 
 
 @cache
-def lags(counting: Counting, *, owned: bool, by_quarter: bool) -> Statement:
+def lags(statistics: StatisticsDialect, *, owned: bool, by_quarter: bool) -> Statement:
     """Bucket, bracket, number; a pair may occur several times. `by_quarter`: a bucket is no longer
     than a quarter of an hour, so there is nothing to sum up."""
     columns = run_lags.c
     number = columns.number if by_quarter else _sum(columns.number)
-    sums = select(_place(columns.quarter), columns.bracket, number).where(*_sums_of(columns))
-    sums = sums if by_quarter else sums.group_by(text("1"), text("2"))
-    names = (_place(runs.c.planned_at), counting.bracket.label("bracket"), func.count())
+    rollups = select(_place(columns.quarter), columns.bracket, number).where(
+        *_rollup_conditions(columns)
+    )
+    rollups = rollups if by_quarter else rollups.group_by(text("1"), text("2"))
+    names = (_place(runs.c.planned_at), statistics.bracket.label("bracket"), func.count())
     others = [
         select(*names).where(*each, HAS_LAG, *_matching(owned)).group_by(text("1"), text("2"))
-        for each in _NOT_IN_SUMS
+        for each in _NOT_ROLLED_UP
     ]
-    return union_all(sums, *others)
+    return union_all(rollups, *others)
 
 
 @cache
-def node_lags_of(counting: Counting, *, by_quarter: bool) -> Statement:
+def node_lags_of(statistics: StatisticsDialect, *, by_quarter: bool) -> Statement:
     """Bucket, node, bracket, number; like `lags`."""
     columns = node_lags.c
     number = columns.number if by_quarter else _sum(columns.number)
     order = [text("1"), text("2"), text("3")]
-    sums = select(_place(columns.quarter), columns.node, columns.bracket, number)
-    sums = sums.where(*_quarters(columns))
-    sums = sums if by_quarter else sums.group_by(*order)
+    rollups = select(_place(columns.quarter), columns.node, columns.bracket, number)
+    rollups = rollups.where(*_quarters(columns))
+    rollups = rollups if by_quarter else rollups.group_by(*order)
     names = (
         _place(runs.c.planned_at),
-        counting.node.label("node"),
-        counting.bracket.label("bracket"),
+        statistics.node.label("node"),
+        statistics.bracket.label("bracket"),
         func.count(),
     )
     others = [
         select(*names).where(*each, HAS_LAG, *_matching(owned=False)).group_by(*order)
-        for each in _NOT_IN_SUMS
+        for each in _NOT_ROLLED_UP
     ]
-    return union_all(sums, *others)
+    return union_all(rollups, *others)
 
 
 def _any_late() -> Statement:
@@ -324,7 +328,7 @@ def _any_late() -> Statement:
     late = (HAS_LAG, runs.c.started_at - runs.c.planned_at > bindparam("late"))
     return union_all(
         select(one).where(*of_all, columns.bracket >= bindparam("least")),
-        *(select(one).where(*each, *late, *_matching(owned=False)) for each in _NOT_IN_SUMS),
+        *(select(one).where(*each, *late, *_matching(owned=False)) for each in _NOT_ROLLED_UP),
     ).limit(1)
 
 
@@ -335,9 +339,9 @@ def status_statements() -> tuple[Select[Any], ...]:
     status = func.coalesce(runs.c.status, "").label("status")
     others = (
         select(status, func.count().label("number")).where(*each).group_by(text("1"))
-        for each in _NOT_IN_SUMS
+        for each in _NOT_ROLLED_UP
     )
-    return STATUS_SUMS, *others
+    return STATUS_ROLLUPS, *others
 
 
 def failures(filter_: RunFilter) -> Statement:
@@ -353,11 +357,11 @@ def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
     have their own index."""
     error = func.substr(runs.c.error, 1, ERROR_KEY_LENGTH).label("error")
 
-    def newest(*these: Condition) -> Select[Any]:
+    def newest(*conditions: Condition) -> Select[Any]:
         return (
             select(runs.c.id, runs.c.created_at, runs.c.planned_at, error)
             .where(
-                *these,
+                *conditions,
                 runs.c.created_at >= bindparam("made_since"),
                 *_matching(owned, names),
             )
@@ -397,7 +401,7 @@ def _named(filter_: RunFilter) -> tuple[str, ...]:
     return tuple(name for name in _NAMES if getattr(filter_, name) is not None)
 
 
-def _sums_of(columns: Any) -> Iterator[Condition]:
+def _rollup_conditions(columns: Any) -> Iterator[Condition]:
     yield columns.owner_type == bindparam("owner_type")
     yield columns.owner_id == bindparam("owner_id")
     yield from _quarters(columns)

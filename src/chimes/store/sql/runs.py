@@ -15,27 +15,27 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import LogEntry, Run, cancel_step, owns_fence, request_cancel
 from chimes.store.sql.base import (
+    ExistingRuns,
     SqlBase,
-    Taken,
     append_audit,
     append_logs,
-    hold_places,
-    hold_runs,
-    hold_schedules,
+    busy_on_lock_timeout,
     insert_runs,
     load_run,
     load_runs,
-    or_busy,
+    lock_for_completion,
+    lock_schedules,
+    lock_schedules_and_keys,
     write_runs,
 )
-from chimes.store.sql.completion import Settling, post_inserted
+from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Rows
-from chimes.store.sql.due_schedules import forget_batches
+from chimes.store.sql.due_schedules import delete_old_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
-from chimes.store.sql.prefetch import make_way
-from chimes.store.sql.rollups import note_forgotten, note_inserted
-from chimes.store.sql.rows.corrupt import readable_run
+from chimes.store.sql.prefetch import free_prefetched_capacity
+from chimes.store.sql.rollups import add_inserted_runs, subtract_deleted_runs
+from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.run import log_of
 from chimes.store.sql.rows.values import maybe_moment, micros
 from chimes.store.sql.tables import ENDED, run_logs, runs, schedules
@@ -90,7 +90,7 @@ class SqlRuns(SqlBase):
         self, runs: Sequence[Run], audit: AuditEntry | None = None
     ) -> tuple[Run, ...]:
         def work(tx: Tx) -> tuple[Run, ...]:
-            answer = _added(tx, runs)
+            answer = _add_runs(tx, runs)
             if audit is not None:
                 append_audit(tx, audit)
             tx.wakes = True
@@ -102,16 +102,16 @@ class SqlRuns(SqlBase):
         self, run: Run, audit: AuditEntry | None = None
     ) -> tuple[Run, bool]:
         """Checks, locks, checks again. Usually the first check is enough and needs no lock."""
-        standing = await self._database.look(lambda tx: _in_the_way(tx, run))
-        if standing is not None:
-            return standing, False
+        existing = await self._database.query(lambda tx: _find_existing(tx, run))
+        if existing is not None:
+            return existing, False
 
         def work(tx: Tx) -> tuple[Run, bool]:
-            with or_busy(tx, f"{run.concurrency_key}"):
-                hold_places(tx, [(run.schedule_id, run.concurrency_key)])
-            standing = _in_the_way(tx, run)
-            if standing is not None:
-                return standing, False
+            with busy_on_lock_timeout(tx, f"{run.concurrency_key}"):
+                lock_schedules_and_keys(tx, [(run.schedule_id, run.concurrency_key)])
+            existing = _find_existing(tx, run)
+            if existing is not None:
+                return existing, False
             insert_runs(tx, [run])
             if audit is not None:
                 append_audit(tx, audit)
@@ -121,7 +121,7 @@ class SqlRuns(SqlBase):
         return await write_runs(self._database, work)
 
     async def get_run(self, run_id: RunId) -> Run | None:
-        return await self._database.look(lambda tx: load_run(tx, run_id))
+        return await self._database.query(lambda tx: load_run(tx, run_id))
 
     async def find_slot_runs(
         self, schedule_id: ScheduleId, slots: Collection[datetime]
@@ -137,36 +137,36 @@ class SqlRuns(SqlBase):
 
     async def list_runs(self, query: RunQuery) -> Page[Run]:
         column = RUN_SORTS[query.sort]
-        return await self._database.look(
+        return await self._database.query(
             lambda tx: page_of(
                 tx,
                 column,
                 query,
                 run_conditions(query),
-                readable_run,
+                decode_run,
                 descending=query.descending,
             )
         )
 
     async def next_available(self) -> datetime | None:
         return maybe_moment(
-            await self._database.look(lambda tx: tx.dialect.next_available(tx.connection))
+            await self._database.query(lambda tx: tx.dialect.next_available(tx.connection))
         )
 
     async def cancel_run(
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None
     ) -> Run | None:
         def work(tx: Tx) -> Run | None:
-            hold_runs(tx, [run_id])
+            lock_for_completion(tx, [run_id])
             run = load_run(tx, run_id)
             if run is None:
                 return None
             now = tx.now()
             after = request_cancel(run, reason, now)
             if not run.status.terminal:
-                settling = Settling(tx, now, [run])
-                settling.apply(after)
-                settling.write()
+                effects = CompletionEffects(tx, now, [run])
+                effects.apply(after)
+                effects.write()
             if audit is not None:
                 append_audit(tx, audit)
             tx.wakes = True
@@ -175,16 +175,16 @@ class SqlRuns(SqlBase):
         return await write_runs(self._database, work)
 
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
-        given = {"before": micros(before), "most": limit}
-        one = {**given, "most": 1}
-        if self._database.one_writer and not await self._database.read(
+        parameters = {"before": micros(before), "most": limit}
+        one = {**parameters, "most": 1}
+        if self._database.has_single_writer and not await self._database.read(
             lambda tx: tx.rows(ENDED_BEFORE, one)
         ):
             return 0
 
         def work(tx: Tx) -> int:
-            forget_batches(tx, before)
-            return _forget(tx, tx.rows(ENDED_BEFORE, given))
+            delete_old_batches(tx, before)
+            return _forget(tx, tx.rows(ENDED_BEFORE, parameters))
 
         return await self._database.write(work)
 
@@ -209,8 +209,8 @@ class SqlRuns(SqlBase):
     async def read_logs(
         self, run_id: RunId, *, after: int = 0, limit: int = 1000
     ) -> tuple[LogEntry, ...]:
-        given = {"run_id": run_id, "after": after, "most": limit}
-        rows = await self._database.look(lambda tx: tx.rows(_LOGS, given))
+        parameters = {"run_id": run_id, "after": after, "most": limit}
+        rows = await self._database.query(lambda tx: tx.rows(_LOGS, parameters))
         return tuple(log_of(row) for row in rows)
 
     async def last_logs(self, run_ids: Sequence[RunId]) -> dict[RunId, LogEntry]:
@@ -219,7 +219,7 @@ class SqlRuns(SqlBase):
             rows = tx.rows(wanted, {"ids": tx.dialect.listed(run_ids)})
             return {RunId(row.id): log_of(row) for row in rows if row.number is not None}
 
-        return await self._database.look(work) if run_ids else {}
+        return await self._database.query(work) if run_ids else {}
 
     async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
         def work(tx: Tx) -> None:
@@ -230,17 +230,17 @@ class SqlRuns(SqlBase):
                 {"ids": listed(run_ids)},
             )
             if ended:
-                given = {"ids": listed([row.id for row in ended])}
-                tx.run(delete(run_logs).where(among(run_logs.c.run_id, "ids")), given)
+                parameters = {"ids": listed([row.id for row in ended])}
+                tx.run(delete(run_logs).where(among(run_logs.c.run_id, "ids")), parameters)
 
         if run_ids:
             await self._database.write(work)
 
 
-def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
-    hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in wanted])
-    taken = Taken(tx, wanted)
-    standing = load_runs(tx, [found for run in wanted if (found := taken.by(run)) is not None])
+def _add_runs(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
+    lock_schedules_and_keys(tx, [(run.schedule_id, run.concurrency_key) for run in wanted])
+    stored = ExistingRuns(tx, wanted)
+    existing = load_runs(tx, [found for run in wanted if (found := stored.find(run)) is not None])
     over = _ended_parents(tx, wanted)
     keys = {run.concurrency_key for run in wanted if run.concurrency_key is not None}
     admitted = _admitted(tx, keys)
@@ -249,27 +249,27 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
         for run in wanted
         if (key := run.concurrency_key) is not None and admitted[key] >= run.concurrency_limit
     }
-    if full and make_way(tx, full):
+    if full and free_prefetched_capacity(tx, full):
         admitted = _admitted(tx, keys)
     answer: list[Run] = []
     new: list[Run] = []
     for run in wanted:
-        found = taken.by(run)
+        found = stored.find(run)
         if found is None:
             added = cancel_step(run, tx.now()) if run.parent_id in over else run
             key = run.concurrency_key
             if key is not None and not added.status.terminal:
                 added = replace(added, blocked=admitted[key] >= run.concurrency_limit)
                 admitted[key] += not added.blocked
-            taken.take(added)
-            standing[added.id] = added
+            stored.add(added)
+            existing[added.id] = added
             new.append(added)
             found = added.id
-        answer.append(standing[found])
+        answer.append(existing[found])
     insert_runs(tx, new)
     if any(run.status.terminal for run in new):
-        post_inserted(tx, new, tx.now())
-        note_inserted(tx, new)
+        write_outbox_of_inserted(tx, new, tx.now())
+        add_inserted_runs(tx, new)
     return tuple(answer)
 
 
@@ -278,14 +278,14 @@ def _admitted(tx: Tx, keys: Collection[str]) -> Counter[str]:
     return Counter(row.concurrency_key for row in rows)
 
 
-def _in_the_way(tx: Tx, run: Run) -> Run | None:
+def _find_existing(tx: Tx, run: Run) -> Run | None:
     """Returns the run with the same id or slot, or the oldest active run of its key."""
     assert run.concurrency_key is not None
-    taken = Taken(tx, [run]).by(run)
-    if taken is not None:
-        return load_run(tx, taken)
+    stored = ExistingRuns(tx, [run]).find(run)
+    if stored is not None:
+        return load_run(tx, stored)
     row = tx.dialect.oldest_active(tx.connection, run.concurrency_key)
-    return None if row is None else readable_run(row)
+    return None if row is None else decode_run(row)
 
 
 def _ended_parents(tx: Tx, wanted: Sequence[Run]) -> set[RunId]:
@@ -304,9 +304,9 @@ def _forget(tx: Tx, old: Rows) -> int:
             mark = row.slot if row.missed_until is None else row.missed_until
             marks[row.schedule_id] = max(mark, marks.get(row.schedule_id, mark))
     if marks:
-        hold_schedules(tx, marks.keys())
+        lock_schedules(tx, marks.keys())
         tx.run(_PURGED, [{"purged_id": name, "mark": marks[name]} for name in sorted(marks)])
-    note_forgotten(tx, [row.id for row in old])
-    given = {"ids": tx.dialect.listed([row.id for row in old])}
-    tx.run(delete(run_logs).where(tx.dialect.among(run_logs.c.run_id, "ids")), given)
-    return tx.run(delete(runs).where(tx.dialect.among(runs.c.id, "ids")), given)
+    subtract_deleted_runs(tx, [row.id for row in old])
+    parameters = {"ids": tx.dialect.listed([row.id for row in old])}
+    tx.run(delete(run_logs).where(tx.dialect.among(run_logs.c.run_id, "ids")), parameters)
+    return tx.run(delete(runs).where(tx.dialect.among(runs.c.id, "ids")), parameters)

@@ -19,26 +19,26 @@ from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleChange, ScheduleEdit
 from chimes.store.selection import group_by_zone
 from chimes.store.sql.base import (
+    ExistingRuns,
     SqlBase,
-    Taken,
     append_audit,
     append_audits,
-    hold_keys,
-    hold_owner,
-    hold_places,
     insert_runs,
     is_own_key,
     load_schedule,
     load_schedule_and_damage,
     load_schedules_and_damage,
+    lock_keys,
+    lock_owner,
+    lock_schedules_and_keys,
     write_schedule,
 )
-from chimes.store.sql.completion import Settling, post_inserted
+from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_conditions
-from chimes.store.sql.prefetch import without_ahead
-from chimes.store.sql.rows.corrupt import readable_run, readable_schedule
+from chimes.store.sql.prefetch import undo_prefetch
+from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
 from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.rows.values import maybe_moment, zone_in
 from chimes.store.sql.tables import WAITING, runs, schedules
@@ -57,7 +57,7 @@ class SqlSchedules(SqlBase):
 
         def work(tx: Tx) -> Schedule:
             if quotas:
-                hold_owner(tx, schedule.owner)
+                lock_owner(tx, schedule.owner)
             if tx.run(tx.dialect.insert_new(schedules), values) == 0:
                 raise AlreadyExists(_("schedule {id} exists already", id=schedule.id))
             _check_quotas(tx, None, schedule, quotas)
@@ -69,7 +69,7 @@ class SqlSchedules(SqlBase):
         return await self._database.write(work)
 
     async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
-        return await self._database.look(lambda tx: load_schedule(tx, schedule_id))
+        return await self._database.query(lambda tx: load_schedule(tx, schedule_id))
 
     async def change_schedule(
         self,
@@ -114,24 +114,24 @@ class SqlSchedules(SqlBase):
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
         column = SCHEDULE_SORTS[query.sort]
         # Schedules without a sort value need a second query (`page_of`) on the same snapshot.
-        asked = self._database.read if column.nullable else self._database.look
-        return await asked(
+        run_read = self._database.read if column.nullable else self._database.query
+        return await run_read(
             lambda tx: page_of(
                 tx,
                 column,
                 query,
                 schedule_conditions(query, tx.dialect),
-                readable_schedule,
+                decode_schedule,
                 descending=query.descending,
             )
         )
 
     async def count_schedules(self, query: ScheduleQuery) -> int:
-        return await self._database.look(lambda tx: _count(tx, query))
+        return await self._database.query(lambda tx: _count(tx, query))
 
     async def next_due(self) -> datetime | None:
         return maybe_moment(
-            await self._database.look(lambda tx: tx.dialect.next_due(tx.connection))
+            await self._database.query(lambda tx: tx.dialect.next_due(tx.connection))
         )
 
     async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
@@ -144,7 +144,7 @@ class SqlSchedules(SqlBase):
             rows: Sequence[Sequence[Any]] = tx.rows(wanted)
             return group_by_zone((zone_in(trigger), ScheduleId(name)) for name, trigger in rows)
 
-        return await self._database.look(work)
+        return await self._database.query(work)
 
 
 def _apply(
@@ -162,30 +162,32 @@ def _apply(
     the change, not after it."""
     if found is None or (found.deleted_at is not None and not deleted):
         raise NotFound(_("schedule {id} not found", id=edit.schedule_id))
-    before, now = without_ahead(tx, found, now)
+    before, now = undo_prefetch(tx, found, now)
     after = edit.change(before, now)
     _refuse_placeholders(before, after, damage)
     _check_quotas(tx, before, after, quotas)
     new = edit.runs(before, now) if edit.runs else ()
     if new:
-        hold_places(tx, [(run.schedule_id, run.concurrency_key) for run in new])
-        taken = Taken(tx, new)
-        added = [run for run in new if taken.take(run)]
+        lock_schedules_and_keys(tx, [(run.schedule_id, run.concurrency_key) for run in new])
+        existing = ExistingRuns(tx, new)
+        added = [run for run in new if existing.add(run)]
         insert_runs(tx, added)
-        post_inserted(tx, added, now)
+        write_outbox_of_inserted(tx, added, now)
     write_schedule(tx, after)
     return after, now
 
 
 def _refuse_placeholders(before: Schedule, after: Schedule, damage: Collection[str]) -> None:
     """A corrupt part must be replaced, or its schedule deleted; a placeholder is never stored."""
-    kept = [name for name in damage if getattr(after, name, None) == getattr(before, name, None)]
-    if kept and after.deleted_at is None:
+    unchanged = [
+        name for name in damage if getattr(after, name, None) == getattr(before, name, None)
+    ]
+    if unchanged and after.deleted_at is None:
         raise Conflict(
             _(
                 "{error}; replace the {parts}, or delete it",
                 error=before.last_error,
-                parts=", ".join(kept),
+                parts=", ".join(unchanged),
             )
         )
 
@@ -199,7 +201,7 @@ def _check_quotas(
         if counts_against(after, quota) and not (before and counts_against(before, quota))
     ]
     if counted and before is not None:
-        hold_owner(tx, after.owner)
+        lock_owner(tx, after.owner)
     for quota in counted:
         if _reached(tx, after, quota):
             raise quota_exceeded(after.owner, quota)
@@ -230,12 +232,12 @@ def _cancel_waiting(tx: Tx, schedule_ids: Sequence[ScheduleId], now: datetime) -
     """Their schedules are locked; shared concurrency keys are locked before the runs."""
     if not schedule_ids:
         return
-    given = {"ids": tx.dialect.listed(schedule_ids)}
+    parameters = {"ids": tx.dialect.listed(schedule_ids)}
     statement = select(runs).where(tx.dialect.among(runs.c.schedule_id, "ids"), text(WAITING))
     if tx.dialect.locks_rows:
-        hold_keys(tx, _shared_keys(tx.rows(statement, given)))
-    waiting = [readable_run(row) for row in tx.rows(tx.held(statement, runs.c.id), given)]
-    settling = Settling(tx, now, waiting, recording=False)
+        lock_keys(tx, _shared_keys(tx.rows(statement, parameters)))
+    waiting = [decode_run(row) for row in tx.rows(tx.for_update(statement, runs.c.id), parameters)]
+    effects = CompletionEffects(tx, now, waiting, recording=False)
     for run in waiting:
-        settling.apply(cancel(run, Reason.SCHEDULE_DELETED, now))
-    settling.write()
+        effects.apply(cancel(run, Reason.SCHEDULE_DELETED, now))
+    effects.write()

@@ -13,17 +13,17 @@ from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch
 from chimes.store.port import StoreStatus
-from chimes.store.sql.claims import SqlWork
+from chimes.store.sql.claims import SqlClaims
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.due_schedules import SqlFiring
-from chimes.store.sql.export import SqlMoving
+from chimes.store.sql.export import SqlExport
 from chimes.store.sql.insights import SqlInsights
 from chimes.store.sql.migrations import HEAD
 from chimes.store.sql.nodes import SqlNodeControl, SqlNodes
 from chimes.store.sql.notifications import SqlDeliveries, SqlInbox
-from chimes.store.sql.prefetch import SqlAhead
-from chimes.store.sql.records import SqlRecords, SqlStates, SqlTokens
+from chimes.store.sql.prefetch import SqlPrefetch
+from chimes.store.sql.records import SqlCheckpoints, SqlRecords, SqlTokens
 from chimes.store.sql.rollups import status_statements
 from chimes.store.sql.rows.values import micros, moment_of
 from chimes.store.sql.runs import SqlRuns
@@ -34,17 +34,17 @@ from chimes.store.sql.tables import DUE, deliveries, schedules, store_facts
 class SqlStore(
     SqlSchedules,
     SqlFiring,
-    SqlAhead,
+    SqlPrefetch,
     SqlRuns,
-    SqlWork,
+    SqlClaims,
     SqlDeliveries,
     SqlInbox,
     SqlTokens,
-    SqlStates,
+    SqlCheckpoints,
     SqlNodes,
     SqlNodeControl,
     SqlRecords,
-    SqlMoving,
+    SqlExport,
     SqlInsights,
 ):
     async def open(self) -> None:
@@ -75,14 +75,14 @@ class SqlStore(
                 row = tx.first(_EPOCH)
             assert row is not None
             history, now = self._database.identity(tx.connection), tx.now()
-            begun = _begun(tx, history, now) if self.dialect.forks else None
+            begun = _history_began(tx, history, now) if self.dialect.forks else None
             return Epoch(int(row.value), history, at=now, begun=begun)
 
         return await self._database.write(work)
 
     def counters(self) -> Mapping[str, int]:
         """Returns counters of database errors that were handled, by name."""
-        return self._database.troubles()
+        return self._database.error_counts()
 
     @property
     def dialect(self) -> Dialect:
@@ -101,7 +101,7 @@ class SqlStore(
     async def wait_for_work(self, since: int, until: datetime | None) -> None:
         seconds = None
         if until is not None:
-            seconds = max(0.0, (until - await self._database.about_now()).total_seconds())
+            seconds = max(0.0, (until - await self._database.approximate_now()).total_seconds())
         await self._database.wait(since, seconds)
 
     async def counts(self) -> Counts:
@@ -121,7 +121,7 @@ ENABLED = select(
 STATES = select(deliveries.c.state, _NUMBER).group_by(deliveries.c.state)
 
 
-def _begun(tx: Tx, history: str, now: datetime) -> datetime:
+def _history_began(tx: Tx, history: str, now: datetime) -> datetime:
     """Returns when a node first saw this history. The first node records it while it holds the row
     of the epoch."""
     name = f"history {history}"

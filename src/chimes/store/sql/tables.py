@@ -47,12 +47,12 @@ FLAG = SmallInteger()
 DUE = "enabled = 1 AND deleted_at IS NULL AND next_run_at IS NOT NULL"
 PRESENT = "deleted_at IS NULL"
 #: Schedules that may need attention. Healthy schedules are in no index with this condition.
-TROUBLED = f"{PRESENT} AND (enabled = 0 OR last_status <> 'succeeded')"
+NEEDS_ATTENTION = f"{PRESENT} AND (enabled = 0 OR last_status <> 'succeeded')"
 ACTIVE = "status IN ('queued', 'running')"
 CLAIMABLE = "status = 'queued' AND blocked = 0"
 BLOCKED = "status = 'queued' AND blocked = 1"
 WAITING = "status = 'queued'"
-HELD = "holder IS NOT NULL"
+HAS_HOLDER = "holder IS NOT NULL"
 ENDED = "finished_at IS NOT NULL"
 CHILD = "parent_id IS NOT NULL"
 PLANNED = "slot IS NOT NULL"
@@ -118,7 +118,7 @@ Index(
     "schedules_owned",
     *(schedules.c.owner_type, schedules.c.owner_id, schedules.c.deleted_at, schedules.c.enabled),
 )
-_partial("schedules_troubled", schedules.c.id, where=TROUBLED)
+_partial("schedules_troubled", schedules.c.id, where=NEEDS_ATTENTION)
 _partial("schedules_named", schedules.c.name, schedules.c.id, where=PRESENT)
 
 runs = Table(
@@ -174,7 +174,7 @@ runs = Table(
 _QUEUE_ORDER = (runs.c.rank.desc(), runs.c.available_at, runs.c.planned_at, runs.c.id)
 _partial("runs_claimable", *_QUEUE_ORDER, where=CLAIMABLE)
 _partial("runs_blocked", runs.c.concurrency_key, *_QUEUE_ORDER, where=BLOCKED)
-_partial("runs_held", runs.c.holder, where=HELD)
+_partial("runs_held", runs.c.holder, where=HAS_HOLDER)
 _partial("runs_by_parent", runs.c.parent_id, runs.c.created_at, runs.c.id, where=CHILD)
 # The tasks of a source in the order of time; partial, so that other runs do not pay for it.
 _partial("runs_by_source", runs.c.needs, runs.c.created_at, runs.c.id, where=SYNC)
@@ -520,4 +520,4 @@ node_lags = Table(
     sqlite_with_rowid=False,
 )
 
-SUMS = (run_tallies, run_lags, node_lags)
+ROLLUPS = (run_tallies, run_lags, node_lags)

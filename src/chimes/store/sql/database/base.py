@@ -49,26 +49,28 @@ class Tx:
     def now(self) -> datetime:
         return self.dialect.now(self.connection, self._clock)
 
-    def set_clock(self) -> int | None:
+    def clock_override(self) -> int | None:
         """The time set by a test; None: use the database's clock."""
         return None if self._clock is None else micros(self._clock.now())
 
-    def held(self, statement: Select[Any], by: Column[Any], *, skip: bool = False) -> Select[Any]:
+    def for_update(
+        self, statement: Select[Any], by: Column[Any], *, skip: bool = False
+    ) -> Select[Any]:
         """Locks the rows until the transaction ends. Rows are locked in the order of `by`, which
         prevents deadlocks. `skip` leaves out rows that another transaction has locked."""
         if not self._locking:
             return statement
         return self.dialect.for_update(statement.order_by(by), skip=skip)
 
-    def rows(self, statement: Executable, given: Parameters | None = None) -> Rows:
-        return self.connection.execute(statement, given).all()
+    def rows(self, statement: Executable, parameters: Parameters | None = None) -> Rows:
+        return self.connection.execute(statement, parameters).all()
 
-    def first(self, statement: Executable, given: Parameters | None = None) -> Row[Any] | None:
-        return self.connection.execute(statement, given).first()
+    def first(self, statement: Executable, parameters: Parameters | None = None) -> Row[Any] | None:
+        return self.connection.execute(statement, parameters).first()
 
-    def run(self, statement: Executable, given: Parameters | list[Any] | None = None) -> int:
+    def run(self, statement: Executable, parameters: Parameters | list[Any] | None = None) -> int:
         """Returns the number of rows affected."""
-        return self.connection.execute(statement, given).rowcount
+        return self.connection.execute(statement, parameters).rowcount
 
 
 Work = Callable[[Tx], T]
@@ -86,7 +88,7 @@ class Database(Protocol):
     def dialect(self) -> Dialect: ...
 
     @property
-    def one_writer(self) -> bool:
+    def has_single_writer(self) -> bool:
         """Whether writers wait for each other, so that a read should first check whether there is
         anything to write."""
 
@@ -100,7 +102,7 @@ class Database(Protocol):
     def identity(self, connection: Connection) -> str:
         """Identifies the server and its history (timeline); empty where that cannot change."""
 
-    def troubles(self) -> Mapping[str, int]:
+    def error_counts(self) -> Mapping[str, int]:
         """Returns how often each kind of error occurred, for metrics."""
 
     @property
@@ -117,13 +119,13 @@ class Database(Protocol):
 
     async def now(self) -> datetime: ...
 
-    async def about_now(self) -> datetime:
+    async def approximate_now(self) -> datetime:
         """Approximate time, cheaper than `now`; precise enough for sleeping."""
 
     async def read(self, work: Work[T]) -> T:
         """Runs in a transaction with one snapshot, which never waits for a writer."""
 
-    async def look(self, work: Work[T]) -> T:
+    async def query(self, work: Work[T]) -> T:
         """Like `read`, but each statement may see a different state. For single statements, or when
         the result is only a hint."""
 

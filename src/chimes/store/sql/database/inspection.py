@@ -42,13 +42,13 @@ async def inspect_server(server: Server) -> Inspection:
     answer."""
     engine = server.engine(size=1, overflow=0)
 
-    def look() -> Inspection:
+    def run() -> Inspection:
         with engine.connect() as connection:
-            return _look(connection, server)
+            return _inspect(connection, server)
 
     try:
         async with asyncio.timeout(_SECONDS):
-            return await greenlet_spawn(look)
+            return await greenlet_spawn(run)
     except StoreError:
         raise
     except TimeoutError:
@@ -56,7 +56,7 @@ async def inspect_server(server: Server) -> Inspection:
             _("{location} has not answered in time", location=server.location)
         ) from None
     except Exception as error:
-        if server.trouble(error) is None:
+        if server.error_kind(error) is None:
             raise
         reason = getattr(error, "orig", None) or error
         raise StoreUnavailable(joined(": ", (server.location, str(reason)))) from None
@@ -64,12 +64,12 @@ async def inspect_server(server: Server) -> Inspection:
         await greenlet_spawn(engine.dispose)
 
 
-def _look(connection: Connection, server: Server) -> Inspection:
+def _inspect(connection: Connection, server: Server) -> Inspection:
     statement = _POSTGRES if connection.dialect.name == "postgresql" else _MARIADB
     before = SystemClock().now()
-    version, isolation, read_only, there = connection.execute(statement).one()
+    version, isolation, read_only, server_time = connection.execute(statement).one()
     after = SystemClock().now()
-    assert isinstance(there, datetime)
+    assert isinstance(server_time, datetime)
     middle = before + (after - before) / 2
     return Inspection(
         location=server.location,
@@ -78,5 +78,5 @@ def _look(connection: Connection, server: Server) -> Inspection:
         read_only=bool(read_only),
         revision=stored_revision(connection),
         head=HEAD,
-        clock_offset=(middle - there.replace(tzinfo=UTC)).total_seconds(),
+        clock_offset=(middle - server_time.replace(tzinfo=UTC)).total_seconds(),
     )

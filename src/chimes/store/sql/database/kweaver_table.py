@@ -16,7 +16,7 @@ import asyncmy.errors
 
 from chimes.errors import ConfigError, NotFound, StoreUnavailable
 from chimes.i18n import _
-from chimes.store.sql.database.mariadb import connected, normalized
+from chimes.store.sql.database.mariadb import normalized, open_connection
 from chimes.store.sql.migrations.mariadb_view import ACTION_VIEW, NOW
 
 TABLE: Final = "t_action_schedule"
@@ -74,7 +74,7 @@ async def read_table(url: str, table: str = TABLE) -> ActionTable:
         try:
             await cursor.execute(f"SELECT * FROM {name} ORDER BY f_id")  # noqa: S608 - checked above
         except asyncmy.errors.MySQLError as error:
-            raise _unreadable(table, error) from None
+            raise _read_error(table, error) from None
         columns = [each[0] for each in cursor.description or ()]
         if missing := _COLUMNS - set(columns):
             raise ConfigError(
@@ -89,7 +89,7 @@ async def read_table(url: str, table: str = TABLE) -> ActionTable:
     return ActionTable(rows=tuple(_row(each) for each in found), read_at=int(read_at))
 
 
-async def set_aside(url: str) -> str:
+async def rename_aside(url: str) -> str:
     """Renames the table with its content, atomically. Returns its new name. Raises NotFound if
     there is none."""
     async with _connection(url) as connection, connection.cursor() as cursor:
@@ -107,12 +107,12 @@ async def set_aside(url: str) -> str:
         return aside
 
 
-async def put_back(url: str, aside: str) -> None:
+async def restore_table(url: str, aside: str) -> None:
     async with _connection(url) as connection, connection.cursor() as cursor:
         await cursor.execute(f"RENAME TABLE {_quoted(aside)} TO {_quoted(TABLE)}")
 
 
-async def show_view(url: str) -> None:
+async def create_view(url: str) -> None:
     """Creates the view in place of the renamed table."""
     async with _connection(url) as connection, connection.cursor() as cursor:
         await cursor.execute(ACTION_VIEW)
@@ -173,7 +173,7 @@ def _row(found: Mapping[str, object]) -> ActionRow:
 async def _connection(url: str) -> AsyncIterator[Any]:
     at = normalized(url)
     try:
-        connection = await connected(at, autocommit=True, init_command="SET NAMES utf8mb4")
+        connection = await open_connection(at, autocommit=True, init_command="SET NAMES utf8mb4")
     except (asyncmy.errors.MySQLError, OSError, TimeoutError) as error:
         raise StoreUnavailable(
             _(
@@ -196,7 +196,7 @@ def _quoted(table: str) -> str:
     return ".".join(f"`{part}`" for part in table.split("."))
 
 
-def _unreadable(table: str, error: Exception) -> Exception:
+def _read_error(table: str, error: Exception) -> Exception:
     if error.args and error.args[0] == _NO_SUCH_TABLE:
         return NotFound(_("there is no table {table}", table=table))
     return StoreUnavailable(_("{table} cannot be read: {error}", table=table, error=error))

@@ -25,8 +25,8 @@ from chimes.store.sql.database.server import (
     LOCK_SECONDS,
     POOL_SECONDS,
     STATEMENT_SECONDS,
+    DatabaseErrorKind,
     Server,
-    Trouble,
 )
 from chimes.store.sql.dialects.mariadb import MariadbDialect, error_number, is_driver_error
 from chimes.store.sql.migrations import SERVER_VERSIONS
@@ -56,34 +56,34 @@ _REFUSED = {
 }
 
 
-def trouble_of(error: BaseException) -> Trouble | None:
+def error_kind_of(error: BaseException) -> DatabaseErrorKind | None:
     """Also checks the causes of the error."""
-    seen: BaseException | None = error
-    while seen is not None:
-        found = _trouble(seen)
+    cause: BaseException | None = error
+    while cause is not None:
+        found = _error_kind_of_one(cause)
         if found is not None:
             return found
-        seen = getattr(seen, "orig", None) or seen.__cause__
+        cause = getattr(cause, "orig", None) or cause.__cause__
     return None
 
 
-def _trouble(error: BaseException) -> Trouble | None:
+def _error_kind_of_one(error: BaseException) -> DatabaseErrorKind | None:
     match error:
         case TimeoutError() | ConnectionRefusedError() | socket.gaierror():
-            return Trouble.REFUSED
+            return DatabaseErrorKind.REFUSED
         case OSError() | EOFError():
-            return Trouble.LOST
+            return DatabaseErrorKind.LOST
         case RuntimeError() if "ransport" in str(error):
-            return Trouble.LOST  # raised by an event loop for a closed connection
+            return DatabaseErrorKind.LOST  # raised by an event loop for a closed connection
     number = error_number(error)
     if number in _CONFLICT:
-        return Trouble.CONFLICT
+        return DatabaseErrorKind.CONFLICT
     if number in _READ_ONLY:
-        return Trouble.READ_ONLY
+        return DatabaseErrorKind.READ_ONLY
     if number in _LOST or (number == 0 and is_driver_error(error)):
         # The driver uses number 0 for a connection that is closed or out of step.
-        return Trouble.LOST
-    return Trouble.REFUSED if number in _REFUSED else None
+        return DatabaseErrorKind.LOST
+    return DatabaseErrorKind.REFUSED if number in _REFUSED else None
 
 
 # Wake-ups between processes on MariaDB, which has no LISTEN and NOTIFY.
@@ -96,74 +96,76 @@ def _trouble(error: BaseException) -> Trouble | None:
 # statement.
 
 #: Polling interval.
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 #: A server that does not answer for this long counts as gone.
-LONGEST_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 
-_LOOK = "SELECT (SELECT `count` FROM wakeups WHERE id = 1), (SELECT MAX(id) FROM sql_changes)"
+_READ_COUNTERS = (
+    "SELECT (SELECT `count` FROM wakeups WHERE id = 1), (SELECT MAX(id) FROM sql_changes)"
+)
 #: LAST_INSERT_ID returns the new number with the answer.
-_COUNT = "UPDATE wakeups SET `count` = LAST_INSERT_ID(`count` + 1) WHERE id = 1"
+_INCREMENT = "UPDATE wakeups SET `count` = LAST_INSERT_ID(`count` + 1) WHERE id = 1"
 
-Seen = tuple[int, int | None]
+WakeState = tuple[int, int | None]
 
 
-class MariadbNotices:
-    def __init__(self, connection: Any, heard: Callable[[], None], seen: Seen) -> None:
+class MariadbWakeConnection:
+    def __init__(self, connection: Any, on_wake: Callable[[], None], state: WakeState) -> None:
         self.lost = asyncio.Event()
         self._connection = connection
-        self._heard = heard
-        self._seen = seen
-        self._untold = asyncio.Event()
-        self._looking = asyncio.create_task(self._look_and_tell(), name="chimes wake-ups")
+        self._on_wake = on_wake
+        self._state = state
+        self._pending = asyncio.Event()
+        self._poll_task = asyncio.create_task(self._poll(), name="chimes wake-ups")
 
     @classmethod
-    async def over(cls, connection: Any, heard: Callable[[], None]) -> Self:
+    async def open(cls, connection: Any, on_wake: Callable[[], None]) -> Self:
         try:
-            return cls(connection, heard, await _look(connection))
+            return cls(connection, on_wake, await _read_counters(connection))
         except BaseException:
             connection.close()
             raise
 
-    async def tell(self) -> None:
+    async def notify(self) -> None:
         """Sends immediately, or with the next poll."""
-        self._untold.set()
+        self._pending.set()
 
     async def close(self) -> None:
-        self._looking.cancel()
+        self._poll_task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await self._looking
+            await self._poll_task
         self._connection.close()
 
-    async def _look_and_tell(self) -> None:
+    async def _poll(self) -> None:
         try:
             while True:
                 # Not wait_for, which may swallow a cancellation.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        await self._untold.wait()
-                if self._untold.is_set():
-                    self._untold.clear()
-                    await self._count()
-                    await asyncio.sleep(LOOK_SECONDS)
-                seen = await _look(self._connection)
-                if seen != self._seen:
-                    self._seen = seen
-                    self._heard()
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await self._pending.wait()
+                if self._pending.is_set():
+                    self._pending.clear()
+                    await self._increment()
+                    await asyncio.sleep(POLL_SECONDS)
+                state = await _read_counters(self._connection)
+                if state != self._state:
+                    self._state = state
+                    self._on_wake()
         except Exception:
             self.lost.set()
 
-    async def _count(self) -> None:
+    async def _increment(self) -> None:
         """A process does not wake itself by its own increment."""
-        async with asyncio.timeout(LONGEST_SECONDS), self._connection.cursor() as cursor:
-            await cursor.execute(_COUNT)
+        async with asyncio.timeout(ANSWER_SECONDS), self._connection.cursor() as cursor:
+            await cursor.execute(_INCREMENT)
             number = int(cursor.lastrowid)
-        if number == self._seen[0] + 1:
-            self._seen = (number, self._seen[1])
+        if number == self._state[0] + 1:
+            self._state = (number, self._state[1])
 
 
-async def _look(connection: Any) -> Seen:
-    async with asyncio.timeout(LONGEST_SECONDS), connection.cursor() as cursor:
-        await cursor.execute(_LOOK)
+async def _read_counters(connection: Any) -> WakeState:
+    async with asyncio.timeout(ANSWER_SECONDS), connection.cursor() as cursor:
+        await cursor.execute(_READ_COUNTERS)
         count, last = await cursor.fetchone()
     return int(count), last
 
@@ -176,25 +178,27 @@ async def _look(connection: Any) -> Seen:
 _log = logging.getLogger(__name__)
 _NO_TRIGGERS = 1419
 _NO_VIEW = 1347
-_REMEMBER = f"CREATE TABLE IF NOT EXISTS {SERVER_VERSIONS} (version_num VARCHAR(32) NOT NULL)"
+_CREATE_VERSIONS = (
+    f"CREATE TABLE IF NOT EXISTS {SERVER_VERSIONS} (version_num VARCHAR(32) NOT NULL)"
+)
 
 
-def bring_up_to_date(connection: Connection) -> None:
+def upgrade_schema(connection: Connection) -> None:
     """The caller holds the migration lock."""
     # Created first: while it is empty, the other tables are ours and incomplete.
-    connection.exec_driver_sql(_REMEMBER)
+    connection.exec_driver_sql(_CREATE_VERSIONS)
     stored = connection.exec_driver_sql(f"SELECT version_num FROM {SERVER_VERSIONS}").scalar()  # noqa: S608
     missing = [each for each in STATEMENTS if not isinstance(stored, str) or each > stored]
     for revision in missing:
         for statement in STATEMENTS[revision]:
             hit("migrate.step")
-            _carry_out(connection, statement)
+            _execute(connection, statement)
         # A set-up is recorded as a whole: a recorded part of it would wait for a manual migration.
         if isinstance(stored, str) or revision == missing[-1]:
-            _write_down(connection, revision)
+            _record_revision(connection, revision)
 
 
-def _write_down(connection: Connection, revision: str) -> None:
+def _record_revision(connection: Connection, revision: str) -> None:
     connection.exec_driver_sql(f"DELETE FROM {SERVER_VERSIONS}")  # noqa: S608
     connection.exec_driver_sql(
         f"INSERT INTO {SERVER_VERSIONS} (version_num) VALUES (%s)",  # noqa: S608
@@ -203,7 +207,7 @@ def _write_down(connection: Connection, revision: str) -> None:
     connection.commit()
 
 
-def _carry_out(connection: Connection, statement: str) -> None:
+def _execute(connection: Connection, statement: str) -> None:
     try:
         connection.exec_driver_sql(statement)
     except DBAPIError as error:
@@ -246,7 +250,7 @@ GALERA = _(
     " several writers it may lose updates"
 )
 #: Applies to the next transaction only, so that nothing has to be reset.
-_ONE_STATE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 #: Named locks are server-wide, so the name contains the database; a name has at most 64 characters.
 _LOCK = "CONCAT('chimes.', MD5(DATABASE()))"
 _LONGEST_SET_UP = 120
@@ -277,16 +281,16 @@ class MariadbServer(Server):
             pool_use_lifo=True,
         )
         # Before SQLAlchemy inspects the server, and after it has set the charset.
-        event.listen(engine, "connect", self._look_at_server, insert=True)
+        event.listen(engine, "connect", self._check_server, insert=True)
         event.listen(engine, "connect", _begin_session)
         return engine
 
     def reading(self, engine: Engine) -> Engine:
         reading = engine.execution_options()
-        event.listen(reading, "begin", _see_one_state)
+        event.listen(reading, "begin", _use_snapshot)
         return reading
 
-    def _look_at_server(self, driver: Any, _record: object) -> None:
+    def _check_server(self, driver: Any, _record: object) -> None:
         if self._checked:
             return
         cursor = driver.cursor()
@@ -302,8 +306,8 @@ class MariadbServer(Server):
         self._checked = True
 
     # --- errors -------------------------------------------------------------------------------
-    def trouble(self, error: BaseException) -> Trouble | None:
-        return trouble_of(error)
+    def error_kind(self, error: BaseException) -> DatabaseErrorKind | None:
+        return error_kind_of(error)
 
     # --- set-up and migration -----------------------------------------------------------------
     def lock_set_up(self, connection: Connection) -> None:
@@ -323,7 +327,7 @@ class MariadbServer(Server):
         with _locked(connection):
             if not online:
                 connection.exec_driver_sql("SET SESSION max_statement_time = 0")
-            bring_up_to_date(connection)
+            upgrade_schema(connection)
             if not online:
                 limit = f"SET SESSION max_statement_time = {STATEMENT_SECONDS}"
                 connection.exec_driver_sql(limit)
@@ -333,13 +337,13 @@ class MariadbServer(Server):
         return "/".join(str(each) for each in row)
 
     # --- waking -------------------------------------------------------------------------------
-    async def notices(self, heard: Callable[[], None]) -> MariadbNotices:
-        connection = await connected(
+    async def wake_connection(self, on_wake: Callable[[], None]) -> MariadbWakeConnection:
+        connection = await open_connection(
             self._url,
             autocommit=True,
             init_command=f"SET SESSION max_statement_time = {LOCK_SECONDS}",
         )
-        return await MariadbNotices.over(connection, heard)
+        return await MariadbWakeConnection.open(connection, on_wake)
 
 
 def normalized(url: str) -> URL:
@@ -350,14 +354,14 @@ def normalized(url: str) -> URL:
             _("{scheme}:// is not a MariaDB URL; write mariadb://host/database", scheme=scheme)
         )
     try:
-        made = make_url(f"mariadb+asyncmy://{rest}")
+        parsed = make_url(f"mariadb+asyncmy://{rest}")
     except (ArgumentError, ValueError) as error:
         raise ConfigError(_("store: not a MariaDB URL: {error}", error=str(error))) from None
-    if not made.database:
+    if not parsed.database:
         raise ConfigError(
             _("store: the MariaDB URL names no database; write mariadb://host/database")
         )
-    return made
+    return parsed
 
 
 def check_version(version: str) -> None:
@@ -377,20 +381,20 @@ def check_version(version: str) -> None:
         )
 
 
-async def connected(url: URL, **given: Any) -> Any:
+async def open_connection(url: URL, **options: Any) -> Any:
     """Opens a connection of the driver outside of any pool."""
     at = url.translate_connect_args(username="user", database="db")
-    return await _connect(**at, **url.query, **given)
+    return await _connect(**at, **url.query, **options)
 
 
-async def _connect(**given: Any) -> Any:
+async def _connect(**options: Any) -> Any:
     """The driver limits only the first step of connecting, and raises internal errors when the
     server hangs up immediately."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await asyncmy.connect(**given)
+            return await asyncmy.connect(**options)
     except (RuntimeError, AttributeError, IndexError) as error:
-        message = _("the server hung up on a new connection ({error})", error=str(error))
+        message = _("the server closed a new connection ({error})", error=str(error))
         raise asyncmy.errors.OperationalError(CR.CR_SERVER_LOST, message) from error
 
 
@@ -403,8 +407,8 @@ def _begin_session(driver: Any, _record: object) -> None:
         cursor.close()
 
 
-def _see_one_state(connection: Connection) -> None:
-    connection.exec_driver_sql(_ONE_STATE)
+def _use_snapshot(connection: Connection) -> None:
+    connection.exec_driver_sql(_SNAPSHOT)
 
 
 @contextlib.contextmanager
@@ -413,7 +417,7 @@ def _locked(connection: Connection) -> Iterator[None]:
     may hold it already."""
     got = connection.exec_driver_sql(f"SELECT GET_LOCK({_LOCK}, {_LONGEST_SET_UP})").scalar()
     if got != 1:
-        raise StoreUnavailable(_("somebody else has been setting up this store for long"))
+        raise StoreUnavailable(_("another process is still setting up this store; try later"))
     try:
         yield
     finally:

@@ -24,8 +24,8 @@ from chimes.store.sql.database.server import (
     POOL_SECONDS,
     SILENCE_SECONDS,
     STATEMENT_SECONDS,
+    DatabaseErrorKind,
     Server,
-    Trouble,
 )
 from chimes.store.sql.dialects.postgres import PostgresDialect
 
@@ -91,21 +91,21 @@ class PostgresServer(Server):
         self._dsn = urlunsplit(parts._replace(query=rest))
         self._pooled = bool(pooler)
         self._check = _CHECK
-        self.location = _shown(self._dsn)
+        self.location = _without_password(self._dsn)
         #: Sender id, so that a process ignores its own notifications.
         self._me = f"{os.getpid()}-{uuid4().hex[:12]}"
 
     # --- connections --------------------------------------------------------------------------
     def engine(self, *, size: int, overflow: int) -> Engine:
-        given: dict[str, Any] = {"async_creator_fn": self._connect}
+        options: dict[str, Any] = {"async_creator_fn": self._connect}
         if self._pooled:
-            given |= {
+            options |= {
                 "prepared_statement_cache_size": 0,
                 "prepared_statement_name_func": lambda: f"chimes_{uuid4().hex}",
             }
         return create_engine(
             "postgresql+asyncpg://",
-            connect_args=given,
+            connect_args=options,
             pool_size=size,
             max_overflow=overflow,
             pool_timeout=POOL_SECONDS,
@@ -118,21 +118,21 @@ class PostgresServer(Server):
     def reading(self, engine: Engine) -> Engine:
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
-    def looking(self, engine: Engine) -> Engine:
+    def querying(self, engine: Engine) -> Engine:
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def _connect(self, **_unused: object) -> asyncpg.Connection:
         try:
-            connection = await self._connected()
+            connection = await self._open_connection()
         except (asyncpg.UndefinedObjectError, asyncpg.InvalidParameterValueError):
             if not self._check:
                 raise
             self._check = {}
-            connection = await self._connected()
+            connection = await self._open_connection()
         _keep_alive(connection)
         return connection
 
-    async def _connected(self) -> asyncpg.Connection:
+    async def _open_connection(self) -> asyncpg.Connection:
         settings = {"application_name": "chimes"} if self._pooled else {**_SESSION, **self._check}
         more: dict[str, Any] = {"statement_cache_size": 0} if self._pooled else {}
         try:
@@ -143,8 +143,8 @@ class PostgresServer(Server):
             raise ConfigError(joined(": ", (self.location, str(error)))) from None
 
     # --- errors -------------------------------------------------------------------------------
-    def trouble(self, error: BaseException) -> Trouble | None:
-        return next((found for each in _causes(error) if (found := _trouble(each))), None)
+    def error_kind(self, error: BaseException) -> DatabaseErrorKind | None:
+        return next((found for each in _causes(error) if (found := _error_kind_of_one(each))), None)
 
     def unsent(self, error: BaseException) -> bool:
         # A connection that is lost while waiting for an answer raises another error.
@@ -165,8 +165,8 @@ class PostgresServer(Server):
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
 
     def lock_migration(self, connection: Connection) -> bool:
-        held = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LOCK_KEY})").scalar()
-        return held is True
+        locked = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LOCK_KEY})").scalar()
+        return locked is True
 
     def prepare_migration(self, connection: Connection) -> None:
         connection.exec_driver_sql("SET statement_timeout = 0")
@@ -181,40 +181,40 @@ class PostgresServer(Server):
         return f"{row[0]}/{row[1]}"
 
     # --- waking -------------------------------------------------------------------------------
-    async def notices(self, heard: Callable[[], None]) -> PostgresNotices | None:
+    async def wake_connection(self, on_wake: Callable[[], None]) -> PostgresWakeConnection | None:
         if self._pooled:
             return None
         connection = await self._connect()
         try:
             schema = await connection.fetchval("SELECT current_schema()")
-            notices = PostgresNotices(connection, f"chimes_{schema}"[:63], self._me)
-            await notices.listen(heard)
+            wake_connection = PostgresWakeConnection(connection, f"chimes_{schema}"[:63], self._me)
+            await wake_connection.listen(on_wake)
         except BaseException:
             connection.terminate()
             raise
-        return notices
+        return wake_connection
 
 
 #: One lock for each schema of a database.
 _LOCK_KEY = "hashtext('chimes'), hashtext(current_schema())"
 
 
-class PostgresNotices:
+class PostgresWakeConnection:
     def __init__(self, connection: asyncpg.Connection, channel: str, me: str) -> None:
         self.lost = asyncio.Event()
         self._connection = connection
         self._channel = channel
         self._me = me
 
-    async def listen(self, heard: Callable[[], None]) -> None:
-        def notice(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+    async def listen(self, on_wake: Callable[[], None]) -> None:
+        def on_notification(_connection: object, _pid: int, _channel: str, payload: object) -> None:
             if payload != self._me:
-                heard()
+                on_wake()
 
         self._connection.add_termination_listener(lambda _unused: self.lost.set())
-        await self._connection.add_listener(self._channel, notice)
+        await self._connection.add_listener(self._channel, on_notification)
 
-    async def tell(self) -> None:
+    async def notify(self) -> None:
         await self._connection.execute("SELECT pg_notify($1, $2)", self._channel, self._me)
 
     async def close(self) -> None:
@@ -225,34 +225,34 @@ class PostgresNotices:
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yields the error and its causes."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = getattr(seen, "orig", None) or seen.__cause__
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = getattr(cause, "orig", None) or cause.__cause__
 
 
-def _trouble(error: BaseException) -> Trouble | None:
+def _error_kind_of_one(error: BaseException) -> DatabaseErrorKind | None:
     state = getattr(error, "sqlstate", None)
     if isinstance(state, str):
         if state in _CONFLICT:
-            return Trouble.CONFLICT
+            return DatabaseErrorKind.CONFLICT
         if state == "25006":
-            return Trouble.READ_ONLY
+            return DatabaseErrorKind.READ_ONLY
         if state in _LOST or state.startswith("08"):
-            return Trouble.LOST
+            return DatabaseErrorKind.LOST
         if state in _REFUSED or state.startswith(_REFUSED_CLASSES):
-            return Trouble.REFUSED
+            return DatabaseErrorKind.REFUSED
         return None
     if isinstance(error, TimeoutError):
-        return Trouble.REFUSED
+        return DatabaseErrorKind.REFUSED
     if isinstance(error, ConnectionRefusedError | socket.gaierror):
-        return Trouble.REFUSED
+        return DatabaseErrorKind.REFUSED
     if isinstance(error, OSError):
-        return Trouble.LOST
+        return DatabaseErrorKind.LOST
     # A connection that is cut in the middle of an answer makes the driver raise an internal error.
     ended = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
     if ended and _CLOSED.search(str(error)):
-        return Trouble.LOST
+        return DatabaseErrorKind.LOST
     return None
 
 
@@ -280,7 +280,7 @@ def _keep_alive(connection: asyncpg.Connection) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _shown(dsn: str) -> str:
+def _without_password(dsn: str) -> str:
     parts = urlsplit(dsn)
     host = parts.netloc.rpartition("@")[2]
     user = parts.username

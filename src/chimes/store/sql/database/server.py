@@ -52,7 +52,7 @@ LOCK_SECONDS = 5
 SILENCE_SECONDS = 10
 
 
-class Trouble(Enum):
+class DatabaseErrorKind(Enum):
     """Kinds of errors of a transaction. Nothing of it has happened, unless the connection was lost
     during the commit."""
 
@@ -66,12 +66,12 @@ class Trouble(Enum):
     REFUSED = auto()
 
 
-class Notices(Protocol):
+class WakeConnection(Protocol):
     """A connection over which processes wake each other."""
 
     lost: asyncio.Event
 
-    async def tell(self) -> None:
+    async def notify(self) -> None:
         """Wakes the other processes."""
 
     async def close(self) -> None: ...
@@ -92,12 +92,12 @@ class Server(ABC):
         """The same pool, for read-only transactions with one snapshot."""
         return engine.execution_options(isolation_level="REPEATABLE READ")
 
-    def looking(self, engine: Engine) -> Engine:
+    def querying(self, engine: Engine) -> Engine:
         """The same pool without transactions, where that saves a round trip."""
         return self.reading(engine)
 
     @abstractmethod
-    def trouble(self, error: BaseException) -> Trouble | None:
+    def error_kind(self, error: BaseException) -> DatabaseErrorKind | None:
         """Returns None if the error does not come from the database."""
 
     def unsent(self, error: BaseException) -> bool:
@@ -128,7 +128,7 @@ class Server(ABC):
     def identity(self, connection: Connection) -> str:
         """Identifies the server and its history (timeline); changes at a fail-over."""
 
-    async def notices(self, heard: Callable[[], None]) -> Notices | None:
+    async def wake_connection(self, on_wake: Callable[[], None]) -> WakeConnection | None:
         """Returns None if this server cannot send notifications; then polling must suffice."""
         return None
 
@@ -145,7 +145,7 @@ class Pool:
     #: The same connections, for read-only transactions with one snapshot.
     reading: Engine
     #: The same connections, without transactions where that is cheaper.
-    looking: Engine
+    querying: Engine
     #: Disposes of the pool when its loop ends.
     guard: asyncio.Task[None]
 
@@ -158,12 +158,12 @@ class LoopPools:
         #: The loop that gets the large pool.
         self.main: asyncio.AbstractEventLoop | None = None
 
-    def here(self) -> Pool:
+    def current(self) -> Pool:
         """Returns the pool of the running loop."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = self._made(main=loop is self.main)
+            pool = self._create(main=loop is self.main)
             with self._lock:
                 self._pools[loop] = pool
         return pool
@@ -172,9 +172,9 @@ class LoopPools:
         """Closes the pools of all running loops; those of other loops through their own loop."""
         with self._lock:
             pools, self._pools = self._pools, {}
-        here = asyncio.get_running_loop()
+        current = asyncio.get_running_loop()
         for loop, pool in pools.items():
-            if loop is here:
+            if loop is current:
                 pool.guard.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await pool.guard
@@ -182,14 +182,14 @@ class LoopPools:
                 with contextlib.suppress(RuntimeError):  # that loop has ended
                     loop.call_soon_threadsafe(pool.guard.cancel)
 
-    def _made(self, *, main: bool) -> Pool:
+    def _create(self, *, main: bool) -> Pool:
         size, overflow = (SIZE, OVERFLOW) if main else (1, 0)
         engine = self._server.engine(size=size, overflow=overflow)
         guard = asyncio.get_running_loop().create_task(self._guard(engine), name="chimes pool")
         return Pool(
             engine=engine,
             reading=self._server.reading(engine),
-            looking=self._server.looking(engine),
+            querying=self._server.querying(engine),
             guard=guard,
         )
 
@@ -241,12 +241,12 @@ class WakeChannel:
         self._server = server
         self._wake = wake
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._untold = asyncio.Event()
+        self._pending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._live(), name="chimes wake channel")
+        self._task = self._loop.create_task(self._run(), name="chimes wake channel")
 
     async def stop(self) -> None:
         task, self._task = self._task, None
@@ -255,47 +255,47 @@ class WakeChannel:
             task.cancel()
             await asyncio.wait([task], timeout=0.1)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Schedules a notification, from any thread."""
-        if self._loop is None or self._untold.is_set():
+        if self._loop is None or self._pending.is_set():
             return
         with contextlib.suppress(RuntimeError):  # that loop has ended
-            self._loop.call_soon_threadsafe(self._untold.set)
+            self._loop.call_soon_threadsafe(self._pending.set)
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         delay = _SHORTEST
         while True:
             try:
-                notices = await self._server.notices(self._wake)
+                wake_connection = await self._server.wake_connection(self._wake)
             except Exception as error:
-                _log.debug("no wake-ups from other nodes until they can be heard again: %s", error)
+                _log.debug("no wake-ups from other nodes until reconnected: %s", error)
                 await asyncio.sleep(random.uniform(delay / 2, delay))  # noqa: S311
                 delay = min(delay * 2, _LONGEST)
                 continue
-            if notices is None:
+            if wake_connection is None:
                 return
             delay = _SHORTEST
             # Notifications sent before the connection was opened were not received.
             self._wake()
             try:
-                await self._converse(notices)
+                await self._forward(wake_connection)
             except Exception as error:
-                _log.debug("the connection for wake-ups was lost: %s", error)
+                _log.debug("wake-up connection lost: %s", error)
             finally:
-                await notices.close()
+                await wake_connection.close()
 
-    async def _converse(self, notices: Notices) -> None:
-        lost = asyncio.ensure_future(notices.lost.wait())
+    async def _forward(self, wake_connection: WakeConnection) -> None:
+        lost = asyncio.ensure_future(wake_connection.lost.wait())
         try:
             while not lost.done():
-                told = asyncio.ensure_future(self._untold.wait())
+                pending = asyncio.ensure_future(self._pending.wait())
                 try:
-                    await asyncio.wait((lost, told), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((lost, pending), return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    told.cancel()
-                if self._untold.is_set() and not lost.done():
-                    self._untold.clear()
-                    await notices.tell()
+                    pending.cancel()
+                if self._pending.is_set() and not lost.done():
+                    self._pending.clear()
+                    await wake_connection.notify()
                     await asyncio.sleep(GAP_SECONDS)
         finally:
             lost.cancel()
@@ -322,7 +322,7 @@ def check_or_set_up(connection: Connection, server: Server) -> str:
             server.upgrade(connection, online=False)
             hit("migrate.before_commit")
             stored = HEAD
-    warning = _judged(connection, stored)
+    warning = _check_revision(connection, stored)
     connection.commit()
     return warning
 
@@ -346,7 +346,7 @@ def stored_revision(connection: Connection) -> str | None:
     return None
 
 
-def _judged(connection: Connection, stored: str) -> str:
+def _check_revision(connection: Connection, stored: str) -> str:
     if stored in REVISIONS:
         if REVISIONS.index(stored) < REVISIONS.index(OLDEST):
             raise SchemaMismatch(
@@ -395,15 +395,19 @@ async def migrate(engine: Engine, server: Server) -> tuple[str | None, str]:
             return before, HEAD
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS
-        await _locked(connection, server, deadline)
+        await _wait_for_migration_lock(connection, server, deadline)
         while True:
             try:
                 await greenlet_spawn(server.upgrade, connection, online=True)
             except Exception as error:
                 late = loop.time() > deadline
-                if server.trouble(error) is not Trouble.CONFLICT or _repeats(error) or late:
+                if (
+                    server.error_kind(error) is not DatabaseErrorKind.CONFLICT
+                    or _is_permanent(error)
+                    or late
+                ):
                     raise
-                _log.info("a step of the migration waits for a lock: %s", error)
+                _log.info("a migration step is waiting for a lock: %s", error)
                 await asyncio.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))  # noqa: S311
             else:
                 return before, HEAD
@@ -419,15 +423,15 @@ async def _autocommitting(engine: Engine) -> AsyncIterator[Connection]:
         await greenlet_spawn(connection.close)
 
 
-def _repeats(error: Exception) -> bool:
+def _is_permanent(error: Exception) -> bool:
     """Returns whether a retry would fail again: a unique key conflict persists."""
     return isinstance(error, IntegrityError)
 
 
-async def _locked(connection: Connection, server: Server, deadline: float) -> None:
+async def _wait_for_migration_lock(connection: Connection, server: Server, deadline: float) -> None:
     while not await greenlet_spawn(server.lock_migration, connection):
         if asyncio.get_running_loop().time() > deadline:
-            raise StoreUnavailable(_("somebody else has been migrating this store for long"))
+            raise StoreUnavailable(_("another process is still migrating this store; try later"))
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
@@ -442,11 +446,11 @@ RETRY_SECONDS = 8.0
 #: A transaction that takes longer is given up, so that no caller hangs on a server that does not
 #: answer.
 UNIT_SECONDS = 20.0
-#: Maximum age of the cached server time that `about_now` uses.
+#: Maximum age of the cached server time that `approximate_now` uses.
 RECENT_SECONDS = 30.0
 
 
-class Doing(Enum):
+class Phase(Enum):
     """The phase of a transaction in which its server failed."""
 
     OPENING = auto()
@@ -455,7 +459,7 @@ class Doing(Enum):
 
 
 class ServerDatabase:
-    one_writer = False
+    has_single_writer = False
 
     def __init__(self, server: Server, clock: Clock | None = None) -> None:
         """Without a clock, the server's clock decides; a clock is for tests."""
@@ -474,7 +478,7 @@ class ServerDatabase:
         self._pools.main = asyncio.get_running_loop()
         self._open = True
         try:
-            await self._attempted(Doing.OPENING, self._check_schema)
+            await self._retry(Phase.OPENING, self._check_schema)
         except BaseException:
             self._open = False
             await self._pools.close()
@@ -484,8 +488,8 @@ class ServerDatabase:
 
     async def _check_schema(self) -> None:
         server = self._server
-        warning = await self._connected(
-            self._pools.here().engine,
+        warning = await self._with_connection(
+            self._pools.current().engine,
             lambda connection: check_or_set_up(connection, server),
             bounded=False,
         )
@@ -497,11 +501,11 @@ class ServerDatabase:
         self._pools.main = asyncio.get_running_loop()
         self._open = True
         try:
-            return await migrate(self._pools.here().engine, self._server)
+            return await migrate(self._pools.current().engine, self._server)
         except StoreError:
             raise
         except Exception as error:
-            raise self._translated(error) from error
+            raise self._translate(error) from error
         finally:
             self._open = False
             await self._pools.close()
@@ -529,7 +533,7 @@ class ServerDatabase:
     def identity(self, connection: Connection) -> str:
         return self._server.identity(connection)
 
-    def troubles(self) -> Mapping[str, int]:
+    def error_counts(self) -> Mapping[str, int]:
         return asdict(self.counters)
 
     # --- waking -------------------------------------------------------------------------------
@@ -547,11 +551,11 @@ class ServerDatabase:
         if self._clock is not None:
             return self._clock.now()
         before = self._elapsed.monotonic()
-        now = await self.look(Tx.now)
+        now = await self.query(Tx.now)
         self._last_now = (now, (before + self._elapsed.monotonic()) / 2)
         return now
 
-    async def about_now(self) -> datetime:
+    async def approximate_now(self) -> datetime:
         if self._clock is None and self._last_now is not None:
             now, at = self._last_now
             passed = self._elapsed.monotonic() - at
@@ -559,24 +563,24 @@ class ServerDatabase:
                 return now + timedelta(seconds=passed)
         return await self.now()
 
-    async def look(self, work: Work[T]) -> T:
-        return await self._attempted(Doing.READING, lambda: self._read(work, alone=True))
+    async def query(self, work: Work[T]) -> T:
+        return await self._retry(Phase.READING, lambda: self._read(work, alone=True))
 
     async def read(self, work: Work[T]) -> T:
-        return await self._attempted(Doing.READING, lambda: self._read(work))
+        return await self._retry(Phase.READING, lambda: self._read(work))
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
-        return await self._written(_Unit(work, self.dialect, self._clock))
+        return await self._commit(_Unit(work, self.dialect, self._clock))
 
     async def write_alone(self, work: Work[T]) -> T:
-        return await self._written(_Unit(work, self.dialect, self._clock, alone=True))
+        return await self._commit(_Unit(work, self.dialect, self._clock, alone=True))
 
-    async def _written(self, unit: _Unit[T]) -> T:
-        answer = await self._attempted(Doing.WRITING, lambda: self._write(unit))
+    async def _commit(self, unit: _Unit[T]) -> T:
+        answer = await self._retry(Phase.WRITING, lambda: self._write(unit))
         if unit.wakes:
             self.wake()
             if self._channel is not None:
-                self._channel.tell()
+                self._channel.notify()
         return answer
 
     def snapshot(self) -> AbstractAsyncContextManager[Reader]:
@@ -584,13 +588,13 @@ class ServerDatabase:
 
     @asynccontextmanager
     async def _snapshot(self) -> AsyncIterator[Reader]:
-        connection = await self._greenlet(self._pools.here().reading.connect)
+        connection = await self._greenlet(self._pools.current().reading.connect)
 
         async def read(work: Work[T]) -> T:
             try:
-                return await greenlet_spawn(self._look, connection, work)
+                return await greenlet_spawn(self._run_read, connection, work)
             except Exception as error:
-                raise self._translated(error) from error
+                raise self._translate(error) from error
 
         try:
             yield read
@@ -600,21 +604,23 @@ class ServerDatabase:
                     await greenlet_spawn(connection.close)
 
     async def _read(self, work: Work[T], *, alone: bool = False) -> T:
-        pool = self._pools.here()
-        engine = pool.looking if alone else pool.reading
-        return await self._connected(engine, lambda connection: self._look(connection, work))
+        pool = self._pools.current()
+        engine = pool.querying if alone else pool.reading
+        return await self._with_connection(
+            engine, lambda connection: self._run_read(connection, work)
+        )
 
-    def _look(self, connection: Connection, work: Work[T]) -> T:
+    def _run_read(self, connection: Connection, work: Work[T]) -> T:
         return work(Tx(connection, self.dialect, self._clock, reading=True))
 
     async def _write(self, unit: _Unit[T]) -> T:
         unit.committing = False
-        pool = self._pools.here()
-        engine = pool.looking if unit.alone else pool.engine
+        pool = self._pools.current()
+        engine = pool.querying if unit.alone else pool.engine
         try:
-            return await self._connected(engine, unit.carry_out)
+            return await self._with_connection(engine, unit.execute)
         except Exception as error:
-            if unit.committing and self._unanswered(error):
+            if unit.committing and self._is_commit_unknown(error):
                 self.counters.ambiguous += 1
                 raise StoreUnavailable(
                     _("the answer to a commit was lost: it may have happened or not; repeat it"),
@@ -622,13 +628,15 @@ class ServerDatabase:
                 ) from error
             raise
 
-    def _unanswered(self, error: Exception) -> bool:
+    def _is_commit_unknown(self, error: Exception) -> bool:
         """Returns whether COMMIT was sent and its result is unknown."""
         if isinstance(error, TimeoutError):
             return True
-        return self._server.trouble(error) is Trouble.LOST and not self._server.unsent(error)
+        return self._server.error_kind(error) is DatabaseErrorKind.LOST and not self._server.unsent(
+            error
+        )
 
-    async def _connected(
+    async def _with_connection(
         self,
         engine: Engine,
         use: Callable[[Connection], T],
@@ -659,9 +667,9 @@ class ServerDatabase:
             self.counters.no_connection += 1
             raise StoreUnavailable(_("all connections to the store are in use")) from error
 
-    async def _attempted(self, doing: Doing, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, phase: Phase, attempt: Callable[[], Awaitable[T]]) -> T:
         """Retries the whole transaction from the start where it certainly did not commit."""
-        begun = self._elapsed.monotonic()
+        started = self._elapsed.monotonic()
         conflicts = losses = 0
         while True:
             try:
@@ -669,40 +677,44 @@ class ServerDatabase:
             except StoreError:
                 raise
             except Exception as error:
-                trouble = self._server.trouble(error)
-                late = self._elapsed.monotonic() - begun > RETRY_SECONDS
-                if trouble is Trouble.CONFLICT and conflicts < CONFLICT_TRIES - 1 and not late:
+                error_kind = self._server.error_kind(error)
+                late = self._elapsed.monotonic() - started > RETRY_SECONDS
+                if (
+                    error_kind is DatabaseErrorKind.CONFLICT
+                    and conflicts < CONFLICT_TRIES - 1
+                    and not late
+                ):
                     conflicts += 1
                     self.counters.conflicts += 1
-                elif trouble is Trouble.LOST and losses < LOST_TRIES - 1 and not late:
+                elif error_kind is DatabaseErrorKind.LOST and losses < LOST_TRIES - 1 and not late:
                     losses += 1
                     self.counters.lost += 1
-                elif trouble is None:
+                elif error_kind is None:
                     raise
                 else:
-                    raise self._translated(error, doing) from error
+                    raise self._translate(error, phase) from error
             await asyncio.sleep(random.uniform(0, 0.01) * 2 ** (conflicts + losses))  # noqa: S311
 
-    def _translated(self, error: Exception, doing: Doing = Doing.READING) -> Exception:
-        trouble = self._server.trouble(error)
-        if trouble is None:
+    def _translate(self, error: Exception, phase: Phase = Phase.READING) -> Exception:
+        error_kind = self._server.error_kind(error)
+        if error_kind is None:
             return error
         reason = str(getattr(error, "orig", None) or error) or type(error).__name__
-        if trouble is Trouble.READ_ONLY:
+        if error_kind is DatabaseErrorKind.READ_ONLY:
             return StoreReadOnly(
                 _("store_read_only: the store takes no writes: {reason}", reason=reason),
                 code="store_read_only",
             )
-        return StoreUnavailable(_unavailable(doing, reason))
+        return StoreUnavailable(_unavailable(phase, reason))
 
 
-def _unavailable(doing: Doing, reason: str) -> str:
-    match doing:
-        case Doing.OPENING:
+def _unavailable(phase: Phase, reason: str) -> str:
+    match phase:
+        case Phase.OPENING:
             return _("cannot open: {reason}", reason=reason)
-        case Doing.READING:
+        case Phase.READING:
             return _("cannot read: {reason}", reason=reason)
-        case Doing.WRITING:
+        case Phase.WRITING:
             return _("cannot write: {reason}", reason=reason)
 
 
@@ -720,7 +732,7 @@ class _Unit(Generic[T]):
         self.committing = False
         self.wakes = False
 
-    def carry_out(self, connection: Connection) -> T:
+    def execute(self, connection: Connection) -> T:
         tx = Tx(connection, self._dialect, self._clock)
         self.committing = self.alone
         answer = self._work(tx)

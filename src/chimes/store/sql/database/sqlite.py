@@ -100,7 +100,7 @@ T = TypeVar("T")
 #: No caller waits longer for the lock.
 LOCK_SECONDS = 5.0
 #: How often to check for commits of other processes while there is nothing to write.
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 LARGEST_GROUP = 256
 
 
@@ -114,7 +114,7 @@ class _Job:
         self.result: Any = None
         self.error: Exception | None = None
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         if self.error is None:
             self.answer.set_result(self.result)
         else:
@@ -141,7 +141,7 @@ class GroupCommit:
         self._closing = False
         self._seen_version = self._version()
         self._others_write = False
-        self._thread = threading.Thread(target=self._live, name="chimes-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="chimes-writer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -167,14 +167,14 @@ class GroupCommit:
         return answer
 
     # --- in the writer thread -----------------------------------------------------------------
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
             while self._wait_for_jobs():
                 self._write_group()
         finally:
             with self._changed:
                 self._closing = True
-            self._refuse(StoreUnavailable(_("the store is closed")))
+            self._fail_jobs(StoreUnavailable(_("the store is closed")))
             self._connection.close()
 
     def _wait_for_jobs(self) -> bool:
@@ -182,14 +182,14 @@ class GroupCommit:
         while True:
             with self._changed:
                 if not self._queue and not self._closing:
-                    self._changed.wait(LOOK_SECONDS)
+                    self._changed.wait(POLL_SECONDS)
                 if self._queue:
                     return True
                 if self._closing:
                     return False
-            self._look_for_others()
+            self._check_other_commits()
 
-    def _look_for_others(self) -> None:
+    def _check_other_commits(self) -> None:
         """The version stays the same when this connection commits, so only commits of other
         connections wake this process. Reading it is a read of shared memory."""
         try:
@@ -207,13 +207,13 @@ class GroupCommit:
     def _write_group(self) -> None:
         if not self._lock_database():
             return
-        self._look_for_others()
+        self._check_other_commits()
         jobs = self._take()
         wakes = False
         try:
             for job in jobs:
                 tx = Tx(self._connection, self._dialect, self._clock)
-                self._carry_out(job, tx)
+                self._execute(job, tx)
                 wakes |= tx.wakes and job.error is None
             self._driver.execute("COMMIT")
         except sqlite3.Error as error:
@@ -226,7 +226,7 @@ class GroupCommit:
         if wakes:
             self._wake()
         for job in jobs:
-            job.settle()
+            job.resolve()
 
     def _lock_database(self) -> bool:
         """Returns False if no job is waiting any more."""
@@ -238,12 +238,12 @@ class GroupCommit:
                 self._driver.execute("BEGIN IMMEDIATE")
             except sqlite3.Error as error:
                 if not is_busy(error):
-                    self._refuse(self._translated(error))
+                    self._fail_jobs(self._translate(error))
                     return False
                 message = _(
                     "the database has been locked for {seconds:.0f} s", seconds=LOCK_SECONDS
                 )
-                self._refuse(StoreUnavailable(message), until=self._elapsed.monotonic())
+                self._fail_jobs(StoreUnavailable(message), until=self._elapsed.monotonic())
                 if not self._queue:
                     return False
                 self._back_off()
@@ -260,7 +260,7 @@ class GroupCommit:
             jobs = [self._queue.popleft() for _unused in range(count)]
         return [job for job in jobs if job.answer.set_running_or_notify_cancel()]
 
-    def _refuse(self, error: Exception, until: float | None = None) -> None:
+    def _fail_jobs(self, error: Exception, until: float | None = None) -> None:
         """Fails the jobs whose deadline has passed (None: all)."""
         with self._changed:
             refused = [job for job in self._queue if until is None or job.deadline <= until]
@@ -270,18 +270,18 @@ class GroupCommit:
             if job.answer.set_running_or_notify_cancel():
                 job.answer.set_exception(error)
 
-    def _carry_out(self, job: _Job, tx: Tx) -> None:
+    def _execute(self, job: _Job, tx: Tx) -> None:
         self._driver.execute("SAVEPOINT job")
         try:
             job.result = job.work(tx)
         except Exception as error:
             if not self._driver.in_transaction:
                 raise sqlite3.OperationalError(str(getattr(error, "orig", error))) from error
-            job.error = self._translated(error)
+            job.error = self._translate(error)
             self._driver.execute("ROLLBACK TO job")
         self._driver.execute("RELEASE job")
 
-    def _translated(self, error: Exception) -> Exception:
+    def _translate(self, error: Exception) -> Exception:
         reason = self._dialect.unavailable(error)
         return (
             error
@@ -327,17 +327,17 @@ class Readers:
         await self._in_thread(lambda: driver_of(connection).execute("BEGIN"))
 
         async def read(work: Work[T]) -> T:
-            return await self._in_thread(self._carry_out, connection, work)
+            return await self._in_thread(self._execute, connection, work)
 
         try:
             yield read
         finally:
             await asyncio.to_thread(connection.close)
 
-    async def _in_thread(self, call: Callable[..., T], *given: object) -> T:
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         if self._closed:
             raise StoreUnavailable(_("the store is closed"))
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *given)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
 
     # --- in a reading thread ------------------------------------------------------------------
     def _transact(self, work: Work[T]) -> T:
@@ -345,11 +345,11 @@ class Readers:
         driver = driver_of(connection)
         driver.execute("BEGIN")
         try:
-            return self._carry_out(connection, work)
+            return self._execute(connection, work)
         finally:
             driver.execute("ROLLBACK")
 
-    def _carry_out(self, connection: Connection, work: Work[T]) -> T:
+    def _execute(self, connection: Connection, work: Work[T]) -> T:
         try:
             return work(Tx(connection, self._dialect, self._clock, reading=True))
         except Exception as error:
@@ -418,7 +418,7 @@ _MIGRATION_MILLISECONDS = 60_000
 
 
 class SqliteDatabase:
-    one_writer = True
+    has_single_writer = True
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.dialect = SqliteDialect()
@@ -487,7 +487,7 @@ class SqliteDatabase:
     def identity(self, connection: Connection) -> str:
         return ""
 
-    def troubles(self) -> Mapping[str, int]:
+    def error_counts(self) -> Mapping[str, int]:
         return {}
 
     @property
@@ -510,23 +510,23 @@ class SqliteDatabase:
     async def now(self) -> datetime:
         return self._clock.now()
 
-    async def about_now(self) -> datetime:
+    async def approximate_now(self) -> datetime:
         return self._clock.now()
 
-    async def look(self, work: Work[T]) -> T:
+    async def query(self, work: Work[T]) -> T:
         return await self.read(work)
 
     async def read(self, work: Work[T]) -> T:
-        return await _there(self._readers).read(work)
+        return await _require_open(self._readers).read(work)
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
-        return await _there(self._writer).write(work, urgent=urgent)
+        return await _require_open(self._writer).write(work, urgent=urgent)
 
     async def write_alone(self, work: Work[T]) -> T:
         return await self.write(work)
 
     def snapshot(self) -> AbstractAsyncContextManager[Reader]:
-        return _there(self._readers).snapshot()
+        return _require_open(self._readers).snapshot()
 
     def _switch_to_wal(self, driver: sqlite3.Connection) -> None:
         """In WAL mode readers continue during a write. The file stores the mode, so only the first
@@ -566,7 +566,7 @@ def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
     driver.create_function(BRACKET_FUNCTION, 1, bracket_of_micros, deterministic=True)
 
 
-def _there(part: T | None) -> T:
+def _require_open(part: T | None) -> T:
     if part is None:
         raise StoreUnavailable(_("the store is not open"))
     return part

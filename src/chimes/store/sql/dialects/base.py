@@ -62,10 +62,10 @@ _NEWEST_JUDGED = f"(SELECT status, planned_at {_JUDGED} {FAILING_STREAK}) AS jud
 #: Numbers of schedules that a statement is built for, so that few statements have to be prepared.
 _SIZES = (1, 10, 25, 50, 100, MAX_SCHEDULES)
 
-Sums = Sequence[tuple[str | int, ...]]
+RollupRows = Sequence[tuple[str | int, ...]]
 
 
-class Counting(ABC):
+class StatisticsDialect(ABC):
     #: The bracket of the lag of a started run (`bracket_of`).
     bracket: ColumnElement[int]
     #: The node that started a run (`first_node`): that of its first ended attempt, or the current
@@ -85,12 +85,12 @@ class Counting(ABC):
         `owner` restricts to runs of that type and id."""
 
     @abstractmethod
-    def add(self, connection: Connection, table: Table, rows: Sums) -> None:
+    def add(self, connection: Connection, table: Table, rows: RollupRows) -> None:
         """Adds rows to a rollup table, each with a distinct key: `number` is added to an existing
         row."""
 
 
-class SqliteCounting(Counting):
+class SqliteStatistics(StatisticsDialect):
     bracket = literal_column(f"{BRACKET_FUNCTION}({_LAG})", Integer)
     node = literal_column(
         "coalesce(CASE WHEN json_valid(runs.attempts)"
@@ -104,11 +104,11 @@ class SqliteCounting(Counting):
     ) -> Sequence[Row[Any]]:
         return _newest_parts(connection, ids, each, owner, "?")
 
-    def add(self, connection: Connection, table: Table, rows: Sums) -> None:
+    def add(self, connection: Connection, table: Table, rows: RollupRows) -> None:
         connection.exec_driver_sql(_sqlite_add(table), list(rows))
 
 
-class PostgresCounting(Counting):
+class PostgresStatistics(StatisticsDialect):
     bracket = literal_column(f"width_bucket({_LAG}, ARRAY[{_BOUNDS}]::bigint[])", Integer)
     # Not parsed as JSON: one corrupt row would fail the whole statement.
     node = literal_column(
@@ -125,14 +125,14 @@ class PostgresCounting(Counting):
     def newest(
         self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
     ) -> Sequence[Row[Any]]:
-        given = (list(ids), each, *(owner or ()))
-        return connection.exec_driver_sql(_postgres_newest(owner is not None), given).all()
+        parameters = (list(ids), each, *(owner or ()))
+        return connection.exec_driver_sql(_postgres_newest(owner is not None), parameters).all()
 
-    def add(self, connection: Connection, table: Table, rows: Sums) -> None:
+    def add(self, connection: Connection, table: Table, rows: RollupRows) -> None:
         connection.exec_driver_sql(_postgres_add(table), tuple(map(list, zip(*rows, strict=True))))
 
 
-class MariadbCounting(Counting):
+class MariadbStatistics(StatisticsDialect):
     bracket = literal_column(f"INTERVAL({_LAG}, {_BOUNDS})", Integer)
     node = literal_column(
         "coalesce(JSON_VALUE(runs.attempts, '$[0].node'), runs.holder, '?')", Text
@@ -152,7 +152,7 @@ class MariadbCounting(Counting):
     ) -> Sequence[Row[Any]]:
         return _newest_parts(connection, ids, each, owner, "%s")
 
-    def add(self, connection: Connection, table: Table, rows: Sums) -> None:
+    def add(self, connection: Connection, table: Table, rows: RollupRows) -> None:
         connection.exec_driver_sql(_mariadb_add(table), list(rows))
 
 
@@ -165,16 +165,16 @@ def _newest_parts(
 ) -> Sequence[Row[Any]]:
     size = next(size for size in _SIZES if size >= len(ids))
     padded = (*ids, *[""] * (size - len(ids)))
-    given = tuple(value for one in padded for value in (one, *(owner or ()), each))
-    return connection.exec_driver_sql(_parts(size, owner is not None, mark), given).all()
+    parameters = tuple(value for one in padded for value in (one, *(owner or ()), each))
+    return connection.exec_driver_sql(_parts(size, owner is not None, mark), parameters).all()
 
 
 @cache
 def _parts(size: int, owned: bool, mark: str) -> str:
     """One part for each schedule, because there is no LATERAL."""
-    mine = f" AND owner_type = {mark} AND owner_id = {mark}" if owned else ""
+    condition = f" AND owner_type = {mark} AND owner_id = {mark}" if owned else ""
     return " UNION ALL ".join(
-        f"SELECT * FROM (SELECT {NEWEST} FROM runs WHERE schedule_id = {mark}{mine}"
+        f"SELECT * FROM (SELECT {NEWEST} FROM runs WHERE schedule_id = {mark}{condition}"
         f" {_NEWEST_FIRST} {mark}) AS part{place}"
         for place in range(size)
     )
@@ -182,10 +182,10 @@ def _parts(size: int, owned: bool, mark: str) -> str:
 
 @cache
 def _postgres_newest(owned: bool) -> str:
-    mine = " AND owner_type = $3 AND owner_id = $4" if owned else ""
+    condition = " AND owner_type = $3 AND owner_id = $4" if owned else ""
     return (
         f"SELECT newest.* FROM unnest($1::text[]) AS wanted(id) CROSS JOIN LATERAL (SELECT {NEWEST}"
-        f" FROM runs WHERE schedule_id = wanted.id{mine} {_NEWEST_FIRST} $2) AS newest"
+        f" FROM runs WHERE schedule_id = wanted.id{condition} {_NEWEST_FIRST} $2) AS newest"
     )
 
 
@@ -230,12 +230,12 @@ class Dialect(ABC):
     name: str
     #: Whether transactions run concurrently, so that rows must be locked.
     locks_rows: bool
-    counting: Counting
+    statistics: StatisticsDialect
     #: Whether a standby that takes over starts a new, numbered history (timeline).
     forks: bool = False
 
-    #: Whether `fire_plain`, `take`, `finish_plain`, `coming` and `unconfirmed` are implemented.
-    #: Otherwise the store uses the general statements and does not prefetch.
+    #: Whether `fire_plain`, `claim_plain`, `finish_plain`, `due_times` and `unconfirmed` are
+    #: implemented. Otherwise the store uses the general statements and does not prefetch.
     fast: bool = False
 
     # --- time and errors ----------------------------------------------------------------------
@@ -358,7 +358,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def take_tokens(
-        self, connection: Connection, now: int | None, asked: Asked
+        self, connection: Connection, now: int | None, request: TokenRequest
     ) -> tuple[float, int]:
         """Returns how many tokens are left, and how many were granted. `now` None: the database's
         clock."""
@@ -371,14 +371,14 @@ class Dialect(ABC):
         the batch. Returns the ids of the inserted runs: an existing run of a slot stays."""
         raise NotImplementedError
 
-    def coming(self, connection: Connection, until: int, most: int) -> Sequence[int]:
-        """Returns the earliest due times up to `until`, at most `most` of them."""
+    def due_times(self, connection: Connection, until: int, limit: int) -> Sequence[int]:
+        """Returns the earliest due times up to `until`, at most `limit` of them."""
         raise NotImplementedError
 
     def next_prefetch(
-        self, connection: Connection, until: int, each: int, most: int
+        self, connection: Connection, until: int, each: int, limit: int
     ) -> Row[Any] | None:
-        """Of the earliest `most` due times up to `until`, where each takes `each` longer than the
+        """Of the earliest `limit` due times up to `until`, where each takes `each` longer than the
         one before: returns (number, due, begin_by) of the one that must begin first."""
         raise NotImplementedError
 
@@ -391,7 +391,7 @@ class Dialect(ABC):
         `closed` None: by the database's clock."""
         raise NotImplementedError
 
-    def take(
+    def claim_plain(
         self,
         connection: Connection,
         now: int | None,
@@ -411,7 +411,7 @@ class Dialect(ABC):
         *,
         recording: bool,
     ) -> Rows:
-        """Stores completions (`PLAIN_VERDICT`) whose fence is the current one of a running run.
+        """Stores completions (`PLAIN_COMPLETION`) whose fence is the current one of a running run.
         Returns (id, time, cancel_requested, whether its key has blocked runs) of those that were
         accepted; the time is `now` or that of the database's clock. `recording`: updates the
         schedules, each of which has at most one of the runs."""
@@ -442,7 +442,7 @@ class Batch(NamedTuple):
     claimed: int
 
 
-class Asked(NamedTuple):
+class TokenRequest(NamedTuple):
     """A request for tokens of a bucket."""
 
     name: str
@@ -457,4 +457,4 @@ class Asked(NamedTuple):
 
 
 #: The order of the values of a completion.
-PLAIN_VERDICT = ("id", "attempt", "fence", "status", "retry_in", "result", "error", "reason")
+PLAIN_COMPLETION = ("id", "attempt", "fence", "status", "retry_in", "result", "error", "reason")

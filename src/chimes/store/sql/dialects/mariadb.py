@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from chimes.clock import Clock
 from chimes.store.json_values import MICROSECOND
-from chimes.store.sql.dialects.base import Asked, Dialect, MariadbCounting, Rows
+from chimes.store.sql.dialects.base import Dialect, MariadbStatistics, Rows, TokenRequest
 from chimes.store.sql.rows.values import Value
 from chimes.store.sql.tables import (
     ACTIVE,
@@ -172,7 +172,7 @@ RETURNING tokens, granted
 class MariadbDialect(Dialect):
     name = "mariadb"
     locks_rows = True
-    counting = MariadbCounting()
+    statistics = MariadbStatistics()
 
     def now(self, connection: Connection, clock: Clock | None) -> datetime:
         if clock is not None:
@@ -212,8 +212,8 @@ class MariadbDialect(Dialect):
         return _integer(connection.exec_driver_sql(NEXT_DUE).scalar())
 
     def due(self, connection: Connection, now: int, limit: int) -> Rows:
-        given = {"now": now, "limit": limit}
-        return connection.exec_driver_sql(DUE_SCHEDULES, given).all()
+        parameters = {"now": now, "limit": limit}
+        return connection.exec_driver_sql(DUE_SCHEDULES, parameters).all()
 
     def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
         return connection.exec_driver_sql(ADMITTED, {"keys": tuple(keys)}).all()
@@ -222,8 +222,8 @@ class MariadbDialect(Dialect):
         return connection.exec_driver_sql(OLDEST_ACTIVE, {"key": key}).first()
 
     def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
-        given = {"keys": _plain(list(keys))}
-        return connection.exec_driver_sql(BLOCKED_KEYS, given).scalars().all()
+        parameters = {"keys": _plain(list(keys))}
+        return connection.exec_driver_sql(BLOCKED_KEYS, parameters).scalars().all()
 
     def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
         return connection.exec_driver_sql(SLOTS_TAKEN, {"pairs": _plain(list(pairs))}).all()
@@ -245,13 +245,13 @@ class MariadbDialect(Dialect):
         if not capabilities:
             return found
         for rank in _ranks(connection):
-            given = {
+            parameters = {
                 "rank": rank,
                 "now": now,
                 "offers": tuple(capabilities),
                 "limit": limit - len(found),
             }
-            found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, given).all())
+            found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, parameters).all())
             if len(found) >= limit:
                 break
         return found
@@ -271,14 +271,14 @@ class MariadbDialect(Dialect):
         channels: Collection[str],
         limit: int,
     ) -> Rows:
-        given = {
+        parameters = {
             "now": now,
             "overdue": overdue,
             # MariaDB rejects an empty list.
             "channels": tuple(channels) or ("",),
             "limit": limit,
         }
-        return connection.exec_driver_sql(PENDING_DELIVERIES, given).all()
+        return connection.exec_driver_sql(PENDING_DELIVERIES, parameters).all()
 
     def next_delivery(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_DELIVERY).scalar())
@@ -287,10 +287,10 @@ class MariadbDialect(Dialect):
         _update_many(connection, deliveries, values)
 
     def take_tokens(
-        self, connection: Connection, now: int | None, asked: Asked
+        self, connection: Connection, now: int | None, request: TokenRequest
     ) -> tuple[float, int]:
-        given = asked._asdict() | {"now": now}
-        tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, given).one()
+        parameters = request._asdict() | {"now": now}
+        tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, parameters).one()
         return float(tokens), int(granted)
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
@@ -324,11 +324,11 @@ def _insert_new(table: Table) -> Insert:
     """Not INSERT IGNORE, which also truncates texts that are too long. Not ON DUPLICATE KEY UPDATE:
     the driver requests found rows, which makes it count an existing row. Of two concurrent inserts
     of the same key, the second gets a duplicate key error and its transaction is repeated."""
-    given = [bindparam(each.name, type_=each.type) for each in table.c]
+    parameters = [bindparam(each.name, type_=each.type) for each in table.c]
     same = [each == bindparam(each.name) for each in table.primary_key.columns]
     return insert(table).from_select(
         [each.name for each in table.c],
-        select(*given).where(~exists(select(literal(1)).select_from(table).where(*same))),
+        select(*parameters).where(~exists(select(literal(1)).select_from(table).where(*same))),
     )
 
 
@@ -345,8 +345,8 @@ def _update_many(connection: Connection, table: Table, values: Sequence[dict[str
         else:
             small.append(text)
     for some in _packets(small):
-        given = {"rows": f"[{','.join(some)}]"}
-        connection.exec_driver_sql(_update_all(table, columns), given)
+        parameters = {"rows": f"[{','.join(some)}]"}
+        connection.exec_driver_sql(_update_all(table, columns), parameters)
 
 
 def _packets(rows: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -35,34 +35,34 @@ from sqlalchemy.sql.expression import cast
 
 from chimes.clock import Clock
 from chimes.store.sql.dialects.base import (
-    PLAIN_VERDICT,
-    Asked,
+    PLAIN_COMPLETION,
     Batch,
     Dialect,
     PlainFiring,
-    PostgresCounting,
+    PostgresStatistics,
     Rows,
+    TokenRequest,
 )
 from chimes.store.sql.dialects.postgres_statements import (
     ADMITTED,
     BLOCKED_KEYS,
+    CLAIM,
     CLAIMABLE_RUNS,
-    COMING,
     DUE_SCHEDULES,
+    DUE_TIMES,
     END_STALLED,
-    FINISH_ALIKE,
     FINISH_PLAIN,
-    FIRE_ALIKE,
+    FINISH_UNIFORM,
     FIRE_PLAIN,
+    FIRE_UNIFORM,
     NEXT_AVAILABLE,
     NEXT_DELIVERY,
     NEXT_DUE,
+    NEXT_PREFETCH,
     NOW,
     OLDEST_ACTIVE,
     PENDING_DELIVERIES,
-    PRESSING,
     SLOTS_TAKEN,
-    TAKE,
     TAKE_TOKENS,
     UNCONFIRMED,
 )
@@ -78,7 +78,7 @@ _LOCK_NOT_AVAILABLE = "55P03"
 class PostgresDialect(Dialect):
     name = "postgresql"
     locks_rows = True
-    counting = PostgresCounting()
+    statistics = PostgresStatistics()
     fast = True
     forks = True
 
@@ -136,8 +136,8 @@ class PostgresDialect(Dialect):
         return connection.exec_driver_sql(BLOCKED_KEYS, (list(keys),)).scalars().all()
 
     def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
-        given = ([pair[0] for pair in pairs], [pair[1] for pair in pairs])
-        return connection.exec_driver_sql(SLOTS_TAKEN, given).all()
+        parameters = ([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        return connection.exec_driver_sql(SLOTS_TAKEN, parameters).all()
 
     def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         _update_many(connection, schedules, values)
@@ -152,10 +152,10 @@ class PostgresDialect(Dialect):
     def claimable(
         self, connection: Connection, now: int, capabilities: Collection[str], limit: int
     ) -> Rows:
-        given = (now, list(capabilities))
-        return connection.exec_driver_sql(CLAIMABLE_RUNS % (limit, limit), given).all()
+        parameters = (now, list(capabilities))
+        return connection.exec_driver_sql(CLAIMABLE_RUNS % (limit, limit), parameters).all()
 
-    def take(
+    def claim_plain(
         self,
         connection: Connection,
         now: int | None,
@@ -163,8 +163,8 @@ class PostgresDialect(Dialect):
         limit: int,
         node_id: str,
     ) -> Rows:
-        given = (now, list(capabilities), node_id)
-        return connection.exec_driver_sql(TAKE % (limit, limit), given).all()
+        parameters = (now, list(capabilities), node_id)
+        return connection.exec_driver_sql(CLAIM % (limit, limit), parameters).all()
 
     def next_available(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
@@ -172,8 +172,8 @@ class PostgresDialect(Dialect):
     def fire_plain(
         self, connection: Connection, batch: Batch, plain: Sequence[PlainFiring]
     ) -> Collection[str]:
-        alike, columns = _columns(plain, PlainFiring._fields.index("planned_at"))
-        given = (
+        uniform, columns = _columns(plain, PlainFiring._fields.index("planned_at"))
+        parameters = (
             *columns,
             batch.now,
             batch.claimed,
@@ -181,22 +181,22 @@ class PostgresDialect(Dialect):
             batch.node_id,
             batch.done,
         )
-        statement = FIRE_ALIKE if alike else FIRE_PLAIN
-        return set(connection.exec_driver_sql(statement, given).scalars())
+        statement = FIRE_UNIFORM if uniform else FIRE_PLAIN
+        return set(connection.exec_driver_sql(statement, parameters).scalars())
 
-    def coming(self, connection: Connection, until: int, most: int) -> Sequence[int]:
-        return connection.exec_driver_sql(COMING % most, (until,)).scalars().all()
+    def due_times(self, connection: Connection, until: int, limit: int) -> Sequence[int]:
+        return connection.exec_driver_sql(DUE_TIMES % limit, (until,)).scalars().all()
 
     def next_prefetch(
-        self, connection: Connection, until: int, each: int, most: int
+        self, connection: Connection, until: int, each: int, limit: int
     ) -> Row[Any] | None:
-        return connection.exec_driver_sql(PRESSING % most, (until, each)).first()
+        return connection.exec_driver_sql(NEXT_PREFETCH % limit, (until, each)).first()
 
     def unconfirmed(
         self, connection: Connection, closed: int | None, claims: Sequence[tuple[str, int]]
     ) -> Rows:
-        given = ([run_id for run_id, _ in claims], [fence for _, fence in claims], closed)
-        return connection.exec_driver_sql(UNCONFIRMED, given).all()
+        parameters = ([run_id for run_id, _ in claims], [fence for _, fence in claims], closed)
+        return connection.exec_driver_sql(UNCONFIRMED, parameters).all()
 
     def finish_plain(
         self,
@@ -206,8 +206,8 @@ class PostgresDialect(Dialect):
         *,
         recording: bool,
     ) -> Rows:
-        alike, columns = _columns(completions, PLAIN_VERDICT.index("fence"))
-        statement = FINISH_ALIKE if alike else FINISH_PLAIN
+        uniform, columns = _columns(completions, PLAIN_COMPLETION.index("fence"))
+        statement = FINISH_UNIFORM if uniform else FINISH_PLAIN
         return connection.exec_driver_sql(statement, (*columns, now, recording)).all()
 
     def pending(
@@ -218,8 +218,8 @@ class PostgresDialect(Dialect):
         channels: Collection[str],
         limit: int,
     ) -> Rows:
-        given = (now, overdue, list(channels))
-        return connection.exec_driver_sql(PENDING_DELIVERIES % limit, given).all()
+        parameters = (now, overdue, list(channels))
+        return connection.exec_driver_sql(PENDING_DELIVERIES % limit, parameters).all()
 
     def next_delivery(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_DELIVERY).scalar())
@@ -228,19 +228,19 @@ class PostgresDialect(Dialect):
         _update_many(connection, deliveries, values)
 
     def take_tokens(
-        self, connection: Connection, now: int | None, asked: Asked
+        self, connection: Connection, now: int | None, request: TokenRequest
     ) -> tuple[float, int]:
-        given = (
-            asked.name,
-            float(asked.burst),
-            asked.rate,
-            asked.wanted,
-            asked.first_tokens,
-            asked.first_granted,
-            asked.fills_in,
+        parameters = (
+            request.name,
+            float(request.burst),
+            request.rate,
+            request.wanted,
+            request.first_tokens,
+            request.first_granted,
+            request.fills_in,
             now,
         )
-        tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, given).one()
+        tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, parameters).one()
         return float(tokens), int(granted)
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
@@ -305,8 +305,10 @@ def _columns(rows: Sequence[tuple[Value, ...]], common: int) -> tuple[bool, Iter
     """Returns whether all rows have the same values from column `common` on, and the columns; equal
     columns are reduced to their value, because the driver inspects every value of a list."""
     columns = [list(column) for column in zip(*rows, strict=True)]
-    alike = all(column.count(column[0]) == len(column) for column in columns[common:])
-    return alike, columns[:common] + [column[0] if alike else column for column in columns[common:]]
+    uniform = all(column.count(column[0]) == len(column) for column in columns[common:])
+    return uniform, columns[:common] + [
+        column[0] if uniform else column for column in columns[common:]
+    ]
 
 
 def _integer(value: object) -> int | None:

@@ -11,7 +11,7 @@ from sqlalchemy import Column
 from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.model.policy import UNLIMITED
 from chimes.model.run import Origin, RunStatus
-from chimes.store.sql.dialects.base import PLAIN_VERDICT
+from chimes.store.sql.dialects.base import PLAIN_COMPLETION
 from chimes.store.sql.tables import (
     ACTIVE,
     BLOCKED,
@@ -120,7 +120,7 @@ WITH RECURSIVE {_RANKS % "true"}
 # A claim is one message: it reads the clock, checks the node's lease, selects the runs and claims
 # them without a second round trip. So it commits by itself, and the server executes it while the
 # process executes its runs. The locked rows are found again by their ids.
-TAKE = f"""
+CLAIM = f"""
 WITH RECURSIVE clock AS MATERIALIZED (SELECT coalesce($1::bigint, ({NOW})) AS at), {
     _RANKS
     % "EXISTS (SELECT 1 FROM nodes, clock WHERE nodes.id = $3::text AND lease_until > clock.at)"
@@ -145,12 +145,12 @@ SELECT min((
 
 
 # Reads only the index, and no more of it than is needed to decide whether to prefetch.
-COMING = f"""
+DUE_TIMES = f"""
 SELECT next_run_at FROM schedules WHERE {DUE} AND next_run_at <= $1 ORDER BY next_run_at LIMIT %d
 """
 
 # Numbered in the order of the index, without a sort.
-PRESSING = f"""
+NEXT_PREFETCH = f"""
 SELECT count(*) OVER () AS number, next_run_at AS due, next_run_at - place * $2::bigint AS begin_by
 FROM (
   SELECT next_run_at, row_number() OVER (ORDER BY next_run_at) AS place
@@ -254,7 +254,7 @@ FIRE_PLAIN = _FIRE.format(
   ) WITH ORDINALITY"""
 )
 # Values that all rows share are sent once: the driver inspects every value of a list.
-FIRE_ALIKE = _FIRE.format(
+FIRE_UNIFORM = _FIRE.format(
     firings="""SELECT id, run_id, next_slot, next_run_at,
     $5::bigint, $6::bigint, $7::text, $8::bigint, place
   FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
@@ -275,7 +275,7 @@ WITH clock AS MATERIALIZED (SELECT coalesce($9::bigint, ({NOW})) AS at), done AS
     finished_at = CASE WHEN new.retry_in IS NULL THEN clock.at END,
     attempts = CASE WHEN runs.attempts = '[]' THEN '[' ELSE left(runs.attempts, -1) || ',' END
       || new.attempt || ']'
-  FROM clock, {{completions}} AS new({", ".join(PLAIN_VERDICT)})
+  FROM clock, {{completions}} AS new({", ".join(PLAIN_COMPLETION)})
   WHERE runs.id = new.id AND CASE WHEN runs.fence = new.fence THEN
     runs.status = '{RunStatus.RUNNING}' AND runs.kind <> 'flow' AND runs.parent_id IS NULL
     AND (new.retry_in IS NULL OR runs.cancel_requested = 0)
@@ -305,7 +305,7 @@ FINISH_PLAIN = _FINISH.format(
     $8::text[]
   )"""
 )
-FINISH_ALIKE = _FINISH.format(
+FINISH_UNIFORM = _FINISH.format(
     completions="""(
     SELECT id, attempt, $3::bigint, $4::text, $5::bigint, $6::text, $7::text, $8::text
     FROM unnest($1::text[], $2::text[]) AS each(id, attempt)

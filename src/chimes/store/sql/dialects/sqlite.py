@@ -29,7 +29,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from chimes.clock import Clock
 from chimes.store.json_values import MICROSECOND
-from chimes.store.sql.dialects.base import Asked, Dialect, Rows, SqliteCounting
+from chimes.store.sql.dialects.base import Dialect, Rows, SqliteStatistics, TokenRequest
 from chimes.store.sql.rows.values import Value
 from chimes.store.sql.tables import (
     ACTIVE,
@@ -181,7 +181,7 @@ def is_busy(error: BaseException) -> bool:
 class SqliteDialect(Dialect):
     name = "sqlite"
     locks_rows = False
-    counting = SqliteCounting()
+    statistics = SqliteStatistics()
 
     def now(self, connection: Connection, clock: Clock | None) -> datetime:
         assert clock is not None
@@ -215,8 +215,8 @@ class SqliteDialect(Dialect):
         return _integer(connection.exec_driver_sql(NEXT_DUE).scalar())
 
     def due(self, connection: Connection, now: int, limit: int) -> Rows:
-        given = {"now": now, "limit": limit}
-        return connection.exec_driver_sql(DUE_SCHEDULES, given).all()
+        parameters = {"now": now, "limit": limit}
+        return connection.exec_driver_sql(DUE_SCHEDULES, parameters).all()
 
     def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
         return connection.exec_driver_sql(ADMITTED, {"keys": self.listed(keys)}).all()
@@ -225,12 +225,12 @@ class SqliteDialect(Dialect):
         return connection.exec_driver_sql(OLDEST_ACTIVE, {"key": key}).first()
 
     def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
-        given = {"keys": self.listed(keys)}
-        return connection.exec_driver_sql(BLOCKED_KEYS, given).scalars().all()
+        parameters = {"keys": self.listed(keys)}
+        return connection.exec_driver_sql(BLOCKED_KEYS, parameters).scalars().all()
 
     def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
-        given = {"pairs": json.dumps([list(pair) for pair in pairs])}
-        return connection.exec_driver_sql(SLOTS_TAKEN, given).all()
+        parameters = {"pairs": json.dumps([list(pair) for pair in pairs])}
+        return connection.exec_driver_sql(SLOTS_TAKEN, parameters).all()
 
     def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
         _update_many(connection, "schedules", values)
@@ -248,13 +248,13 @@ class SqliteDialect(Dialect):
         for rank in connection.exec_driver_sql(RANKS).scalars().all():
             if len(found) >= limit:
                 break
-            given = {
+            parameters = {
                 "rank": rank,
                 "now": now,
                 "offers": self.listed(capabilities),
                 "limit": limit - len(found),
             }
-            found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, given).all())
+            found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, parameters).all())
         return found
 
     def next_available(self, connection: Connection) -> int | None:
@@ -268,13 +268,13 @@ class SqliteDialect(Dialect):
         channels: Collection[str],
         limit: int,
     ) -> Rows:
-        given = {
+        parameters = {
             "now": now,
             "overdue": overdue,
             "channels": self.listed(channels),
             "limit": limit,
         }
-        return connection.exec_driver_sql(PENDING_DELIVERIES, given).all()
+        return connection.exec_driver_sql(PENDING_DELIVERIES, parameters).all()
 
     def next_delivery(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_DELIVERY).scalar())
@@ -283,10 +283,10 @@ class SqliteDialect(Dialect):
         _update_many(connection, "deliveries", values)
 
     def take_tokens(
-        self, connection: Connection, now: int | None, asked: Asked
+        self, connection: Connection, now: int | None, request: TokenRequest
     ) -> tuple[float, int]:
-        given = asked._asdict() | {"now": now, "burst": float(asked.burst)}
-        tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, given).one()
+        parameters = request._asdict() | {"now": now, "burst": float(request.burst)}
+        tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, parameters).one()
         return float(tokens), int(granted)
 
     def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:

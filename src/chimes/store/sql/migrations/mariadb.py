@@ -19,7 +19,7 @@ from chimes.store.sql.migrations.mariadb_view import ACTION_VIEW, UPDATE_TRIGGER
 TABLE = "ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
 
 # Short text columns, because of the longest key that InnoDB accepts.
-SUMS = (
+ROLLUPS = (
     f"""
 CREATE TABLE IF NOT EXISTS run_tallies (
   `owner_type` VARCHAR(32) NOT NULL,
@@ -309,7 +309,7 @@ CREATE TABLE IF NOT EXISTS sql_changes (
   PRIMARY KEY (`id`)
 ) {TABLE}
 """,
-    # One counter row for wake-ups (see `MariadbNotices`).
+    # One counter row for wake-ups (see `MariadbWakeConnection`).
     f"""
 CREATE TABLE IF NOT EXISTS wakeups (
   `id` SMALLINT NOT NULL,
@@ -419,7 +419,7 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "0003": _SYNC_TASKS,
     "0004": _MESSAGES,
     "0005": (UPDATE_TRIGGER, ACTION_VIEW),
-    "0006": SUMS,
+    "0006": ROLLUPS,
     "0007": NODES,
     # Partial indexes, which MariaDB does not have.
     "0008": (),

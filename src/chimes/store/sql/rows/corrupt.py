@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 _Part = tuple[Callable[[Any], object], object]
 
 _COLUMNS = tuple(runs.c.keys())
-_UNREADABLE = TargetTexts()(HttpTarget(url="unreadable:"))
-_TARGET: _Part = (target_of, _UNREADABLE)
+_PLACEHOLDER = TargetTexts()(HttpTarget(url="unreadable:"))
+_TARGET: _Part = (target_of, _PLACEHOLDER)
 _POLICY: _Part = (policy_of, policy_text(Policy()))
 _OWNER_TYPE: _Part = (lambda word: owner_of(word, "x"), "system")
 _OBJECT: _Part = (decode_object, "{}")
@@ -68,55 +68,55 @@ _RUN: Mapping[str, _Part] = {
 }
 
 
-def readable_schedule(row: Sequence[Any]) -> Schedule:
-    return schedule_and_damage(row)[0]
+def decode_schedule(row: Sequence[Any]) -> Schedule:
+    return decode_schedule_and_damage(row)[0]
 
 
-def schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[str]]:
+def decode_schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[str]]:
     """Returns the schedule, and the names of its fields that are placeholders."""
     try:
         return schedule_of(row), frozenset()
     except Exception as error:
         _log.warning("schedule %s cannot be read: %s", row[0], error)
-        mended, damage = _mended(row, tuple(schedules.c.keys()), _SCHEDULE)
+        repaired, damage = _repair(row, tuple(schedules.c.keys()), _SCHEDULE)
         message = _(
             "{parts} of this schedule cannot be read: {error}",
             parts=", ".join(sorted(damage)),
             error=message_of(error),
         )
         # The last status is not part of the definition, so losing it is no damage.
-        return replace(schedule_of(mended), last_error=str(message)), damage - {"last_status"}
+        return replace(schedule_of(repaired), last_error=str(message)), damage - {"last_status"}
 
 
-def readable_run(row: Sequence[Any]) -> Run:
+def decode_run(row: Sequence[Any]) -> Run:
     """The run has the reason `unreadable_row` if a field is a placeholder."""
     try:
         return run_of(row)
     except Exception as error:
         _log.warning("run %s cannot be read: %s", row[0], error)
-        mended, damage = _mended(row, _COLUMNS, _RUN)
+        repaired, damage = _repair(row, _COLUMNS, _RUN)
         if "target" in damage:
-            mended[_COLUMNS.index("target")] = _instead_of_target(row)
+            repaired[_COLUMNS.index("target")] = _placeholder_target(row)
         message = _(
             "{parts} of this run cannot be read: {error}",
             parts=", ".join(sorted(damage)),
             error=message_of(error),
         )
-        return replace(run_of(mended), error=str(message), reason=Reason.UNREADABLE)
+        return replace(run_of(repaired), error=str(message), reason=Reason.UNREADABLE)
 
 
-def _instead_of_target(row: Sequence[Any]) -> str:
+def _placeholder_target(row: Sequence[Any]) -> str:
     """Builds a target from other columns: they contain the source of a task, and usually its
     collection, so that the task is still listed for its source."""
     kind, needs, key = (row[_COLUMNS.index(name)] for name in ("kind", "needs", "concurrency_key"))
     if kind != "sync":
-        return _UNREADABLE
+        return _PLACEHOLDER
     collection = parse_pair_key(key or "")[1] or "unreadable"
     target = SyncTarget(source=needs.removeprefix("sync:"), collection=collection)
     return TargetTexts()(target)
 
 
-def _mended(
+def _repair(
     row: Sequence[Any], names: Sequence[str], parts: Mapping[str, _Part]
 ) -> tuple[list[Any], frozenset[str]]:
     values, damage = list(row), set()

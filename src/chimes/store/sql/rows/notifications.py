@@ -32,7 +32,7 @@ from chimes.store.sql.rows.values import (
 _log = logging.getLogger(__name__)
 
 _DAMAGE = (ValueError, TypeError, InvalidInput)
-_CODE_ROOM = 64
+_MAX_CODE_LENGTH = 64
 
 
 def delivery_values(delivery: Delivery) -> dict[str, Value]:
@@ -61,7 +61,7 @@ def progress_values(delivery: Delivery) -> dict[str, Value]:
         "available_at": micros(delivery.available_at),
         "finished_at": maybe_micros(delivery.finished_at),
         "error": stored_text(delivery.error),
-        "code": clean(delivery.code)[:_CODE_ROOM],
+        "code": clean(delivery.code)[:_MAX_CODE_LENGTH],
         "receipt": clean(delivery.receipt),
     }
 

@@ -69,7 +69,7 @@ def node_of(row: Row[Any]) -> Node:
     )
 
 
-def mark_of(row: Row[Any]) -> NodeEvent:
+def node_event_of(row: Row[Any]) -> NodeEvent:
     return NodeEvent(
         at=moment_of(row.at),
         node_id=NodeId(row.node),
@@ -149,16 +149,16 @@ def key_of(row: Row[Any]) -> ApiKey:
     )
 
 
-def kept_values(kept: Checkpoint) -> dict[str, Value]:
+def checkpoint_values(checkpoint: Checkpoint) -> dict[str, Value]:
     return {
-        "name": kept.name,
-        "value": clean(kept.value),
-        "changed_at": micros(kept.changed_at),
-        "run_id": kept.run_id,
+        "name": checkpoint.name,
+        "value": clean(checkpoint.value),
+        "changed_at": micros(checkpoint.changed_at),
+        "run_id": checkpoint.run_id,
     }
 
 
-def kept_of(row: Row[Any]) -> Checkpoint:
+def checkpoint_of(row: Row[Any]) -> Checkpoint:
     return Checkpoint(
         name=row.name,
         value=row.value,

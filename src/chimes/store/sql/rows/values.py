@@ -152,15 +152,15 @@ class TargetTexts:
     Keyed by identity, because a target with headers has no hash."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Target, str]] = {}
+        self._texts: dict[int, tuple[Target, str]] = {}
 
     def __call__(self, target: Target) -> str:
-        known = self._known.get(id(target))
-        if known is None:
-            return self.learn(target, encode(target_to_plain(target)))
-        return known[1]
+        cached = self._texts.get(id(target))
+        if cached is None:
+            return self.add(target, encode(target_to_plain(target)))
+        return cached[1]
 
-    def learn(self, target: Target, text: str) -> str:
+    def add(self, target: Target, text: str) -> str:
         # Keeps the object alive, so that no other object gets its identity meanwhile.
-        self._known[id(target)] = (target, text)
+        self._texts[id(target)] = (target, text)
         return text
