@@ -290,7 +290,7 @@ class Diagnostics:
                 return None
             health = backend.request("GET", "/health").json()
             if "status" not in health:
-                raise CommandError(_("another program is listening existing"))
+                raise CommandError(_("another program is listening there"))
             self._server = _system(backend) or health
             self._checked_at = self._clock.now()
             return health
@@ -434,7 +434,7 @@ def doctor(
 ) -> None:
     """Check Python, versions, time zones, configuration, store, port, clock and disk.
 
-    Exit code 9 means that existing is a problem; warnings do not count.
+    Exit code 9 means that there is a problem; warnings do not count.
 
     \b
     Examples:
