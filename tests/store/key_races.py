@@ -1,7 +1,7 @@
-"""Two nodes at one concurrency key, the first of them stopped just before its commit.
+"""Two nodes and one concurrency key: the first node is stopped just before its commit.
 
-A transaction takes the head of the audit as its last lock. Who holds that lock stops another one
-at the point that matters: its rows are inserted, and nobody can see them yet.
+A transaction locks the head of the audit chain last. A test that holds this lock stops another
+transaction at the critical point: its rows are inserted, but not visible yet.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from chimes.store.sql import SqlStore
 from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry, claim_request
 
 AUDIT_HEAD = "SELECT number FROM audit_head FOR UPDATE"
-#: Long enough for a verb that waits for nobody.
+#: Long enough for an operation that does not wait.
 WHILE_HELD = 0.5
-#: What stands for the key: the row of its schedule, or one of its own.
+#: The lock of the key: the row of its schedule, or a row in `concurrency_keys`.
 KINDS_OF_KEY = ("schedule", "no schedule", "shared")
 
 
-async def a_blocked_run_is_seen_by_whoever_ends_the_one_before(
+async def a_blocked_run_is_seen_when_the_previous_run_ends(
     adding: SqlStore, ending: SqlStore, kind: str, audit_held: AbstractAsyncContextManager[object]
 ) -> None:
     first, second = await _two_of_one_key(adding, kind)
@@ -38,7 +38,7 @@ async def a_blocked_run_is_seen_by_whoever_ends_the_one_before(
     assert (now.id, now.blocked) == (second.id, False)
 
 
-async def two_that_are_added_at_once_do_not_both_go(
+async def two_runs_added_concurrently_are_not_both_admitted(
     one: SqlStore, other: SqlStore, kind: str, audit_held: AbstractAsyncContextManager[object]
 ) -> None:
     first, second = await _two_of_one_key(one, kind)
@@ -66,12 +66,12 @@ async def one_after_the_other(
     second: Coroutine[Any, Any, object],
     held: AbstractAsyncContextManager[object],
 ) -> list[object]:
-    """`first` has been stopped by what is held, at its last lock, when `second` begins."""
+    """`first` is stopped at its last lock when `second` begins."""
     async with held:
         before = asyncio.create_task(first)
         await asyncio.wait({before}, timeout=WHILE_HELD)
         assert not before.done()
         after = asyncio.create_task(second)
-        # One that does not wait for the key ends meanwhile, without having seen what it should.
+        # An operation that does not wait for the key ends here, without having seen the other one.
         await asyncio.wait({after}, timeout=WHILE_HELD)
     return await asyncio.wait_for(asyncio.gather(before, after), 30)

@@ -1,4 +1,4 @@
-"""What the tests of the MariaDB store share: plain connections, stores that close."""
+"""Helpers for tests of the MariaDB store: plain connections, and stores that are closed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def rows_of(connection: Any, statement: str) -> list[tuple[Any, ...]]:
 
 
 async def sql(url: str, *statements: str) -> list[tuple[Any, ...]]:
-    """On a connection of its own; the rows of the last."""
+    """Executes the statements on a separate connection. Returns the rows of the last one."""
     connection = await connect(url)
     found: list[tuple[Any, ...]] = []
     try:

@@ -1,7 +1,7 @@
-"""Eight processes at the same pairs at once (R4.20), as eight nodes with one file have them.
+"""Eight processes that request the same pairs concurrently, like eight nodes on one store.
 
-`main()`, with the location as argument, prints what each process was answered, as JSON. The
-processes are forked from this one, whose imports they share, and begin each round together.
+`main()`, with the location as argument, prints the answers of each process as JSON. The processes
+are forked from this one, so that they share its imports, and begin each round together.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tests.forking import ran
 
 PROCESSES = 8
 PAIRS = 4
-#: Of each kind: requests alone; requests and the ticks of the pairs' schedules.
+#: Rounds of each kind: requests alone; requests and schedule ticks of the pairs.
 ROUNDS = 3
-#: No process waits longer for the others.
+#: The longest time that a process waits for the others.
 PATIENCE = 60.0
 
 
@@ -43,7 +43,7 @@ class Round:
 
     @property
     def pairs(self) -> list[SyncTarget]:
-        """New ones for each round."""
+        """New pairs for each round."""
         return [
             SyncTarget(source=f"source-{self.number}", collection=f"c{number}")
             for number in range(PAIRS)
@@ -63,7 +63,7 @@ def store_at(location: str) -> Store:
 
 
 async def set_up(location: str) -> None:
-    """The schedules of the rounds that tick; each becomes due in its round."""
+    """The schedules of the rounds with ticks; each becomes due in its round."""
     store = store_at(location)
     await store.open()
     now = await store.now()
@@ -113,7 +113,7 @@ async def live(location: str, me: int, together: Barrier) -> list[tuple[str, str
         for round_ in LIVES:
             if round_.ticking and me == 0:
                 await switch_on(store, round_)
-            # Nobody else runs on this loop.
+            # Nothing else runs on this loop.
             together.wait(PATIENCE)
             asked = [ask(store, pair, f"{me}-{pair.key}") for pair in round_.pairs]
             ticks = [tick(store)] if round_.ticking else []
@@ -134,7 +134,7 @@ def process(location: str, me: int, together: Barrier, answer: Connection) -> No
 
 def main() -> None:
     (location,) = sys.argv[1:]
-    # One after the other, and before anybody forks: no thread of this process goes with them.
+    # One after the other, and before forking: no thread of this process is copied.
     asyncio.run(set_up(location))
     forking = multiprocessing.get_context("fork")
     together = forking.Barrier(PROCESSES)
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def eight_processes(location: str) -> list[list[tuple[str, str, bool]]]:
-    """For a test: what each of them was answered."""
+    """Returns the answers of each process."""
     module = "tests.store.pair_process"
     done = ran([location], cwd=Path.cwd(), timeout=2 * PATIENCE, module=module)
     assert done.returncode == 0, done.stderr

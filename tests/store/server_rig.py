@@ -1,4 +1,4 @@
-"""What tests that concern PostgreSQL and MariaDB alike share."""
+"""Helpers for tests that cover both PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Rig:
         return [await self.store() for _ in range(count)]
 
     def held(self, statement: str) -> AbstractAsyncContextManager[None]:
-        """What this statement locks, in a transaction of somebody else."""
+        """Holds the locks of this statement in a separate transaction."""
         on_postgres = self.opener is open_postgres
         return (
             _on_postgres(self.url, statement) if on_postgres else _on_mariadb(self.url, statement)
         )
 
     def keys_held(self) -> AbstractAsyncContextManager[None]:
-        """The locks of all concurrency keys that there are."""
+        """Holds the locks of all existing concurrency keys."""
         column = '"key"' if self.opener is open_postgres else "`key`"
         return self.held(f"SELECT {column} FROM concurrency_keys FOR UPDATE")
 
     def batches_held(self) -> AbstractAsyncContextManager[None]:
-        """A pass of a scheduler stops once its runs are inserted, before it has committed."""
+        """Stops a scheduler pass after its runs are inserted, before it commits."""
         if self.opener is open_postgres:
             return self.held("LOCK TABLE fire_batches IN SHARE MODE")
         return self.held("LOCK TABLES fire_batches READ")

@@ -1,6 +1,6 @@
-"""A process of its own that works on a SQLite store, for tests that need a second one.
+"""A separate process that works on a SQLite store.
 
-It says on stdout what it has done, a line each, so that a test can wait for it.
+It prints each step on stdout, a line each, so that a test can wait for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def say(line: str) -> None:
 
 
 async def fire(path: str, name: str) -> None:
-    """Fire everything that is due as soon as a line comes in, and say what became of it."""
+    """Fires everything that is due when a line comes in, and prints the result."""
     store = open_sqlite(path)
     await store.open()
     await store.join(a_node(name), LONG_LEASE)
@@ -48,7 +48,7 @@ async def fire(path: str, name: str) -> None:
 
 
 async def write(path: str, name: str) -> None:
-    """Add schedules for ever, several at a time; say which are acknowledged."""
+    """Adds schedules for ever, several at a time; prints which are acknowledged."""
     store = open_sqlite(path)
     await store.open()
 
@@ -64,12 +64,13 @@ async def write(path: str, name: str) -> None:
 
 
 async def limited(path: str, name: str) -> None:
-    """Add schedules in groups until the files may grow no further; then make room and go on."""
+    """Adds schedules in groups until the file size limit is reached; then raises the limit and
+    continues."""
     store = open_sqlite(path)
     await store.open()
     await store.add_schedule(a_schedule(id=f"{name}-first"))
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # Room for a part of the first ten, however large the schema has become.
+    # Room for a part of the first ten, however large the schema is.
     room = os.stat(f"{path}-wal").st_size + 100_000
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
 
@@ -92,7 +93,7 @@ async def limited(path: str, name: str) -> None:
 
 
 async def add(path: str, name: str) -> None:
-    """One due schedule, as soon as a line comes in."""
+    """Adds one due schedule when a line comes in."""
     store = open_sqlite(path)
     await store.open()
     say("ready")
@@ -103,7 +104,7 @@ async def add(path: str, name: str) -> None:
 
 
 async def start(path: str, name: str) -> None:
-    """Open the store as soon as a line comes in."""
+    """Opens the store when a line comes in."""
     store = open_sqlite(path)
     say("ready")
     sys.stdin.readline()
@@ -113,7 +114,7 @@ async def start(path: str, name: str) -> None:
 
 
 async def lock(path: str, _name: str) -> None:
-    """InFlightRun the write lock until a line comes in."""
+    """Holds the write lock until a line comes in."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     say("locked")

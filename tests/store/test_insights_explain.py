@@ -1,4 +1,4 @@
-"""What the dashboard asks walks an index: its cost must not grow with all the runs there are."""
+"""Dashboard queries use indexes: their cost must not grow with the number of runs."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ QUESTIONS: dict[str, tuple[Question, set[str]]] = {
         lambda store: store.error_groups(WINDOW, RunFilter(schedule_id=IDS[0]), limit=5),
         {"runs_by_schedule"},
     ),
-    # Who asked for the runs of a page.
-    "askers": (
+    # The origin of the runs of a page.
+    "origins": (
         lambda store: store.list_audit(
             AuditQuery(object_ids=tuple(IDS), verbs=("run",), since=NOW - HOUR, until=NOW)
         ),
@@ -77,7 +77,6 @@ QUESTIONS: dict[str, tuple[Question, set[str]]] = {
         lambda store: store.last_logs([RunId(f"run {number}") for number in range(20)]),
         {"run_logs USING PRIMARY KEY"},
     ),
-    # What `service/refusals.py` looks at.
     "newest failures": (
         lambda store: store.list_runs(
             RunQuery(statuses=(RunStatus.FAILED,), created_since=NOW - 24 * HOUR, limit=50)
@@ -105,7 +104,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 @contextmanager
 def listening() -> Iterator[list[tuple[str, Any]]]:
-    """The statements that are sent meanwhile, to whichever database."""
+    """Records the statements sent meanwhile, on any database."""
     found: list[tuple[str, Any]] = []
 
     def note(_c: Any, _k: Any, statement: str, given: Any, _x: Any, many: bool) -> None:
@@ -120,7 +119,7 @@ def listening() -> Iterator[list[tuple[str, Any]]]:
 
 
 @each_row("name", QUESTIONS)
-async def test_a_question_walks_indexes(opened: SqlStore, name: str) -> None:
+async def test_a_query_uses_indexes(opened: SqlStore, name: str) -> None:
     ask, indexes = QUESTIONS[name]
     with listening() as asked:
         await ask(opened)
@@ -147,7 +146,7 @@ async def test_a_question_walks_indexes(opened: SqlStore, name: str) -> None:
     assert [line for line in plan if line.startswith(whole)] == []
 
 
-#: Where PostgreSQL has other indexes, or goes another way.
+#: Queries for which PostgreSQL has other indexes or another plan.
 ON_POSTGRES: dict[str, set[str]] = {
     "counts": {"runs_ended_at", "runs_active"},
     "counts of an owner": {"runs_ended_at", "runs_active"},
@@ -173,7 +172,7 @@ async def on_postgres(postgres_url: str) -> AsyncIterator[SqlStore]:
 
 
 @each_row("name", ON_POSTGRES)
-async def test_a_question_to_postgresql_can_walk_indexes(on_postgres: SqlStore, name: str) -> None:
+async def test_a_query_can_use_indexes_on_postgresql(on_postgres: SqlStore, name: str) -> None:
     """Sequential scans are disabled, because they are the cheapest plan for an empty table."""
     with listening() as asked:
         await QUESTIONS[name][0](on_postgres)
@@ -193,8 +192,8 @@ async def test_a_question_to_postgresql_can_walk_indexes(on_postgres: SqlStore, 
     assert [line for line in plan if "Seq Scan on run" in line] == []
 
 
-async def test_rows_that_cannot_be_read_are_counted(opened: SqlStore) -> None:
-    """One damaged row must not keep the others from being counted."""
+async def test_corrupt_rows_are_counted(opened: SqlStore) -> None:
+    """One corrupt row must not keep the others from being counted."""
 
     def spoil(tx: Tx) -> None:
         tx.run(text("UPDATE runs SET attempts = '{oops', target = '' WHERE id LIKE '%7'"))

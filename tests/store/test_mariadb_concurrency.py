@@ -1,4 +1,5 @@
-"""Many nodes on one MariaDB: each slot one run, limits kept, nothing left waiting for ever."""
+"""Concurrency of many nodes on MariaDB: one run per slot, limits are respected, nothing waits for
+ever."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ from tests.builders import NOW, a_node, a_run, a_schedule, a_verdict, claim_requ
 from tests.store.key_races import (
     AUDIT_HEAD,
     KINDS_OF_KEY,
-    a_blocked_run_is_seen_by_whoever_ends_the_one_before,
-    two_that_are_added_at_once_do_not_both_go,
+    a_blocked_run_is_seen_when_the_previous_run_ends,
+    two_runs_added_concurrently_are_not_both_admitted,
 )
 from tests.store.mariadb_rig import connect, database_of, rows_of, sql
 from tests.store_contract.scenes import all_runs
@@ -36,7 +37,7 @@ LONG = timedelta(minutes=10)
 
 @pytest.fixture
 async def stores(mariadb_url: str) -> AsyncIterator[list[SqlStore]]:
-    """Five, as of five processes, each with a node of its number."""
+    """Five stores, like five processes, each with a node."""
     made = [open_mariadb(mariadb_url) for _ in range(5)]
     for number, store in enumerate(made):
         await store.open()
@@ -53,8 +54,7 @@ async def add_due(store: SqlStore, many: int, **given: object) -> None:
         await store.add_schedule(a_schedule(next_slot=now, next_run_at=now, **(values | given)))
 
 
-# R2.24, R2.29
-async def test_one_of_ten_gets_what_is_due(stores: list[SqlStore]) -> None:
+async def test_one_of_ten_workers_fires_a_due_schedule(stores: list[SqlStore]) -> None:
     """Two workers on each of five nodes."""
     for _ in range(10):
         await add_due(stores[0], 1)
@@ -69,14 +69,12 @@ async def test_one_of_ten_gets_what_is_due(stores: list[SqlStore]) -> None:
     assert len(await all_runs(stores[0])) == 10
 
 
-# R2.24: the row lock is held during the transaction.
-async def test_a_schedule_in_other_hands_is_skipped(
-    stores: list[SqlStore], mariadb_url: str
-) -> None:
+# The row lock is held during the transaction.
+async def test_a_locked_schedule_is_skipped(stores: list[SqlStore], mariadb_url: str) -> None:
     await add_due(stores[0], 2)
     holder = await connect(mariadb_url, autocommit=False)
     ((held,),) = await rows_of(holder, "SELECT id FROM schedules ORDER BY id LIMIT 1 FOR UPDATE")
-    async with asyncio.timeout(4):  # less than a wait for the lock takes
+    async with asyncio.timeout(4):  # less than the lock timeout
         fired = await stores[0].fire_due(plan, limit=10)
     assert [run.schedule_id for run in fired.others] != []
     assert held not in [run.schedule_id for run in fired.others]
@@ -86,8 +84,7 @@ async def test_a_schedule_in_other_hands_is_skipped(
     assert [run.schedule_id for run in later.others] == [held]
 
 
-# I2, I5
-async def test_many_slots_and_many_nodes(stores: list[SqlStore]) -> None:
+async def test_many_nodes_fire_each_slot_once(stores: list[SqlStore]) -> None:
     await add_due(stores[0], 60)
 
     async def work(number: int) -> list[Run]:
@@ -123,26 +120,26 @@ async def audit_held(url: str) -> AsyncIterator[None]:
         await other.ensure_closed()
 
 
-# I3
 @pytest.mark.parametrize("kind", KINDS_OF_KEY)
-async def test_a_run_that_is_inserted_blocked_is_seen_by_whoever_ends_the_one_before(
+async def test_a_run_inserted_as_blocked_is_seen_when_the_previous_run_ends(
     stores: list[SqlStore], mariadb_url: str, kind: str
 ) -> None:
-    await a_blocked_run_is_seen_by_whoever_ends_the_one_before(
+    await a_blocked_run_is_seen_when_the_previous_run_ends(
         *stores[:2], kind, audit_held(mariadb_url)
     )
 
 
-# I11
 @pytest.mark.parametrize("kind", KINDS_OF_KEY)
-async def test_two_runs_of_a_key_added_at_once_do_not_both_go(
+async def test_two_runs_of_a_key_added_concurrently_are_not_both_admitted(
     stores: list[SqlStore], mariadb_url: str, kind: str
 ) -> None:
-    await two_that_are_added_at_once_do_not_both_go(*stores[:2], kind, audit_held(mariadb_url))
+    await two_runs_added_concurrently_are_not_both_admitted(
+        *stores[:2], kind, audit_held(mariadb_url)
+    )
 
 
-# I3, I11: a limit that several schedules share, while runs are added, claimed, finished, canceled
-# and given back on all nodes at once.
+# A limit that several schedules share, while runs are added, claimed, completed, canceled and
+# released on all nodes concurrently.
 async def test_blocked_runs_are_never_left_behind(stores: list[SqlStore]) -> None:
     policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2, concurrency_key="shared")
     await add_due(stores[0], 12, policy=policy)
@@ -175,7 +172,7 @@ async def test_blocked_runs_are_never_left_behind(stores: list[SqlStore]) -> Non
                         await store.finish([a_verdict(run, now)])
                     case _:
                         await store.finish([a_verdict(run, now)])
-            await asyncio.sleep(0.01)  # lets the others have their turn
+            await asyncio.sleep(0.01)  # lets the other tasks run
 
     await asyncio.gather(*map(work, range(5)))
     async with asyncio.timeout(30):
@@ -191,8 +188,8 @@ async def running(store: SqlStore) -> int:
     return (await store.counts()).runs.get(RunStatus.RUNNING, 0)
 
 
-# S25: counted under a lock, so that two at once do not both find room.
-async def test_a_quota_holds_when_many_add_at_once(stores: list[SqlStore]) -> None:
+# Counted under a lock, so that concurrent requests do not both find room.
+async def test_a_quota_holds_under_concurrent_adds(stores: list[SqlStore]) -> None:
     async def add(store: SqlStore) -> bool:
         try:
             await store.add_schedule(a_schedule(), quotas=[Quota(limit=4)])
@@ -204,8 +201,10 @@ async def test_a_quota_holds_when_many_add_at_once(stores: list[SqlStore]) -> No
     assert sum(answers) == 4
 
 
-# The audit's chain has no forks.
-async def test_many_who_append_make_one_chain(stores: list[SqlStore], mariadb_url: str) -> None:
+# The audit chain has no forks.
+async def test_concurrent_audit_appends_make_one_chain(
+    stores: list[SqlStore], mariadb_url: str
+) -> None:
     def entry(number: int) -> AuditEntry:
         return AuditEntry(
             at=NOW, actor=f"a{number}", interface="native", verb="x", object_kind="y", object_id="z"
@@ -217,8 +216,10 @@ async def test_many_who_append_make_one_chain(stores: list[SqlStore], mariadb_ur
     assert [row[1] for row in rows[1:]] == [row[2] for row in rows[:-1]]
 
 
-# F26: each has one row and wants the other's.
-async def test_a_deadlock_is_repeated_as_a_whole(stores: list[SqlStore], mariadb_url: str) -> None:
+# Each transaction holds one row and wants the other's.
+async def test_a_transaction_is_retried_after_a_deadlock(
+    stores: list[SqlStore], mariadb_url: str
+) -> None:
     await add_due(stores[0], 2)
     first, second = [row[0] for row in await sql(mariadb_url, "SELECT id FROM schedules")]
     calls = Counter[str]()
@@ -243,8 +244,10 @@ async def test_a_deadlock_is_repeated_as_a_whole(stores: list[SqlStore], mariadb
     assert sum(database_of(store).counters.conflicts for store in stores[:2]) >= 1
 
 
-# F26: somebody holds a row for longer than a wait for locks takes.
-async def test_a_wait_for_a_lock_is_repeated(stores: list[SqlStore], mariadb_url: str) -> None:
+# Another transaction holds a row for longer than the lock timeout.
+async def test_a_transaction_is_retried_after_a_lock_timeout(
+    stores: list[SqlStore], mariadb_url: str
+) -> None:
     await add_due(stores[0], 1)
     schedule = (await stores[0].fire_due(plan, limit=1)).others[0].schedule_id
     assert schedule is not None
@@ -260,7 +263,7 @@ async def test_a_wait_for_a_lock_is_repeated(stores: list[SqlStore], mariadb_url
 
 
 # A claim races with the end of its node's lease: one of them wins.
-async def test_a_rescue_and_a_beat_at_once(stores: list[SqlStore], mariadb_url: str) -> None:
+async def test_a_rescue_races_with_a_heartbeat(stores: list[SqlStore], mariadb_url: str) -> None:
     await add_due(stores[0], 5)
     fired = await stores[0].fire_due(plan, limit=5, request=claim_request("node-0"))
     assert len(fired.claimed) == 5

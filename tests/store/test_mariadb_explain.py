@@ -1,6 +1,6 @@
-"""The hot statements walk an index: their cost must not grow with the tables.
+"""Hot statements on MariaDB use indexes: their cost must not grow with the tables.
 
-On tables with rows in them, because MariaDB plans by what it finds there.
+The tables contain rows, because MariaDB plans by their statistics.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROWS = 2000
 
 
 async def fill(url: str) -> None:
-    """Schedules, and a history of runs of which few are active."""
+    """Inserts schedules, and a history of runs of which few are active."""
     connection = await connect(url)
     try:
         await rows_of(
@@ -59,7 +59,7 @@ async def fill(url: str) -> None:
             " seq, seq, seq, seq, seq, IF(seq MOD 50 IN (7, 8, 9), NULL, seq), NULL, '', '', 0,"
             f" NULL, '[]', 'http', NULL FROM seq_1_to_{ROWS * 2}",
         )
-        # Among calls without end, the tasks of a few sources.
+        # The tasks of a few sources among many HTTP runs.
         await rows_of(
             connection,
             "INSERT INTO runs SELECT CONCAT('t', seq), NULL, '', 1, 'native', 'user', 'u1', NULL,"
@@ -67,7 +67,7 @@ async def fill(url: str) -> None:
             " '#c'), 1, 0, 'succeeded', 1, 1, NULL, 0, 0, seq * 8, seq, seq, seq, seq, seq, NULL,"
             f" '', '', 0, NULL, '[]', CONCAT('sync:s', seq MOD 8), NULL FROM seq_1_to_{ROWS // 4}",
         )
-        # One in twenty deliveries waits.
+        # One in twenty deliveries is pending.
         await rows_of(
             connection,
             "INSERT INTO deliveries SELECT CONCAT('d', seq), CONCAT('r', seq), NULL, '', 'user',"
@@ -90,7 +90,7 @@ async def fill(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def filled() -> Any:
-    """One database for all: filling it takes longer than explaining."""
+    """One database for all tests: filling it takes longer than explaining."""
     import asyncio
 
     url = shared(MARIADB).new_database()
@@ -215,7 +215,7 @@ HOT: dict[str, tuple[str, list[str]]] = {
     "runs by status": (compiled(windows.STATUS_ROLLUPS), ["PRIMARY"]),
 }
 OURS = ("runs", "run_tallies", "schedules", "wakeups", "deliveries", "inbox")
-#: These give all rows of an index, because all are asked for.
+#: These return all rows of an index, because all are requested.
 WHOLE = {"runs by status", "holders"}
 
 
@@ -226,7 +226,7 @@ async def explained(connection: Any, statement: str) -> list[dict[str, Any]]:
 
 
 @each_row("name", HOT)
-async def test_a_hot_statement_walks_its_index(connection: Any, name: str) -> None:
+async def test_a_hot_statement_uses_its_index(connection: Any, name: str) -> None:
     statement, indexes = HOT[name]
     steps = await explained(connection, statement)
     ours = [step for step in steps if step["table"] in OURS]
@@ -251,7 +251,7 @@ async def test_an_ordered_statement_needs_no_sort(connection: Any, name: str) ->
 
 
 async def read_by(connection: Any, statement: str) -> int:
-    """How many rows and index entries the server looked at."""
+    """Returns how many rows and index entries the server read."""
 
     async def reads() -> int:
         rows = await rows_of(connection, "SHOW SESSION STATUS LIKE 'Handler_read%'")
@@ -263,7 +263,7 @@ async def read_by(connection: Any, statement: str) -> int:
     return await reads() - before - 2 * asking
 
 
-# PERFORMANCE: what a claim costs depends on what is claimed.
+# The cost of a claim depends on the number of runs claimed.
 @each_row(
     ("name", "most"),
     [
@@ -273,23 +273,23 @@ async def read_by(connection: Any, statement: str) -> int:
         ("pending deliveries", 12),
         ("next delivery", 2),
         ("an inbox", 12),
-        # 20 of that key are active, of 100.
+        # 20 of the 100 runs of that key are active.
         ("oldest active", 24),
         ("tasks", 12),
         ("tasks of a time", 12),
         ("admitted", 12),
-        # 40 and more wait in each rank and under each key.
+        # At least 40 are queued in each rank and under each key.
         ("next rank", 2),
         ("available", 2),
         ("blocked keys", 8),
         ("waiting of a key", 8),
     ],
 )
-async def test_few_rows_are_looked_at(connection: Any, name: str, most: int) -> None:
+async def test_few_rows_are_read(connection: Any, name: str, most: int) -> None:
     assert await read_by(connection, HOT[name][0]) <= most
 
 
-async def test_a_store_works_on_it(filled: str) -> None:
+async def test_a_store_works_on_the_filled_database(filled: str) -> None:
     async with opened(filled) as store:
         assert isinstance(store, SqlStore)
         assert (await store.counts()).schedules > 1000

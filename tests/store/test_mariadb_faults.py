@@ -1,4 +1,4 @@
-"""What a MariaDB server may do to its clients (F17, F21-F27), with a server of its own."""
+"""Failures of a MariaDB server, tested with a separate server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG = timedelta(minutes=10)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PrivateServer]:
-    """With the settings of production: what is acknowledged is on the disk."""
+    """With production settings: what is acknowledged is on the disk."""
     with start_mariadb(durable=True) as server:
         assert server.admin("SELECT @@innodb_flush_log_at_trx_commit") == [(1,)]
         yield server
@@ -52,14 +52,13 @@ async def until_it_answers(store: SqlStore) -> None:
             try:
                 await store.now()
             except StoreUnavailable:
-                await asyncio.sleep(0.1)  # a node would do its round
+                await asyncio.sleep(0.1)  # a node would retry in its next pass
             else:
                 return
 
 
-# F21
 @pytest.mark.parametrize("mode", ["fast", "crash"])
-async def test_acknowledged_rows_are_back_after_a_restart(
+async def test_acknowledged_rows_survive_a_restart(
     server: PrivateServer, store: SqlStore, mode: str
 ) -> None:
     acknowledged: list[str] = []
@@ -91,7 +90,7 @@ async def test_acknowledged_rows_are_back_after_a_restart(
         for writer in range(4):
             writers.create_task(write(writer))
         await so_many(40)
-        # In a thread, so that the writers go on meanwhile.
+        # In a thread, so that the writers continue meanwhile.
         await asyncio.to_thread(server.restart, mode)  # type: ignore[arg-type]
         await so_many(len(acknowledged) + 40)
         stop.set()
@@ -104,8 +103,8 @@ def database_url(store: SqlStore) -> str:
     return database_of(store).location
 
 
-# F21, F23: a verdict that was accepted stands, and is accepted again.
-async def test_a_verdict_survives_kill_9(server: PrivateServer, store: SqlStore) -> None:
+# An accepted completion is durable, and is accepted again.
+async def test_a_completion_survives_kill_9(server: PrivateServer, store: SqlStore) -> None:
     await store.join(a_node(), LONG)
     now = await store.now()
     await store.add_schedule(due_schedule(now, created_at=now, updated_at=now))
@@ -119,8 +118,7 @@ async def test_a_verdict_survives_kill_9(server: PrivateServer, store: SqlStore)
     assert (await store.finish([completion])).accepted == (before,)
 
 
-# F22
-async def test_a_unit_whose_connection_is_killed_is_done_again_as_a_whole(
+async def test_a_transaction_whose_connection_is_killed_is_retried(
     server: PrivateServer, store: SqlStore, url: str
 ) -> None:
     calls = 0
@@ -143,8 +141,8 @@ async def test_a_unit_whose_connection_is_killed_is_done_again_as_a_whole(
     assert database_of(store).counters.lost == 1
 
 
-# F22: everything at once, as after a fail-over of a proxy.
-async def test_losing_every_connection_is_not_noticed(
+# All connections at once, as after a fail-over of a proxy.
+async def test_losing_every_connection_is_transparent(
     server: PrivateServer, store: SqlStore
 ) -> None:
     await asyncio.gather(*(store.now() for _ in range(8)))
@@ -158,8 +156,8 @@ async def test_losing_every_connection_is_not_noticed(
         assert await store.get_schedule(schedule.id) == schedule
 
 
-# F23: COMMIT is sent, and the answer does not come.
-async def test_a_lost_answer_to_a_commit_is_told_and_not_repeated(
+# COMMIT is sent, and its answer is lost.
+async def test_a_commit_with_a_lost_answer_is_reported_and_not_repeated(
     server: PrivateServer, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule = a_schedule()
@@ -185,7 +183,6 @@ async def test_a_lost_answer_to_a_commit_is_told_and_not_repeated(
     assert await store.add_schedule(schedule) == schedule
 
 
-# F24
 async def test_a_server_that_does_not_answer_is_given_up(
     server: PrivateServer, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +199,6 @@ async def test_a_server_that_does_not_answer_is_given_up(
     await until_it_answers(store)
 
 
-# F27
 async def test_a_read_only_server_reads_and_refuses_writes(
     server: PrivateServer, store: SqlStore
 ) -> None:
@@ -217,8 +213,8 @@ async def test_a_read_only_server_reads_and_refuses_writes(
     await store.add_schedule(a_schedule())
 
 
-# R2.33, C12: what is claimed goes on to its end.
-async def test_runs_go_on_without_the_table_of_schedules(store: SqlStore, url: str) -> None:
+# Claimed runs continue to their end.
+async def test_runs_continue_without_the_table_of_schedules(store: SqlStore, url: str) -> None:
     await store.join(a_node(), LONG)
     now = await store.now()
     for _ in range(2):
@@ -235,7 +231,7 @@ async def test_runs_go_on_without_the_table_of_schedules(store: SqlStore, url: s
     assert (await store.fire_due(plan, limit=10)).broken == ()
 
 
-# R2.33: nor do changes by SQL keep them from that, whose schedules the audit would look at.
+# Changes by SQL, whose schedules the audit would read, do not prevent it either.
 async def test_runs_are_rescued_without_the_table_of_schedules(store: SqlStore, url: str) -> None:
     await store.join(a_node(), LONG)
     now = await store.now()
@@ -254,8 +250,7 @@ async def test_runs_are_rescued_without_the_table_of_schedules(store: SqlStore, 
     assert (entry.object_id, entry.owner) == (schedule.id, str(schedule.owner))
 
 
-# F31
-async def test_too_many_connections_are_refused_and_forgotten(
+async def test_too_many_connections_are_refused_and_recover(
     server: PrivateServer, store: SqlStore, url: str
 ) -> None:
     await store.now()
@@ -271,7 +266,7 @@ async def test_too_many_connections_are_refused_and_forgotten(
         other = open_mariadb(url)
         with pytest.raises(StoreUnavailable, match="Too many connections"):
             await other.open()
-        # Who has a connection goes on.
+        # Existing connections still work.
         await store.add_schedule(a_schedule())
     finally:
         for connection in held:

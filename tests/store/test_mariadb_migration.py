@@ -1,4 +1,4 @@
-"""Setting up and migrating a database on MariaDB, where no change of the schema is undone."""
+"""Set-up and migration of a MariaDB database, where changes of the schema cannot be rolled back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STEPS = sum(len(statements) for statements in STATEMENTS.values())
 
 
 async def schema(url: str) -> dict[str, list[tuple[object, ...]]]:
-    """Everything that there is, with its definition."""
+    """Returns all tables, views and triggers with their definitions."""
     where = f"= '{name_of(url)}' ORDER BY 1, 2"
     return {
         "tables": await sql(
@@ -63,7 +63,7 @@ async def schema(url: str) -> dict[str, list[tuple[object, ...]]]:
     }
 
 
-# The revisions are written by hand: what the verbs use has to be there.
+# The statements of the revisions are written separately from `tables`: all columns must exist.
 async def test_the_schema_has_the_columns_of_the_tables(mariadb_url: str) -> None:
     async with opened(mariadb_url):
         found: dict[str, list[tuple[str, bool]]] = {}
@@ -92,8 +92,7 @@ async def test_text_is_compared_by_code_point_everywhere(mariadb_url: str) -> No
     assert {row[2] for row in rows} == {"utf8mb4_nopad_bin"}
 
 
-# F71
-async def test_a_set_up_that_stops_at_any_step_is_simply_begun_again(
+async def test_a_set_up_that_stops_at_any_step_is_started_again(
     mariadb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = iter(range(STEPS))
@@ -119,7 +118,7 @@ async def test_a_set_up_that_stops_at_any_step_is_simply_begun_again(
 
 
 async def untouched() -> dict[str, list[tuple[object, ...]]]:
-    """What a set-up without any trouble makes."""
+    """Returns the schema after an undisturbed set-up."""
     url = shared(MARIADB).new_database()
     try:
         async with opened(url):
@@ -128,7 +127,7 @@ async def untouched() -> dict[str, list[tuple[object, ...]]]:
         shared(MARIADB).drop_database(url)
 
 
-# F71: and a real kill leaves the same behind.
+# A killed process leaves the same behind.
 async def test_a_migrator_that_is_killed_leaves_no_lock(mariadb_url: str) -> None:
     code = (
         "import asyncio, sys; from chimes.store.sql import open_mariadb\n"
@@ -150,8 +149,8 @@ async def test_a_migrator_that_is_killed_leaves_no_lock(mariadb_url: str) -> Non
             assert await schema(mariadb_url) == await untouched()
 
 
-# F70: all nodes of a fleet start at once.
-async def test_many_that_start_at_once_set_up_once(mariadb_url: str) -> None:
+# All nodes of a fleet start concurrently.
+async def test_nodes_that_start_concurrently_set_up_once(mariadb_url: str) -> None:
     stores = [open_mariadb(mariadb_url) for _ in range(6)]
     try:
         await asyncio.gather(*(store.open() for store in stores))
@@ -161,9 +160,8 @@ async def test_many_that_start_at_once_set_up_once(mariadb_url: str) -> None:
             await store.close()
 
 
-# F70, F71
 @pytest.mark.parametrize("release", ["0002", "0003"])
-async def test_an_earlier_schema_is_brought_up_to_date_with_its_data(
+async def test_an_earlier_schema_is_migrated_with_its_data(
     mariadb_url: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -177,7 +175,7 @@ async def test_an_earlier_schema_is_brought_up_to_date_with_its_data(
         with pytest.raises(SchemaMismatch, match="chimes store migrate"):
             await open_mariadb(mariadb_url).open()
         assert await open_mariadb(mariadb_url).migrate() == (release, HEAD)
-        # It goes on, and another of its release starts over the new schema.
+        # The old node continues, and another one of its release starts on the new schema.
         await old.add_runs([a_run(schedule)])
         with of_release(release, monkeypatch):
             async with opened(mariadb_url):
@@ -199,7 +197,7 @@ async def test_an_earlier_schema_is_brought_up_to_date_with_its_data(
 
 @contextmanager
 def of_release(release: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As the code of that release makes and judges the schema."""
+    """Makes the code behave like that release, when it creates and checks the schema."""
     known = {each: statements for each, statements in STATEMENTS.items() if each <= release}
     revisions = tuple(each for each in REVISIONS if each <= release)
     with monkeypatch.context() as patched:
@@ -217,20 +215,19 @@ async def test_migrating_what_is_up_to_date_changes_nothing(mariadb_url: str) ->
     assert await schema(mariadb_url) == before
 
 
-async def test_tables_of_somebody_else_are_left_alone(mariadb_url: str) -> None:
+async def test_tables_of_another_application_are_left_alone(mariadb_url: str) -> None:
     await sql(mariadb_url, "CREATE TABLE runs (distance DOUBLE)")
     with pytest.raises(SchemaMismatch, match="not of Chimes"):
         await open_mariadb(mariadb_url).open()
     assert await sql(mariadb_url, "SHOW TABLES") == [("runs",)]
 
 
-async def test_other_tables_are_no_hindrance(mariadb_url: str) -> None:
+async def test_unrelated_tables_are_ignored(mariadb_url: str) -> None:
     await sql(mariadb_url, "CREATE TABLE marathons (distance DOUBLE)")
     async with opened(mariadb_url) as store:
         assert (await store.counts()).schedules == 0
 
 
-# F70
 async def test_a_newer_schema_is_refused_or_warned_about(
     mariadb_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,7 +287,7 @@ async def test_a_server_with_a_binary_log_says_what_it_needs() -> None:
 
 
 class Answers:
-    """A driver's connection to a server that is not here."""
+    """A driver connection to a server that does not exist."""
 
     def __init__(self, **answers: tuple[object, ...]) -> None:
         self._answers = answers
@@ -309,7 +306,6 @@ class Answers:
         pass
 
 
-# RELIABILITY 15
 @pytest.mark.parametrize(
     ("galera", "warned"),
     [((1, "/usr/lib/galera/libgalera_smm.so"), True), ((1, "none"), False), ((0, ""), False)],
@@ -322,7 +318,7 @@ def test_galera_is_warned_about(
     assert (GALERA in caplog.text) is warned
 
 
-def test_mysql_is_told_apart_before_anything_else_is_asked() -> None:
+def test_mysql_is_refused_first() -> None:
     with pytest.raises(SchemaMismatch, match="not MariaDB"):
         MariadbServer("mysql://host/db")._check_server(Answers(version=("8.4.3",)), None)
 
@@ -350,7 +346,7 @@ def test_a_password_is_never_shown(scheme: str) -> None:
         (open_postgres, "postgresql://host/db", r"chimes\[postgres\]"),
     ],
 )
-def test_a_missing_driver_is_told_plainly(
+def test_a_missing_driver_is_reported(
     opener: Callable[[str], SqlStore], url: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chimes.store.sql.find_spec", lambda _name: None)

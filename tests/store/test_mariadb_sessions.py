@@ -1,4 +1,4 @@
-"""Sessions on MariaDB: what they hold, what they see, and what their errors mean."""
+"""Sessions on MariaDB: limits, isolation and error mapping."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ async def store(mariadb_url: str) -> AsyncIterator[SqlStore]:
         yield store
 
 
-# Database.read: one state, and nothing is changed.
-async def test_a_reading_sees_one_state(store: SqlStore, mariadb_url: str) -> None:
+# Database.read: one snapshot, and nothing is changed.
+async def test_a_read_sees_one_snapshot(store: SqlStore, mariadb_url: str) -> None:
     count = "SELECT COUNT(*) FROM concurrency_keys"
 
     def work(tx: Tx) -> tuple[int, int]:
@@ -50,7 +50,7 @@ async def test_a_reading_sees_one_state(store: SqlStore, mariadb_url: str) -> No
     )
 
 
-async def test_a_reading_that_failed_leaves_nothing_on_its_connection(store: SqlStore) -> None:
+async def test_a_failed_read_leaves_nothing_on_its_connection(store: SqlStore) -> None:
     def write(tx: Tx) -> None:
         tx.connection.exec_driver_sql("DELETE FROM concurrency_keys")
 
@@ -65,20 +65,20 @@ async def test_a_reading_that_failed_leaves_nothing_on_its_connection(store: Sql
         await database_of(store).write(write)
 
 
-async def test_a_server_that_is_not_there(mariadb_url: str) -> None:
+async def test_an_unreachable_server(mariadb_url: str) -> None:
     host, _, _ = mariadb_url.rpartition(":")
     store = open_mariadb(f"{host}:1/nowhere")
     with pytest.raises(StoreUnavailable, match="cannot open"):
         await store.open()
 
 
-async def test_a_wrong_password_is_told_plainly(mariadb_url: str, store: SqlStore) -> None:
+async def test_a_wrong_password_is_reported(mariadb_url: str, store: SqlStore) -> None:
     with pytest.raises(StoreUnavailable, match="Access denied") as caught:
         await open_mariadb(mariadb_url.replace("chimes@", "nobody:s3cret@")).open()
     assert "s3cret" not in str(caught.value)
 
 
-async def test_sessions_hold_on_to_nothing_for_long(store: SqlStore) -> None:
+async def test_sessions_have_timeouts(store: SqlStore) -> None:
     names = (
         "idle_transaction_timeout",
         "max_statement_time",
@@ -104,8 +104,8 @@ async def test_sessions_hold_on_to_nothing_for_long(store: SqlStore) -> None:
     )
 
 
-# A client that has stopped in the middle loses its transaction and its locks.
-async def test_a_transaction_that_idles_is_undone(store: SqlStore, mariadb_url: str) -> None:
+# A client that stopped in the middle loses its transaction and its locks.
+async def test_an_idle_transaction_is_rolled_back(store: SqlStore, mariadb_url: str) -> None:
     calls = 0
 
     def work(tx: Tx) -> None:
@@ -142,7 +142,7 @@ async def test_the_servers_clock_decides(store: SqlStore, mariadb_url: str) -> N
     assert abs(now - datetime.now(UTC)) < timedelta(seconds=10)
 
 
-# From 11.6.2 this is the default; the whole transaction is gone.
+# From 11.6.2 this is the default; the whole transaction is rolled back.
 async def test_a_row_that_changed_under_a_snapshot_is_a_conflict(
     store: SqlStore, mariadb_url: str
 ) -> None:
@@ -176,13 +176,13 @@ async def test_a_row_that_changed_under_a_snapshot_is_a_conflict(
         (2003, DatabaseErrorKind.REFUSED),
         (1040, DatabaseErrorKind.REFUSED),
         (1021, DatabaseErrorKind.REFUSED),
-        # Mistakes of ours are not the server's trouble.
+        # Programming errors are not errors of the server.
         (1064, None),
         (1406, None),
         (1146, None),
     ],
 )
-def test_what_errors_mean(number: int, trouble: DatabaseErrorKind | None) -> None:
+def test_errors_are_mapped_to_kinds(number: int, trouble: DatabaseErrorKind | None) -> None:
     error = RuntimeError("wrapped")
     error.__cause__ = asyncmy.errors.OperationalError(number, "x")
     assert error_kind_of(error) is trouble
@@ -203,7 +203,7 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     writer.close()
 
 
-# What answers on the port is no server, or one that is just going down.
+# The port is open, but the server does not work or is shutting down.
 @pytest.mark.parametrize("manner", [hang_up, talk_nonsense, say_nothing])
 async def test_a_port_without_a_working_server(manner: Any) -> None:
     listener = await asyncio.start_server(manner, "127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""Texts and numbers come back from MariaDB as they were, also in large batches (S18)."""
+"""Texts and numbers are stored exactly on MariaDB, also in large batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.store.mariadb_rig import opened
 from tests.store_contract.scenes import all_runs
 
 LONG = timedelta(minutes=10)
-#: Whatever breaks quoting, escaping, collations or columns.
+#: Texts that could break quoting, escaping, collations or columns.
 TEXTS = [
     "",
     " ",
@@ -43,7 +43,6 @@ async def store(mariadb_url: str) -> AsyncIterator[SqlStore]:
         yield store
 
 
-# S18
 async def test_texts_that_look_alike_are_not_the_same(store: SqlStore) -> None:
     names = [f"x{text}" for text in TEXTS]
     for name in names:
@@ -60,7 +59,7 @@ async def test_texts_that_look_alike_are_not_the_same(store: SqlStore) -> None:
     assert [schedule.name for schedule in page.items] == sorted(names)
 
 
-async def test_verdicts_keep_their_texts_in_a_batch(store: SqlStore) -> None:
+async def test_completions_keep_their_texts_in_a_batch(store: SqlStore) -> None:
     runs = [a_run(available_at=await store.now(), id=f"r{text}") for text in TEXTS]
     await store.add_runs(runs)
     claimed = await store.claim(claim_request(free=100))
@@ -77,8 +76,8 @@ async def test_verdicts_keep_their_texts_in_a_batch(store: SqlStore) -> None:
         assert (run.error, run.result) == (text, {text: text})
 
 
-# A batch of results that fits into no packet, and one result that fills most of one.
-async def test_large_results_go_through(store: SqlStore) -> None:
+# A batch of results that exceeds a packet, and one result that fills most of one.
+async def test_large_results_are_stored(store: SqlStore) -> None:
     now = await store.now()
     await store.add_runs([a_run(available_at=now) for _ in range(12)])
     claimed = await store.claim(claim_request(free=100))
@@ -89,7 +88,7 @@ async def test_large_results_go_through(store: SqlStore) -> None:
     assert {len(str(run.result)) for run in (await all_runs(store)).values()} == {len(str(large))}
 
 
-async def test_far_moments_are_exact(store: SqlStore) -> None:
+async def test_distant_times_are_exact(store: SqlStore) -> None:
     last = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
     schedules = [
         a_schedule(next_slot=last - timedelta(microseconds=number), next_run_at=last)
@@ -100,7 +99,7 @@ async def test_far_moments_are_exact(store: SqlStore) -> None:
         assert await store.get_schedule(schedule.id) == schedule
 
 
-def test_packets_hold_all_rows_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packets_contain_all_rows_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mariadb, "_PACKET", 10)
     rows = ["1234", "123456", "1", "x" * 10, "12", "1234567", "1"]
     packets = [list(some) for some in mariadb._packets(rows)]

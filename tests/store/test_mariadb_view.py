@@ -1,4 +1,4 @@
-"""`t_action_schedule` (R0.3-R0.18, C27): read and switched with plain SQL while nodes work."""
+"""The view `t_action_schedule`: read and updated with plain SQL while nodes run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def store(mariadb_url: str) -> AsyncIterator[SqlStore]:
 
 
 async def add(store: SqlStore, **given: object) -> ScheduleId:
-    """Every hour on the hour, by the store's clock."""
+    """Hourly on the hour, by the store's clock."""
     now = await store.now()
     values = {"trigger": Every("1h", anchor=EPOCH), "created_at": now, "updated_at": now}
     schedule = a_schedule(**({"next_slot": None} | values | given))
@@ -78,7 +78,6 @@ async def column(url: str, name: str, schedule_id: str) -> object:
     return value
 
 
-# R0.3-R0.18
 async def test_the_view_has_the_columns_of_the_table(store: SqlStore, mariadb_url: str) -> None:
     rows = await sql(mariadb_url, "SHOW COLUMNS FROM t_action_schedule")
     assert [row[0] for row in rows] == COLUMNS
@@ -130,7 +129,7 @@ async def test_a_schedule_reads_as_a_row_of_that_table(store: SqlStore, mariadb_
     }
 
 
-# R0.17, R0.38: the same words as the door has
+# The same values as in the KWeaver API.
 async def test_updater_and_cron_read_as_in_the_api(store: SqlStore, mariadb_url: str) -> None:
     draft = a_schedule(
         id="door-made",
@@ -149,13 +148,13 @@ async def test_updater_and_cron_read_as_in_the_api(store: SqlStore, mariadb_url:
         return tuple(row)
 
     assert await shown() == ("张三", "app", "0 9 ? JAN MON-FRI")
-    # Another version was written by somebody else, whatever the door has kept.
+    # Another version has another writer, whatever the API recorded.
     await sql(
         mariadb_url, f"UPDATE t_action_schedule SET f_status='inactive' WHERE f_id='{schedule_id}'"
     )
     updater, kind, expression = await shown()
     assert (str(updater)[:4], kind, expression) == ("sql:", "", "0 9 ? JAN MON-FRI")
-    # And another trigger is not what was written down there.
+    # Another trigger does not show the recorded expression.
     other = Cron("0 8 * * *", timezone="UTC")
     await store.change_schedule(
         schedule_id, lambda found, now: replace(found, trigger=other, updated_by="dave")
@@ -163,7 +162,7 @@ async def test_updater_and_cron_read_as_in_the_api(store: SqlStore, mariadb_url:
     assert await shown() == ("dave", "", "0 8 * * *")
 
 
-async def test_a_schedule_of_another_interface_has_empty_words(
+async def test_a_schedule_of_another_interface_has_empty_texts(
     store: SqlStore, mariadb_url: str
 ) -> None:
     schedule_id = await add(store, created_by="carol")
@@ -172,7 +171,6 @@ async def test_a_schedule_of_another_interface_has_empty_words(
         assert await column(mariadb_url, name, schedule_id) == ""
 
 
-# R0.15, R0.16
 async def test_the_lock_shows_while_a_run_is_held(store: SqlStore, mariadb_url: str) -> None:
     now = await store.now()
     schedule_id = await add(store, next_slot=now, next_run_at=now)
@@ -189,7 +187,7 @@ async def test_the_lock_shows_while_a_run_is_held(store: SqlStore, mariadb_url: 
     assert await column(mariadb_url, "f_lock_time", schedule_id) == 0
 
 
-# What Chimes itself writes shows in the view.
+# The view shows what Chimes writes.
 async def test_the_view_follows_what_chimes_writes(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store)
     await store.change_schedule(schedule_id, lambda s, now: pause_schedule(s, now, "erin"))
@@ -200,7 +198,6 @@ async def test_the_view_follows_what_chimes_writes(store: SqlStore, mariadb_url:
     assert await sql(mariadb_url, "SELECT * FROM t_action_schedule") == []
 
 
-# C27, R0.30
 async def test_deactivating_by_sql_pauses(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store)
     before = await store.get_schedule(schedule_id)
@@ -219,8 +216,8 @@ async def test_deactivating_by_sql_pauses(store: SqlStore, mariadb_url: str) -> 
     assert await column(mariadb_url, "f_next_run_time", schedule_id) == 0
 
 
-# C8, C27: the first slot after now; nothing is made up for.
-async def test_activating_by_sql_goes_on_with_the_next_slot(
+# The first slot is after now; missed slots are not caught up.
+async def test_activating_by_sql_continues_with_the_next_slot(
     store: SqlStore, mariadb_url: str
 ) -> None:
     schedule_id = await add(store)
@@ -239,7 +236,6 @@ async def test_activating_by_sql_goes_on_with_the_next_slot(
     assert await column(mariadb_url, "f_next_run_time", schedule_id) == ms(following)
 
 
-# C27, R2.22
 async def test_a_time_by_sql_is_the_next_slot(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store)
     wanted = ms(await store.now() + timedelta(minutes=7))
@@ -262,7 +258,7 @@ async def test_a_time_in_the_past_means_now(store: SqlStore, mariadb_url: str) -
 
 
 async def test_zero_is_no_time(store: SqlStore, mariadb_url: str) -> None:
-    """The original's word for "not due": the schedule is planned anew, and nothing is run."""
+    """The original table uses 0 for "not due": the schedule is planned again, and nothing runs."""
     schedule_id = await add(store)
     await sql(
         mariadb_url,
@@ -299,7 +295,7 @@ async def test_a_paused_schedule_gets_no_time_by_sql(store: SqlStore, mariadb_ur
     assert await column(mariadb_url, "f_next_run_time", schedule_id) == 0
 
 
-async def test_other_words_and_columns_are_refused(store: SqlStore, mariadb_url: str) -> None:
+async def test_other_values_and_columns_are_refused(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store)
     before = await store.get_schedule(schedule_id)
     for change in (
@@ -313,14 +309,14 @@ async def test_other_words_and_columns_are_refused(store: SqlStore, mariadb_url:
     assert await store.get_schedule(schedule_id) == before
 
 
-async def test_what_changes_nothing_is_no_change(store: SqlStore, mariadb_url: str) -> None:
+async def test_an_update_without_a_change_has_no_effect(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store)
     before = await store.get_schedule(schedule_id)
     await sql(mariadb_url, "UPDATE t_action_schedule SET f_status = 'active'")
     assert await store.get_schedule(schedule_id) == before
 
 
-# C27: and into the audit, once.
+# Each change is audited once.
 async def test_changes_by_sql_are_audited(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store)
     wanted = await store.now() + timedelta(minutes=7)
@@ -344,7 +340,7 @@ async def test_changes_by_sql_are_audited(store: SqlStore, mariadb_url: str) -> 
     assert datetime.fromisoformat(before) < wanted
 
 
-# R2.10: one broken row does not break the view for the others.
+# One broken row does not break the view for the others.
 async def test_a_broken_row_shows_what_it_has(store: SqlStore, mariadb_url: str) -> None:
     broken, good = await add(store), await add(store, trigger=Cron("5 4 * * *"))
     await sql(
@@ -360,8 +356,7 @@ async def test_a_broken_row_shows_what_it_has(store: SqlStore, mariadb_url: str)
     assert rows == [(broken, "", "[]", ""), (good, "5 4 * * *", "[]", "")]
 
 
-# R2.40
-async def test_passes_are_measured(store: SqlStore, mariadb_url: str) -> None:
+async def test_scheduler_passes_are_measured(store: SqlStore, mariadb_url: str) -> None:
     now = await store.now()
     schedule_id = await add(store, next_slot=now, next_run_at=now)
     await store.join(a_node("pod-7"), HOUR)
@@ -375,11 +370,11 @@ async def test_passes_are_measured(store: SqlStore, mariadb_url: str) -> None:
     assert row[6:] == [1, None]
 
 
-# C27: nodes hear of it without having written themselves.
+# Other nodes are woken although no node wrote.
 async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, mariadb_url: str) -> None:
     await add(store)
     for change in ("f_status = 'inactive'", "f_status = 'active'", "f_next_run_time = 1"):
-        # What the store itself has told before is over once it keeps still.
+        # Waits until the wake-ups of the store's own writes are over.
         since = await quiet(store)
         waiting = asyncio.create_task(store.wait_for_work(since, None))
         await asyncio.sleep(0)
@@ -389,16 +384,15 @@ async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, mariadb_url: str
 
 
 async def quiet(store: SqlStore) -> int:
-    """Until nothing has woken it for a while."""
+    """Waits until nothing has woken it for a while."""
     while True:
         since = store.changes()
-        await asyncio.sleep(0.5)  # several looks at the counter
+        await asyncio.sleep(0.5)  # several polls of the counter
         if store.changes() == since:
             return since
 
 
-# R2.36
-async def test_the_templates_are_there_in_sql_too(store: SqlStore, mariadb_url: str) -> None:
+async def test_the_templates_are_available_in_sql(store: SqlStore, mariadb_url: str) -> None:
     rows = await sql(mariadb_url, "SELECT name, cron_spec, description FROM cb_schedule_templates")
     assert [tuple(row) for row in rows] == [
         (each.name, each.cron_spec, each.description) for each in TEMPLATES

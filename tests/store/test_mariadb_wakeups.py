@@ -1,4 +1,4 @@
-"""How nodes on MariaDB wake each other, and what it costs while nothing happens."""
+"""Wake-ups between nodes on MariaDB, and their cost while idle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def pair(mariadb_url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
 
 
 async def settled(store: SqlStore) -> int:
-    """Until several looks have found nothing new."""
+    """Waits until several polls have found nothing new."""
     while True:
         since = store.changes()
         await asyncio.sleep(5 * POLL_SECONDS)
@@ -33,17 +33,17 @@ async def settled(store: SqlStore) -> int:
             return since
 
 
-async def test_work_of_one_wakes_the_other_soon(pair: tuple[SqlStore, SqlStore]) -> None:
+async def test_new_work_wakes_the_other_node_soon(pair: tuple[SqlStore, SqlStore]) -> None:
     one, other = pair
     waiting = asyncio.create_task(other.wait_for_work(other.changes(), None))
     begun = time.monotonic()
     await one.add_schedule(a_schedule())
     await asyncio.wait_for(waiting, 10)
-    # A look is enough; the rest is room for a busy machine.
+    # One poll is enough; the rest is slack for a busy machine.
     assert time.monotonic() - begun < 8
 
 
-async def test_who_tells_is_not_woken_by_itself(pair: tuple[SqlStore, SqlStore]) -> None:
+async def test_a_node_does_not_wake_itself(pair: tuple[SqlStore, SqlStore]) -> None:
     one, other = pair
     await one.add_schedule(a_schedule())
     woken = one.changes()
@@ -51,8 +51,8 @@ async def test_who_tells_is_not_woken_by_itself(pair: tuple[SqlStore, SqlStore])
     assert one.changes() == woken
 
 
-# One commit more for each look at the most, however much is written.
-async def test_a_busy_node_counts_up_rarely(
+# At most one more commit per poll, however much is written.
+async def test_a_busy_node_increments_the_counter_rarely(
     pair: tuple[SqlStore, SqlStore], mariadb_url: str
 ) -> None:
     one, _ = pair
@@ -66,10 +66,10 @@ async def test_a_busy_node_counts_up_rarely(
     assert 1 <= after - before <= looks + 1
 
 
-async def test_an_idle_node_asks_one_small_question_for_each_look(
+async def test_an_idle_node_sends_one_small_query_per_poll(
     pair: tuple[SqlStore, SqlStore], mariadb_url: str
 ) -> None:
-    """Two nodes; the server counts the questions of all, so others may add to them."""
+    """Two nodes; the server counts all queries, so other connections may add to them."""
     server = shared(MARIADB)
     listening = (
         "SELECT id FROM information_schema.processlist"
@@ -81,8 +81,8 @@ async def test_an_idle_node_asks_one_small_question_for_each_look(
     assert all(row[3] in (None, "const", "system") for row in read), read
 
 
-# A node whose connection was cut hears again.
-async def test_a_lost_connection_is_made_again(
+# A node whose connection was cut receives wake-ups again.
+async def test_a_lost_connection_is_reopened(
     pair: tuple[SqlStore, SqlStore], mariadb_url: str
 ) -> None:
     one, other = pair
@@ -91,14 +91,13 @@ async def test_a_lost_connection_is_made_again(
     for (connection,) in server.admin(using):
         server.admin(f"KILL SOFT CONNECTION {connection}")
     since = other.changes()
-    # Whoever listens again wakes once, for what it may have missed.
+    # A node that listens again wakes once, because it may have missed something.
     await asyncio.wait_for(other.wait_for_work(since, None), 20)
     since = await settled(other)
     await one.add_schedule(a_schedule())
     await asyncio.wait_for(other.wait_for_work(since, None), 20)
 
 
-# F28
 async def test_the_epoch_rises_and_names_the_server(pair: tuple[SqlStore, SqlStore]) -> None:
     one, other = pair
     first, second = await one.epoch(), await other.epoch()

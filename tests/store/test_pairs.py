@@ -1,4 +1,4 @@
-"""One active run of each pair, however many nodes ask for one at the same moment (R4.18, R4.20)."""
+"""One active run per pair, however many nodes request one concurrently."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ async def due_sync(store: SqlStore) -> None:
     )
 
 
-# R4.20: the second is at the lock before the first can be seen, and looks again behind it.
+# The second request waits for the lock before the first run is visible, and checks again
+# afterwards.
 async def test_a_request_waits_for_the_one_before_it(rig: Rig) -> None:
     one, other = await rig.stores(2)
     first, second = a_task(), a_task()
@@ -82,15 +83,15 @@ async def test_a_request_waits_for_the_tick_before_it(rig: Rig) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second is the least that MariaDB waits."""
+    """A second is the shortest lock timeout of MariaDB."""
     for_postgres = postgres_server._SESSION | {"lock_timeout": "1s"}
     monkeypatch.setattr(postgres_server, "_SESSION", for_postgres)
     for_mariadb = (*mariadb_server._SESSION, "SET SESSION innodb_lock_wait_timeout = 1")
     monkeypatch.setattr(mariadb_server, "_SESSION", for_mariadb)
 
 
-# R4.20: a lock that cannot be had means to do nothing. It is not asked for a second time.
-async def test_who_cannot_have_the_lock_of_a_pair_does_nothing(rig: Rig, impatient: None) -> None:
+# If the lock is not available, nothing happens, and there is no second try.
+async def test_nothing_happens_without_the_lock_of_a_pair(rig: Rig, impatient: None) -> None:
     store = await rig.store()
     first, _ = await store.add_unless_active(a_task())
     await store.cancel_run(first.id, "enough")
@@ -102,16 +103,16 @@ async def test_who_cannot_have_the_lock_of_a_pair_does_nothing(rig: Rig, impatie
     assert (await store.add_unless_active(a_task()))[1]
 
 
-# A lock that matters to nobody: whoever finds the pair active asks for none.
-async def test_a_pair_that_is_active_is_told_without_a_lock(rig: Rig, impatient: None) -> None:
+# The lock is not needed: a pair that is found active needs none.
+async def test_an_active_pair_is_reported_without_a_lock(rig: Rig, impatient: None) -> None:
     store = await rig.store()
     run, _ = await store.add_unless_active(a_task())
     async with rig.keys_held():
         assert await store.add_unless_active(a_task()) == (run, False)
 
 
-# C6: the schedule of another's run is nothing that a pass has to wait for.
-async def test_cancel_old_asks_for_no_lock_of_another_schedule(rig: Rig) -> None:
+# A pass does not wait for the schedule of another run.
+async def test_cancel_old_needs_no_lock_of_another_schedule(rig: Rig) -> None:
     store = await rig.store()
     now = await store.now()
     shared = Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared")
@@ -156,7 +157,7 @@ async def test_eight_processes_make_one_active_run_of_each_pair(location: str) -
         run = active[pair.key]
         slots = [each for each in page.items if each.target == pair and each.slot is not None]
         assert made[pair.key] == (run.slot is None)
-        # A tick that lost is on record as skipped; one that won is the run itself.
+        # A tick that lost is recorded as skipped; one that won is the run itself.
         assert len(slots) == round_.ticking
         if round_.ticking and run.slot is None:
             assert (slots[0].status, slots[0].reason) == (RunStatus.SKIPPED, Reason.OVERLAP)

@@ -1,4 +1,5 @@
-"""Many nodes on one PostgreSQL: every row has one owner, nobody waits for ever, nothing is lost."""
+"""Concurrency of many nodes on PostgreSQL: every row has one owner, nothing waits for ever or is
+lost."""
 
 from __future__ import annotations
 
@@ -38,13 +39,13 @@ from tests.builders import (
 from tests.store.key_races import (
     AUDIT_HEAD,
     KINDS_OF_KEY,
-    a_blocked_run_is_seen_by_whoever_ends_the_one_before,
-    two_that_are_added_at_once_do_not_both_go,
+    a_blocked_run_is_seen_when_the_previous_run_ends,
+    two_runs_added_concurrently_are_not_both_admitted,
 )
 
 
 class Nodes:
-    """Stores as of several processes: each has its own connections."""
+    """Stores like those of several processes: each has its own connections."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -82,7 +83,6 @@ def runs_of(fired: FireResult) -> tuple[Run, ...]:
     return fired.claimed + fired.others
 
 
-# R2.24, R2.29
 @pytest.mark.parametrize("workers", [5, 10])
 async def test_one_of_many_workers_gets_a_due_schedule(nodes: Nodes, workers: int) -> None:
     stores = await nodes.stores(workers)
@@ -95,8 +95,8 @@ async def test_one_of_many_workers_gets_a_due_schedule(nodes: Nodes, workers: in
     assert len(page.items) == 1
 
 
-# R2.24: the row lock is held during the transaction.
-async def test_a_schedule_that_somebody_holds_is_left_out_and_found_later(
+# The row lock is held during the transaction.
+async def test_a_locked_schedule_is_skipped_and_fired_later(
     nodes: Nodes, postgres_url: str
 ) -> None:
     store = await nodes.store()
@@ -118,7 +118,7 @@ async def test_a_schedule_that_somebody_holds_is_left_out_and_found_later(
     assert [run.schedule_id for run in runs_of(third)] == [held]
 
 
-# R2.27: whoever fires it, the slot has the same run.
+# Whichever node fires it, the slot has the same run.
 async def test_a_slot_that_is_fired_again_keeps_its_run(nodes: Nodes) -> None:
     first, second = await nodes.stores(2)
     schedule_id = await due_now(first)
@@ -136,7 +136,7 @@ async def test_a_slot_that_is_fired_again_keeps_its_run(nodes: Nodes) -> None:
     assert (await second.get_run(run.id)) == run
 
 
-async def test_every_slot_has_one_run_however_many_fire(nodes: Nodes) -> None:
+async def test_every_slot_has_one_run_under_concurrent_firing(nodes: Nodes) -> None:
     stores = await nodes.stores(4)
     names = [await due_now(stores[0]) for _ in range(60)]
 
@@ -154,7 +154,7 @@ async def test_every_slot_has_one_run_however_many_fire(nodes: Nodes) -> None:
     assert Counter(run.schedule_id for run in page.items) == dict.fromkeys(names, 1)
 
 
-async def test_a_run_is_handed_to_one_node(nodes: Nodes) -> None:
+async def test_a_run_is_claimed_by_one_node(nodes: Nodes) -> None:
     stores = await nodes.stores(4)
     now = await stores[0].now()
     for number, store in enumerate(stores):
@@ -176,7 +176,7 @@ async def test_a_run_is_handed_to_one_node(nodes: Nodes) -> None:
 
 
 class Crowd:
-    """Does everything that adds or ends runs of one concurrency key, all at the same time."""
+    """Concurrently does everything that adds or ends runs of one concurrency key."""
 
     def __init__(
         self, stores: list[SqlStore], key: str | None, schedules: list[ScheduleId]
@@ -238,29 +238,27 @@ async def audit_held(url: str) -> AsyncIterator[None]:
         await other.close()
 
 
-# I3
 @pytest.mark.parametrize("kind", KINDS_OF_KEY)
-async def test_a_run_that_is_inserted_blocked_is_seen_by_whoever_ends_the_one_before(
+async def test_a_run_inserted_as_blocked_is_seen_when_the_previous_run_ends(
     nodes: Nodes, postgres_url: str, kind: str
 ) -> None:
-    await a_blocked_run_is_seen_by_whoever_ends_the_one_before(
+    await a_blocked_run_is_seen_when_the_previous_run_ends(
         *await nodes.stores(2), kind, audit_held(postgres_url)
     )
 
 
-# I11
 @pytest.mark.parametrize("kind", KINDS_OF_KEY)
-async def test_two_runs_of_a_key_added_at_once_do_not_both_go(
+async def test_two_runs_of_a_key_added_concurrently_are_not_both_admitted(
     nodes: Nodes, postgres_url: str, kind: str
 ) -> None:
-    await two_that_are_added_at_once_do_not_both_go(
+    await two_runs_added_concurrently_are_not_both_admitted(
         *await nodes.stores(2), kind, audit_held(postgres_url)
     )
 
 
 @pytest.mark.parametrize("key", [None, "shared"])
 async def test_no_blocked_run_is_left_behind(nodes: Nodes, key: str | None) -> None:
-    """Everything at once; the single races are above."""
+    """All operations concurrently; the single races are tested above."""
     stores = await nodes.stores(3)
     policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=1, concurrency_key=key)
     names = [await due_now(stores[0], policy=policy) for _ in range(2)]
@@ -271,7 +269,7 @@ async def test_no_blocked_run_is_left_behind(nodes: Nodes, key: str | None) -> N
 
 
 async def check_keys(store: SqlStore) -> None:
-    """At most one of a key is admitted, and if any waits, then one is."""
+    """At most one run of a key is admitted, and if any is queued, then one is."""
     admitted: Counter[str | None] = Counter()
     blocked: Counter[str | None] = Counter()
     page = await store.list_runs(
@@ -284,7 +282,7 @@ async def check_keys(store: SqlStore) -> None:
 
 
 async def run_dry(store: SqlStore) -> None:
-    """Everything that waits gets its turn."""
+    """Completes all queued runs."""
     node = NodeId("the-last")
     await store.join(a_node(node), timedelta(minutes=5))
     offer = ClaimRequest(node_id=node, capabilities=frozenset({"http"}), free=10)
@@ -297,7 +295,7 @@ async def run_dry(store: SqlStore) -> None:
     assert left.items == ()
 
 
-async def test_the_audit_is_one_chain_whoever_appends(nodes: Nodes) -> None:
+async def test_the_audit_is_one_chain(nodes: Nodes) -> None:
     stores = await nodes.stores(4)
 
     async def append(number: int) -> None:
@@ -310,8 +308,7 @@ async def test_the_audit_is_one_chain_whoever_appends(nodes: Nodes) -> None:
     assert verify_chain(list(entries)) is None
 
 
-# S25
-async def test_a_quota_holds_however_many_add_at_once(nodes: Nodes) -> None:
+async def test_a_quota_holds_under_concurrent_adds(nodes: Nodes) -> None:
     stores = await nodes.stores(4)
 
     async def add(number: int) -> bool:
@@ -325,7 +322,7 @@ async def test_a_quota_holds_however_many_add_at_once(nodes: Nodes) -> None:
     assert sum(added) == 3
 
 
-async def test_of_two_first_requests_one_is_the_first(nodes: Nodes) -> None:
+async def test_of_two_concurrent_first_requests_one_wins(nodes: Nodes) -> None:
     stores = await nodes.stores(4)
     answers = await asyncio.gather(
         *(s.remember_request("s", "k", "f", keep=timedelta(hours=1)) for s in stores * 3)
@@ -334,21 +331,21 @@ async def test_of_two_first_requests_one_is_the_first(nodes: Nodes) -> None:
     assert {answer.fingerprint for answer in answers if answer} == {"f"}
 
 
-async def test_the_same_run_added_by_many_is_there_once(nodes: Nodes) -> None:
+async def test_the_same_run_added_concurrently_is_stored_once(nodes: Nodes) -> None:
     stores = await nodes.stores(4)
     run = a_run()
     answers = await asyncio.gather(*(store.add_runs([run]) for store in stores * 3))
     assert answers == [(run,)] * 12
 
 
-# F26: two transactions that lock each other out.
-async def test_a_deadlock_is_tried_again(nodes: Nodes, postgres_url: str) -> None:
+# Two transactions that deadlock.
+async def test_a_transaction_is_retried_after_a_deadlock(nodes: Nodes, postgres_url: str) -> None:
     store = await nodes.store()
     schedule = await store.add_schedule(a_schedule())
     (run,) = await store.add_runs([a_run(schedule_id=schedule.id)])
     other = await asyncpg.connect(postgres_url)
     try:
-        # The store takes schedules before runs; this one does it the other way round.
+        # The store locks schedules before runs; this transaction locks them in reverse order.
         transaction = other.transaction()
         await transaction.start()
         await other.execute("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE", run.id)
@@ -365,15 +362,15 @@ async def test_a_deadlock_is_tried_again(nodes: Nodes, postgres_url: str) -> Non
         await other.close()
     assert after is not None
     assert after.status is RunStatus.CANCELED
-    # PostgreSQL chooses who gives way: the first whose patience ends, mostly the store.
+    # PostgreSQL chooses the victim: the first whose deadlock timeout ends, usually the store.
     assert gave_way or store.counters()["conflicts"] >= 1
 
 
 async def blocked(connection: asyncpg.Connection) -> None:
-    """Until somebody waits for a lock of this connection."""
+    """Waits until another session waits for a lock of this connection."""
     async with asyncio.timeout(10):
         while not await connection.fetchval(  # noqa: ASYNC110
             "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY"
             " (pg_blocking_pids(pid))"
         ):
-            await asyncio.sleep(0.01)  # nobody announces a wait
+            await asyncio.sleep(0.01)  # no signal announces a wait

@@ -1,5 +1,4 @@
-"""The hot statements on PostgreSQL find rows by their keys: their cost must not grow with the
-tables."""
+"""Hot statements on PostgreSQL use indexes: their cost must not grow with the tables."""
 
 from __future__ import annotations
 
@@ -16,11 +15,10 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
-from chimes.store.sql import SqlStore, nodes, open_postgres
+from chimes.store.sql import SqlStore, nodes, open_postgres, prefetch
 from chimes.store.sql import completion as effects
 from chimes.store.sql import insights as attention
 from chimes.store.sql import notifications as deliveries
-from chimes.store.sql import prefetch as ahead
 from chimes.store.sql import tables as message_tables
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects import postgres_statements as postgres
@@ -44,7 +42,7 @@ _AMONG_DELIVERIES = DIALECT.among(message_tables.deliveries.c.id, "ids")
 
 
 async def fill(url: str) -> None:
-    """With rows enough for an index to matter."""
+    """Inserts enough rows for an index to matter."""
     store = open_postgres(url)
     await store.open()
     await store.load([a_schedule(created_at=NOW + number * SECOND) for number in range(600)])
@@ -72,7 +70,7 @@ async def fill(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def filled() -> Iterator[str]:
-    """One database for all: filling it takes longer than explaining."""
+    """One database for all tests: filling it takes longer than explaining."""
     url = shared(POSTGRES).new_database()
     asyncio.run(fill(url))
     yield url
@@ -97,8 +95,8 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
     "pressing": (postgres.NEXT_PREFETCH % 20_000, (1, 1), {"schedules_due"}),
     "coming": (postgres.DUE_TIMES % 50, (1,), {"schedules_due"}),
     "confirm": (postgres.UNCONFIRMED, (["r"] * 200, [1] * 200, 1), {"runs_pkey"}),
-    "ahead": (compiled(ahead.PREFETCHED_OF_SCHEDULE), ("s1", 10**18), {"runs_by_slot"}),
-    "before": (compiled(ahead.PREVIOUS_SLOT), ("s1", 10**18, 1), {"runs_by_slot"}),
+    "ahead": (compiled(prefetch.PREFETCHED_OF_SCHEDULE), ("s1", 10**18), {"runs_by_slot"}),
+    "before": (compiled(prefetch.PREVIOUS_SLOT), ("s1", 10**18, 1), {"runs_by_slot"}),
     "admitted": (postgres.ADMITTED, (["k"],), {"runs_active"}),
     "oldest active": (postgres.OLDEST_ACTIVE, ("k",), {"runs_active", "runs_pkey"}),
     "blocked keys": (postgres.BLOCKED_KEYS, (["k"],), {"runs_blocked"}),
@@ -216,7 +214,7 @@ def walk(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @each_row("name", HOT)
-async def test_a_hot_statement_walks_its_index(store: SqlStore, name: str) -> None:
+async def test_a_hot_statement_uses_its_index(store: SqlStore, name: str) -> None:
     statement, given, expected = HOT[name]
 
     def explain(tx: Tx) -> list[dict[str, Any]]:
@@ -254,7 +252,7 @@ PAGES = [
         RunQuery(limit=50, requirement="sync:crm", created_since=NOW, created_until=NOW),
         "runs_by_source",
     ),
-    # None has failed: nothing is shorter than the index of those that did.
+    # None has failed: the index of failed runs is the shortest.
     (RunQuery(limit=50, requirement="sync:crm", statuses=(RunStatus.FAILED,)), "runs_unusual"),
     (RunQuery(limit=50, requirement="sync:crm", concurrency_key="sync:crm#a"), "runs_by_source"),
 ]

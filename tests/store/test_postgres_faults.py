@@ -1,4 +1,4 @@
-"""What a PostgreSQL store makes of a server that fails, stops, refuses or does not answer."""
+"""Failures of a PostgreSQL server: lost connections, restarts, refusals and missing answers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
 
 @pytest.fixture
 async def admin(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection of somebody else."""
+    """A separate connection."""
     connection = await asyncpg.connect(postgres_url)
     yield connection
     await connection.close()
@@ -83,7 +83,7 @@ async def test_every_spelling_of_the_scheme_connects(postgres_url: str, scheme: 
 
 
 @pytest.mark.parametrize("url", ["mysql://h/d", "postgresql+psycopg://h/d", "postgresql:"])
-def test_another_scheme_is_named(url: str) -> None:
+def test_an_unknown_scheme_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="not a PostgreSQL URL"):
         normalized(url)
 
@@ -98,7 +98,7 @@ async def test_an_unknown_pooler_is_refused() -> None:
         open_postgres("postgresql://h/d?pooler=session")
 
 
-async def test_behind_a_pooler_nothing_is_kept_in_a_session(postgres_url: str) -> None:
+async def test_sessions_behind_a_pooler_keep_no_state(postgres_url: str) -> None:
     store = await opened(f"{postgres_url}?pooler=transaction")
     await due_now(store)
     assert len((await store.fire_due(plan, limit=5)).others) == 1
@@ -122,7 +122,7 @@ async def test_sessions_have_their_limits(store: SqlStore) -> None:
     assert found["application_name"] == "chimes"
 
 
-async def test_nobody_there_is_said_at_once() -> None:
+async def test_an_unreachable_server_is_reported_immediately() -> None:
     store = open_postgres("postgresql://chimes@127.0.0.1:1/nothing")
     begun = time.monotonic()
     with pytest.raises(StoreUnavailable):
@@ -144,8 +144,7 @@ async def kill_backends(admin: asyncpg.Connection) -> None:
     )
 
 
-# F22
-async def test_a_unit_whose_connection_is_killed_is_done_once_more_as_a_whole(
+async def test_a_transaction_whose_connection_is_killed_is_retried(
     store: SqlStore, admin: asyncpg.Connection
 ) -> None:
     await due_now(store)
@@ -157,12 +156,12 @@ async def test_a_unit_whose_connection_is_killed_is_done_once_more_as_a_whole(
         nonlocal times
         times += 1
         if times == 1:
-            # In mid-transaction, with the schedule locked.
+            # In the middle of a transaction, with the schedule locked.
             loop.call_soon_threadsafe(asked.set)
             answered.wait(10)
         return plan(schedule, context, now)
 
-    # The planner blocks its event loop, so it gets one of its own.
+    # The planner blocks its event loop, so it gets a separate one.
     loop = asyncio.get_running_loop()
 
     async def fire() -> int:
@@ -183,7 +182,7 @@ async def test_a_unit_whose_connection_is_killed_is_done_once_more_as_a_whole(
     assert len((await store.list_runs(RunQuery())).items) == 1
 
 
-async def test_idle_connections_that_died_cost_nobody_an_error(
+async def test_dead_idle_connections_cause_no_error(
     store: SqlStore, admin: asyncpg.Connection
 ) -> None:
     await asyncio.gather(*(store.counts() for _ in range(5)))
@@ -193,10 +192,10 @@ async def test_idle_connections_that_died_cost_nobody_an_error(
     assert store.counters()["lost"] >= 1
 
 
-async def test_nor_do_they_leave_a_claim_in_doubt(
+async def test_dead_idle_connections_leave_no_unknown_claim(
     store: SqlStore, admin: asyncpg.Connection
 ) -> None:
-    """It is one message, so whether it was sent is the question."""
+    """A claim is one message, so the test is whether it was sent."""
     await store.join(NODE, LEASE)
     now = await store.now()
     (run,) = await store.add_runs([a_run(available_at=now, created_at=now)])
@@ -209,15 +208,15 @@ async def test_nor_do_they_leave_a_claim_in_doubt(
 
 
 async def _closed(store: SqlStore) -> bool:
-    """Whether this process has heard of it: until then a message would be sent in vain."""
+    """Waits until this process knows that the connection is closed: before, it would send the
+    message."""
     pool = store._database._pools.current().engine.pool  # type: ignore[attr-defined]
     return all(
         record.dbapi_connection.driver_connection.is_closed() for record in pool._pool._queue._queue
     )
 
 
-# F23
-async def test_a_commit_whose_answer_is_lost_is_not_repeated_in_secret(link: Link) -> None:
+async def test_a_commit_with_a_lost_answer_is_reported_and_not_repeated(link: Link) -> None:
     store = await opened(link.url)
     await store.join(NODE, LEASE)
     link.set("ambiguous")
@@ -227,8 +226,8 @@ async def test_a_commit_whose_answer_is_lost_is_not_repeated_in_secret(link: Lin
     link.set("pass")
     assert link.ambiguous >= 1
     assert store.counters()["ambiguous"] == 1
-    # It did happen, once; and the caller may repeat what it meant. Who has lost the answer does
-    # not know how far the server is with it.
+    # It did happen, once, and the caller may repeat it. After a lost answer, the server may still
+    # be executing it.
     async with asyncio.timeout(10):
         while not (entries := await store.list_audit(AuditQuery())):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -236,8 +235,8 @@ async def test_a_commit_whose_answer_is_lost_is_not_repeated_in_secret(link: Lin
     await store.close()
 
 
-# F03: one message, which commits by itself
-async def test_a_claim_whose_answer_is_lost_is_told_and_has_happened(link: Link) -> None:
+# One message, which commits by itself.
+async def test_a_claim_with_a_lost_answer_is_reported_and_committed(link: Link) -> None:
     store = await opened(link.url)
     await store.join(NODE, LEASE)
     now = await store.now()
@@ -252,9 +251,9 @@ async def test_a_claim_whose_answer_is_lost_is_told_and_has_happened(link: Link)
     await store.close()
 
 
-# F23: the same verdict again is accepted again.
+# The same completion is accepted again.
 @pytest.mark.parametrize("planned", [True, False], ids=["of a schedule", "of nobody"])
-async def test_a_verdict_is_repeated_after_a_lost_answer(link: Link, planned: bool) -> None:
+async def test_a_completion_is_repeated_after_a_lost_answer(link: Link, planned: bool) -> None:
     store = await opened(link.url)
     await store.join(NODE, LEASE)
     if planned:
@@ -275,12 +274,12 @@ async def test_a_verdict_is_repeated_after_a_lost_answer(link: Link, planned: bo
     await store.close()
 
 
-# --- sessions whose node stands still -----------------------------------------------------------
-async def test_a_session_that_stopped_in_mid_statement_is_ended(
+# --- sessions of a stalled node -----------------------------------------------------------------
+async def test_a_session_stalled_in_a_statement_is_terminated(
     store: SqlStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # F17: prepared and not executed, it is neither idle nor at work, and no limit of its own ends
-    # it; the rows that it holds would be held for as long as its node stands still.
+    # Prepared and not executed, the session is neither idle nor executing, and no timeout ends it;
+    # its rows would stay locked for as long as its node is stalled.
     held = await store.add_schedule(a_schedule())
     stopped = await asyncpg.connect(postgres_url, server_settings={"application_name": "chimes"})
     other = await asyncpg.connect(postgres_url, server_settings={"application_name": "other"})
@@ -292,7 +291,7 @@ async def test_a_session_that_stopped_in_mid_statement_is_ended(
     await store.rescue(limit=1)
     assert not stopped.is_closed(), "it has its time"
     monkeypatch.setattr("chimes.store.sql.nodes.IDLE_SECONDS", 0.1)
-    await asyncio.sleep(0.2)  # the time that it stands still
+    await asyncio.sleep(0.2)  # the time that it is stalled
     await store.rescue(limit=1)
     async with asyncio.timeout(3):
         await store.change_schedule(held.id, lambda schedule, _: replace(schedule, name="new"))
@@ -309,9 +308,8 @@ def own_server() -> Iterator[Server]:
         yield server
 
 
-# F21
 @pytest.mark.parametrize("mode", ["fast", "crash"])
-async def test_a_restart_loses_nothing_and_needs_no_help(own_server: Server, mode: str) -> None:
+async def test_a_store_recovers_after_a_server_restart(own_server: Server, mode: str) -> None:
     store = await opened(own_server.new_database())
     added = [await store.add_schedule(a_schedule()) for _ in range(20)]
     own_server.shut_down() if mode == "fast" else own_server.kill9()
@@ -326,8 +324,7 @@ async def test_a_restart_loses_nothing_and_needs_no_help(own_server: Server, mod
     await store.close()
 
 
-# F27
-async def test_a_read_only_server_is_told_apart(own_server: Server) -> None:
+async def test_a_read_only_server_is_recognised(own_server: Server) -> None:
     store = await opened(own_server.new_database())
     own_server.admin(
         "ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"
@@ -348,7 +345,7 @@ async def test_a_read_only_server_is_told_apart(own_server: Server) -> None:
 
 
 async def until_read_only(store: SqlStore) -> None:
-    """Sessions hear of a reload a moment later."""
+    """Sessions apply a reload a moment later."""
 
     async def told() -> bool:
         show = "SHOW default_transaction_read_only"
@@ -359,13 +356,13 @@ async def until_read_only(store: SqlStore) -> None:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """For what a server announces to nobody."""
+    """For states that the server does not announce."""
     async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
-# F31: the pool waits, then says so; the heartbeat has its own connection.
+# The pool waits, then raises an error; the heartbeat has its own connection.
 async def test_a_heartbeat_gets_through_when_every_connection_is_taken(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,7 +378,7 @@ async def test_a_heartbeat_gets_through_when_every_connection_is_taken(
 
 
 class _Heart:
-    """Beats in a thread with a loop of its own, as the engine's does."""
+    """Sends heartbeats in a thread with its own loop, like the engine."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -407,7 +404,7 @@ class _Heart:
 
 
 class _Full:
-    """Every connection that the server has is taken."""
+    """Takes all connections of the server."""
 
     def __init__(self, server: Server, store: SqlStore) -> None:
         self._url = store._database.location
@@ -433,8 +430,8 @@ class _Full:
             await connection.close()
 
 
-# F17: somebody stopped in the middle of a transaction holds its rows, but not for ever.
-async def test_rows_of_a_client_that_stopped_come_free(
+# A client that stopped in the middle of a transaction holds its rows, but not for ever.
+async def test_rows_of_a_stopped_client_are_unlocked(
     store: SqlStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule = await due_now(store)
@@ -460,8 +457,8 @@ async def test_rows_of_a_client_that_stopped_come_free(
     await stopped.close()
 
 
-# F03: a claim under way when its node dies is given up, not carried out for nobody.
-async def test_a_claim_of_a_dead_process_is_nobodys(
+# A claim that is executing when its node dies is stopped.
+async def test_a_claim_of_a_dead_process_is_not_committed(
     store: SqlStore, postgres_url: str, admin: asyncpg.Connection
 ) -> None:
     await store.join(NODE, timedelta(minutes=5))
@@ -503,7 +500,7 @@ asyncio.run(main())
 
 
 async def sleeping(admin: asyncpg.Connection, count: int) -> None:
-    """Until so many sessions are in the slow statement."""
+    """Waits until so many sessions execute the slow statement."""
 
     async def asleep() -> bool:
         statement = (
@@ -534,7 +531,7 @@ async def test_another_node_is_woken_and_again_after_its_connection_was_lost(
 
 
 async def heard(admin: asyncpg.Connection) -> None:
-    """Until two listen."""
+    """Waits until two sessions listen."""
 
     async def listening() -> bool:
         count = await admin.fetchval(
@@ -559,7 +556,7 @@ async def test_schemas_of_one_database_do_not_wake_each_other(
         await one.add_runs([a_run()])
         assert (await one.counts()).runs == {RunStatus.QUEUED: 1}
         assert (await two.counts()).runs == {}
-        await asyncio.sleep(0.2)  # nothing is to happen, which no signal tells
+        await asyncio.sleep(0.2)  # nothing must happen, which no signal announces
         assert two.changes() == since
     finally:
         await one.close()

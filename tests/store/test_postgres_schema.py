@@ -1,4 +1,4 @@
-"""The schema on a shared server: set up by the first, migrated by hand, safe while nodes work."""
+"""Schema on a shared server: set up by the first node, migrated manually, safe while nodes run."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_the_migrations_end_where_the_tables_are(postgres_url: str) -> Non
         server.drop_database(made)
 
 
-async def test_many_nodes_that_start_at_once_set_up_one_store(postgres_url: str) -> None:
+async def test_nodes_that_start_concurrently_set_up_once(postgres_url: str) -> None:
     stores = await asyncio.gather(*(opened(postgres_url) for _ in range(5)))
     await stores[0].add_schedule(a_schedule())
     assert [(await store.counts()).schedules for store in stores] == [1] * 5
@@ -93,13 +93,12 @@ async def test_many_nodes_that_start_at_once_set_up_one_store(postgres_url: str)
         await store.close()
 
 
-async def test_tables_of_somebody_else_are_left_alone(postgres_url: str) -> None:
+async def test_tables_of_another_application_are_left_alone(postgres_url: str) -> None:
     await apply(postgres_url, "CREATE TABLE runs (id int)", "CREATE TABLE alembic_version (v int)")
     with pytest.raises(SchemaMismatch, match="tables runs that are not of Chimes"):
         await opened(postgres_url)
 
 
-# F70, F71
 async def test_an_older_schema_waits_for_the_migration(postgres_url: str) -> None:
     await apply(postgres_url, first_release)
     with pytest.raises(SchemaMismatch, match="chimes store migrate"):
@@ -123,10 +122,10 @@ async def test_migrating_an_older_schema_ends_where_a_new_one_is(postgres_url: s
         server.drop_database(old)
 
 
-# F70: the code of an earlier release goes on while, and after, the newest is made; that of the
-# newest waits for it.
+# The code of an earlier release continues during and after the migration; the newest code waits for
+# it.
 @pytest.mark.parametrize("release", ["0002", "0003"])
-async def test_nodes_of_an_earlier_schema_go_on_over_the_newest(
+async def test_nodes_of_an_earlier_schema_continue_on_the_newest(
     postgres_url: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -163,7 +162,7 @@ async def test_nodes_of_an_earlier_schema_go_on_over_the_newest(
 
 @contextmanager
 def of_release(release: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As the code of that release judges the schema."""
+    """Checks the schema like the code of that release."""
     revisions = tuple(each for each in migrations.REVISIONS if each <= release)
     with monkeypatch.context() as patched:
         for name, value in (("REVISIONS", revisions), ("HEAD", release), ("OLDEST", release)):
@@ -171,8 +170,8 @@ def of_release(release: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-# F70: a newer schema that says it still fits is used; one that does not is refused.
-async def test_a_newer_schema_says_who_may_still_use_it(
+# A newer schema that is marked as compatible is used; another one is refused.
+async def test_a_newer_schema_names_its_oldest_compatible_release(
     postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await (await opened(postgres_url)).close()
@@ -190,7 +189,7 @@ async def test_a_newer_schema_says_who_may_still_use_it(
         await open_postgres(postgres_url).migrate()
 
 
-# F71: nodes go on while the same migration is made again over a store in use.
+# Nodes continue while the same migration runs again on a store in use.
 async def test_nodes_fire_while_a_migration_runs(postgres_url: str) -> None:
     store = await opened(postgres_url)
     now = await store.now()
@@ -207,7 +206,7 @@ async def test_nodes_fire_while_a_migration_runs(postgres_url: str) -> None:
         return fired
 
     working = asyncio.ensure_future(work())
-    # As after a migrator that was killed before it wrote down how far it came.
+    # As after a migrator that was killed before it recorded its progress.
     await apply(postgres_url, f"UPDATE {SERVER_VERSIONS} SET version_num = '0001'")
     assert await open_postgres(postgres_url).migrate() == ("0001", HEAD)
     stop.set()
@@ -224,7 +223,7 @@ asyncio.run(open_postgres(sys.argv[1]).migrate())
 """
 
 
-# F71: killed at any step, and started again.
+# Killed at any step, and started again.
 @pytest.mark.parametrize(
     ("survived", "found"),
     [(0, "0001"), (1, "0001"), (5, "0001"), (12, "0001"), (28, "0001"), (36, "0003"), (44, "0003")],
@@ -245,7 +244,7 @@ async def test_a_migrator_that_was_killed_is_started_again(
     )
     killed = await asyncio.to_thread(
         subprocess.run,
-        # Alembic's operations are there only while it runs, so the steps are imported late.
+        # Alembic's operations exist only while it runs, so the steps are imported late.
         [sys.executable, "-c", program + MIGRATE, postgres_url],
         env={**os.environ, "STEPS": str(survived)},
         cwd=REPOSITORY,
@@ -266,12 +265,12 @@ async def until_gone(url: str) -> None:
     )
     async with asyncio.timeout(20):
         while await connection.fetchval(count):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)  # nobody announces it
+            await asyncio.sleep(0.02)  # no signal announces it
     await connection.close()
 
 
-# F70: exit 9 outside the window, and the command that helps.
-async def test_the_command_line_says_what_to_do_and_does_it(postgres_url: str) -> None:
+# Exit code 9 for an incompatible schema, and the command that helps.
+async def test_the_command_line_names_the_migration_and_runs_it(postgres_url: str) -> None:
     await apply(postgres_url, first_release)
 
     def chimes(verb: str) -> subprocess.CompletedProcess[str]:
@@ -284,8 +283,8 @@ async def test_the_command_line_says_what_to_do_and_does_it(postgres_url: str) -
     assert (done.returncode, f"from 0001 to {HEAD}" in done.stderr + done.stdout) == (0, True)
 
 
-# Taking a token waits for no disk, and none has to survive a crash.
-async def test_buckets_of_tokens_are_not_logged(postgres_url: str) -> None:
+# Taking a token does not wait for the disk, and no bucket has to survive a crash.
+async def test_token_buckets_are_unlogged(postgres_url: str) -> None:
     await (await opened(postgres_url)).close()
     connection = await asyncpg.connect(postgres_url)
     rows = await connection.fetch(
@@ -296,7 +295,7 @@ async def test_buckets_of_tokens_are_not_logged(postgres_url: str) -> None:
     assert [row[0] for row in rows] == ["buckets"]
 
 
-async def test_a_half_built_index_is_built_anew(postgres_url: str) -> None:
+async def test_a_half_built_index_is_rebuilt(postgres_url: str) -> None:
     await apply(postgres_url, first_release)
     await apply(postgres_url, "CREATE INDEX runs_created_at ON runs (created_at)")
     name = postgres_url.rsplit("/", 1)[1]
@@ -317,8 +316,7 @@ async def test_a_half_built_index_is_built_anew(postgres_url: str) -> None:
 
 
 # --- epochs -------------------------------------------------------------------------------------
-# F28, F72
-async def test_an_older_state_of_the_store_is_noticed(postgres_url: str) -> None:
+async def test_a_restored_older_store_is_detected(postgres_url: str) -> None:
     store = await opened(postgres_url)
     await store.join(a_node(), (await store.now()) - (await store.now()))
     before = await store.epoch()
@@ -326,20 +324,20 @@ async def test_an_older_state_of_the_store_is_noticed(postgres_url: str) -> None
     assert (before.counter + 1, before.history) == (after.counter, after.history)
     assert before.history.count("/") == 1
     assert describe_rollback(before, after) == ""
-    # As after a restore of a dump that was made earlier.
+    # As after a restore of an earlier dump.
     await apply(postgres_url, "UPDATE store_facts SET value = value - 1 WHERE name = 'epoch'")
     restored = await store.epoch()
     assert f"from epoch {after.counter} to {after.counter}" in describe_rollback(after, restored)
     await store.close()
 
 
-def test_a_new_history_alone_is_no_regress() -> None:
+def test_a_new_history_alone_is_no_regression() -> None:
     assert describe_rollback(Epoch(5, "1/00000001"), Epoch(6, "1/00000002")) == ""
     assert "1/00000002" in describe_rollback(Epoch(5, "1/00000001"), Epoch(5, "1/00000002"))
 
 
-def test_who_asked_the_old_server_when_the_new_one_had_begun_was_left_behind() -> None:
-    # F30: although the counter rose meanwhile
+def test_a_node_that_used_the_old_server_after_the_fail_over_is_detected() -> None:
+    # although the counter rose meanwhile
     began = datetime(2030, 1, 1, tzinfo=UTC)
     new = Epoch(9, "1/00000002", at=began + timedelta(minutes=1), begun=began)
     for seconds, why in ((-5, False), (1, False), (5, True)):

@@ -1,4 +1,4 @@
-"""`cb_schedules` and `cb_schedule_metrics`: seed 2's tables for whoever speaks SQL (C27)."""
+"""The compatibility views `cb_schedules` and `cb_schedule_metrics`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
 
 @pytest.fixture
 async def sql(store: SqlStore, postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody with a database client."""
+    """A plain database client."""
     connection = await asyncpg.connect(postgres_url)
     yield connection
     await connection.close()
@@ -57,8 +57,7 @@ async def current(store: SqlStore, schedule: Schedule) -> Schedule:
     return found
 
 
-# R2.4
-async def test_the_view_has_the_columns_of_the_seed(
+async def test_the_view_has_the_documented_columns(
     store: SqlStore, sql: asyncpg.Connection
 ) -> None:
     schedule = await added(store, target=TaskTarget(name="t"), name="nightly")
@@ -77,8 +76,8 @@ async def test_the_view_has_the_columns_of_the_seed(
     }
 
 
-# R2.9, and "last_run_at = the slot claimed"
-async def test_a_slot_that_was_taken_shows_at_once(
+# `last_run_at` is the slot that was claimed last.
+async def test_a_claimed_slot_is_visible_immediately(
     store: SqlStore, sql: asyncpg.Connection
 ) -> None:
     slot = await store.now() - timedelta(seconds=5)
@@ -119,7 +118,6 @@ async def test_a_broken_row_does_not_break_the_view(
     assert {row["id"]: row["cron_spec"] for row in rows} == {good.id: "@every 3600s", bad.id: None}
 
 
-# R2.23
 async def test_a_pause_by_sql_is_a_pause(store: SqlStore, sql: asyncpg.Connection) -> None:
     schedule = await added(store)
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", schedule.id)
@@ -129,7 +127,7 @@ async def test_a_pause_by_sql_is_a_pause(store: SqlStore, sql: asyncpg.Connectio
     assert after.updated_at > schedule.updated_at
 
 
-# R2.30, C8: no run for the time that was paused, and the first slot is after now.
+# No run for the paused time, and the first slot is after now.
 async def test_a_resume_by_sql_plans_the_first_slot_after_now(
     store: SqlStore, sql: asyncpg.Connection
 ) -> None:
@@ -146,15 +144,16 @@ async def test_a_resume_by_sql_plans_the_first_slot_after_now(
     assert (await store.list_runs(RunQuery())).items == ()
 
 
-# R2.30: enabled and next_run_at = now in one statement is picked up at once.
-async def test_enabled_and_due_now_runs_at_once(store: SqlStore, sql: asyncpg.Connection) -> None:
+# enabled and next_run_at = now in one statement is fired immediately.
+async def test_enabled_and_due_now_runs_immediately(
+    store: SqlStore, sql: asyncpg.Connection
+) -> None:
     schedule = await added(store, enabled=False, next_slot=None, next_run_at=None)
     await sql.execute("UPDATE cb_schedules SET enabled = true, next_run_at = now()")
     (run,) = (await store.fire_due(plan, limit=5)).others
     assert (run.schedule_id, run.status) == (schedule.id, RunStatus.QUEUED)
 
 
-# R2.22
 async def test_a_new_time_by_sql_is_the_next_slot(store: SqlStore, sql: asyncpg.Connection) -> None:
     schedule = await added(store)
     to = (await store.now()).replace(microsecond=123456) + timedelta(days=1)
@@ -201,7 +200,7 @@ async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, sql: asyncpg.Con
     assert "sql" in heard
 
 
-async def test_what_sql_changes_is_in_the_audit(store: SqlStore, sql: asyncpg.Connection) -> None:
+async def test_changes_by_sql_are_audited(store: SqlStore, sql: asyncpg.Connection) -> None:
     schedule = await added(store)
     await sql.execute("UPDATE cb_schedules SET enabled = false")
     await sql.execute("UPDATE cb_schedules SET enabled = true")
@@ -222,7 +221,6 @@ async def test_what_sql_changes_is_in_the_audit(store: SqlStore, sql: asyncpg.Co
 
 
 # --- metrics ------------------------------------------------------------------------------------
-# R2.40
 async def test_each_claim_of_a_schedule_has_its_row(
     store: SqlStore, sql: asyncpg.Connection
 ) -> None:
@@ -258,15 +256,14 @@ async def test_each_claim_of_a_schedule_has_its_row(
     assert (failed["success"], failed["error_message"]) == (False, "ValueError: cannot plan this")
 
 
-# R2.36
-async def test_the_templates_are_there_in_sql_too(sql: asyncpg.Connection) -> None:
+async def test_the_templates_are_available_in_sql(sql: asyncpg.Connection) -> None:
     rows = await sql.fetch("SELECT name, cron_spec, description FROM cb_schedule_templates")
     assert [tuple(row) for row in rows] == [
         (each.name, each.cron_spec, each.description) for each in TEMPLATES
     ]
 
 
-async def test_retention_forgets_old_claims(store: SqlStore, sql: asyncpg.Connection) -> None:
+async def test_retention_deletes_old_claims(store: SqlStore, sql: asyncpg.Connection) -> None:
     now = await store.now()
     await added(store, next_slot=now, next_run_at=now)
     await store.fire_due(plan, limit=5)
@@ -279,7 +276,7 @@ async def test_retention_forgets_old_claims(store: SqlStore, sql: asyncpg.Connec
 
 @pytest.fixture
 async def clerk(sql: asyncpg.Connection, postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody who has rights on the view and no others."""
+    """A user with rights on the view and no others."""
     role = f"clerk_{uuid.uuid4().hex[:8]}"
     shared(POSTGRES).admin(f"CREATE ROLE {role} LOGIN")
     try:
@@ -307,7 +304,7 @@ async def test_rights_on_the_view_are_enough(store: SqlStore, clerk: asyncpg.Con
 async def test_rights_on_the_view_are_not_those_of_its_owner(
     store: SqlStore, sql: asyncpg.Connection, clerk: asyncpg.Connection
 ) -> None:
-    """A temporary table of the same name must not be taken for ours: what it calls would run
+    """A temporary table of the same name must not be used instead of ours: its triggers would run
     with the owner's rights."""
     schedule = await added(store)
     await clerk.execute("""

@@ -1,4 +1,4 @@
-"""The hot statements walk an index: their cost must not grow with the tables."""
+"""Hot statements on SQLite use indexes: their cost must not grow with the tables."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ HOT = {
 
 
 @each_row("name", HOT)
-async def test_a_hot_statement_walks_its_index(opened: SqlStore, name: str) -> None:
+async def test_a_hot_statement_uses_its_index(opened: SqlStore, name: str) -> None:
     statement, expected = HOT[name]
     plan = await explained(opened, statement)
     for step in expected:
@@ -203,7 +203,7 @@ async def test_an_ordered_statement_needs_no_sort(opened: SqlStore, name: str) -
 
 
 async def walked(store: SqlStore, query: AnyQuery) -> list[str]:
-    """The plans of the statements that make one page."""
+    """Returns the plans of the statements of one page."""
     found: list[str] = []
 
     class Explaining(Tx):

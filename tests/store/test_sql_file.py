@@ -1,4 +1,4 @@
-"""The SQLite file: who may read it, and where it lies."""
+"""The SQLite file: permissions and file system."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def make(path: Path, mode: int) -> None:
     path.chmod(mode)
 
 
-# S71
 async def test_the_files_are_for_this_user_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -38,7 +37,6 @@ async def test_the_files_are_for_this_user_alone(tmp_path: Path) -> None:
     assert modes(tmp_path) == {"data": 0o700}
 
 
-# S71
 async def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
     make(tmp_path / "chimes.db", 0o644)
     store = open_sqlite(tmp_path / "chimes.db")
@@ -48,14 +46,13 @@ async def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -
     assert set(found.values()) == {0o600}
 
 
-async def test_a_place_without_room_for_a_file_is_an_answer(tmp_path: Path) -> None:
+async def test_a_path_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     make(tmp_path / "file", 0o600)
     with pytest.raises(StoreUnavailable, match="cannot open"):
         await open_sqlite(tmp_path / "file" / "chimes.db").open()
 
 
-# F36
-def test_a_network_file_system_is_warned_of(tmp_path: Path) -> None:
+def test_a_network_file_system_causes_a_warning(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(
         "/dev/vda / ext4 rw 0 0\n"
@@ -70,7 +67,6 @@ def test_a_network_file_system_is_warned_of(tmp_path: Path) -> None:
     assert sqlite_file.network_warning(Path("/srv/x.db"), tmp_path / "missing") == ""
 
 
-# F36
 async def test_the_warning_is_in_the_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,7 +79,7 @@ async def test_the_warning_is_in_the_status(
     assert status.degraded in caplog.text
 
 
-# F40: what a killed process cannot show, because the page cache survives it.
+# Killing a process cannot show this, because the page cache survives it.
 async def test_a_commit_is_on_the_disk_when_it_is_acknowledged(tmp_path: Path) -> None:
     store = open_sqlite(tmp_path / "chimes.db")
     await store.open()

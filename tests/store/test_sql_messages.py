@@ -1,4 +1,4 @@
-"""Messages and shared limits on servers: several nodes at once, by the server's own clock."""
+"""Deliveries and shared limits on servers: several nodes, by the server's clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODES = 3
 
 @pytest.fixture(params=["postgresql", "mariadb"])
 async def stores(request: pytest.FixtureRequest) -> AsyncIterator[list[SqlStore]]:
-    """As of several processes, each with a node of its number."""
+    """Stores like those of several processes, each with a node."""
     known = {
         "postgresql": ("postgres_url", open_postgres),
         "mariadb": ("mariadb_url", open_mariadb),
@@ -37,8 +37,8 @@ async def stores(request: pytest.FixtureRequest) -> AsyncIterator[list[SqlStore]
         await store.close()
 
 
-# R1.11, F09: whoever ends a run, and whoever sends, each run is told of once
-async def test_ends_and_senders_side_by_side(stores: list[SqlStore]) -> None:
+# Each run is notified once, whichever node ends it and whichever sends.
+async def test_concurrent_completions_and_senders(stores: list[SqlStore]) -> None:
     now = await stores[0].now()
     policy = Policy(delivery=(INBOX,))
     shared = {"concurrency_key": "k", "concurrency_limit": 20}
@@ -54,7 +54,7 @@ async def test_ends_and_senders_side_by_side(stores: list[SqlStore]) -> None:
         while claimed := await store.claim(claim_request(f"node-{number % NODES}", 5)):
             completions = [a_verdict(run, await store.now(), end) for run in claimed]
             assert not (await store.finish(completions)).refused
-            await store.finish(completions)  # as if the answer had been lost (F23)
+            await store.finish(completions)  # as if the answer had been lost
 
     async def send(store: SqlStore) -> None:
         while True:
@@ -68,7 +68,7 @@ async def test_ends_and_senders_side_by_side(stores: list[SqlStore]) -> None:
     await asyncio.gather(*(work(number) for number in range(2 * NODES)))
     working = False
     await asyncio.gather(*senders)
-    for store in stores:  # what another was just taking is left to the next look
+    for store in stores:  # a delivery that another node has locked is left for the next pass
         await send(store)
     rows = await all_deliveries(stores[0])
     assert {row.state for row in rows.values()} == {DeliveryState.DELIVERED}
@@ -76,8 +76,8 @@ async def test_ends_and_senders_side_by_side(stores: list[SqlStore]) -> None:
     assert {row.fence for row in rows.values()} == {1}
 
 
-# The clock is the server's, and is asked before the row is there to be locked
-async def test_a_bucket_gives_no_more_than_came(stores: list[SqlStore]) -> None:
+# The server's clock decides, and is read before the row exists and can be locked.
+async def test_a_bucket_grants_no_more_than_its_rate(stores: list[SqlStore]) -> None:
     rate, burst = 50.0, 10
     first = await stores[0].now()
 
@@ -93,13 +93,13 @@ async def test_a_bucket_gives_no_more_than_came(stores: list[SqlStore]) -> None:
     assert empty.granted == 0 or elapsed > burst / rate
 
 
-# A node that waits hears of what another one's run has to tell
+# A waiting node is woken by a delivery of another node's run.
 async def test_a_sender_on_another_node_is_woken(stores: list[SqlStore]) -> None:
     now = await stores[0].now()
     times = {"created_at": now, "planned_at": now, "available_at": now}
     await stores[0].add_runs([a_run(policy=Policy(delivery=(INBOX,)), **times)])
     (run,) = await stores[0].claim(claim_request("node-0"))
-    await asyncio.sleep(0.1)  # until the news of the run itself is through
+    await asyncio.sleep(0.1)  # until the wake-up of the run itself is over
     seen = stores[1].changes()
     await stores[0].finish([a_verdict(run, now)])
     async with asyncio.timeout(10):

@@ -1,4 +1,4 @@
-"""The schema's history: it ends where `tables` is, and a file is migrated when it is opened."""
+"""Migrations on SQLite: they end at `tables`, and a file is migrated when it is opened."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def schema_of(connection: Connection) -> Schema:
-    """Every table and index as SQLite remembers it, apart from line breaks and quotes."""
+    """Every table and index as SQLite stores it, without line breaks and quotes."""
     rows = connection.exec_driver_sql(
         "SELECT name, sql FROM sqlite_master"
         " WHERE sql IS NOT NULL AND type <> 'view' AND name <> 'alembic_version'"
@@ -90,8 +90,8 @@ def stored(path: Path, statement: str) -> None:
     connection.close()
 
 
-async def test_an_older_schema_is_brought_up_to_date(path: Path) -> None:
-    """A file of the first release, with an audit trail that has to go on where it ended."""
+async def test_an_older_schema_is_migrated(path: Path) -> None:
+    """A file of the first release, with an audit log that has to continue where it ended."""
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
         migrations.upgrade(connection, "0001")
@@ -108,7 +108,7 @@ async def test_an_older_schema_is_brought_up_to_date(path: Path) -> None:
     assert (entry.number, entry.previous_hash) == (8, "y")
 
 
-#: What releases did not have yet: kinds of items, and of the others what was not told apart.
+#: What older releases did not have: kinds of items, and attributes of the others.
 UNKNOWN = {"0002": (Checkpoint, Delivery, InboxItem), "0003": (Delivery, InboxItem)}
 
 
@@ -116,9 +116,9 @@ def known_to_older(item: Item) -> Item:
     return replace(item, scopes=()) if isinstance(item, ApiKey) else item
 
 
-# F70, F71: what is there stays, and what is new works on it.
+# Existing rows stay, and new code works on them.
 @pytest.mark.parametrize("revision", UNKNOWN)
-async def test_an_older_file_is_brought_up_to_date_with_its_data(
+async def test_an_older_file_is_migrated_with_its_data(
     path: Path, tmp_path: Path, revision: str
 ) -> None:
     now, clock = tmp_path / "now.db", SettableClock()
@@ -146,7 +146,7 @@ async def test_an_older_file_is_brought_up_to_date_with_its_data(
 
 
 def back_to(revision: str, source: Path, path: Path) -> None:
-    """The rows of a store of today in a file as an earlier release made it."""
+    """Puts the rows of a current store into a file of an earlier release."""
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
         migrations.upgrade(connection, revision)
@@ -197,7 +197,7 @@ async def test_a_newer_schema_is_refused_untouched(path: Path) -> None:
     assert content(path) == before
 
 
-async def test_the_database_of_something_else_is_refused(path: Path) -> None:
+async def test_the_database_of_another_application_is_refused(path: Path) -> None:
     stored(path, "CREATE TABLE songs (title TEXT)")
     with pytest.raises(SchemaMismatch, match="something else"):
         await open_sqlite(path).open()
@@ -210,7 +210,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     assert content(path) == b"dear diary, " * 1000
 
 
-def test_alembic_is_left_alone_when_there_is_nothing_to_migrate(path: Path) -> None:
+def test_alembic_is_not_imported_without_a_migration(path: Path) -> None:
     """It takes most of a second to import."""
     program = (
         "import asyncio, sys\n"

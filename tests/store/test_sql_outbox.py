@@ -1,5 +1,5 @@
-"""The outbox on SQL: in the transaction that ends a run, whosever that is, and free of charge for
-runs that tell nobody."""
+"""The outbox on SQL: written in the transaction that ends a run, also in one of the caller, and
+without cost for runs without notifications."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def store(request: pytest.FixtureRequest) -> SqlStore:
     return found
 
 
-# --- the caller's own transaction (RELIABILITY 11) ----------------------------------------------
+# --- the caller's transaction -------------------------------------------------------------------
 def ending(store: SqlStore, run: Run) -> Callable[[Connection], Completion]:
     def make(now: datetime) -> Completion:
         return a_verdict(run, now)
@@ -76,7 +76,7 @@ def ending(store: SqlStore, run: Run) -> Callable[[Connection], Completion]:
     )
 
 
-async def test_a_run_that_ends_in_a_transaction_of_its_own_tells(sqlite: SqlStore) -> None:
+async def test_a_run_completed_in_a_transaction_of_the_caller_is_notified(sqlite: SqlStore) -> None:
     run = await running_run(sqlite, a_run(policy=TOLD))
     location = (await sqlite.status()).location
     engine = create_engine(f"sqlite:///{location}")
@@ -92,14 +92,14 @@ async def test_a_run_that_ends_in_a_transaction_of_its_own_tells(sqlite: SqlStor
     await asyncio.to_thread(end, commit=True)
     (row,) = (await all_deliveries(sqlite)).values()
     assert (row.run_id, row.notify_on) == (run.id, NotifyOn.SUCCESS)
-    # The worker's own word about it is a repetition (F23).
+    # The worker's own completion is a repetition.
     await sqlite.finish([a_verdict(run, NOW)])
     assert await all_deliveries(sqlite) == {row.id: row}
     engine.dispose()
 
 
 @pytest.mark.parametrize("driver", ["sqlalchemy", "asyncpg"])
-async def test_the_same_on_a_server_which_tells_the_senders(
+async def test_a_completion_in_a_transaction_wakes_the_senders(
     postgres: SqlStore, postgres_url: str, driver: str
 ) -> None:
     run = await running_run(postgres, a_run(policy=TOLD))
@@ -120,7 +120,7 @@ async def test_the_same_on_a_server_which_tells_the_senders(
         await postgres.wait_for_work(seen, None)
 
 
-# --- nobody else pays for it --------------------------------------------------------------------
+# --- no cost for other runs ---------------------------------------------------------------------
 @contextmanager
 def statements() -> Iterator[list[str]]:
     found: list[str] = []
@@ -136,7 +136,7 @@ def statements() -> Iterator[list[str]]:
 
 
 async def whole_life(store: SqlStore, policy: Policy, number: int) -> int:
-    """How many statements it takes to fire and to finish a run, and to miss a slot."""
+    """Counts the statements of firing and completing a run, and of missing a slot."""
     late = Policy(misfire=Misfire.SKIP, misfire_grace=MINUTE, delivery=policy.delivery)
     await store.add_schedule(due_schedule(NOW - HOUR, policy=late, trigger=EVERY_OTHER_HOUR))
     with statements() as found:
@@ -148,14 +148,14 @@ async def whole_life(store: SqlStore, policy: Policy, number: int) -> int:
     return len(found)
 
 
-async def test_runs_that_tell_nobody_do_not_pay_for_the_outbox(store: SqlStore) -> None:
-    await whole_life(store, Policy(), 0)  # whatever is asked once only
+async def test_runs_without_notifications_have_no_outbox_cost(store: SqlStore) -> None:
+    await whole_life(store, Policy(), 0)  # statements that are sent only once
     without = await whole_life(store, Policy(), 0)
     told = await whole_life(store, TOLD, 1)
     assert without < told
 
 
-# --- damaged rows -------------------------------------------------------------------------------
+# --- corrupt rows -------------------------------------------------------------------------------
 async def damage(store: SqlStore, table: Any, row_id: str, **values: object) -> None:
     def work(tx: Tx) -> None:
         tx.run(update(table).where(table.c.id == row_id).values(**values))
@@ -163,12 +163,11 @@ async def damage(store: SqlStore, table: Any, row_id: str, **values: object) -> 
     await store._database.write(work)
 
 
-# R2.10
 @pytest.mark.parametrize(
     "values",
     [{"recipient": "{"}, {"recipient": '{"channel": "pigeon"}'}, {"occasion": "never"}],
 )
-async def test_a_delivery_that_cannot_be_read_is_given_up_alone(
+async def test_a_corrupt_delivery_is_given_up_alone(
     sqlite: SqlStore, values: dict[str, object]
 ) -> None:
     bad, good = a_delivery(), a_delivery()
@@ -190,7 +189,7 @@ async def test_an_item_without_readable_artifacts_is_shown(sqlite: SqlStore) -> 
 
 
 # A batch in which runs end as they are inserted, and others are claimed
-async def test_a_pass_that_misses_some_and_fires_others(store: SqlStore) -> None:
+async def test_a_pass_with_missed_and_fired_slots(store: SqlStore) -> None:
     late = Policy(misfire=Misfire.SKIP, misfire_grace=MINUTE, delivery=(INBOX,))
     for _ in range(2):
         await store.add_schedule(due_schedule(NOW - HOUR, policy=late, trigger=EVERY_OTHER_HOUR))

@@ -1,4 +1,4 @@
-"""Several processes on one SQLite file, and processes that are killed."""
+"""Several processes on one SQLite file, and killed processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def just_now() -> datetime:
     return SystemClock().now() - timedelta(seconds=5)
 
 
-# F36, I2
 async def test_two_processes_fire_every_due_slot_once(store: SqlStore, path: Path) -> None:
     slot = just_now()
     for _ in range(200):
@@ -62,7 +61,6 @@ async def test_two_processes_fire_every_due_slot_once(store: SqlStore, path: Pat
     assert {run.slot for run in page.items} == {slot}
 
 
-# F40, I12
 async def test_a_killed_process_leaves_every_acknowledged_write(path: Path) -> None:
     acknowledged: set[str] = set()
     for life in range(3):
@@ -85,7 +83,6 @@ async def test_a_killed_process_leaves_every_acknowledged_write(path: Path) -> N
     await store.close()
 
 
-# F40, I12
 async def test_a_disk_that_fails_in_the_middle_of_a_group(path: Path) -> None:
     with child("limited", path, "s") as writer:
         lines = [line.split(" ", 2) for line in await asyncio.to_thread(writer.rest)]
@@ -93,7 +90,7 @@ async def test_a_disk_that_fails_in_the_middle_of_a_group(path: Path) -> None:
     refused = {line[1]: line[2] for line in lines if line[0] == "refused"}
     assert len(refused) > 1
     assert all(reason.startswith("cannot write: ") for reason in refused.values())
-    # The last one came after the disk was well again.
+    # The last one came after the disk recovered.
     assert lines[-1][0] == "added"
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -102,14 +99,11 @@ async def test_a_disk_that_fails_in_the_middle_of_a_group(path: Path) -> None:
     assert there == added | {"s-first"}
 
 
-# F38
-async def test_a_short_lock_of_another_process_is_only_waited_for(
-    store: SqlStore, path: Path
-) -> None:
+async def test_a_short_lock_of_another_process_delays_a_write(store: SqlStore, path: Path) -> None:
     with child("lock", path) as locker:
         await told(locker, "locked")
         adding = asyncio.create_task(store.add_schedule(a_schedule(id="waits")))
-        # Long enough to be refused by anything that does not wait; reading goes on.
+        # Long enough to be refused by anything that does not wait; reads continue.
         done, _ = await asyncio.wait([adding], timeout=2)
         assert not done
         assert await store.get_schedule(ScheduleId("waits")) is None
@@ -119,8 +113,7 @@ async def test_a_short_lock_of_another_process_is_only_waited_for(
     assert await store.get_schedule(ScheduleId("waits")) is not None
 
 
-# F38
-async def test_a_long_lock_is_an_answer_after_five_seconds(store: SqlStore, path: Path) -> None:
+async def test_a_long_lock_is_reported_after_five_seconds(store: SqlStore, path: Path) -> None:
     await store.join(a_node(), LEASE)
     with child("lock", path) as locker:
         await told(locker, "locked")
@@ -136,12 +129,12 @@ async def test_a_long_lock_is_an_answer_after_five_seconds(store: SqlStore, path
             assert "locked for 5 s" in answer.message
         locker.go()
         await told(locker, "done")
-    # It recovers alone, and what was refused has not happened.
+    # It recovers alone, and refused writes have not happened.
     await store.add_schedule(a_schedule(id="accepted"))
     assert await store.get_schedule(ScheduleId("refused")) is None
 
 
-async def test_a_change_of_another_process_wakes_us(store: SqlStore, path: Path) -> None:
+async def test_a_commit_of_another_process_wakes_this_one(store: SqlStore, path: Path) -> None:
     with child("add", path, "from-elsewhere") as other:
         await told(other, "ready")
         since = store.changes()
@@ -154,8 +147,8 @@ async def test_a_change_of_another_process_wakes_us(store: SqlStore, path: Path)
     assert await store.next_due() is not None
 
 
-async def test_our_own_commits_do_not_look_like_those_of_others(store: SqlStore) -> None:
-    """Otherwise every heartbeat would send the scheduler looking."""
+async def test_own_commits_do_not_wake_this_process(store: SqlStore) -> None:
+    """Otherwise every heartbeat would start a scheduler pass."""
     node = await store.join(a_node(), LEASE)
     since = store.changes()
     for _ in range(3):

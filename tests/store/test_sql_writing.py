@@ -1,4 +1,4 @@
-"""The writer of a SQLite store: what is committed together, and what it does when it cannot."""
+"""The writer of a SQLite store: group commit, and its behaviour on errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def store(path: Path) -> AsyncIterator[SqlStore]:
 
 
 class Held:
-    """A work that keeps the writer busy until told, so that others pile up behind it."""
+    """Keeps the writer busy until released, so that other work queues up behind it."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -70,7 +70,7 @@ class Held:
 
 
 async def piled_up(store: SqlStore, count: int) -> None:
-    """One turn of the loop is enough for every task to hand its work in."""
+    """One turn of the loop is enough for every task to submit its work."""
     await asyncio.sleep(0)
     assert len(store._database._writer._queue) == count
 
@@ -95,7 +95,7 @@ async def test_writes_that_arrive_together_are_committed_together(store: SqlStor
     assert len(await ids(store)) == 50
 
 
-async def test_a_work_that_raises_undoes_only_itself(store: SqlStore) -> None:
+async def test_a_failing_job_rolls_back_only_itself(store: SqlStore) -> None:
     await store.add_schedule(a_schedule(id="taken"))
 
     def refuse(schedule: Schedule, now: datetime) -> Schedule:
@@ -119,7 +119,7 @@ async def test_a_work_that_raises_undoes_only_itself(store: SqlStore) -> None:
     assert [entry.number for entry in entries] == [2, 1]
 
 
-async def test_a_work_that_was_half_done_is_undone(store: SqlStore) -> None:
+async def test_a_half_done_job_is_rolled_back(store: SqlStore) -> None:
     def runs(schedule: Schedule, now: datetime) -> list[object]:
         raise ValueError("too late")
 
@@ -136,7 +136,7 @@ async def test_a_work_that_was_half_done_is_undone(store: SqlStore) -> None:
     assert await store.get_schedule(before.id) == before
 
 
-async def test_a_caller_who_left_before_its_turn_changes_nothing(store: SqlStore) -> None:
+async def test_a_canceled_caller_changes_nothing(store: SqlStore) -> None:
     async with Held(store):
         leaving = asyncio.create_task(store.add_schedule(a_schedule(id="left")))
         staying = asyncio.create_task(store.add_schedule(a_schedule(id="stayed")))
@@ -147,7 +147,7 @@ async def test_a_caller_who_left_before_its_turn_changes_nothing(store: SqlStore
     assert await ids(store) == {"stayed"}
 
 
-async def test_a_heartbeat_goes_ahead_of_what_waits(store: SqlStore) -> None:
+async def test_a_heartbeat_precedes_waiting_jobs(store: SqlStore) -> None:
     await store.join(a_node(), LEASE)
     order: list[str] = []
     async with Held(store):
@@ -162,8 +162,8 @@ async def test_a_heartbeat_goes_ahead_of_what_waits(store: SqlStore) -> None:
     assert order == ["beat", "work"]
 
 
-async def test_a_thread_with_its_own_loop_may_beat(store: SqlStore) -> None:
-    """The heartbeat thread must not depend on the loop that carries out the runs."""
+async def test_a_thread_with_its_own_loop_may_send_heartbeats(store: SqlStore) -> None:
+    """The heartbeat thread must not depend on the loop that executes the runs."""
     await store.join(a_node(), LEASE)
     beats: list[HeartbeatResult] = []
 
@@ -180,8 +180,7 @@ async def test_a_thread_with_its_own_loop_may_beat(store: SqlStore) -> None:
     assert beats == [HeartbeatResult(alive=True, now=NOW)]
 
 
-# F40
-async def test_a_full_disk_is_an_answer_and_nothing_is_half_done(store: SqlStore) -> None:
+async def test_a_full_disk_is_reported_and_rolled_back(store: SqlStore) -> None:
     writer = store._database._writer
     pages = writer._driver.execute("PRAGMA page_count").fetchone()[0]
     writer._driver.execute(f"PRAGMA max_page_count = {pages + 20}")
@@ -213,7 +212,7 @@ async def test_a_closed_store_says_so(store: SqlStore) -> None:
         await store.next_due()
 
 
-async def test_closing_writes_what_was_handed_in(path: Path) -> None:
+async def test_closing_writes_submitted_jobs(path: Path) -> None:
     store = open_sqlite(path)
     await store.open()
     tasks = [asyncio.create_task(store.add_schedule(a_schedule(id=f"s{n}"))) for n in range(30)]
@@ -225,7 +224,7 @@ async def test_closing_writes_what_was_handed_in(path: Path) -> None:
     await store.close()
 
 
-async def test_a_row_that_cannot_be_read_stops_no_other(store: SqlStore) -> None:
+async def test_a_corrupt_row_stops_no_other(store: SqlStore) -> None:
     await store.add_schedule(due_schedule(id="good"))
     await store.add_schedule(due_schedule(id="strange"))
 
@@ -249,7 +248,7 @@ async def test_a_row_that_cannot_be_read_stops_no_other(store: SqlStore) -> None
     assert "from the future" in str(last_error)
 
 
-async def test_half_a_character_does_not_keep_a_verdict_from_being_written(
+async def test_half_a_character_does_not_prevent_a_completion(
     store: SqlStore,
 ) -> None:
     await store.join(a_node(), LEASE)

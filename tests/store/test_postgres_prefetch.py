@@ -1,0 +1,253 @@
+"""Prefetch during concurrent changes: by SQL, and from several nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from chimes.model.ids import NodeId, RunId, ScheduleId, slot_run_id
+from chimes.model.listing import RunQuery
+from chimes.model.planning import PREFETCH_CUTOFF, plan
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule, apply_edit, pause_schedule, resume_schedule
+from chimes.store.port import ClaimRequest, FireResult
+from chimes.store.sql import SqlStore, open_postgres
+from chimes.triggers import Every
+from tests.builders import KINDS, LEASE, a_node, a_schedule
+
+AHEAD = timedelta(seconds=1.5)
+CROWD = 60
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def stores(postgres_url: str) -> AsyncIterator[list[SqlStore]]:
+    """Several stores, like several processes: each has its own connections, and a node that has
+    joined."""
+    async with AsyncExitStack() as stack:
+        made = []
+        for number in range(4):
+            store = open_postgres(postgres_url)
+            await store.open()
+            stack.push_async_callback(store.close)
+            await store.join(a_node(f"node-{number}"), LEASE)
+            made.append(store)
+        yield made
+
+
+@pytest.fixture
+async def sql(stores: list[SqlStore], postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A plain database client."""
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def crowd(store: SqlStore, seconds: float = 60.0, count: int = CROWD) -> list[Schedule]:
+    slot = await store.now() + timedelta(seconds=seconds)
+    given: dict[str, Any] = {
+        "trigger": Every("1h", anchor=slot),
+        "next_slot": slot,
+        "next_run_at": slot,
+    }
+    made = [a_schedule(**given) for _ in range(count)]
+    await store.load(made)
+    return made
+
+
+async def look(store: SqlStore, number: int = 0, prefetch: timedelta = HOUR) -> FireResult:
+    offer = ClaimRequest(node_id=NodeId(f"node-{number}"), capabilities=KINDS, free=500)
+    return await store.fire_due(plan, limit=25, request=offer, prefetch=prefetch)
+
+
+async def taken(store: SqlStore) -> list[Run]:
+    runs: list[Run] = []
+    while (fired := await look(store)).claimed:
+        runs.extend(fired.claimed)
+    return runs
+
+
+async def current(store: SqlStore, schedule_id: ScheduleId | None) -> Schedule:
+    assert schedule_id is not None
+    found = await store.get_schedule(schedule_id)
+    assert found is not None
+    return found
+
+
+# --- changes by SQL -----------------------------------------------------------------------------
+async def test_a_schedule_disabled_by_sql_does_not_run(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    await crowd(stores[0])
+    run, *others = await taken(stores[0])
+    await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
+    assert await stores[0].get_run(run.id) is None
+    after = await current(stores[0], run.schedule_id)
+    assert (after.enabled, after.next_slot, after.next_run_at) == (False, None, None)
+    assert (after.fired_count, after.last_slot) == (0, None)
+    assert {each.id for each in (await stores[0].list_runs(RunQuery(limit=None))).items} == {
+        each.id for each in others
+    }
+
+
+# the slot is still in the future, so it is the next one again
+async def test_a_schedule_disabled_and_enabled_runs_once(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    made = await crowd(stores[0])
+    slot = made[0].next_slot
+    assert slot is not None
+    first = await taken(stores[0])
+    await sql.execute("UPDATE cb_schedules SET enabled = false")
+    await sql.execute("UPDATE cb_schedules SET enabled = true")
+    while (await stores[0].fire_due(plan, limit=25)).more:
+        pass
+    again = await taken(stores[1])
+    assert {run.id for run in again} == {run.id for run in first}
+    assert {run.slot for run in again} == {slot}
+    for run in again:
+        after = await current(stores[0], run.schedule_id)
+        assert (after.fired_count, after.last_slot) == (1, slot)
+
+
+async def test_a_schedule_moved_by_sql_runs_at_the_new_time(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    await crowd(stores[0])
+    run, *_ = await taken(stores[0])
+    then = await stores[0].now() + timedelta(days=1)
+    moved = "UPDATE cb_schedules SET next_run_at = $1 WHERE id = $2"
+    await sql.execute(moved, then, run.schedule_id)
+    assert await stores[0].get_run(run.id) is None
+    after = await current(stores[0], run.schedule_id)
+    assert (after.next_slot, after.next_run_at, after.fired_count) == (then, then, 0)
+
+
+async def test_an_update_without_a_change_undoes_no_prefetch(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    await crowd(stores[0])
+    runs = await taken(stores[0])
+    before = await current(stores[0], runs[0].schedule_id)
+    await sql.execute("UPDATE cb_schedules SET enabled = true, next_run_at = next_run_at")
+    assert await current(stores[0], runs[0].schedule_id) == before
+    assert len((await stores[0].list_runs(RunQuery(limit=None))).items) == CROWD
+
+
+async def test_sql_cannot_withdraw_a_closed_slot(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    await crowd(stores[0])
+    run, *_ = await taken(stores[0])
+    # Its time has nearly come.
+    await sql.execute(
+        "WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at),"
+        " sooner AS (UPDATE runs SET slot = at + 90000, planned_at = at + 90000 FROM clock"
+        "  WHERE id = $1 RETURNING schedule_id, slot)"
+        " UPDATE schedules SET last_slot = slot FROM sooner WHERE id = schedule_id",
+        run.id,
+    )
+    await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
+    assert (await current(stores[0], run.schedule_id)).fired_count == 1
+    assert await stores[0].confirm_prefetched([(run.id, run.fence)]) == {(run.id, run.fence)}
+
+
+# --- locks --------------------------------------------------------------------------------------
+async def test_a_run_that_is_being_withdrawn_is_not_confirmed(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    """The confirming node does not wait for it."""
+    await crowd(stores[0], seconds=1.5)
+    runs = await taken(stores[0])
+    slot = runs[0].planned_at
+    change = sql.transaction()
+    await change.start()
+    await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", runs[0].schedule_id)
+    left = slot - await stores[0].now()
+    assert left > PREFETCH_CUTOFF, "this machine was too busy to change anything in time"
+    await asyncio.sleep(left.total_seconds())  # until it is closed
+    holds = [(run.id, run.fence) for run in runs]
+    answer = await asyncio.wait_for(stores[1].confirm_prefetched(holds), 5)
+    assert answer == set(holds[1:])
+    await change.rollback()
+    # The prefetch was not undone after all.
+    assert await stores[1].confirm_prefetched(holds[:1]) == set(holds[:1])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_changes_race_with_prefetching_nodes(stores: list[SqlStore], seed: int) -> None:
+    rng = random.Random(seed)
+    made = await crowd(stores[0], seconds=2.5, count=3 * CROWD)
+    slot = made[0].next_slot
+    assert slot is not None
+    held: dict[int, dict[RunId, Run]] = {0: {}, 1: {}}
+    sure: dict[RunId, tuple[int, int]] = {}
+    #: Whether the last change that came in time left it enabled.
+    on: dict[ScheduleId, bool] = {schedule.id: True for schedule in made}
+    late: set[ScheduleId] = set()
+
+    async def looking(number: int) -> None:
+        store, mine = stores[number], held[number]
+        due = False
+        while not due:
+            # Once more when they are due: a busy machine may miss the short time before.
+            due = await store.now() >= slot
+            if not due:
+                fired = await look(store, number, AHEAD)
+                mine.update({run.id: run for run in fired.claimed if run.prefetched})
+            holds = [(run.id, run.fence) for run in mine.values() if run.id not in sure]
+            for run_id, fence in await store.confirm_prefetched(holds):
+                sure[run_id] = (number, fence)
+            await asyncio.sleep(rng.uniform(0, 0.05))
+
+    async def changing(store: SqlStore, mine: list[Schedule]) -> None:
+        while await store.now() < slot:
+            schedule = rng.choice(mine)
+            way = rng.choice(("pause", "resume", "edit"))
+
+            def change(before: Schedule, now: datetime, way: str = way) -> Schedule:
+                if now > slot - PREFETCH_CUTOFF:
+                    late.add(before.id)
+                match way:
+                    case "pause":
+                        after = pause_schedule(before, now, "me")
+                    case "resume":
+                        after = resume_schedule(before, now, "me")
+                    case _:
+                        after = apply_edit(before, replace(before, name=str(now)), now, "me")
+                on[before.id] = after.enabled
+                return after
+
+            await store.change_schedule(schedule.id, change)
+            await asyncio.sleep(rng.uniform(0, 0.01))
+
+    await asyncio.gather(
+        *(looking(number) for number in (0, 1)),
+        changing(stores[2], made[::2]),
+        changing(stores[3], made[1::2]),
+    )
+    while (await stores[0].fire_due(plan, limit=100)).more:
+        pass
+    rows = {run.id: run for run in (await stores[0].list_runs(RunQuery(limit=None))).items}
+    assert sure, "nothing was ever confirmed"
+    for run_id, (number, fence) in sure.items():
+        # A confirmed run was never withdrawn.
+        assert (rows[run_id].holder, rows[run_id].fence) == (f"node-{number}", fence)
+    for schedule in made:
+        after = await current(stores[0], schedule.id)
+        row = rows.get(slot_run_id(schedule.id, slot))
+        if schedule.id not in late:
+            assert (row is not None) == on[schedule.id], schedule.id
+            assert after.fired_count == (row is not None)
+        assert after.last_slot == (slot if row is not None else None)
+        assert after.next_slot == (slot + HOUR if after.enabled else None)
+    assert {run.status for run in rows.values()} <= {RunStatus.RUNNING, RunStatus.QUEUED}
+    assert not set(rows) - {slot_run_id(schedule.id, slot) for schedule in made}

@@ -1,0 +1,169 @@
+"""Corrupt rows: the other rows are still listed, fired, claimed and completed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from chimes.errors import Conflict
+from chimes.model.ids import NodeId, RunId
+from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.planning import plan
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.model.schedule import delete_schedule
+from chimes.model.target import SyncTarget
+from chimes.store.sql.store import SqlStore
+from chimes.testing import SettableClock
+from tests.builders import (
+    LEASE,
+    NOW,
+    OFFERS,
+    SYNC,
+    a_node,
+    a_run,
+    a_schedule,
+    a_task,
+    claim_request,
+    due_schedule,
+)
+from tests.store_contract.stores import KINDS, Home
+
+SQL = [kind for kind in KINDS if kind.name in ("sqlite", "postgresql", "mariadb")]
+
+
+@pytest.fixture(params=SQL, ids=lambda kind: kind.name)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlStore]:
+    home = Home(request.param, tmp_path, SettableClock(NOW))
+    opened = await home.open()
+    assert isinstance(opened, SqlStore)
+    await opened.join(a_node("node-1"), LEASE)
+    yield opened
+    await home.close()
+
+
+async def damage(store: SqlStore, table: str, row_id: str, **columns: str) -> None:
+    changes = ", ".join(f"{name} = :{name}" for name in columns)
+    statement = text(f"UPDATE {table} SET {changes} WHERE id = :row_id")
+    await store._database.write(lambda tx: tx.run(statement, {"row_id": row_id, **columns}))
+
+
+@pytest.mark.parametrize("column", ["target", "policy", "attempts"])
+async def test_a_corrupt_run_fails_and_the_others_are_claimed(store: SqlStore, column: str) -> None:
+    good, bad, waiting = a_run(), a_run(), a_run()
+    bad = replace(bad, concurrency_key="shared")
+    waiting = replace(waiting, concurrency_key="shared")
+    await store.add_runs([good, bad, waiting])
+    assert (await the_run(store, waiting.id)).blocked
+    await damage(store, "runs", bad.id, **{column: "junk"})
+    assert [run.id for run in await store.claim(claim_request(free=10))] == [good.id]
+    ended = await the_run(store, bad.id)
+    assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
+    assert column in ended.error
+    assert [run.id for run in await store.claim(claim_request(free=10))] == [waiting.id]
+    assert len((await store.list_runs(RunQuery())).items) == 3
+
+
+# The task is still listed among the tasks of its source.
+@pytest.mark.parametrize("key", [SYNC.key, None])
+async def test_a_corrupt_task_is_still_listed_for_its_source(
+    store: SqlStore, key: str | None
+) -> None:
+    good, bad = a_task(), replace(a_task(), concurrency_key=key)
+    await store.add_runs([bad])
+    await damage(store, "runs", bad.id, target='{"kind": "sync", "source": ')
+    (listed,) = (await store.list_runs(RunQuery(requirement=SYNC.requirement))).items
+    assert listed.target == (SYNC if key else SyncTarget(source="crm", collection="unreadable"))
+    assert (listed.reason, listed.id) == (Reason.UNREADABLE, bad.id)
+    if key is not None:
+        assert await store.add_unless_active(good) == (listed, False)
+    assert await store.claim(claim_request(capabilities=OFFERS)) == ()
+    assert (await the_run(store, bad.id)).status is RunStatus.FAILED
+    assert await store.add_unless_active(good) == (good, True)
+
+
+async def test_a_corrupt_sync_schedule_is_disabled_alone(store: SqlStore) -> None:
+    good, bad = due_schedule(target=SYNC), due_schedule(target=SYNC)
+    await store.add_schedule(good)
+    await store.add_schedule(bad)
+    await damage(store, "schedules", bad.id, target='{"kind": "sync"}')
+    fired = await store.fire_due(plan, limit=10)
+    assert [run.schedule_id for run in fired.others] == [good.id]
+    aside = await store.get_schedule(bad.id)
+    assert aside is not None
+    assert (aside.next_run_at, aside.id) == (None, bad.id)
+
+
+# It is reported like a schedule that cannot be planned.
+@pytest.mark.parametrize("column", ["trigger", "target", "policy"])
+async def test_a_corrupt_schedule_counts_as_broken_and_has_its_metrics(
+    store: SqlStore, column: str
+) -> None:
+    good, bad = due_schedule(), due_schedule(name="bad one")
+    await store.add_schedule(good)
+    await store.add_schedule(bad)
+    quoted = f'"{column}"' if store.dialect.name != "mariadb" else f"`{column}`"
+    statement = text(f"UPDATE schedules SET {quoted} = 'junk' WHERE id = :row_id")
+    await store._database.write(lambda tx: tx.run(statement, {"row_id": bad.id}))
+    fired = await store.fire_due(plan, limit=10)
+    assert [run.schedule_id for run in fired.others] == [good.id]
+    (broken,) = fired.broken
+    assert (broken.id, broken.name, broken.next_run_at) == (bad.id, "bad one", None)
+    assert broken.last_error
+    asked = text("SELECT success, error_message FROM cb_schedule_metrics WHERE schedule_id = :id")
+    (row,) = await store._database.read(lambda tx: tx.rows(asked, {"id": bad.id}))
+    assert (bool(row.success), row.error_message) == (False, broken.last_error)
+
+
+async def the_run(store: SqlStore, run_id: RunId) -> Run:
+    run = await store.get_run(run_id)
+    assert run is not None
+    return run
+
+
+@pytest.mark.parametrize("column", ["trigger", "target", "policy", "labels"])
+async def test_a_corrupt_schedule_is_listed_and_can_be_deleted(
+    store: SqlStore, column: str
+) -> None:
+    good, bad = a_schedule(), a_schedule(name="bad one")
+    await store.add_schedule(good)
+    await store.add_schedule(bad)
+    quoted = f'"{column}"' if store.dialect.name != "mariadb" else f"`{column}`"
+    statement = text(f"UPDATE schedules SET {quoted} = 'junk' WHERE id = :row_id")
+    await store._database.write(lambda tx: tx.run(statement, {"row_id": bad.id}))
+    listed = {each.id: each for each in (await store.list_schedules(ScheduleQuery())).items}
+    assert listed[good.id] == good
+    assert listed[bad.id].name == "bad one"
+    assert f"{column} of this schedule cannot be read" in listed[bad.id].last_error
+
+    with pytest.raises(Conflict, match=f"replace the {column}"):
+        await store.change_schedule(bad.id, lambda now_is, at: replace(now_is, name="renamed"))
+    gone = await store.change_schedule(bad.id, lambda now_is, at: delete_schedule(now_is, at, "me"))
+    assert gone.deleted_at is not None
+    assert [each.id for each in (await store.list_schedules(ScheduleQuery())).items] == [good.id]
+
+
+async def test_a_corrupt_schedule_can_be_repaired(store: SqlStore) -> None:
+    schedule = a_schedule()
+    await store.add_schedule(schedule)
+    await damage(store, "schedules", schedule.id, policy="[]")
+    mended = await store.change_schedule(
+        schedule.id,
+        lambda now_is, at: replace(now_is, policy=replace(schedule.policy, max_retries=7)),
+    )
+    assert (await store.get_schedule(schedule.id)) == mended
+    assert mended.policy.max_retries == 7
+
+
+async def test_a_corrupt_run_of_a_dead_node_is_rescued(store: SqlStore) -> None:
+    await store.add_runs([good := a_run(), bad := a_run()])
+    assert len(await store.claim(claim_request(free=10))) == 2
+    await damage(store, "runs", bad.id, target="junk")
+    await store.leave(NodeId("node-1"))
+    await store.join(a_node("node-2"), LEASE)
+    again = await store.claim(claim_request("node-2", free=10))
+    assert [run.id for run in again] == [good.id]
+    assert (await the_run(store, bad.id)).status is RunStatus.FAILED
