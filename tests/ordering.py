@@ -24,7 +24,7 @@ SLOW = (
     "tests/store_contract/test_machine.py",
     "tests/store/test_pairs.py",
     "tests/web/test_store_outage.py",
-    "tests/targets/test_python_task_process.py",
+    "tests/targets/test_python_process.py",
     "tests/targets/test_sync_command.py",
     "tests/targets/test_sync_processes.py",
 )

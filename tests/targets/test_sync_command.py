@@ -70,7 +70,7 @@ async def test_a_directory_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     assert (await run(sh("pwd", cwd="inner"), tmp_path)).at("info")[0] == str(tmp_path / "inner")
     done = await run(sh("pwd", cwd="none"), tmp_path)
-    assert done.outcome.error == f"there is no directory {tmp_path / 'none'}"
+    assert done.outcome.error == f"directory {tmp_path / 'none'} does not exist"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,10 @@ async def test_not_that_of_a_program_that_failed(tmp_path: Path) -> None:
 async def test_a_state_file_that_is_gone_is_a_failure(tmp_path: Path) -> None:
     kept = Kept('{"n": 1}')
     done = await run(sh("rm $CHIMES_STATE_FILE"), tmp_path, kept)
-    assert (done.outcome.code, done.outcome.error) == ("bad_state", "CHIMES_STATE_FILE is gone")
+    assert (done.outcome.code, done.outcome.error) == (
+        "bad_state",
+        "the command deleted CHIMES_STATE_FILE",
+    )
 
 
 TAP = """

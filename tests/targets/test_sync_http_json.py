@@ -17,7 +17,7 @@ from aiohttp import web
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd
 from chimes.model.target import SyncTarget
-from chimes.targets.sync.http_driver import appending, higher, write_all
+from chimes.targets.sync.http_driver import max_cursor, open_for_append, write_all
 from chimes.targets.sync.worker_link import DriverFailure
 from tests.targets.sync_calls import Carried, Kept, a_runner, carry_out
 from tests.targets.task_calls import until
@@ -154,7 +154,10 @@ async def test_what_never_ends_is_ended(api: Api, tmp_path: Path) -> None:
     api.pages(*[{"r": ids(1), "next": "/same"}] * 9)
     config = jsonl(api, records="r", pagination={"style": "next", "path": "next"})
     done = await pull(config, tmp_path)
-    assert (done.outcome.code, done.outcome.error) == ("endless_pages", "page 3 was there already")
+    assert (done.outcome.code, done.outcome.error) == (
+        "endless_pages",
+        "page 3 repeats an earlier URL",
+    )
     api.pages(*[ids(1)] * 9)
     done = await pull(jsonl(api, pagination={"style": "page"}, max_pages=3), tmp_path)
     assert done.outcome.error == "there are more than 3 pages (max_pages)"
@@ -211,7 +214,7 @@ async def test_a_run_that_fails_half_way_leaves_nothing(api: Api, tmp_path: Path
         api.pages(ids(1), 404)
         more = {"pagination": {"style": "page"}, "cursor": {"field": "id"}}
         done = await pull(config | more, tmp_path, kept)
-        assert done.outcome.error == f"{api.url}/x?page=2 answered 404: that is final"
+        assert done.outcome.error == f"{api.url}/x?page=2 returned HTTP status 404"
     assert lines(tmp_path) == []
     assert rows(tmp_path, "SELECT * FROM sqlite_master") == []
     assert kept.values == []
@@ -267,7 +270,7 @@ def test_what_could_not_be_written_as_a_whole_is_taken_back(tmp_path: Path) -> N
     file.write_text('{"id": 1}\n')
 
     def fill() -> None:
-        with appending(file) as stream:
+        with open_for_append(file) as stream:
             write_all(stream, b'{"id": 2}\n{"id"')
             raise OSError(errno.ENOSPC, "no space left")
 
@@ -299,11 +302,14 @@ async def test_a_record_pulled_again_replaces_itself(api: Api, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("records", "error"),
     [
-        ([{"name": "x"}], "a record has no 'id', which is its key"),
-        ([{"id": 1, "ID": 2}], "a record has fields that differ in case only"),
-        ([{"id": 1, **{f"f{n}": n for n in range(600)}}], "over 500 different fields"),
-        ([5], "expected objects in the list as the body of the answer"),
-        ({"id": 1}, "expected a list of records as the body of the answer"),
+        ([{"name": "x"}], "a record lacks the key field 'id'"),
+        ([{"id": 1, "ID": 2}], "a record has field names that differ only in case"),
+        (
+            [{"id": 1, **{f"f{n}": n for n in range(600)}}],
+            "the records have more than 500 different fields",
+        ),
+        ([5], "expected objects in the list of the response body"),
+        ({"id": 1}, "expected a list of records as the response body"),
     ],
 )
 async def test_records_that_do_not_fit(api: Api, tmp_path: Path, records: Any, error: str) -> None:
@@ -329,8 +335,8 @@ async def test_busy_servers_are_asked_again(api: Api, tmp_path: Path) -> None:
     done = await pull(jsonl(api, retries=2), tmp_path)
     assert done.outcome.end is AttemptEnd.SUCCEEDED
     assert done.at("warning") == [
-        "page 1: answered 429; again in 1s",
-        "page 1: answered 503; again in 2s",
+        "page 1: HTTP status 429; retrying in 1s",
+        "page 1: HTTP status 503; retrying in 2s",
     ]
     assert lines(tmp_path) == ids(1)
 
@@ -338,12 +344,15 @@ async def test_busy_servers_are_asked_again(api: Api, tmp_path: Path) -> None:
 async def test_not_for_ever(api: Api, tmp_path: Path) -> None:
     api.pages(500)
     done = await pull(jsonl(api, retries=0, params={"token": "t0p"}), tmp_path)
-    assert done.outcome.error == f"answered 500: {api.url}/x?token=***"
+    assert done.outcome.error == f"HTTP status 500: {api.url}/x?token=***"
 
 
 @pytest.mark.parametrize(
     ("status", "error"),
-    [(302, "answered 302: redirects are not followed"), (401, "answered 401: that is final")],
+    [
+        (302, "returned HTTP status 302: redirects are not followed"),
+        (401, "returned HTTP status 401"),
+    ],
 )
 async def test_answers_that_are_final(api: Api, tmp_path: Path, status: int, error: str) -> None:
     api.pages(status)
@@ -360,7 +369,7 @@ async def test_bodies_have_a_limit_also_unpacked(api: Api, tmp_path: Path) -> No
 
     api.handler = handle
     done = await pull(jsonl(api, max_page_bytes=1_000_000), tmp_path)
-    assert done.outcome.error == "a page has over 1000000 bytes (max_page_bytes)"
+    assert done.outcome.error == "a page is larger than 1000000 bytes (max_page_bytes)"
 
 
 async def test_what_is_no_json(api: Api, tmp_path: Path) -> None:
@@ -369,7 +378,7 @@ async def test_what_is_no_json(api: Api, tmp_path: Path) -> None:
 
     api.handler = handle
     done = await pull(jsonl(api), tmp_path)
-    assert done.outcome.error.startswith("the answer is no JSON: ")
+    assert done.outcome.error.startswith("the response is not valid JSON: ")
 
 
 async def test_the_rules_of_egress_hold(api: Api, tmp_path: Path) -> None:
@@ -395,10 +404,10 @@ async def test_an_output_that_cannot_be_written(api: Api, tmp_path: Path) -> Non
     [(None, 3, 3), (3, None, 3), (2, 10, 10), ("b", "a", "b"), (1, 1.5, 1.5), (None, None, None)],
 )
 def test_the_higher_of_two(one: object, other: object, found: object) -> None:
-    assert higher(one, other) == found
+    assert max_cursor(one, other) == found
 
 
 @pytest.mark.parametrize(("one", "other"), [(1, "1"), (True, 2), ([], [])])
 def test_what_cannot_be_compared(one: object, other: object) -> None:
     with pytest.raises(DriverFailure):
-        higher(one, other)
+        max_cursor(one, other)

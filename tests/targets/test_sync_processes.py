@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from chimes.model.run import AttemptEnd
-from chimes.targets.sync.runner import private_folder, remove_leftovers
+from chimes.targets.sync.runner import private_directory, remove_leftovers
 from chimes.targets.sync.wire import LOG_LIMITS
 from tests.targets.sync_calls import MODULE, Kept, a_call, a_runner, carry_out
 from tests.targets.task_calls import alive, until
@@ -92,8 +92,8 @@ async def test_lines_come_while_it_runs(tmp_path: Path) -> None:
 async def test_cancel_stops_the_whole_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool
 ) -> None:
-    monkeypatch.setattr("chimes.targets.sync.runner.GRACE", 0.3)
-    monkeypatch.setattr("chimes.targets.process.child.GRACE", 0.3)
+    monkeypatch.setattr("chimes.targets.sync.runner.GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("chimes.targets.process.child.GRACE_SECONDS", 0.3)
     lines: list[str] = []
     runner = a_runner("python", waiting(tmp_path, stubborn=stubborn), tmp_path)
     call = a_call(lambda level, message: lines.append(message), Kept())
@@ -104,14 +104,14 @@ async def test_cancel_stops_the_whole_group(
     with pytest.raises(asyncio.CancelledError):
         await attempt
     assert none_alive(pids)
-    assert lines[-1] == "told to stop: the processes of the task were ended"
+    assert lines[-1] == "canceled: the processes of the task were stopped"
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
 async def test_those_that_left_the_group_are_stopped_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool
 ) -> None:
-    monkeypatch.setattr("chimes.targets.sync.runner.GRACE", 1.0)
+    monkeypatch.setattr("chimes.targets.sync.runner.GRACE_SECONDS", 1.0)
     runner = a_runner("python", waiting(tmp_path, stubborn=stubborn, escapes=True), tmp_path)
     lines: list[str] = []
     call = a_call(lambda level, message: lines.append(message), Kept())
@@ -143,7 +143,7 @@ async def test_a_stopped_process_has_stalled(tmp_path: Path) -> None:
     runner = a_runner("python", config, tmp_path, stall_after=STALL_AFTER)
     done = await carry_out(runner)
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "stalled")
-    assert done.outcome.error == "stalled: the task showed no sign of life for 4s"
+    assert done.outcome.error == "stalled: no sign of life from the task for 4s"
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
@@ -214,7 +214,7 @@ def test_folders_of_killed_nodes_are_removed(
         stdout=subprocess.PIPE,
         text=True,
     )
-    with other, private_folder() as ours:
+    with other, private_directory() as ours:
         assert other.stdout is not None
         theirs = Path(other.stdout.readline().strip())
         remove_leftovers()

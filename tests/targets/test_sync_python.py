@@ -109,10 +109,10 @@ async def test_a_state_that_cannot_be_kept(tmp_path: Path, what: str, code: str)
     ("path", "error"),
     [
         (f"{MODULE}:count", f"{MODULE} has no 'count'; did you mean counts?"),
-        (f"{MODULE}:NOTHING", f"{MODULE}:NOTHING is no function: it cannot be called"),
+        (f"{MODULE}:NOTHING", f"{MODULE}:NOTHING is not callable"),
         (
             "no_such_module:sync",
-            "there is no module 'no_such_module' beside the file or in the Python path",
+            "module 'no_such_module' was not found beside the file or on the Python path",
         ),
     ],
 )
@@ -137,12 +137,12 @@ async def test_what_the_file_no_longer_has(tmp_path: Path) -> None:
     assert gone.lines == [
         (
             "error",
-            "there is no collection of shop 'order' in the configuration file; "
+            "source 'shop' of the configuration file has no collection 'order'; "
             "did you mean orders?",
         )
     ]
     gone = await carry_out(runner, target=SyncTarget(source="shopp", collection="orders"))
-    assert "there is no source 'shopp'" in gone.outcome.error
+    assert "has no source 'shopp'" in gone.outcome.error
 
 
 def test_it_offers_what_its_file_has(tmp_path: Path) -> None:

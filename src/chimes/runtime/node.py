@@ -250,7 +250,7 @@ def _build_runners(
                 queues=queues,
                 threads=workers,
                 app=runtime.settings.app,
-                completing=_completion_factory(runtime),
+                completion_factory=_completion_factory(runtime),
             )
         )
         flows = [

@@ -29,7 +29,7 @@ from chimes.runtime.node import Node
 from chimes.runtime.signals import loop_factory, reload_signal, stop_gracefully, stop_signals
 from chimes.sdk.app import Chimes
 from chimes.services.demo import LONGEST, MADE_UP, TASK, DemoService
-from chimes.targets.python.call import overhearing
+from chimes.targets.python.call import capture_prints
 from chimes.targets.python.registry import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class _Process:
 
     async def run(self) -> int:
         with (
-            overhearing(),
+            capture_prints(),
             stop_signals(self._signaled.set),
             reload_signal(self._sources.reload_on_signal),
         ):

@@ -75,12 +75,12 @@ class Step:
     def wants(self) -> tuple[str, ...]:
         """The arguments of its function without the context."""
         parameters = parameters_of(self.function)
-        if parameters.rest is not None:
+        if parameters.var_keyword is not None:
             raise InvalidInput(
                 _(
                     "step {step!r} takes '**{rest}': values are given by name, so name each one",
                     step=self.name,
-                    rest=parameters.rest.name,
+                    rest=parameters.var_keyword.name,
                 )
             )
         return tuple(parameters.named)

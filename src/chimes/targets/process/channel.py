@@ -1,5 +1,7 @@
-"""The way from the process of a task to its worker: JSON, a line each, over a socket. What the task
-prints has pipes of its own."""
+"""Socket between a worker and the child process of an attempt: JSON lines, and the run's log.
+
+Standard output and standard error of the child have their own pipes.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,9 @@ from chimes.i18n import _
 from chimes.redaction import Redactor
 from chimes.targets.process.sanitize import sanitize_text
 
-# @@ Lines out of what comes in pieces, with bounded memory.
-
 
 class LineSplitter:
-    """Executor on each line; what is longer than `limit` is cut, the rest of that line dropped."""
+    """Splits a byte stream into lines with bounded memory: a line over `limit` bytes is cut."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -28,15 +28,16 @@ class LineSplitter:
         self._skipping = False
 
     def line_received(self, line: bytes, *, whole: bool) -> None:
+        """`whole`: not cut, and ended by a newline."""
         raise NotImplementedError
 
     def accepts_lines(self) -> bool:
-        """Whether more lines are of any use; if not, what comes is read and dropped."""
+        """Whether further lines are processed; if not, data is read and dropped."""
         return True
 
     def required_marker(self) -> bytes:
-        """If not empty, only lines that have it are of use, and the others need not be handed
-        on: whole pieces without it are dropped at once, which is much faster."""
+        """If not empty, lines without it may be skipped: a chunk that does not contain it is
+        dropped unsplit, which is much faster."""
         return b""
 
     def data_received(self, data: bytes) -> None:
@@ -57,16 +58,16 @@ class LineSplitter:
         self._add(rest)
 
     def _drop_unmarked(self, data: bytes) -> bool:
-        required_marker = self.required_marker()
+        marker = self.required_marker()
         end = data.rfind(b"\n")
-        if not required_marker or self._skipping or end < 0 or required_marker in self._buffer + data[:end]:
+        if not marker or self._skipping or end < 0 or marker in self._buffer + data[:end]:
             return False
         self._buffer.clear()
         self._add(data[end + 1 :])
         return True
 
     def finish(self) -> None:
-        """The last line may have no end."""
+        """End of the stream; the last line may lack a newline."""
         if self._buffer and not self._skipping and self.accepts_lines():
             self.line_received(bytes(self._buffer), whole=False)
         self._buffer.clear()
@@ -82,15 +83,13 @@ class LineSplitter:
             self._skipping = True
 
 
-# @@ How much of what a task says is kept.
-
-#: Characters of a line.
+#: Characters of a log line.
 MAX_LINE = 8 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLimits:
-    """Of one attempt."""
+    """How much of the log of one attempt is stored."""
 
     lines: int
     bytes: int
@@ -107,28 +106,29 @@ class LogLine:
         return json_line({"log": [self.level, self.message]})
 
     @classmethod
-    def parse(cls, fields: Mapping[str, object]) -> LogLine | None:
-        """Raises ValueError or TypeError for what only looks like one."""
+    def from_fields(cls, fields: Mapping[str, object]) -> LogLine | None:
+        """None: another kind of message. Raises ValueError for a malformed log line."""
         if "log" not in fields:
             return None
         match fields["log"]:
             case [level, message]:
                 return cls(str(level), str(message))
             case _:
-                raise ValueError("no line of a log")
+                raise ValueError("malformed log line")
 
 
 class Channel:
+    """The child's end of the socket."""
+
     def __init__(self, descriptor: int, limits: LogLimits) -> None:
-        """`limits`: how much of a log the worker keeps; sending it the rest is not worth
-        anybody's time."""
-        # Not for programs that the task starts.
+        """`limits`: how much of the log the worker stores; the rest is not sent."""
+        # Programs that the task starts must not inherit the socket.
         os.set_inheritable(descriptor, False)
         self._socket = socket.socket(fileno=descriptor)
         self._lock = threading.Lock()
-        # A process that the task forks has no thread that would ever let go of it.
+        # A forked process lacks the thread that would release the lock.
         os.register_at_fork(after_in_child=self._unlock)
-        # The worker counts what is left after secrets were hidden.
+        # The worker counts bytes after redaction, which may shorten lines.
         self._bytes_left = 2 * limits.bytes
         self._lines_left = limits.lines
 
@@ -136,26 +136,26 @@ class Channel:
         self._lock = threading.Lock()
 
     def request(self) -> bytes:
-        """The first line, which says what to do."""
+        """Reads the request, which is the first line."""
         received = bytearray()
         while not received.endswith(b"\n"):
             piece = self._socket.recv(65536)
             if not piece:
-                # The worker is gone, or no longer wants this.
+                # The worker has exited or canceled the attempt.
                 sys.exit(1)
             received += piece
         return bytes(received)
 
     @property
-    def is_full(self) -> bool:
-        """Whether further lines of the log would be left out."""
+    def log_is_full(self) -> bool:
+        """Whether further log lines would be dropped."""
         return self._bytes_left < 0 or self._lines_left < 0
 
     def line(self, level: str, message: str) -> None:
         message = message[:MAX_LINE]
         with self._lock:
-            # One more than fits, so that the worker says that something is left out.
-            if not self.is_full:
+            # One line more than fits, so that the worker notes the truncation.
+            if not self.log_is_full:
                 self._bytes_left -= len(message)
                 self._lines_left -= 1
                 self._socket.sendall(LogLine(level, message).to_line())
@@ -169,13 +169,11 @@ def json_line(fields: Mapping[str, object]) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-# @@ The log lines of one attempt, from whatever thread or process they come.
-
-_USUAL = Redactor()
+_DEFAULT_REDACTOR = Redactor()
 
 
 class RunLog:
-    """Bounded, redacted, thread-safe. Must be made on the event loop that `write` belongs to."""
+    """The log of one attempt: bounded, redacted, thread-safe. Created on the loop of `write`."""
 
     __slots__ = (
         "_bytes",
@@ -197,7 +195,7 @@ class RunLog:
     ) -> None:
         self._write = write
         self._limits = limits
-        self._redactor = redactor or _USUAL
+        self._redactor = redactor or _DEFAULT_REDACTOR
         self._loop = asyncio.get_running_loop()
         self._own_thread = threading.get_ident()
         self._lock = threading.Lock()
@@ -209,7 +207,7 @@ class RunLog:
         return self._lines > self._limits.lines
 
     def line(self, level: str, message: str) -> None:
-        """What the task says; dropped when it has said too much, or when its attempt is over."""
+        """Adds a line of the task; dropped beyond the limits and after the attempt."""
         if self.is_full() or self._closed:
             return
         message = self.sanitize(message)
@@ -219,19 +217,19 @@ class RunLog:
             self._lines += 1
             self._bytes += len(message.encode())
             if self._lines > self._limits.lines or self._bytes > self._limits.bytes:
-                # No more from here on, also when it was the size.
+                # Marks the log as full, also when the byte limit was exceeded.
                 self._lines = self._limits.lines + 1
                 level = "warning"
-                message = _("too much output: the rest of it is left out")
+                message = _("output truncated: the attempt exceeded its log limit")
         self._post(level, message)
 
     def system_line(self, level: str, message: str) -> None:
-        """What is said about the task; not counted. For the event loop's own thread."""
+        """Adds a line of Chimes about the task; not limited. Only on the event loop's thread."""
         if not self._closed:
             self._write(level, message)
 
     def sanitize(self, message: str, limit: int = MAX_LINE, *, keep_end: bool = False) -> str:
-        """Fit to be kept: without secrets, and not longer than a line may be."""
+        """Redacts secrets and cuts to `limit` characters."""
         return sanitize_text(message, limit, redactor=self._redactor, keep_end=keep_end)
 
     def close(self) -> None:
@@ -244,5 +242,5 @@ class RunLog:
         try:
             self._loop.call_soon_threadsafe(self.system_line, level, message)
         except RuntimeError:
-            # The loop is closed: the node has ended, and a thread has not noticed.
+            # The loop is closed: the node stopped while a task thread was running.
             self._closed = True

@@ -1,7 +1,7 @@
-"""The worker's side of a process that carries out one attempt (F18, F66).
+"""Starts, reads and stops the child process of one attempt; the worker's side.
 
-Each has a session, and so a process group, of its own. Nothing is forked from the worker and
-nothing is pickled: the process is started afresh and told over a socket what to do.
+Each child has its own session and process group. It is a fresh interpreter that receives its
+request over a socket: nothing is forked from the worker, nothing is pickled.
 """
 
 from __future__ import annotations
@@ -23,22 +23,19 @@ from chimes.i18n import _
 from chimes.targets.process.channel import MAX_LINE, LineSplitter, RunLog
 from chimes.targets.process.tree import kill_descendants
 
-# @@ Starting a process and learning of its end without taking its number away.
-
-#: Not for code that is none of ours: where the store is, and the key to everything.
+#: Credentials of the node that user code must not see.
 PRIVATE_VARIABLES = ("CHIMES_STORE", "CHIMES_ADMIN_TOKEN")
 
 
 def child_environment() -> dict[str, str]:
-    """Of a process that carries out an operator's own code."""
+    """Environment of a process that executes user code."""
     return {name: value for name, value in os.environ.items() if name not in PRIVATE_VARIABLES}
 
 
 def spawn(module: str, channel: int, parent_pipe: int, *, private: bool) -> subprocess.Popen[bytes]:
-    """Call it on the event loop's thread, which lives as long as the worker: the kernel's signal
-    at the death of a parent comes when the parent's *thread* ends. `private`: without the
-    variables that are the node's own business."""
-    return subprocess.Popen(  # noqa: S603 - a module of ours
+    """Must be called on the event loop's thread: the kernel sends the parent-death signal when the
+    *thread* that started the child ends. `private`: removes PRIVATE_VARIABLES."""
+    return subprocess.Popen(  # noqa: S603 - runs a Chimes module
         [sys.executable, "-m", module, str(channel), str(parent_pipe), str(os.getpid())],
         env=child_environment() if private else None,
         stdin=subprocess.DEVNULL,
@@ -51,20 +48,20 @@ def spawn(module: str, channel: int, parent_pipe: int, *, private: bool) -> subp
 
 
 def watch_exit(process: subprocess.Popen[bytes], exited: asyncio.Future[None]) -> None:
-    """Resolves `exited` when the process has ended. It stays a zombie until it is waited for, so
-    its number, which is its group's, cannot come to mean another process meanwhile."""
+    """Resolves `exited` when the process has ended. It is not reaped here: as a zombie it keeps
+    its pid, which is also its group id, from being reused."""
     loop = asyncio.get_running_loop()
     if not hasattr(os, "pidfd_open"):
         _watch_in_thread(process, exited, loop)
         return
     descriptor = os.pidfd_open(process.pid)
 
-    def ended() -> None:
+    def on_exit() -> None:
         loop.remove_reader(descriptor)
         os.close(descriptor)
         _resolve(exited)
 
-    loop.add_reader(descriptor, ended)
+    loop.add_reader(descriptor, on_exit)
 
 
 def _watch_in_thread(
@@ -88,11 +85,8 @@ def _resolve(exited: asyncio.Future[None]) -> None:
         exited.set_result(None)
 
 
-# @@ Reading what a process says, whatever it says: bounded memory, never a full pipe.
-
-
 class LineReader(LineSplitter, asyncio.Protocol):
-    """The same, of a pipe or a socket."""
+    """Reads lines from a pipe or a socket."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -100,13 +94,13 @@ class LineReader(LineSplitter, asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.ended()
+        self.finish()
         if not self.closed.done():
             self.closed.set_result(None)
 
 
 class OutputReader(LineReader):
-    """Standard output or error: each line is one of the run's log."""
+    """Writes each line of standard output or standard error to the run's log."""
 
     def __init__(self, log: RunLog, level: str) -> None:
         super().__init__(MAX_LINE)
@@ -122,7 +116,7 @@ class OutputReader(LineReader):
 
 
 class MessageReader(LineReader):
-    """The socket: only whole lines mean anything."""
+    """Passes whole lines of the socket to a callback."""
 
     def __init__(self, limit: int, on_line: Callable[[bytes], None]) -> None:
         super().__init__(limit)
@@ -137,16 +131,16 @@ logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
-#: How long a process may go on after SIGTERM, or after its answer. Less than the engine's patience
-#: with a target that was told to stop.
+#: How long a process may run after SIGTERM or after its result; shorter than the time that the
+#: engine gives a canceled target.
 GRACE_SECONDS = 3.0
-#: How long the pipes of a process that has ended may stay open, if somebody else has them, and
-#: how long those that were killed with it may take to end.
+#: How long to wait for the pipes of an ended process to close (other processes may hold them),
+#: and for killed members of its group to exit.
 DRAIN_SECONDS = 1.0
 
 
 class Child(Generic[A]):
-    """The process of one attempt, from its start until nothing is left of it."""
+    """The process of one attempt, from its start until its process group is gone."""
 
     def __init__(
         self,
@@ -160,8 +154,8 @@ class Child(Generic[A]):
         assert process.stderr is not None
         self._process = process
         self._out, self._err, self._channel = process.stdout, process.stderr, channel
-        #: The end of a pipe that only this worker has: closed, also by the worker's own death, it
-        #: has the kernel kill the group.
+        #: Write end of a pipe that only this worker holds. When it closes, also by the worker's
+        #: death, the kernel kills the child's process group.
         self._parent_pipe = parent_pipe
         self._log = log
         self._on_message = on_message
@@ -182,9 +176,10 @@ class Child(Generic[A]):
         *,
         private: bool = False,
     ) -> Child[A]:
-        """Raises OSError if the machine gives no process. `heard` is given each line that comes
-        over the socket, and returns the answer when that is one; it may raise ValueError, KeyError,
-        TypeError or AttributeError for what is no message: a task may have found the socket."""
+        """Raises OSError if no process can be started. `on_message` receives each line of the
+        socket and returns the result message, or None for other messages. It may raise
+        ValueError, KeyError, TypeError or AttributeError for malformed lines, which are ignored:
+        user code may have written to the socket."""
         ours, theirs = socket.socketpair()
         other_end, parent_pipe = os.pipe()
         try:
@@ -204,7 +199,7 @@ class Child(Generic[A]):
 
     @property
     def status(self) -> int | None:
-        """Exit status, or minus the signal that ended it."""
+        """Exit status, or the negative number of the signal that ended it."""
         return self._process.returncode
 
     @property
@@ -212,8 +207,8 @@ class Child(Generic[A]):
         return not self.exited.done() and not self.result_message.done()
 
     async def connect(self, request: bytes, *, max_line: int) -> None:
-        """Tells it what to do. Its messages have at most `longest` bytes. Raises OSError, and ends
-        it, if this worker has too much open."""
+        """Sends the request. Messages of more than `max_line` bytes are ignored. Kills the process
+        and raises OSError if this worker has no file descriptor left."""
         try:
             await self._connect(request, max_line)
         except OSError:
@@ -225,38 +220,44 @@ class Child(Generic[A]):
             raise
 
     async def wait(self, seconds: float, *others: asyncio.Future[None]) -> None:
-        """Until it has answered or ended, or the time is over, or one of the others is done."""
-        ends: list[asyncio.Future[A] | asyncio.Future[None]] = [self.result_message, self.exited, *others]
+        """Returns on a result, the exit, the end of the time, or when one of `others` is done."""
+        ends: list[asyncio.Future[A] | asyncio.Future[None]] = [
+            self.result_message,
+            self.exited,
+            *others,
+        ]
         await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     async def end(self, *, grace: float = GRACE_SECONDS, whole_tree: bool = False) -> None:
-        """Nothing of the process group is left after this, and all that it said has been read.
-        `all_below`: nor of what has left the group, if the process itself is there still."""
+        """Stops the whole process group and reads the rest of its output. `whole_tree`: also
+        descendants that left the group, while the process itself is alive."""
         self.ended = True
         terminated = self.running
         if terminated:
             self._signal(signal.SIGTERM)
         await asyncio.wait((self.exited,), timeout=grace)
         if not terminated and not self.exited.done():
-            self._log.system_line("warning", _("the process did not end after its result: killed"))
+            self._log.system_line(
+                "warning", _("the process did not exit after its result and was killed")
+            )
         if whole_tree and not self.exited.done():
             kill_descendants(self._process.pid)
-        # Also when it has ended: those that it started have not (F66).
+        # Also after its exit: processes that it started may still run.
         self._signal(signal.SIGKILL)
         await asyncio.wait((self.exited,), timeout=GRACE_SECONDS)
         if self.exited.done():
-            # Only now is its number free for others: no signal above can have hit them.
+            # Reaped only now, so that no signal above could hit a reused pid.
             self._process.wait()
             await self._wait_for_group()
         else:
-            # Not even SIGKILL ends what hangs in the kernel, on a dead disk for instance.
+            # SIGKILL has no effect on a process that hangs in the kernel, e.g. on a dead disk.
             logger.error("a task's process cannot be killed", extra={"pid": self._process.pid})
         await asyncio.wait([reader.closed for reader in self._readers], timeout=DRAIN_SECONDS)
         self._close()
 
     async def _wait_for_group(self) -> None:
-        """A process ends a moment after it was killed. Not waited for longer than that: where
-        nobody reaps orphans, as in a container without an init, they stay as zombies."""
+        """Waits a moment for killed processes to exit, not longer: without an init process that
+        reaps orphans, as in some containers, they stay zombies."""
         for _unused in range(20):
             try:
                 os.killpg(self._process.pid, 0)
@@ -303,8 +304,8 @@ def _return_reader(reader: LineReader) -> LineReader:
 
 
 async def run_shielded(work: Coroutine[object, object, None]) -> bool:
-    """Done to its end, also if the caller is cancelled meanwhile; whether it was. For what is
-    bounded and would leave something behind if it were not done."""
+    """Awaits `work` to its end even if the caller is canceled meanwhile, and returns whether it
+    was. For bounded work that must not be left half done."""
     task = asyncio.ensure_future(work)
     canceled = False
     while not task.done():

@@ -1,4 +1,7 @@
-"""Text and JSON values that every store takes: no NUL, no lone surrogates, no secrets."""
+"""Makes text and JSON values storable, and describes exceptions and process exits.
+
+Stores reject NUL characters and lone surrogates.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def clean_text(text: str) -> str:
 
 
 def sanitize_json(value: object) -> object:
-    """The same JSON value with clean texts."""
+    """The JSON value with `clean_text` applied to every string."""
     match value:
         case str():
             return clean_text(value)
@@ -30,7 +33,9 @@ def sanitize_json(value: object) -> object:
             return value
 
 
-def sanitize_text(text: str, limit: int, *, redactor: Redactor = _DEFAULT_REDACTOR, keep_end: bool = False) -> str:
+def sanitize_text(
+    text: str, limit: int, *, redactor: Redactor = _DEFAULT_REDACTOR, keep_end: bool = False
+) -> str:
     """Removes secrets and characters that a store rejects, and cuts the text to `limit`. A message
     that fits stays a message."""
     if isinstance(text, Message):
@@ -44,25 +49,23 @@ def sanitize_text(text: str, limit: int, *, redactor: Redactor = _DEFAULT_REDACT
     return text[-limit:] if keep_end else text[:limit]
 
 
-# @@ How something ended, in words.
-
 ERROR_LIMIT = 2000
 TRACEBACK_LIMIT = 8 * 1024
 
 
 def describe_exception(error: BaseException) -> str:
-    """`Type: message`, whatever the exception's own `__str__` does."""
+    """`Type: message`, even if the exception's `__str__` fails."""
     try:
         message = str(error)
     except Exception:
-        message = _("(its message cannot be shown)")
+        message = _("(the message of the exception cannot be displayed)")
     name = type(error).__name__
     return sanitize_text(f"{name}: {message}" if message else name, ERROR_LIMIT)
 
 
 def format_traceback(error: BaseException, own_folder: str) -> str:
-    """The traceback from the task's own code on, which lies outside of `own_folder`: its end
-    matters most."""
+    """The traceback without the frames of `own_folder`. Long ones keep their end, which matters
+    most."""
     try:
         report = traceback.TracebackException.from_exception(error, compact=True)
         inner = [frame for frame in report.stack if not frame.filename.startswith(own_folder)]
@@ -74,14 +77,14 @@ def format_traceback(error: BaseException, own_folder: str) -> str:
 
 
 def describe_process_exit(status: int | None) -> Message:
-    """A process of ours, without having said what came of its work."""
+    """For a child process that ended without a result message."""
     if status is None or status >= 0:
         return _("the process ended with status {status} without a result", status=status)
     return _("the process was killed by signal {signal} without a result", signal=_signal(-status))
 
 
 def describe_command_exit(status: int) -> Message:
-    """A command that somebody wrote into the configuration."""
+    """For the program of a `command` source."""
     if status >= 0:
         return _("the command ended with status {status}", status=status)
     return _("the command was killed by signal {signal}", signal=_signal(-status))

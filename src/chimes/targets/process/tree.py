@@ -1,5 +1,7 @@
-"""Processes that a process has started, also those that have left its group (Linux; elsewhere
-none are known)."""
+"""Process trees: find and kill descendants, and end a child process with its worker.
+
+Descendants are known on Linux only, also those that left the process group.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ def descendants(pid: int, depth: int = 0) -> list[int]:
 
 
 def kill_descendants(pid: int) -> None:
-    """Those of a process that is there still: of one that has ended nobody knows whose they were.
-    It may start others meanwhile, so it is looked for more than once."""
+    """Kills the descendants of a living process; orphans of an ended one cannot be attributed.
+    Repeats the search, since the process may start others meanwhile."""
     for _ in range(3):
         left = descendants(pid)
         if not left:
@@ -46,26 +48,24 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-# @@ What a process of a task does first: nothing of it may outlive its worker.
-
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent: int, parent_pipe: int) -> None:
-    """No task outlives its worker, nor does anything that it started (Linux)."""
+    """Makes the kernel kill this process and its group when the worker dies (Linux)."""
     os.set_inheritable(parent_pipe, False)
     if sys.platform == "linux" and not _kill_group_on_close(parent_pipe):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have been too late for that.
+    # The parent may have died before the signal was set up.
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _kill_group_on_close(parent_pipe: int) -> bool:
-    """The worker has the other end. When it is gone the kernel signals the whole group, even if
-    this process never lets go of the interpreter. It must not die by itself before that: then
-    nobody is left whom the end of the line would tell, and what it started lives on."""
+    """Requests SIGKILL for the whole group when the worker's end of the pipe closes, even if this
+    process never releases the GIL. Not combined with PR_SET_PDEATHSIG: if this process died
+    first, the pipe would close here and the rest of the group would live on."""
     try:
         fcntl.fcntl(parent_pipe, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(parent_pipe, fcntl.F_SETOWN, -os.getpgrp())
@@ -76,12 +76,12 @@ def _kill_group_on_close(parent_pipe: int) -> bool:
 
 
 def disable_core_dumps() -> None:
-    """A crash is told by its signal; a core file is of no use to anybody here."""
+    """The exit status names the signal of a crash; core files would only fill the disk."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def become_subreaper() -> None:
-    """What this process's children start stays below it when they end, so that it can be found,
-    also if it has left the group (Linux)."""
+    """Reparents orphaned descendants to this process, so that they are found even after they left
+    the group (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

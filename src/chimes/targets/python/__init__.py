@@ -1,4 +1,4 @@
-"""Python tasks: functions of the application, inline, in a thread or in a process of their own."""
+"""Python tasks: application functions that run inline, in a thread or in a child process."""
 
 from chimes.targets.python.arguments import check, dump
 from chimes.targets.python.context import Context, current_context

@@ -1,8 +1,7 @@
-"""A task's arguments: JSON on the way in and in the store, typed Python values in the function.
+"""Converts task arguments between stored JSON and typed Python values.
 
-Reading is strict: a number written as text is no number. What JSON has no form for (moments,
-durations, UUIDs, decimals, enums, dataclasses, pydantic models) is written as pydantic writes it.
-Nothing is ever pickled.
+Validation is strict: the text "1" is not a number. Types without a JSON form (datetimes, UUIDs,
+decimals, enums, dataclasses, pydantic models) are serialized by pydantic. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -32,37 +31,37 @@ if TYPE_CHECKING:
 
 
 CONTEXT_NAME = "context"
-_SHOWN = 100
+MAX_VALUE_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     name: str
-    #: None: it has no annotation, or one that says nothing.
+    #: None: not annotated, or annotated with Any or object.
     adapter: TypeAdapter[object] | None
-    #: The annotation as a person would write it.
+    #: The annotation as source text.
     expected: str
     required: bool
     by_position: bool
-    #: The type of values that are taken as they are; None: every value is read.
-    as_it_is: type[object] | None = None
+    #: Values of exactly this type skip validation; None: every value is validated.
+    exact_type: type[object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
     named: Mapping[str, Parameter]
-    #: The parameter that the context is given to.
+    #: Name of the parameter that receives the context.
     context: str | None
     context_by_position: bool
-    #: `**kwargs`: what its values must be; None if there is no such parameter.
-    rest: Parameter | None
-    #: Whether it takes nothing but arguments by their names.
+    #: The type of `**kwargs` values; None if there is no such parameter.
+    var_keyword: Parameter | None
+    #: Whether all parameters are passed by name and none is the context.
     all_by_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """What the function is called with."""
+class BoundArguments:
+    """Positional and keyword arguments of one call."""
 
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
@@ -70,21 +69,21 @@ class Bound:
 
 def check(task: Task, args: Mapping[str, object]) -> None:
     """Raises `InvalidInput` for JSON arguments that the task cannot be called with."""
-    _loaded(task, parameters_of(task.function), args)
+    _load_arguments(task, parameters_of(task.function), args)
 
 
 def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
-    """The arguments as they are stored: plain JSON values, checked."""
+    """Serializes and checks arguments for the store."""
     dumped: dict[str, object] = {}
     for name, value in args.items():
         try:
             plain = to_jsonable_python(value)
-            # A JSON number is finite; a database would refuse the row later.
+            # A database would reject NaN and infinity later.
             text = json.dumps(plain, allow_nan=False)
         except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
                 _(
-                    "task {task!r}: argument {name!r} has no form in JSON: {error}",
+                    "task {task!r}: argument {name!r} is not JSON serializable: {error}",
                     task=task.name,
                     name=name,
                     error=str(error),
@@ -95,8 +94,8 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
         if sanitize_json(loaded) != loaded:
             raise InvalidInput(
                 _(
-                    "task {task!r}: argument {name!r} has a NUL or half a surrogate pair in it, "
-                    "which no store takes",
+                    "task {task!r}: argument {name!r} contains a NUL character or a lone "
+                    "surrogate, which cannot be stored",
                     task=task.name,
                     name=name,
                 ),
@@ -107,12 +106,12 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
     return dumped
 
 
-def bind(task: Task, args: Mapping[str, object], context: Context) -> Bound:
-    """From stored arguments to a call; raises `InvalidInput` as `check` does."""
+def bind(task: Task, args: Mapping[str, object], context: Context) -> BoundArguments:
+    """Converts stored arguments to those of the call; raises `InvalidInput` as `check` does."""
     parameters = parameters_of(task.function)
-    values = _loaded(task, parameters, args)
+    values = _load_arguments(task, parameters, args)
     if parameters.all_by_name:
-        return Bound((), values)
+        return BoundArguments((), values)
     positional: list[object] = []
     if parameters.context is not None and parameters.context_by_position:
         positional.append(context)
@@ -123,55 +122,58 @@ def bind(task: Task, args: Mapping[str, object], context: Context) -> Bound:
         for name, parameter in parameters.named.items()
         if parameter.by_position and name in values
     ]
-    return Bound(tuple(positional), values)
+    return BoundArguments(tuple(positional), values)
 
 
 def parameters_of(function: Function) -> Parameters:
-    """Raises `InvalidInput` where arguments by name can never fit the signature."""
-    # Asked for every run: what nearly all are is looked at first.
+    """Raises `InvalidInput` for a signature that named arguments cannot satisfy."""
+    # Called for every run: plain functions are tested first because nearly all are.
     known = isinstance(function, (types.FunctionType, Hashable))
-    return _cached(function) if known else _read(function)
+    return _cached_parameters(function) if known else _read_signature(function)
 
 
 @cache
-def _cached(function: Function) -> Parameters:
-    return _read(function)
+def _cached_parameters(function: Function) -> Parameters:
+    return _read_signature(function)
 
 
-def _read(function: Function) -> Parameters:
+def _read_signature(function: Function) -> Parameters:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            _("the signature of {function} cannot be read", function=_named(function))
+            _("the signature of {function} cannot be read", function=_function_name(function))
         ) from error
     named: dict[str, Parameter] = {}
     context: inspect.Parameter | None = None
-    rest: Parameter | None = None
+    var_keyword: Parameter | None = None
     for each in signature.parameters.values():
         if each.kind is inspect.Parameter.VAR_POSITIONAL:
             continue
         if each.name == CONTEXT_NAME and each.kind is not inspect.Parameter.VAR_KEYWORD:
             context = each
             continue
-        annotation = _resolved(function, each)
+        annotation = _resolve_annotation(function, each)
         if _is_context(annotation):
             context = each
         elif each.kind is inspect.Parameter.VAR_KEYWORD:
-            rest = _parameter(function, each, annotation)
+            var_keyword = _parameter(function, each, annotation)
         else:
             named[each.name] = _parameter(function, each, annotation)
     only = inspect.Parameter.POSITIONAL_ONLY
     by_position = context is not None and context.kind is only
     if by_position and next(iter(signature.parameters.values())) is not context:
         raise InvalidInput(
-            _("the context of {function} must come first or be named", function=_named(function))
+            _(
+                "the positional context of {function} must come first",
+                function=_function_name(function),
+            )
         )
     return Parameters(
         named,
         None if context is None else context.name,
         by_position,
-        rest,
+        var_keyword,
         context is None and not any(each.by_position for each in named.values()),
     )
 
@@ -187,8 +189,8 @@ def _parameter(function: Function, parameter: inspect.Parameter, annotation: obj
                     "parameter {parameter!r} of {function}: values of "
                     "{annotation} cannot come from JSON ({error})",
                     parameter=parameter.name,
-                    function=_named(function),
-                    annotation=_shown_type(annotation),
+                    function=_function_name(function),
+                    annotation=_format_type(annotation),
                     error=_first_line(error),
                 ),
                 field=parameter.name,
@@ -196,14 +198,14 @@ def _parameter(function: Function, parameter: inspect.Parameter, annotation: obj
     return Parameter(
         name=parameter.name,
         adapter=adapter,
-        expected=_shown_type(annotation) if adapter is not None else _("any value"),
+        expected=_format_type(annotation) if adapter is not None else _("any value"),
         required=parameter.default is inspect.Parameter.empty,
         by_position=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
-        as_it_is=next((each for each in (int, bool) if annotation is each), None),
+        exact_type=next((each for each in (int, bool) if annotation is each), None),
     )
 
 
-def _resolved(function: Function, parameter: inspect.Parameter) -> object:
+def _resolve_annotation(function: Function, parameter: inspect.Parameter) -> object:
     annotation: object = parameter.annotation
     if annotation is inspect.Parameter.empty:
         return annotation
@@ -216,7 +218,7 @@ def _resolved(function: Function, parameter: inspect.Parameter) -> object:
         hints = typing.get_type_hints(
             holder,
             globalns=getattr(inner, "__globals__", {}),
-            localns=_enclosed(inner),
+            localns=_closure_names(inner),
             include_extras=True,
         )
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
@@ -225,7 +227,7 @@ def _resolved(function: Function, parameter: inspect.Parameter) -> object:
                 "parameter {parameter!r} of {function}: its type {annotation!r} cannot "
                 "be found where the function is defined ({error})",
                 parameter=parameter.name,
-                function=_named(function),
+                function=_function_name(function),
                 annotation=annotation,
                 error=str(error),
             ),
@@ -234,8 +236,8 @@ def _resolved(function: Function, parameter: inspect.Parameter) -> object:
     return hints[parameter.name]
 
 
-def _enclosed(function: Function) -> dict[str, object]:
-    """Names of the functions around it, as far as the function uses them."""
+def _closure_names(function: Function) -> dict[str, object]:
+    """Variables of enclosing functions that the function uses."""
     code = getattr(function, "__code__", None)
     found: dict[str, object] = {}
     for name, cell in zip(
@@ -254,14 +256,16 @@ def _is_context(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Context)
 
 
-def _loaded(task: Task, parameters: Parameters, args: Mapping[str, object]) -> dict[str, object]:
+def _load_arguments(
+    task: Task, parameters: Parameters, args: Mapping[str, object]
+) -> dict[str, object]:
     values: dict[str, object] = {}
     for name, value in args.items():
-        parameter = parameters.named.get(name, parameters.rest)
+        parameter = parameters.named.get(name, parameters.var_keyword)
         if parameter is None or name == parameters.context:
-            raise _unknown(task, name, parameters)
-        plain = parameter.adapter is None or type(value) is parameter.as_it_is
-        values[name] = value if plain else _value(task, name, parameter, value)
+            raise _unknown_argument(task, name, parameters)
+        plain = parameter.adapter is None or type(value) is parameter.exact_type
+        values[name] = value if plain else _load_value(task, name, parameter, value)
     for name, parameter in parameters.named.items():
         if parameter.required and name not in values:
             raise InvalidInput(
@@ -277,17 +281,17 @@ def _loaded(task: Task, parameters: Parameters, args: Mapping[str, object]) -> d
     return values
 
 
-def _value(task: Task, name: str, parameter: Parameter, value: object) -> object:
+def _load_value(task: Task, name: str, parameter: Parameter, value: object) -> object:
     assert parameter.adapter is not None
     try:
         return parameter.adapter.validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = "".join(f"[{step!r}]" for step in first["loc"])
-        # The value inside the argument that is wrong, by a name that may tell more.
+        # A nested field name may mark the value as secret as well.
         steps = [name, *(str(step) for step in first["loc"])]
         hidden = any(is_secret_name(step) for step in steps)
-        given = HIDDEN if hidden else _shown_value(first["input"])
+        given = HIDDEN if hidden else _format_value(first["input"])
         raise InvalidInput(
             _(
                 "task {task!r}: argument {name!r} must be {expected}, "
@@ -297,7 +301,7 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
                 expected=parameter.expected,
                 given=given,
                 where=where,
-                why=_plain(first["msg"]),
+                why=_lower_first(first["msg"]),
             )
             if where
             else _(
@@ -306,7 +310,7 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
                 name=name,
                 expected=parameter.expected,
                 given=given,
-                why=_plain(first["msg"]),
+                why=_lower_first(first["msg"]),
             ),
             field=name,
             code="wrong_type",
@@ -326,7 +330,7 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
         ) from error
 
 
-def _unknown(task: Task, name: str, parameters: Parameters) -> InvalidInput:
+def _unknown_argument(task: Task, name: str, parameters: Parameters) -> InvalidInput:
     near = difflib.get_close_matches(name, parameters.named, n=1)
     if near:
         hint = _("did you mean {name!r}?", name=near[0])
@@ -342,7 +346,7 @@ def _unknown(task: Task, name: str, parameters: Parameters) -> InvalidInput:
     )
 
 
-def _plain(message: str) -> str:
+def _lower_first(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
@@ -350,15 +354,15 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _shown_value(value: object) -> str:
+def _format_value(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    short = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    short = text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "…"
     return f"{short} ({type(value).__name__})"
 
 
-def _shown_type(annotation: object) -> str:
+def _format_type(annotation: object) -> str:
     return inspect.formatannotation(annotation)
 
 
-def _named(function: Function) -> str:
+def _function_name(function: Function) -> str:
     return f"{getattr(function, '__qualname__', type(function).__qualname__)}()"

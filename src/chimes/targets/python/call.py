@@ -1,4 +1,4 @@
-"""One call of a function of the application, wherever it is made."""
+"""One invocation of a task function or its `on_failure` handler, and capture of its prints."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TextIO, cast
 
 from chimes.model.run import Outcome
 from chimes.targets.process.channel import RunLog
-from chimes.targets.python.arguments import Bound
-from chimes.targets.python.context import Context, context_here
+from chimes.targets.python.arguments import BoundArguments
+from chimes.targets.python.context import Context, find_context
 from chimes.targets.python.outcomes import (
     TaskError,
     needs_traceback,
@@ -25,30 +25,30 @@ from chimes.targets.python.registry import Function, Task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
+class Invocation:
     task: Task
     #: The task's own function, or its `on_failure` handler.
     function: Function
-    bound: Bound
-    #: The same as they are stored: what another process is sent.
+    bound: BoundArguments
+    #: The stored arguments, which a child process receives.
     args: Mapping[str, object]
     context: Context
     log: RunLog
     timeout: timedelta
-    #: Where it runs: what it sets is gone with it.
+    #: Context variables of the invocation; changes to them do not leak.
     scope: contextvars.Context
-    #: What a handler is told; None for the task's own function.
+    #: Argument of an `on_failure` handler; None for the task's own function.
     error: TaskError | None = None
 
     def call(self) -> object:
         return self.function(*self.bound.args, **self.bound.kwargs)
 
-    def raised(self, error: BaseException) -> Outcome:
+    def exception_outcome(self, error: BaseException) -> Outcome:
         if needs_traceback(error):
-            self.log.remark("error", task_traceback(error))
+            self.log.system_line("error", task_traceback(error))
         return outcome_of_exception(error)
 
-    def timed_out(self) -> Outcome:
+    def timeout_outcome(self) -> Outcome:
         return outcome_of_timeout(self.timeout)
 
     @property
@@ -56,26 +56,21 @@ class Work:
         return self.context.remaining() <= 0
 
 
-# @@ What tasks print becomes lines of their runs' logs, besides going where it always went.
-#
-# Only in processes of our own: a library leaves the streams of its host alone. A thread that a
-# task starts by itself is not known to belong to it.
-
-#: As of tasks that have a process to themselves.
+#: The same levels as for tasks in a child process.
 _LEVELS = {"stdout": "info", "stderr": "error"}
 
 
-class Overheard:
-    """A stream that a run hears, if one is under way here; everything else about it is its own."""
+class CapturedStream:
+    """Forwards to a stream and copies what a running task writes to the run's log."""
 
     def __init__(self, stream: TextIO, level: str) -> None:
         self._stream = stream
         self._level = level
 
     def write(self, text: str) -> int:
-        context = context_here()
+        context = find_context()
         if context is not None:
-            context.printed(self._level, text)
+            context.write_output(self._level, text)
         return self._stream.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -87,11 +82,13 @@ class Overheard:
 
 
 @contextmanager
-def overhearing() -> Iterator[None]:
-    """While it lasts, of what is written to the streams of this process."""
+def capture_prints() -> Iterator[None]:
+    """Copies what tasks print to the logs of their runs. Only for processes that Chimes owns: an
+    embedded library leaves the streams of its host alone. Threads that a task starts itself are
+    not attributed to it."""
     before = {name: cast(TextIO, getattr(sys, name)) for name in _LEVELS}
     for name, level in _LEVELS.items():
-        setattr(sys, name, Overheard(before[name], level))
+        setattr(sys, name, CapturedStream(before[name], level))
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
-"""The process of one attempt. Started by a worker, never by hand.
+"""Entry point of the child process of one Python task attempt; started by a worker.
 
-python -m chimes.targets.python.child SOCKET LIFELINE PARENT
+python -m chimes.targets.python.child SOCKET PARENT_PIPE PARENT_PID
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from chimes.i18n import _
 from chimes.model.run import Outcome
 from chimes.targets.process.channel import Channel
 from chimes.targets.process.tree import die_with_parent, disable_core_dumps
-from chimes.targets.python.arguments import Bound, bind
-from chimes.targets.python.context import Context, LineHandler, entered
-from chimes.targets.python.loader import mark_inside_task, registry_at
+from chimes.targets.python.arguments import BoundArguments, bind
+from chimes.targets.python.context import Context, LineHandler, use_context
+from chimes.targets.python.loader import load_registry, mark_inside_task
 from chimes.targets.python.outcomes import (
     Cancel,
-    needs_traceback,
     failed_outcome,
+    needs_traceback,
     outcome_of_exception,
     outcome_of_value,
     task_traceback,
 )
 from chimes.targets.python.registry import Function, is_async
-from chimes.targets.python.wire import LOG_LIMITS, Answer, Request
+from chimes.targets.python.wire import LOG_LIMITS, Request, ResultMessage
 
 
 def main(arguments: list[str]) -> None:
@@ -41,83 +41,85 @@ def main(arguments: list[str]) -> None:
     own = os.getpid()
     channel = Channel(descriptor, LOG_LIMITS)
     request = Request.from_line(channel.request())
-    _limit(request.memory_limit)
+    _limit_resources(request.memory_limit)
     sys.path[:] = request.path
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Line by line, so that what was printed before a crash is seen.
+            # Line buffered, so that output before a crash is not lost.
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
-    # Whatever the application logs belongs to the run, at its own level.
+    # Log records of the application go to the run's log.
     logging.basicConfig(
         level=logging.INFO,
         format="%(name)s: %(message)s",
         handlers=[LineHandler(channel.line)],
     )
-    answer = carried_out(request, channel)
-    # Not from a fork of it that came back from the function, too.
+    message = execute(request, channel)
+    # A process that the function forked may return here as well; it must not send.
     if os.getpid() == own:
-        channel.send(answer.to_line())
+        channel.send(message.to_line())
 
 
-def carried_out(request: Request, channel: Channel) -> Answer:
-    context = Context(request.facts, channel.line)
+def execute(request: Request, channel: Channel) -> ResultMessage:
+    context = Context(request.info, channel.line)
     mark_inside_task()
     try:
-        function, bound = _found(request, context)
-        with entered(context):
+        function, bound = _find_function(request, context)
+        with use_context(context):
             value = (
-                asyncio.run(_awaited(function, bound, context))
+                asyncio.run(_call_async(function, bound, context))
                 if is_async(function)
-                else _called(function, bound, context)
+                else _call_sync(function, bound, context)
             )
-    except _Refused as refused:
-        return Answer(refused.outcome)
+    except _NotCalled as not_called:
+        return ResultMessage(not_called.outcome)
     except BaseException as error:
-        return Answer(outcome_of_exception(error), task_traceback(error) if needs_traceback(error) else "")
-    return Answer(outcome_of_value(value))
+        return ResultMessage(
+            outcome_of_exception(error), task_traceback(error) if needs_traceback(error) else ""
+        )
+    return ResultMessage(outcome_of_value(value))
 
 
-class _Refused(Exception):
-    """The function was not called"""
+class _NotCalled(Exception):
+    """The function was not called."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.error)
         self.outcome = outcome
 
 
-def _found(request: Request, context: Context) -> tuple[Function, Bound]:
+def _find_function(request: Request, context: Context) -> tuple[Function, BoundArguments]:
     try:
-        task = registry_at(request.app).get(request.facts.task)
+        task = load_registry(request.app).get(request.info.task)
     except NotFound as error:
-        raise _Refused(
+        raise _NotCalled(
             failed_outcome(
                 "unknown_task",
                 _("application {app}: {problem}", app=request.app, problem=error.message),
             )
         ) from error
     except ChimesError as error:
-        raise _Refused(failed_outcome("no_app", error.message)) from error
+        raise _NotCalled(failed_outcome("no_app", error.message)) from error
     if request.error is not None:
         assert task.on_failure is not None
-        return task.on_failure, Bound((context, request.error), {})
+        return task.on_failure, BoundArguments((context, request.error), {})
     try:
         return task.function, bind(task, request.args, context)
     except InvalidInput as error:
-        raise _Refused(failed_outcome("bad_arguments", error.message)) from error
+        raise _NotCalled(failed_outcome("bad_arguments", error.message)) from error
 
 
-def _called(function: Function, bound: Bound, context: Context) -> object:
-    """SIGTERM is raised as `Cancel` where the function is, so that it can clean up."""
+def _call_sync(function: Function, bound: BoundArguments, context: Context) -> object:
+    """SIGTERM raises `Cancel` inside the function, so that it can clean up."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         context.cancel()
-        raise Cancel(_("the attempt was told to stop"))
+        raise Cancel(_("the attempt was canceled"))
 
     signal.signal(signal.SIGTERM, stop)
     return function(*bound.args, **bound.kwargs)
 
 
-async def _awaited(function: Function, bound: Bound, context: Context) -> object:
+async def _call_async(function: Function, bound: BoundArguments, context: Context) -> object:
     """SIGTERM cancels the coroutine."""
     task = asyncio.current_task()
     assert task is not None
@@ -133,7 +135,7 @@ async def _awaited(function: Function, bound: Bound, context: Context) -> object
     return value
 
 
-def _limit(memory: int | None) -> None:
+def _limit_resources(memory: int | None) -> None:
     disable_core_dumps()
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

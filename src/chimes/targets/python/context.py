@@ -1,4 +1,4 @@
-"""What a task's function can know about its run, and say in it."""
+"""The context of a task: facts about its run, its logger, cancellation, completion."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from chimes.targets.python.outcomes import Cancel
 Line = Callable[[str, str], None]
 
 CLOCK = SystemClock()
-_MAKING = threading.Lock()
-#: Characters of a line that has no end; more than is kept of one.
-_MOST_UNFINISHED = 64 * 1024
+_LOCK = threading.Lock()
+#: Characters that are buffered of an unterminated line; more than a log line stores.
+MAX_PARTIAL_LINE = 64 * 1024
 
 _LEVELS = (
     (logging.CRITICAL, "critical"),
@@ -35,7 +35,7 @@ _LEVELS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class RunInfo:
     """The part of a context that can be sent to another process."""
 
     run_id: str
@@ -66,31 +66,30 @@ class Facts:
         }
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, object]) -> Facts:
-        schedule_id, slot, parent_id = facts["schedule_id"], facts["slot"], facts["parent_id"]
+    def from_json(cls, info: Mapping[str, object]) -> RunInfo:
+        schedule_id, slot, parent_id = info["schedule_id"], info["slot"], info["parent_id"]
         return cls(
-            run_id=str(facts["run_id"]),
-            task=str(facts["task"]),
-            attempt=int(str(facts["attempt"])),
+            run_id=str(info["run_id"]),
+            task=str(info["task"]),
+            attempt=int(str(info["attempt"])),
             schedule_id=None if schedule_id is None else str(schedule_id),
-            schedule_name=str(facts["schedule_name"]),
+            schedule_name=str(info["schedule_name"]),
             slot=None if slot is None else datetime.fromisoformat(str(slot)),
             parent_id=None if parent_id is None else str(parent_id),
-            started_at=datetime.fromisoformat(str(facts["started_at"])),
-            deadline=datetime.fromisoformat(str(facts["deadline"])),
-            ends=float(str(facts["ends"])),
+            started_at=datetime.fromisoformat(str(info["started_at"])),
+            deadline=datetime.fromisoformat(str(info["deadline"])),
+            ends=float(str(info["ends"])),
         )
 
 
-_make_facts = fast_constructor(Facts)
+_make_run_info = fast_constructor(RunInfo)
 
 
-def facts_of(
+def run_info_of(
     run: Run, task: str, *, started_at: datetime, began: float, timeout: timedelta
-) -> Facts:
-    """For an attempt that begins at `began` on the monotonic clock, which is `started_at` by the
-    store's."""
-    return _make_facts(
+) -> RunInfo:
+    """`began` on the monotonic clock is the same instant as `started_at` on the store's clock."""
+    return _make_run_info(
         run.id,
         task,
         run.attempt,
@@ -105,96 +104,95 @@ def facts_of(
 
 
 class TransactionalCompletion(Protocol):
-    """Ends the run in a transaction of the task's own."""
+    """Completes the run in the task's own transaction."""
 
-    #: The completion that was written; None: none yet.
+    #: The completion that was written; None: not yet.
     recorded: Completion | None
 
     def complete(self, connection: object, result: object) -> Awaitable[None]:
-        """The work is done when it is called, for a connection that blocks, or when it is
-        awaited."""
+        """A blocking connection writes before this returns, an async one when it is awaited."""
 
 
 class Context:
-    """One attempt, as its function sees it. Safe to use from any thread."""
+    """The attempt that a task function runs in. Thread-safe."""
 
     def __init__(
         self,
-        facts: Facts,
+        info: RunInfo,
         line: Line,
-        completing: Callable[[], TransactionalCompletion] | None = None,
+        completion_factory: Callable[[], TransactionalCompletion] | None = None,
     ) -> None:
-        self._facts = facts
+        self._info = info
         self._line = line
-        self._completing = completing
-        #: Made for a task that ends its run itself.
+        self._completion_factory = completion_factory
+        #: Created by `complete_in`.
         self.completion: TransactionalCompletion | None = None
         self._canceled = False
-        #: Made for the first who waits: most tasks never do.
-        self._told: threading.Event | None = None
+        #: Created by the first `wait_canceled`; most tasks never call it.
+        self._stop_event: threading.Event | None = None
         self._logger: logging.Logger | None = None
-        #: What was printed since the last end of a line, by level.
-        self._unfinished: dict[str, str] = {}
+        #: Printed text since the last newline, by level.
+        self._partial_lines: dict[str, str] = {}
 
     @property
-    def facts(self) -> Facts:
-        return self._facts
+    def info(self) -> RunInfo:
+        return self._info
 
     @property
     def run_id(self) -> str:
-        return self._facts.run_id
+        return self._info.run_id
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of the run: what a receiver can tell a repetition by."""
-        return self._facts.run_id
+        """The same for every attempt of the run; lets a receiver detect repeated calls."""
+        return self._info.run_id
 
     @property
     def task(self) -> str:
-        return self._facts.task
+        return self._info.task
 
     @property
     def attempt(self) -> int:
         """1 for the first."""
-        return self._facts.attempt
+        return self._info.attempt
 
     @property
     def schedule_id(self) -> str | None:
-        return self._facts.schedule_id
+        return self._info.schedule_id
 
     @property
     def schedule_name(self) -> str:
-        return self._facts.schedule_name
+        return self._info.schedule_name
 
     @property
     def slot(self) -> datetime | None:
-        """The planned instant; None for a run that no schedule planned."""
-        return self._facts.slot
+        """The planned instant; None for a manual run."""
+        return self._info.slot
 
     @property
     def parent_id(self) -> str | None:
-        """The run of the flow that this run is a step of."""
-        return self._facts.parent_id
+        """The run of the flow that this run is a step of, if any."""
+        return self._info.parent_id
 
     @property
     def started_at(self) -> datetime:
         """Start of this attempt, by the store's clock."""
-        return self._facts.started_at
+        return self._info.started_at
 
     @property
     def deadline(self) -> datetime:
         """When this attempt is stopped, by the store's clock."""
-        return self._facts.deadline
+        return self._info.deadline
 
     def remaining(self) -> float:
         """Seconds until the deadline, never below 0."""
-        return max(0.0, self._facts.ends - CLOCK.monotonic())
+        return max(0.0, self._info.ends - CLOCK.monotonic())
 
     @property
     def logger(self) -> logging.Logger:
-        """Its records are lines of the run's log. They do not go to the node's own log."""
+        """Writes to the run's log, not to the node's log."""
         if self._logger is None:
-            # Of its own: a logger by name would be shared by all runs of the task.
+            # Not `getLogger`: a named logger would be shared by all runs of the task.
             logger = logging.Logger(f"chimes.task.{self.task}", logging.DEBUG)  # noqa: LOG001
             logger.addHandler(LineHandler(self._line))
             self._logger = logger
@@ -202,68 +200,69 @@ class Context:
 
     @property
     def canceled(self) -> bool:
-        """Whether this attempt is to stop: canceled, out of time, or the node is leaving."""
+        """Whether this attempt must stop: canceled, past its deadline, or the node is draining."""
         return self._canceled or self.remaining() <= 0
 
     def check_canceled(self) -> None:
-        """Raises `Cancel` once the attempt was told to stop; for loops of sync code."""
+        """Raises `Cancel` if the attempt must stop; for loops of sync code."""
         if self.canceled:
-            raise Cancel(_("the attempt was told to stop"))
+            raise Cancel(_("the attempt was canceled"))
 
     def wait_canceled(self, seconds: float) -> bool:
-        """Sleeps, but not past being told to stop; whether it was. For sync code."""
-        with _MAKING:
-            self._told = self._told or threading.Event()
-        # In this order, and the other way round in `cancel`: one of the two sees the other.
+        """Sleeps until the time is over or the attempt must stop; returns whether it must. For sync
+        code."""
+        with _LOCK:
+            self._stop_event = self._stop_event or threading.Event()
+        # The event is created before the flag is read, and `cancel` sets the flag before it reads
+        # the event, so that no cancellation is missed.
         if not self._canceled:
-            self._told.wait(min(seconds, self.remaining()))
+            self._stop_event.wait(min(seconds, self.remaining()))
         return self.canceled
 
     def complete_in(self, connection: object, result: object = None) -> Awaitable[None]:
-        """Ends the run as succeeded, with this result, in the caller's own transaction on the
-        database of the store: the task's effect and the end of its run are one commit, so the
-        effect happens exactly once (RELIABILITY 11). The last thing to do before the commit; it
-        raises `Conflict` if another attempt owns the run by now. Awaited with an async
-        connection; with one that blocks it is done when it returns."""
-        if self._completing is None:
+        """Completes the run as succeeded in the caller's transaction on the store's database: the
+        task's effect and the completion are one commit, so the effect happens exactly once. Call
+        it last before the commit. Raises `Conflict` if another attempt owns the run. Await it
+        with an async connection; a blocking connection writes before it returns."""
+        if self._completion_factory is None:
             raise InvalidInput(
                 _(
-                    "a run can be completed in a transaction only by a task of an application on a "
-                    "SQL store, inline or in a thread"
+                    "only inline and thread tasks of an application on a SQL store can complete "
+                    "their run in a transaction"
                 ),
                 field="connection",
                 code="cannot_join",
             )
         if self.completion is None:
-            self.completion = self._completing()
+            self.completion = self._completion_factory()
         return self.completion.complete(connection, result)
 
-    def printed(self, level: str, text: str) -> None:
-        """Written by the task to a stream of its process; whole lines are lines of its log."""
-        with _MAKING:
-            *lines, rest = (self._unfinished.get(level, "") + text).split("\n")
-            self._unfinished[level] = rest[-_MOST_UNFINISHED:]
+    def write_output(self, level: str, text: str) -> None:
+        """Adds printed text to the run's log, line by line."""
+        with _LOCK:
+            *lines, rest = (self._partial_lines.get(level, "") + text).split("\n")
+            self._partial_lines[level] = rest[-MAX_PARTIAL_LINE:]
         for line in lines:
             self._line(level, line)
 
-    def finish_lines(self) -> None:
-        """Nothing more is printed."""
-        if not self._unfinished:
+    def flush_output(self) -> None:
+        """Logs the last line, which may lack a newline."""
+        if not self._partial_lines:
             return
-        unfinished, self._unfinished = self._unfinished, {}
+        unfinished, self._partial_lines = self._partial_lines, {}
         for level, rest in unfinished.items():
             if rest:
                 self._line(level, rest)
 
     def cancel(self) -> None:
-        """Sets the flag. The worker's business: nothing is stopped by it alone."""
+        """Sets the flag that the task polls; called by the worker."""
         self._canceled = True
-        if self._told is not None:
-            self._told.set()
+        if self._stop_event is not None:
+            self._stop_event.set()
 
 
 class LineHandler(logging.Handler):
-    """Log records as lines of a run's log."""
+    """Writes log records to a run's log."""
 
     def __init__(self, line: Line) -> None:
         super().__init__()
@@ -283,21 +282,21 @@ def level_of(number: int) -> str:
 _current: ContextVar[Context | None] = ContextVar("chimes_task_context", default=None)
 
 
-def context_here() -> Context | None:
-    """The context of the task that this code runs in, if any."""
+def find_context() -> Context | None:
+    """The context of the current task, if any."""
     return _current.get()
 
 
 def current_context() -> Context:
-    """The same; `LookupError` outside of one."""
+    """The context of the current task; raises `LookupError` outside of a task."""
     context = _current.get()
     if context is None:
-        raise LookupError("no task is running here")
+        raise LookupError("no task is running in this context")
     return context
 
 
 def enter(context: Context) -> Token[Context | None]:
-    """Makes it current for the caller's own task, thread or process."""
+    """Makes it the current context of the caller's asyncio task, thread or process."""
     return _current.set(context)
 
 
@@ -306,7 +305,7 @@ def leave(token: Token[Context | None]) -> None:
 
 
 @contextmanager
-def entered(context: Context) -> Iterator[None]:
+def use_context(context: Context) -> Iterator[None]:
     token = enter(context)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What came of an attempt: from a return value or an exception to an outcome."""
+"""Maps the return value or exception of a task to the outcome of its attempt."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from chimes.i18n import _
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.targets.process.sanitize import ERROR_LIMIT, describe_exception, sanitize_text, sanitize_json
-from chimes.targets.process.sanitize import format_traceback
+from chimes.targets.process.sanitize import (
+    ERROR_LIMIT,
+    describe_exception,
+    format_traceback,
+    sanitize_json,
+    sanitize_text,
+)
 from chimes.triggers.duration import parse_duration
-
-# @@ What a task may raise to say more than "it failed".
 
 
 class Retry(Exception):
-    """Try again, `after` this time instead of the task's own back-off: seconds, a timedelta, or
-    text such as `90s`. It counts as a failed attempt: the task's `retries` are the limit."""
+    """Raised by a task to be retried `after` a delay that replaces its back-off: seconds, a
+    timedelta, or text such as `90s`. Counts as a failed attempt; `retries` is the limit."""
 
     def __init__(self, message: str = "", *, after: timedelta | float | str | None = None) -> None:
-        super().__init__(message or _("the task asked to be tried again"))
+        super().__init__(message or _("the task requested a retry"))
         if isinstance(after, int | float):
             after = timedelta(seconds=after)
         self.after = None if after is None else parse_duration(after, allow_zero=True)
 
 
 class Reject(Exception):
-    """No further attempt can do better: the run fails at once."""
+    """Raised by a task to fail the run at once, without retries."""
 
 
-#: The same, under the name that other queues use.
+#: Alias with the name that other task queues use.
 Permanent = Reject
 
 
 class Cancel(BaseException):
-    """Ends the run as canceled. `Context.check_canceled` raises it; a task may do so itself.
+    """Ends the run as canceled. Raised by `Context.check_canceled` or by the task itself.
 
-    No `Exception`, so that a task's own `except Exception` lets it pass, as with
+    Not an `Exception`, so that `except Exception` in a task does not catch it, as with
     `asyncio.CancelledError`."""
 
 
@@ -53,40 +56,41 @@ _OWN_FOLDER = str(Path(__file__).parent)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskError:
-    """What an `on_failure` handler is told."""
+    """The failure that an `on_failure` handler receives."""
 
     message: str
-    #: Stable word for the kind of failure: `exception`, `timeout`, `crashed`, …
+    #: Stable code of the failure: `exception`, `timeout`, `crashed`, …
     code: str
 
     def __str__(self) -> str:
         return self.message
 
 
-#: What most tasks return.
 _NOTHING = Outcome(end=AttemptEnd.SUCCEEDED, result={"value": None})
 
 
 def outcome_of_value(value: object) -> Outcome:
-    """A task's return value becomes `{"value": …}`, if JSON has a form for it."""
+    """Stores the return value as `{"value": …}`; fails if it is not JSON serializable."""
     if value is None:
         return _NOTHING
     if value is True or value is False:
         return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
     if inspect.iscoroutine(value):
         value.close()
-        return failed_outcome("bad_result", _("the function returned a coroutine: declare it `async def`"))
+        return failed_outcome(
+            "bad_result", _("the function returned a coroutine: declare it `async def`")
+        )
     try:
         text = json.dumps(to_jsonable_python(value), allow_nan=False)
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
         return failed_outcome(
-            "bad_result", _("the return value has no form in JSON: {error}", error=str(error))
+            "bad_result", _("the return value is not JSON serializable: {error}", error=str(error))
         )
     if len(text) > RESULT_LIMIT:
         return failed_outcome(
             "result_too_large",
             _(
-                "the return value is {size} bytes of JSON, more than {most}",
+                "the return value is {size} bytes of JSON; the limit is {most}",
                 size=len(text),
                 most=RESULT_LIMIT,
             ),
@@ -122,15 +126,18 @@ def outcome_of_timeout(timeout: timedelta) -> Outcome:
 
 def failed_outcome(code: str, error: str, *, retryable: bool = False) -> Outcome:
     return Outcome(
-        end=AttemptEnd.FAILED, retryable=retryable, code=code, error=sanitize_text(error, ERROR_LIMIT)
+        end=AttemptEnd.FAILED,
+        retryable=retryable,
+        code=code,
+        error=sanitize_text(error, ERROR_LIMIT),
     )
 
 
 def task_traceback(error: BaseException) -> str:
-    """The traceback from the task's own code on."""
+    """The traceback, starting at the task's own code."""
     return format_traceback(error, _OWN_FOLDER)
 
 
 def needs_traceback(error: BaseException) -> bool:
-    """Not what a task raises on purpose to say what is to become of its run."""
+    """False for exceptions that a task raises on purpose to control its run."""
     return not isinstance(error, Cancel | Retry | Reject | asyncio.CancelledError)

@@ -1,4 +1,4 @@
-"""The tasks that an application offers, by name."""
+"""Registry of an application's tasks, and the JSON Schema of their arguments."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from chimes.targets.python.arguments import parameters_of
 NAME_LIMIT = 200
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 DEFAULT_QUEUE = "default"
-#: A megabyte of address space more or less decides nothing; below this Python does not start.
-SMALLEST_MEMORY = 64 * 1024 * 1024
+#: Python does not start with less address space.
+MIN_MEMORY = 64 * 1024 * 1024
 
 Function = Callable[..., object]
 
@@ -37,9 +37,9 @@ class Isolation(StrEnum):
 
     #: On the event loop of the worker: for async functions.
     INLINE = "inline"
-    #: In a thread of the worker: for sync functions. It can be asked to stop, not made to.
+    #: In a thread of the worker: for sync functions. Cancellation is cooperative.
     THREAD = "thread"
-    #: In a process of its own that can be killed: for CPU-heavy, native or doubtful code.
+    #: In a child process that can be killed: for CPU-bound, native or untrusted code.
     PROCESS = "process"
 
 
@@ -48,44 +48,44 @@ class Task:
     name: str
     #: Sync or async; its parameters are the task's arguments.
     function: Function
-    #: Extra attempts after the first (C14).
+    #: Extra attempts after the first.
     retries: int = 0
     retry_backoff: timedelta = timedelta(seconds=5)
     backoff: Backoff | str = Backoff.FIXED
     timeout: timedelta = DEFAULT_TIMEOUT
-    #: None: async functions inline, sync ones in a thread. `mode` is what it comes to.
+    #: None: async functions inline, sync ones in a thread. `mode` is the effective value.
     isolation: Isolation | str | None = None
-    #: How many runs of this task may be under way on all nodes together.
+    #: Maximum number of concurrent runs of this task on all nodes.
     concurrency: int | None = None
-    #: Only nodes that serve this queue offer the task.
+    #: Only nodes that serve this queue execute the task.
     queue: str = DEFAULT_QUEUE
     priority: int = 0
-    #: Called with (context, TaskError) when a run is about to end failed or timed out.
+    #: TaskCoroutine with (context, TaskError) when a run is about to end failed or timed out.
     on_failure: Function | None = None
     on_lost: OnLost | str = OnLost.RETRY
-    #: Bytes of address space, under process isolation only.
+    #: Bytes of address space; process isolation only.
     memory_limit: int | None = None
-    #: Where a process of its own finds the task again: `module:name` or `/a/script.py:name`.
-    #: Empty: the worker's own path of the app.
+    #: Where a child process imports the application: `module:name` or `/a/script.py:name`.
+    #: Empty: the path that the worker uses.
     app_path: str = ""
 
     def __post_init__(self) -> None:
-        checked_name(self.name, field="name")
-        checked_name(self.queue, field="queue")
+        check_name(self.name, field="name")
+        check_name(self.queue, field="queue")
         if not callable(self.function):
             raise InvalidInput(
-                _("task {task!r}: the function cannot be called", task=self.name),
+                _("task {task!r}: the function is not callable", task=self.name),
                 field="function",
             )
         if self.on_failure is not None and not callable(self.on_failure):
             raise InvalidInput(
-                _("task {task!r}: on_failure cannot be called", task=self.name),
+                _("task {task!r}: on_failure is not callable", task=self.name),
                 field="on_failure",
             )
         self._check_numbers()
         self._check_choices()
         self._check_isolation()
-        # Fails for a signature that no arguments by name could fill.
+        # Raises for a signature that named arguments cannot satisfy.
         parameters_of(self.function)
 
     @property
@@ -99,7 +99,7 @@ class Task:
         return is_async(self.function)
 
     def policy(self, base: Policy) -> Policy:
-        """`base` with what the task says about itself."""
+        """`base` with the options of the task."""
         own = replace(
             base,
             max_retries=self.retries,
@@ -120,20 +120,20 @@ class Task:
     def _check_numbers(self) -> None:
         zero = timedelta()
         if not isinstance(self.timeout, timedelta) or self.timeout <= zero:
-            raise self._wrong("timeout", _("a timedelta of more than 0 seconds"), self.timeout)
+            raise self._invalid("timeout", _("a timedelta of more than 0 seconds"), self.timeout)
         if not isinstance(self.retry_backoff, timedelta) or self.retry_backoff < zero:
-            raise self._wrong("retry_backoff", _("a timedelta, not negative"), self.retry_backoff)
-        least = {"retries": 0, "concurrency": 1, "memory_limit": SMALLEST_MEMORY}
+            raise self._invalid("retry_backoff", _("a timedelta, not negative"), self.retry_backoff)
+        least = {"retries": 0, "concurrency": 1, "memory_limit": MIN_MEMORY}
         for field, smallest in least.items():
             value: object = getattr(self, field)
             if value is None and field != "retries":
                 continue
             if not isinstance(value, int) or value < smallest:
-                raise self._wrong(
+                raise self._invalid(
                     field, _("a whole number, {least} or more", least=smallest), value
                 )
         if not isinstance(self.priority, int):
-            raise self._wrong("priority", _("a whole number"), self.priority)
+            raise self._invalid("priority", _("a whole number"), self.priority)
 
     def _check_choices(self) -> None:
         choices: dict[str, type[StrEnum]] = {"backoff": Backoff, "on_lost": OnLost}
@@ -143,29 +143,32 @@ class Task:
             known = [str(each) for each in kind]
             value: object = getattr(self, field)
             if value not in known:
-                raise self._wrong(field, " | ".join(known), repr(value))
+                raise self._invalid(field, " | ".join(known), repr(value))
 
     def _check_isolation(self) -> None:
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise InvalidInput(
                 _(
-                    "task {task!r}: a generator is no task; return a value, do not yield",
+                    "task {task!r}: a generator function cannot be a task; return a value",
                     task=self.name,
                 ),
                 field="function",
             )
         if self.is_async and self.mode is Isolation.THREAD:
             raise InvalidInput(
-                _("task {task!r}: an async function runs inline or in a process", task=self.name),
+                _(
+                    "task {task!r}: an async function must run inline or in a process",
+                    task=self.name,
+                ),
                 field="isolation",
             )
         if self.memory_limit is not None and self.mode is not Isolation.PROCESS:
             raise InvalidInput(
-                _("task {task!r}: memory_limit needs isolation='process'", task=self.name),
+                _("task {task!r}: memory_limit requires isolation='process'", task=self.name),
                 field="memory_limit",
             )
 
-    def _wrong(self, field: str, expected: str, given: object) -> InvalidInput:
+    def _invalid(self, field: str, expected: str, given: object) -> InvalidInput:
         return InvalidInput(
             _(
                 "task {task!r}: {field} must be {expected}, not {given}",
@@ -179,7 +182,7 @@ class Task:
 
 
 class Registry:
-    """Filled while an application is imported; looked up while it runs."""
+    """Tasks by name; filled while the application is imported."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
@@ -192,8 +195,8 @@ class Registry:
                     "two tasks are named {name!r}: {one} and {other}; "
                     "give one of them another name",
                     name=task.name,
-                    one=_where(known.function),
-                    other=_where(task.function),
+                    one=_qualified_name(known.function),
+                    other=_qualified_name(task.function),
                 )
             )
         self._tasks[task.name] = task
@@ -231,12 +234,12 @@ class Registry:
 def is_async(function: Function) -> bool:
     """Also for partials and for objects whose `__call__` is async."""
     known = isinstance(function, (FunctionType, Hashable))
-    return _known_async(function) if known else _is_async(function)
+    return _cached_is_async(function) if known else _is_async(function)
 
 
 @lru_cache(maxsize=1024)
-def _known_async(function: Function) -> bool:
-    """Asked for every run, and `inspect` takes its time."""
+def _cached_is_async(function: Function) -> bool:
+    """Cached because it is needed for every run and `inspect` is slow."""
     return _is_async(function)
 
 
@@ -247,9 +250,9 @@ def _is_async(function: Function) -> bool:
     )
 
 
-def checked_name(name: str, *, field: str) -> str:
+def check_name(name: str, *, field: str) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidInput(_("{field} must be a text that is not empty", field=field), field=field)
+        raise InvalidInput(_("{field} must be a non-empty string", field=field), field=field)
     if len(name) > NAME_LIMIT:
         raise InvalidInput(
             _("{field} is longer than {most} characters", field=field, most=NAME_LIMIT),
@@ -258,7 +261,7 @@ def checked_name(name: str, *, field: str) -> str:
     if not name.isprintable() or any(char.isspace() for char in name):
         raise InvalidInput(
             _(
-                "{field} {name!r} must have no spaces and no control characters",
+                "{field} {name!r} must not contain spaces or control characters",
                 field=field,
                 name=name,
             ),
@@ -267,21 +270,20 @@ def checked_name(name: str, *, field: str) -> str:
     return name
 
 
-def _where(function: Function) -> str:
+def _qualified_name(function: Function) -> str:
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{getattr(function, '__module__', '?')}.{name}"
 
 
-# @@ What a task can be called with, as JSON Schema: for forms of people who do not see its code.
-
-#: Nodes tell it with what they offer; a longer one is not told, and its arguments are JSON.
-LONGEST_SCHEMA = 8 * 1024
+#: Nodes publish schemas with their capabilities. A longer one is not published, and its form
+#: accepts raw JSON.
+MAX_SCHEMA_LENGTH = 8 * 1024
 _LONGEST_DESCRIPTION = 300
 
 
-def schema_of(task: Task) -> dict[str, object]:
-    """An object with a property for each argument. A type that has no schema leaves its property
-    open; one that is too long as a whole is empty."""
+def argument_schema(task: Task) -> dict[str, object]:
+    """JSON Schema of the arguments, for forms. A type without a schema leaves its property
+    unrestricted; a schema over the length limit is empty."""
     parameters = parameters_of(task.function)
     signature = inspect.signature(task.function)
     properties: dict[str, object] = {}
@@ -295,11 +297,11 @@ def schema_of(task: Task) -> dict[str, object]:
         "type": "object",
         "properties": properties,
         "required": [name for name, each in parameters.named.items() if each.required],
-        "additionalProperties": parameters.rest is not None,
+        "additionalProperties": parameters.var_keyword is not None,
     }
     if text := (inspect.getdoc(task.function) or "").partition("\n\n")[0]:
         schema["description"] = " ".join(text.split())[:_LONGEST_DESCRIPTION]
-    return schema if len(json.dumps(schema)) <= LONGEST_SCHEMA else {}
+    return schema if len(json.dumps(schema)) <= MAX_SCHEMA_LENGTH else {}
 
 
 def _property(adapter: TypeAdapter[object] | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Carries out one attempt of a Python task."""
+"""Executes attempts of Python tasks inline, in a thread or in a child process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Generator
-from contextvars import Context as Context_inline
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeAlias
@@ -25,73 +24,87 @@ from chimes.targets.base import Call
 from chimes.targets.process.channel import LogLine, RunLog
 from chimes.targets.process.child import Child, run_shielded
 from chimes.targets.process.sanitize import describe_process_exit
-from chimes.targets.python.arguments import Bound, bind
-from chimes.targets.python.call import Work
-from chimes.targets.python.context import Context, TransactionalCompletion, enter, entered, facts_of
-from chimes.targets.python.loader import path_of, refuse_inside_task
-from chimes.targets.python.outcomes import RESULT_LIMIT, Cancel, TaskError, failed_outcome, outcome_of_value
+from chimes.targets.python.arguments import BoundArguments, bind
+from chimes.targets.python.call import Invocation
+from chimes.targets.python.context import (
+    Context,
+    TransactionalCompletion,
+    enter,
+    run_info_of,
+    use_context,
+)
+from chimes.targets.python.loader import ensure_not_inside_task, find_app_path
+from chimes.targets.python.outcomes import (
+    RESULT_LIMIT,
+    Cancel,
+    TaskError,
+    failed_outcome,
+    outcome_of_value,
+)
 from chimes.targets.python.registry import Isolation, Registry, Task, is_async
-from chimes.targets.python.wire import LOG_LIMITS, Answer, Request, message_of
+from chimes.targets.python.wire import LOG_LIMITS, Request, ResultMessage, message_of
 
-# @@ Tasks on the event loop itself.
-
-# Not KeyboardInterrupt: that one is meant for the process. `sys.exit()` in a task is not.
+# Includes SystemExit: `sys.exit()` in a task must not end the worker. KeyboardInterrupt must.
 RAISED_BY_TASKS = (Exception, SystemExit, Cancel, asyncio.CancelledError)
 
-Called: TypeAlias = Coroutine[Any, Any, object]
+TaskCoroutine: TypeAlias = Coroutine[Any, Any, object]
 
 
-async def run_inline(work: Work) -> Outcome:
-    """A coroutine is cancelled at its deadline. A sync function cannot be: while it runs, so does
-    nothing else here."""
-    scope, bound = work.scope, work.bound
-    scope.run(enter, work.context)
+async def run_inline(invocation: Invocation) -> Outcome:
+    """Runs on the event loop. A coroutine is canceled at its deadline; a sync function blocks the
+    loop and cannot be stopped."""
+    scope, bound = invocation.scope, invocation.bound
+    scope.run(enter, invocation.context)
     try:
-        called = scope.run(work.function, *bound.args, **bound.kwargs)
+        called = scope.run(invocation.function, *bound.args, **bound.kwargs)
     except RAISED_BY_TASKS as error:
-        return work.raised(error)
-    if not is_async(work.function):
+        return invocation.exception_outcome(error)
+    if not is_async(invocation.function):
         return outcome_of_value(called)
-    coroutine = called if asyncio.iscoroutine(called) else _awaiting(called)
+    coroutine = called if asyncio.iscoroutine(called) else _await_object(called)
     try:
-        # Up to its first wait it needs no timer, and many never wait.
+        # Starts without a timer: many coroutines end before they first suspend.
         waits_for = scope.run(coroutine.send, None)
     except StopIteration as ended:
         return outcome_of_value(ended.value)
     except RAISED_BY_TASKS as error:
-        return work.raised(error)
-    return await _run_on(work, _Begun(coroutine, waits_for, scope, work.context.cancel))
+        return invocation.exception_outcome(error)
+    return await _finish_coroutine(
+        invocation, _StartedCoroutine(coroutine, waits_for, scope, invocation.context.cancel)
+    )
 
 
-async def _run_on(work: Work, begun: _Begun) -> Outcome:
-    limit = asyncio.timeout(work.context.remaining())
+async def _finish_coroutine(invocation: Invocation, begun: _StartedCoroutine) -> Outcome:
+    limit = asyncio.timeout(invocation.context.remaining())
     try:
         async with limit:
             value = await begun
     except asyncio.CancelledError as error:
-        if not _told_to_stop():
-            # The task's own doing: it awaited something that somebody else cancelled.
-            return work.raised(error)
-        if not work.overdue:
+        if not _is_cancelling():
+            # Not a cancellation of this attempt: the task awaited something that was canceled.
+            return invocation.exception_outcome(error)
+        if not invocation.overdue:
             raise
-        return work.timed_out()
+        return invocation.timeout_outcome()
     except RAISED_BY_TASKS as error:
-        return work.timed_out() if limit.expired() else work.raised(error)
-    # A coroutine may catch its cancellation and go on; it is late all the same.
-    return work.timed_out() if limit.expired() else outcome_of_value(value)
+        return (
+            invocation.timeout_outcome() if limit.expired() else invocation.exception_outcome(error)
+        )
+    # A coroutine may catch its cancellation and return; the attempt timed out all the same.
+    return invocation.timeout_outcome() if limit.expired() else outcome_of_value(value)
 
 
-class _Begun:
-    """The rest of a coroutine that has run up to its first wait."""
+class _StartedCoroutine:
+    """Awaits the rest of a coroutine that ran up to its first suspension."""
 
     def __init__(
         self,
-        coroutine: Called,
+        coroutine: TaskCoroutine,
         waits_for: object,
-        scope: Context_inline,
+        scope: contextvars.Context,
         stop: Callable[[], None],
     ) -> None:
-        """`stop`: called when it is told to, before it hears of it."""
+        """`stop`: called when the attempt is canceled, before the coroutine is."""
         self._coroutine = coroutine
         self._waits_for = waits_for
         self._scope = scope
@@ -101,77 +114,72 @@ class _Begun:
         coroutine, waits_for, run = self._coroutine, self._waits_for, self._scope.run
         while True:
             try:
-                answer = yield waits_for
+                value = yield waits_for
             except GeneratorExit:
                 run(coroutine.close)
                 raise
             except BaseException as error:
-                if isinstance(error, asyncio.CancelledError) and _told_to_stop():
+                if isinstance(error, asyncio.CancelledError) and _is_cancelling():
                     self._stop()
                 thrown: BaseException | None = error
             else:
                 thrown = None
             try:
                 waits_for = (
-                    run(coroutine.send, answer) if thrown is None else run(coroutine.throw, thrown)
+                    run(coroutine.send, value) if thrown is None else run(coroutine.throw, thrown)
                 )
             except StopIteration as ended:
                 return ended.value
 
 
-async def _awaiting(called: Any) -> object:
+async def _await_object(called: Any) -> object:
     return await called
 
 
-def _told_to_stop() -> bool:
+def _is_cancelling() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-# @@ Tasks in threads: sync functions that may block.
-#
-# Not a `ThreadPoolExecutor`: that one waits for its threads when the interpreter ends, so that
-# one task that never returns would keep a node from stopping; and it cannot replace a thread.
-
 logger = logging.getLogger(__name__)
 
-#: How long a thread that was told to stop is waited for.
-GRACE = 1.0
-#: Threads that did not end when told, for each thread that may be at work.
+#: How long a canceled thread may take to end.
+GRACE_SECONDS = 1.0
+#: Limit of abandoned threads, per thread of the pool.
 ABANDONED_PER_THREAD = 10
 
 
-class TooManyAbandoned(Exception):
-    """So many threads never ended that no further one is started"""
+class TooManyAbandonedThreads(Exception):
+    """The limit of abandoned threads is reached"""
 
 
 class Job:
     """One call in a thread. `done` is resolved on the event loop."""
 
-    __slots__ = ("_context", "_work", "abandoned", "done", "ended", "loop")
+    __slots__ = ("_context", "_function", "abandoned", "done", "ended", "loop")
 
-    def __init__(self, work: Callable[[], object]) -> None:
+    def __init__(self, function: Callable[[], object]) -> None:
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[object] = self.loop.create_future()
-        #: Changed under the lock of the threads only.
+        #: Changed under the lock of the pool only.
         self.abandoned = self.ended = False
-        self._work = work
+        self._function = function
         self._context = contextvars.copy_context()
 
     def run(self) -> None:
         value: object = None
         error: BaseException | None = None
         try:
-            value = self._context.run(self._work)
+            value = self._context.run(self._function)
         except BaseException as raised:
             error = raised
         try:
             self.loop.call_soon_threadsafe(self._resolve, value, error)
         except RuntimeError:
-            # The loop is closed: nobody waits any more.
+            # The loop is closed: the node has stopped.
             return
         finally:
-            # An exception refers to the frame that refers to it.
+            # Breaks the reference cycle of exception and frame.
             del value, error
 
     def _resolve(self, value: object, error: BaseException | None) -> None:
@@ -180,12 +188,12 @@ class Job:
         if error is None:
             self.done.set_result(value)
         else:
-            # Wrapped: a future refuses StopIteration and raises SystemExit through the loop.
+            # Wrapped: a future rejects StopIteration, and SystemExit would end the loop.
             self.done.set_result(Raised(error))
 
 
 class Raised:
-    """An exception as a value."""
+    """Carries an exception as a value."""
 
     __slots__ = ("error",)
 
@@ -193,8 +201,12 @@ class Raised:
         self.error = error
 
 
-class Threads:
-    """At most `limit` at work; those given up on are counted apart and replaced."""
+class ThreadPool:
+    """Runs at most `limit` jobs at once; abandoned threads are replaced and counted separately.
+
+    Not a `ThreadPoolExecutor`: that one joins its threads at interpreter exit, so a task that
+    never returns would keep the node from stopping, and it cannot replace a thread.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -203,54 +215,61 @@ class Threads:
         self._lock = threading.Lock()
         self._closed = False
         self._started = 0
-        #: Threads that were told to stop and have not ended.
+        #: Canceled threads that have not ended.
         self.abandoned = 0
 
-    async def start(self, work: Callable[[], object]) -> Job:
-        """Waits for a free thread. Whoever starts a job must `release` or `abandon` it."""
+    async def start(self, function: Callable[[], object]) -> Job:
+        """Waits for a free thread. The caller must `release` or `abandon` the job."""
         if self.abandoned >= self._limit * ABANDONED_PER_THREAD:
-            raise TooManyAbandoned(
-                counted("{count} thread never ended", "{count} threads never ended", self.abandoned)
+            raise TooManyAbandonedThreads(
+                counted(
+                    "{count} canceled thread has not ended",
+                    "{count} canceled threads have not ended",
+                    self.abandoned,
+                )
             )
         await self._permits.acquire()
-        job = Job(work)
+        job = Job(function)
         with self._lock:
             inbox = self._idle.pop() if self._idle else None
         if inbox is None:
             inbox = queue.SimpleQueue()
             self._started += 1
             threading.Thread(
-                target=self._work, args=(inbox,), name=f"chimes-task-{self._started}", daemon=True
+                target=self._run_jobs,
+                args=(inbox,),
+                name=f"chimes-task-{self._started}",
+                daemon=True,
             ).start()
         inbox.put(job)
         return job
 
     def release(self, job: Job) -> None:
-        """The job is done."""
+        """Frees the permit of a finished job."""
         assert job.done.done()
         self._permits.release()
 
     def abandon(self, job: Job, what: str) -> None:
-        """Nobody waits for the job any more; its place is free for another thread."""
+        """Frees the permit of a job that may still run."""
         with self._lock:
             job.abandoned = not job.ended
             self.abandoned += job.abandoned
         if job.abandoned:
             logger.warning(
-                "a task's thread did not end when it was told to; it is left to itself",
+                "a task's thread did not end after cancellation and was abandoned",
                 extra={"task": what, "abandoned_threads": self.abandoned},
             )
         self._permits.release()
 
     def close(self) -> None:
-        """Idle threads end now, busy ones with their job, or with the process."""
+        """Ends idle threads now, busy ones after their job or with the process."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
         for inbox in idle:
             inbox.put(None)
 
-    def _work(self, inbox: queue.SimpleQueue[Job | None]) -> None:
+    def _run_jobs(self, inbox: queue.SimpleQueue[Job | None]) -> None:
         while (job := inbox.get()) is not None:
             job.run()
             with self._lock:
@@ -263,120 +282,122 @@ class Threads:
             del job
 
 
-async def run_in_thread(threads: Threads, work: Work) -> Outcome:
-    """A thread cannot be stopped, only told to: past the deadline, or canceled, the attempt ends
-    without it."""
+async def run_in_thread(threads: ThreadPool, invocation: Invocation) -> Outcome:
+    """A thread cannot be killed: past the deadline, or when canceled, the attempt ends and abandons
+    it."""
     try:
-        with entered(work.context):
-            async with asyncio.timeout(work.context.remaining()):
-                job = await threads.start(work.call)
-    except TooManyAbandoned as error:
+        with use_context(invocation.context):
+            async with asyncio.timeout(invocation.context.remaining()):
+                job = await threads.start(invocation.call)
+    except TooManyAbandonedThreads as error:
         return failed_outcome("threads_exhausted", error.args[0], retryable=True)
     except TimeoutError:
-        work.log.remark("error", _("no thread was free within the time-out"))
-        return work.timed_out()
+        invocation.log.system_line("error", _("no thread was free before the timeout"))
+        return invocation.timeout_outcome()
     try:
-        await asyncio.wait((job.done,), timeout=work.context.remaining())
+        await asyncio.wait((job.done,), timeout=invocation.context.remaining())
     except asyncio.CancelledError:
-        await _give_up(threads, job, work)
-        if not work.overdue:
+        await _abandon(threads, job, invocation)
+        if not invocation.overdue:
             raise
-        return work.timed_out()
+        return invocation.timeout_outcome()
     if not job.done.done():
-        await _give_up(threads, job, work)
-        return work.timed_out()
+        await _abandon(threads, job, invocation)
+        return invocation.timeout_outcome()
     threads.release(job)
     value = job.done.result()
-    return work.raised(value.error) if isinstance(value, Raised) else outcome_of_value(value)
+    return (
+        invocation.exception_outcome(value.error)
+        if isinstance(value, Raised)
+        else outcome_of_value(value)
+    )
 
 
-async def _give_up(threads: Threads, job: Job, work: Work) -> None:
-    work.context.cancel()
+async def _abandon(threads: ThreadPool, job: Job, invocation: Invocation) -> None:
+    invocation.context.cancel()
     try:
-        await asyncio.wait((job.done,), timeout=GRACE)
+        await asyncio.wait((job.done,), timeout=GRACE_SECONDS)
     except asyncio.CancelledError:
-        # Told twice: there is no time left for the grace.
+        # Canceled again: skip the grace period.
         pass
     finally:
-        threads.abandon(job, work.task.name)
+        threads.abandon(job, invocation.task.name)
 
-
-# @@ Tasks in processes of their own, which can be killed (F18, F66).
 
 MODULE = "chimes.targets.python.child"
-#: A message is at most a result, its escapes and its frame.
+#: Bytes of a message: the largest result plus JSON escapes and framing.
 MAX_MESSAGE = 2 * RESULT_LIMIT
 
 
-async def run_in_process(app: str, work: Work) -> Outcome:
+async def run_in_process(app: str, invocation: Invocation) -> Outcome:
     if sys.platform == "win32":
-        return failed_outcome("not_supported", _("this system has no process groups to isolate a task in"))
+        return failed_outcome("not_supported", _("process isolation is not supported on Windows"))
     if not app:
         return failed_outcome(
             "no_app",
             _(
-                "a process cannot find task {task!r}: make the app a global name of its "
-                "module, or name it (--app module:name)",
-                task=work.task.name,
+                "the child process cannot import task {task!r}: make the app a global variable of "
+                "its module, or set --app module:name",
+                task=invocation.task.name,
             ),
         )
     request = Request(
         app=app,
         path=tuple(sys.path),
-        facts=work.context.facts,
-        args=work.args,
-        error=work.error,
-        memory_limit=work.task.memory_limit,
+        info=invocation.context.info,
+        args=invocation.args,
+        error=invocation.error,
+        memory_limit=invocation.task.memory_limit,
     ).to_line()
 
-    def heard(line: bytes) -> Answer | None:
+    def on_message(line: bytes) -> ResultMessage | None:
         message = message_of(line)
         if isinstance(message, LogLine):
-            work.log.line(message.level, message.message)
+            invocation.log.line(message.level, message.message)
             return None
         return message
 
     try:
-        child = Child.started(MODULE, work.log, heard)
-        canceled = await run_shielded(child.connect(request, longest=MAX_MESSAGE))
+        child = Child.start(MODULE, invocation.log, on_message)
+        canceled = await run_shielded(child.connect(request, max_line=MAX_MESSAGE))
     except OSError as error:
         return failed_outcome(
             "not_started",
-            _("no process could be started: {error}", error=str(error)),
+            _("cannot start a process: {error}", error=str(error)),
             retryable=True,
         )
     try:
         if canceled:
             raise asyncio.CancelledError
-        await child.wait(work.context.remaining())
+        await child.wait(invocation.context.remaining())
     except asyncio.CancelledError:
-        work.context.cancel()
+        invocation.context.cancel()
         await run_shielded(child.end())
-        if not work.overdue:
+        if not invocation.overdue:
             raise
-        return work.timed_out()
+        return invocation.timeout_outcome()
     overdue = child.running
     if overdue:
-        work.context.cancel()
+        invocation.context.cancel()
     await run_shielded(child.end())
-    return work.timed_out() if overdue else _outcome(work, child)
+    return invocation.timeout_outcome() if overdue else _outcome(invocation, child)
 
 
-def _outcome(work: Work, child: Child[Answer]) -> Outcome:
-    if not child.answered.done():
+def _outcome(invocation: Invocation, child: Child[ResultMessage]) -> Outcome:
+    if not child.result_message.done():
         return failed_outcome("crashed", describe_process_exit(child.status), retryable=True)
-    answer = child.answered.result()
-    if answer.trace:
-        work.log.remark("error", answer.trace)
-    return answer.outcome
+    message = child.result_message.result()
+    if message.trace:
+        invocation.log.system_line("error", message.trace)
+    return message.outcome
 
 
 CLOCK = SystemClock()
-#: How long an `on_failure` handler may take.
+#: Timeout of an `on_failure` handler.
 HANDLER_TIMEOUT = timedelta(seconds=10)
 
-_make_work = fast_constructor(Work)
-_NOTHING = Bound((), {})
+_make_invocation = fast_constructor(Invocation)
+_NOTHING = BoundArguments((), {})
 
 
 class PythonTask:
@@ -390,41 +411,41 @@ class PythonTask:
         queues: Collection[str] | None = None,
         threads: int = 100,
         app: str = "",
-        completing: Callable[[Call], TransactionalCompletion] | None = None,
+        completion_factory: Callable[[Call], TransactionalCompletion] | None = None,
     ) -> None:
-        """`queues`: the only ones to serve. `app`: where a process of its own finds the tasks
-        again, as `module:name`; empty: it is looked for among the imported modules.
-        `completing`: for tasks that end their run in a transaction of their own."""
+        """`queues`: the queues to serve; None: all. `app`: where child processes import the tasks,
+        as `module:name`; empty: searched among the imported modules. `completion_factory`: for
+        tasks that complete their run in their own transaction."""
         self._registry = registry
         self._queues = None if queues is None else frozenset(queues)
         self._thread_limit = threads
         self._app = app
-        self._completing = completing
-        #: What is offered, and of how many tasks: more may be declared while the node runs.
-        self._offers: frozenset[str] = frozenset()
-        self._known = 0
-        self._threads: Threads | None = None
+        self._completion_factory = completion_factory
+        #: Cached with the number of tasks: tasks may be declared while the node runs.
+        self._capabilities: frozenset[str] = frozenset()
+        self._task_count = 0
+        self._threads: ThreadPool | None = None
         self._handlers: set[asyncio.Task[None]] = set()
 
     @property
     def capabilities(self) -> frozenset[str]:
-        if self._known != len(self._registry):
-            self._known = len(self._registry)
-            self._offers = frozenset(
+        if self._task_count != len(self._registry):
+            self._task_count = len(self._registry)
+            self._capabilities = frozenset(
                 f"task:{task.name}"
                 for task in self._registry
                 if self._queues is None or task.queue in self._queues
             )
-        return self._offers
+        return self._capabilities
 
     @property
     def abandoned_threads(self) -> int:
-        """Threads that were told to stop and have not ended."""
+        """Canceled threads that have not ended."""
         return 0 if self._threads is None else self._threads.abandoned
 
     async def open(self) -> None:
-        refuse_inside_task()
-        self._threads = Threads(self._thread_limit)
+        ensure_not_inside_task()
+        self._threads = ThreadPool(self._thread_limit)
 
     async def close(self) -> None:
         if self._handlers:
@@ -447,23 +468,23 @@ class PythonTask:
         scope = contextvars.copy_context()
         outcome: Outcome | None = None
         try:
-            # Reading arguments may run code of the application, too.
+            # Validation of arguments may run application code.
             bound = scope.run(bind, task, target.args, context)
         except InvalidInput as error:
-            log.remark("error", error.message)
+            log.system_line("error", error.message)
             bound, outcome = _NOTHING, failed_outcome("bad_arguments", error.message)
-        work = _make_work(
+        invocation = _make_invocation(
             task, task.function, bound, target.args, context, log, timeout, scope, None
         )
         if outcome is None:
-            outcome = await self._carry_out(work)
+            outcome = await self._run_function(invocation)
         if outcome.end is not AttemptEnd.SUCCEEDED:
             if _is_final(call, outcome):
                 now = call.triggered_at + timedelta(seconds=CLOCK.monotonic() - began)
-                await self._tell(call, work, outcome, now)
+                await self._call_on_failure(call, invocation, outcome, now)
         elif context.completion is not None and context.completion.recorded is not None:
-            # One that failed after all has probably rolled back: then its word is what counts,
-            # and if not, it is refused, because the run is over.
+            # Only on success: a failed task has probably rolled back its transaction. If not, the
+            # store rejects the completion, because the run has ended.
             written = context.completion.recorded
             outcome = replace(outcome, completed=written.attempt, result=written.result)
         log.close()
@@ -479,74 +500,84 @@ class PythonTask:
         at: datetime,
         began: float,
     ) -> Context:
-        facts = facts_of(call.run, task.name, started_at=at, began=began, timeout=timeout)
-        completing = self._completing
-        if completing is None:
-            return Context(facts, log.line)
-        return Context(facts, log.line, partial(completing, call))
+        info = run_info_of(call.run, task.name, started_at=at, began=began, timeout=timeout)
+        completion_factory = self._completion_factory
+        if completion_factory is None:
+            return Context(info, log.line)
+        return Context(info, log.line, partial(completion_factory, call))
 
-    async def _carry_out(self, work: Work) -> Outcome:
-        mode = work.task.mode
+    async def _run_function(self, invocation: Invocation) -> Outcome:
+        mode = invocation.task.mode
         try:
             if mode is Isolation.PROCESS:
-                self._app = self._app or path_of(self._registry)
-                outcome = await run_in_process(work.task.app_path or self._app, work)
+                self._app = self._app or find_app_path(self._registry)
+                outcome = await run_in_process(invocation.task.app_path or self._app, invocation)
             # A sync handler of an async task must not block the loop.
-            elif (mode is Isolation.INLINE and work.error is None) or is_async(work.function):
-                outcome = await run_inline(work)
+            elif (mode is Isolation.INLINE and invocation.error is None) or is_async(
+                invocation.function
+            ):
+                outcome = await run_inline(invocation)
             else:
                 assert self._threads is not None, "open() comes first"
-                outcome = await run_in_thread(self._threads, work)
+                outcome = await run_in_thread(self._threads, invocation)
         finally:
-            work.context.finish_lines()
-        if outcome.end is AttemptEnd.CANCELED and work.overdue:
-            # The function saw that its time was over before anybody told it.
-            return work.timed_out()
+            invocation.context.flush_output()
+        if outcome.end is AttemptEnd.CANCELED and invocation.overdue:
+            # The function noticed its deadline before the worker did.
+            return invocation.timeout_outcome()
         return outcome
 
-    async def _tell(self, call: Call, told: Work, outcome: Outcome, now: datetime) -> None:
-        """Calls the task's `on_failure`, which finds what the task has set. The attempt is over:
-        being told to stop now ends the wait for the handler, not the handler, and changes nothing
-        about the outcome."""
-        task, log = told.task, told.log
+    async def _call_on_failure(
+        self, call: Call, failed: Invocation, outcome: Outcome, now: datetime
+    ) -> None:
+        """Calls the task's `on_failure` in the context variables of the task. The attempt has
+        ended: a cancellation stops the wait for the handler, not the handler, and does not change
+        the outcome."""
+        task, log = failed.task, failed.log
         if task.on_failure is None:
             return
         error = TaskError(message=outcome.error, code=outcome.code)
         began = CLOCK.monotonic()
         context = self._context(call, task, log, HANDLER_TIMEOUT, at=now, began=began)
-        context.completion = told.context.completion
-        work = Work(
+        context.completion = failed.context.completion
+        invocation = Invocation(
             task=task,
             function=task.on_failure,
-            bound=Bound((context, error), {}),
+            bound=BoundArguments((context, error), {}),
             args={},
             context=context,
             log=log,
             timeout=HANDLER_TIMEOUT,
-            scope=told.scope.copy(),
+            scope=failed.scope.copy(),
             error=error,
         )
-        handler = asyncio.create_task(self._handle(work), context=told.scope.copy())
+        handler = asyncio.create_task(self._run_handler(invocation), context=failed.scope.copy())
         self._handlers.add(handler)
         handler.add_done_callback(self._handlers.discard)
         try:
             await asyncio.wait((handler,))
         except asyncio.CancelledError:
-            log.remark("warning", _("on_failure goes on after the end of this log"))
+            log.system_line(
+                "warning", _("on_failure is still running; its output is not logged here")
+            )
 
-    async def _handle(self, work: Work) -> None:
-        outcome = await self._carry_out(work)
+    async def _run_handler(self, invocation: Invocation) -> None:
+        outcome = await self._run_function(invocation)
         if outcome.end is AttemptEnd.SUCCEEDED:
             return
-        work.log.remark("error", _("on_failure failed: {error}", error=outcome.error))
+        invocation.log.system_line("error", _("on_failure failed: {error}", error=outcome.error))
         logger.warning(
             "an on_failure handler failed",
-            extra={"task": work.task.name, "run_id": work.context.run_id, "error": outcome.error},
+            extra={
+                "task": invocation.task.name,
+                "run_id": invocation.context.run_id,
+                "error": outcome.error,
+            },
         )
 
 
 def _is_final(call: Call, outcome: Outcome) -> bool:
-    """Whether the run ends with this attempt, and not well; asked of the one who decides it."""
+    """Whether the run fails with this attempt, without another retry."""
     if outcome.end not in (AttemptEnd.FAILED, AttemptEnd.TIMEOUT):
         return False
     run = call.run

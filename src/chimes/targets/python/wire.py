@@ -1,4 +1,4 @@
-"""What a worker and the process of a task say to each other: JSON, a line each, over a socket."""
+"""Messages between a worker and the child process of a Python task: JSON lines on a socket."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from datetime import timedelta
 from chimes.i18n import from_stored, to_stored
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.process.channel import LogLimits, LogLine, json_line
-from chimes.targets.python.context import Facts
+from chimes.targets.python.context import RunInfo
 from chimes.targets.python.outcomes import TaskError
 
-#: The engine keeps a few more of an attempt: they are left for what is said about the task.
+#: The engine stores slightly more per attempt, which leaves room for lines about the task.
 LOG_LIMITS = LogLimits(lines=50_000, bytes=5 * 1024 * 1024)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """All that a process needs to know; the first line, from the worker."""
+    """The first line: sent by the worker to start the task."""
 
     #: `module:name` of the application.
     app: str
-    #: `sys.path` of the worker: the same modules are to be found.
+    #: `sys.path` of the worker, so that the child finds the same modules.
     path: tuple[str, ...]
-    facts: Facts
+    info: RunInfo
     args: Mapping[str, object]
-    #: For a call of the task's `on_failure`.
+    #: Set to call the task's `on_failure` instead.
     error: TaskError | None
     memory_limit: int | None
 
@@ -37,7 +37,7 @@ class Request:
             {
                 "app": self.app,
                 "path": self.path,
-                "facts": self.facts.to_json(),
+                "facts": self.info.to_json(),
                 "args": dict(self.args),
                 "error": None if error is None else [error.message, error.code],
                 "memory_limit": self.memory_limit,
@@ -51,7 +51,7 @@ class Request:
         return cls(
             app=fields["app"],
             path=tuple(fields["path"]),
-            facts=Facts.from_json(fields["facts"]),
+            info=RunInfo.from_json(fields["facts"]),
             args=fields["args"],
             error=None if error is None else TaskError(message=error[0], code=error[1]),
             memory_limit=fields["memory_limit"],
@@ -59,8 +59,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """From the process, once: what came of it, and the traceback if there is one."""
+class ResultMessage:
+    """The last line: outcome and traceback, if any; sent by the child process once."""
 
     outcome: Outcome
     trace: str = ""
@@ -81,13 +81,13 @@ class Answer:
         )
 
 
-def message_of(line: bytes) -> LogLine | Answer:
-    """Raises ValueError, KeyError or TypeError for what is no message: a task may have found the
-    socket and written to it."""
+def message_of(line: bytes) -> LogLine | ResultMessage:
+    """Raises ValueError, KeyError or TypeError for a malformed line: user code may have written to
+    the socket."""
     fields = json.loads(line)
-    said = LogLine.from_fields(fields)
-    if said is not None:
-        return said
+    log_line = LogLine.from_fields(fields)
+    if log_line is not None:
+        return log_line
     after = fields["retry_in"]
     outcome = Outcome(
         end=AttemptEnd(fields["end"]),
@@ -97,4 +97,4 @@ def message_of(line: bytes) -> LogLine | Answer:
         code=str(fields["code"]),
         retry_in=None if after is None else timedelta(seconds=after),
     )
-    return Answer(outcome, str(fields["trace"]))
+    return ResultMessage(outcome, str(fields["trace"]))

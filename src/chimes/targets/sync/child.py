@@ -1,6 +1,6 @@
-"""The process of one sync task. Started by a worker, never by hand.
+"""Entry point of the child process of one sync task; started by a worker.
 
-python -m chimes.targets.sync.child SOCKET LIFELINE PARENT
+python -m chimes.targets.sync.child SOCKET PARENT_PIPE PARENT_PID
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ from pathlib import Path
 from chimes.errors import ConfigError, message_of
 from chimes.targets.process.channel import Channel
 from chimes.targets.process.sanitize import describe_exception, format_traceback
-from chimes.targets.process.tree import become_subreaper, die_with_parent, kill_descendants, disable_core_dumps
-from chimes.targets.sync.wire import LOG_LIMITS, Answer, Request
-from chimes.targets.sync.worker_link import DriverFailure, Tether
+from chimes.targets.process.tree import (
+    become_subreaper,
+    die_with_parent,
+    disable_core_dumps,
+    kill_descendants,
+)
+from chimes.targets.sync.wire import LOG_LIMITS, Request, ResultMessage
+from chimes.targets.sync.worker_link import DriverFailure, WorkerLink
 
 _OWN_FOLDER = str(Path(__file__).parent)
 
@@ -29,48 +34,52 @@ def main(arguments: list[str]) -> None:
     own = os.getpid()
     channel = Channel(descriptor, LOG_LIMITS)
     request = Request.from_line(channel.request())
-    tether = Tether(channel, request)
+    link = WorkerLink(channel, request)
     become_subreaper()
-    answer = carried_out(request, tether)
-    # Not from a fork of it that came back from the function, too.
+    message = execute(request, link)
+    # A process that the function forked may return here as well; it must not send.
     if os.getpid() == own:
         kill_descendants(own)
-        channel.send(answer.to_line())
+        channel.send(message.to_line())
 
 
-def carried_out(request: Request, tether: Tether) -> Answer:
+def execute(request: Request, link: WorkerLink) -> ResultMessage:
     try:
         os.chdir(request.directory)
-        return Answer(result=_driven(request, tether))
+        return ResultMessage(result=_run_driver(request, link))
     except DriverFailure as failure:
-        return Answer(code=failure.code, error=message_of(failure))
+        return ResultMessage(code=failure.code, error=message_of(failure))
     except ConfigError as error:
-        return Answer(code="bad_config", error=error.message)
+        return ResultMessage(code="bad_config", error=error.message)
     except BaseException as error:
-        return Answer(code="exception", error=describe_exception(error), trace=format_traceback(error, _OWN_FOLDER))
+        return ResultMessage(
+            code="exception",
+            error=describe_exception(error),
+            trace=format_traceback(error, _OWN_FOLDER),
+        )
 
 
-def _driven(request: Request, tether: Tether) -> Mapping[str, object] | None:
-    """Only what the driver needs is imported: there may be a process every second."""
+def _run_driver(request: Request, link: WorkerLink) -> Mapping[str, object] | None:
+    """Imports only what the driver needs: a process may start every second."""
     if request.driver == "command":
         from chimes.targets.sync import command_driver
 
-        return command_driver.synchronise(request, tether)
-    tether.beat_by_itself()
+        return command_driver.synchronise(request, link)
+    link.start_heartbeats()
     if request.driver == "http_json":
         from chimes.targets.sync import http_driver
 
-        return http_driver.synchronise(request, tether)
+        return http_driver.synchronise(request, link)
     from chimes.targets.sync import python_driver
 
-    _prepare(request, tether)
-    python_driver.synchronise(request, tether)
+    _prepare_user_code(request, link)
+    python_driver.synchronise(request, link)
     return None
 
 
-def _prepare(request: Request, tether: Tether) -> None:
-    """What the operator's own code finds: its modules, output line by line so that what was
-    printed before a crash is seen, and log records at their own level."""
+def _prepare_user_code(request: Request, link: WorkerLink) -> None:
+    """Sets up module path, logging and line-buffered output, so that output before a crash is not
+    lost."""
     sys.path[:] = [request.directory, *request.path]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -78,14 +87,13 @@ def _prepare(request: Request, tether: Tether) -> None:
     import logging
 
     logging.basicConfig(
-        level=logging.INFO, format="%(name)s: %(message)s", handlers=[LineHandler(tether.log)]
+        level=logging.INFO, format="%(name)s: %(message)s", handlers=[LineHandler(link.log)]
     )
 
 
-# @@ Log records of the operator's own code as lines of its task's log.
-
-
 class LineHandler(logging.Handler):
+    """Writes log records of user code to the task's log."""
+
     def __init__(self, line: Callable[[str, str], None]) -> None:
         super().__init__()
         self._line = line

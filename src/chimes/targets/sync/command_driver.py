@@ -1,7 +1,7 @@
-"""Driver `command`: any program; inside the process of a task, which watches over it.
+"""Driver `command`: runs a program inside the child process of a task.
 
-The program is in the same process group. What it says is read here, so that a flood of it costs
-the worker nothing, and Singer messages are understood here too.
+The program is in the same process group. Its output is read and Singer messages are parsed here, so
+that a flood of output costs the worker nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,15 @@ from chimes.i18n import _
 from chimes.targets.process.channel import MAX_LINE, LineSplitter
 from chimes.targets.process.sanitize import describe_command_exit
 from chimes.targets.sync.config import SINGER, CommandConfig, Section, read_command
-from chimes.targets.sync.http_driver import appending, write_all
+from chimes.targets.sync.http_driver import open_for_append, write_all
 from chimes.targets.sync.runner import any_stopped
 from chimes.targets.sync.wire import Request
-from chimes.targets.sync.worker_link import DriverFailure, Tether
+from chimes.targets.sync.worker_link import DriverFailure, WorkerLink
 
-# @@ What a program says on its output: plain lines, or the messages of a Singer tap.
-#
-# Messages are JSON objects, one a line, with a `type`: SCHEMA, RECORD, STATE. In both forms what
-# a STATE message says is kept at once, so that the next run goes on from there.
-
-CUT = " … (cut)"
+TRUNCATED = " … (cut)"
 _STATE = b'"STATE"'
-#: Bytes of records that are written together.
-_AT_ONCE = 64 * 1024
+#: Bytes of records per write.
+_WRITE_BATCH = 64 * 1024
 
 Message = Mapping[str, object]
 
@@ -44,28 +39,31 @@ class Splitter(LineSplitter):
     def __init__(
         self,
         limit: int,
-        take: Callable[[bytes, bool], None],
-        mark: Callable[[], bytes] = bytes,
+        on_line: Callable[[bytes, bool], None],
+        get_marker: Callable[[], bytes] = bytes,
     ) -> None:
         super().__init__(limit)
-        self._take = take
-        self._mark = mark
+        self._on_line = on_line
+        self._get_marker = get_marker
 
-    def mark(self) -> bytes:
-        return self._mark()
+    def required_marker(self) -> bytes:
+        return self._get_marker()
 
-    def take(self, line: bytes, *, whole: bool) -> None:
-        self._take(line, whole)
+    def line_received(self, line: bytes, *, whole: bool) -> None:
+        self._on_line(line, whole)
 
 
-class Tap:
-    """A program that is listened to."""
+class OutputParser:
+    """Parses the output of the program: plain lines, or the JSON messages of a Singer tap.
 
-    def __init__(self, tether: Tether) -> None:
-        self._tether = tether
+    In both formats a STATE message is stored at once, so that the next run continues there.
+    """
+
+    def __init__(self, link: WorkerLink) -> None:
+        self._link = link
         self._states = 0
-        self._longest = tether.longest_message
-        self.out = Splitter(self._longest, self._said, self._wanted)
+        self._longest = link.max_message_bytes
+        self.out = Splitter(self._longest, self._line_received, self._required_marker)
         self.err = Splitter(MAX_LINE, lambda line, whole: self._log("error", line))
 
     def __enter__(self) -> Self:
@@ -83,52 +81,54 @@ class Tap:
     def result(self) -> Mapping[str, object]:
         return {"states": self._states} if self._states else {}
 
-    def ended(self) -> None:
-        self.out.ended()
-        self.err.ended()
+    def finish(self) -> None:
+        self.out.finish()
+        self.err.finish()
 
     def close(self) -> None:
-        """Nothing more is said."""
+        """Releases resources; also after an error."""
 
-    def _wanted(self) -> bytes:
-        """What a line must have in it to be of any use; empty: nothing."""
+    def _required_marker(self) -> bytes:
+        """Lines without it are skipped; empty: no line is."""
         return b""
 
-    def _said(self, line: bytes, whole: bool) -> None:
+    def _line_received(self, line: bytes, whole: bool) -> None:
         raise NotImplementedError
 
     def _log(self, level: str, line: bytes) -> None:
         text = line[: MAX_LINE + 1].decode(errors="replace").rstrip("\r")
-        self._tether.log(level, text if len(line) < MAX_LINE else text[: MAX_LINE - len(CUT)] + CUT)
+        self._link.log(
+            level, text if len(line) < MAX_LINE else text[: MAX_LINE - len(TRUNCATED)] + TRUNCATED
+        )
 
-    def _keep(self, message: Message) -> None:
+    def _save_state(self, message: Message) -> None:
         self._states += 1
-        self._tether.keep(message["value"])
+        self._link.save_checkpoint(message["value"])
 
 
-class Lines(Tap):
-    """Each line is one of the log."""
+class PlainOutput(OutputParser):
+    """Writes each line to the log."""
 
-    def _wanted(self) -> bytes:
-        return _STATE if self._tether.log_is_full else b""
+    def _required_marker(self) -> bytes:
+        return _STATE if self._link.log_is_full else b""
 
-    def _said(self, line: bytes, whole: bool) -> None:
-        message = message_in(line) if _STATE in line else None
+    def _line_received(self, line: bytes, whole: bool) -> None:
+        message = parse_message(line) if _STATE in line else None
         if message is not None and message["type"] == "STATE" and "value" in message:
-            self._keep(message)
+            self._save_state(message)
             self._log("debug", line)
         else:
             self._log("info", line)
 
 
-class Messages(Tap):
-    """Records are counted, and written where the operator wants them; other lines are logged."""
+class SingerOutput(OutputParser):
+    """Counts Singer records and appends them to the output file, if any; logs other lines."""
 
-    def __init__(self, tether: Tether, output: Path | None) -> None:
-        super().__init__(tether)
+    def __init__(self, link: WorkerLink, output: Path | None) -> None:
+        super().__init__(link)
         self._records = 0
         self._output = output
-        #: Whole lines that are still to be written.
+        #: Buffered whole lines.
         self._unwritten = bytearray()
         if output is not None:
             try:
@@ -141,49 +141,49 @@ class Messages(Tap):
     def result(self) -> Mapping[str, object]:
         return {"records": self._records, **super().result}
 
-    def ended(self) -> None:
-        super().ended()
+    def finish(self) -> None:
+        super().finish()
         self._write()
 
     def close(self) -> None:
-        # After `ended` there is nothing left; before it, something else has gone wrong.
+        # The buffer is empty after `finish`; otherwise another error is already being raised.
         with contextlib.suppress(DriverFailure):
             self._write()
 
     def _write(self) -> None:
-        """Other collections may write to the same file."""
+        """Appends the buffer to the file, which other collections may write to as well."""
         lines = bytes(self._unwritten)
         self._unwritten.clear()
         if self._output is None or not lines:
             return
         try:
-            with appending(self._output) as stream:
+            with open_for_append(self._output) as stream:
                 write_all(stream, lines)
         except OSError as error:
             raise DriverFailure("no_output", _("output: {error}", error=str(error))) from None
 
-    def _said(self, line: bytes, whole: bool) -> None:
+    def _line_received(self, line: bytes, whole: bool) -> None:
         if not whole and len(line) >= self._longest:
             raise DriverFailure(
                 "message_too_large",
-                _("a message has over {most} bytes", most=self._longest),
+                _("a message is longer than {most} bytes", most=self._longest),
             )
-        message = message_in(line)
+        message = parse_message(line)
         if message is None:
             self._log("info", line)
         elif message["type"] == "RECORD":
             self._records += 1
             if self._output is not None:
                 self._unwritten += line + b"\n"
-                if len(self._unwritten) >= _AT_ONCE:
+                if len(self._unwritten) >= _WRITE_BATCH:
                     self._write()
         elif message["type"] == "STATE" and "value" in message:
-            # What the state stands for must be there before it.
+            # Records must be written before the state that covers them.
             self._write()
-            self._keep(message)
+            self._save_state(message)
 
 
-def message_in(line: bytes) -> Message | None:
+def parse_message(line: bytes) -> Message | None:
     if not line.lstrip().startswith(b"{"):
         return None
     try:
@@ -193,32 +193,32 @@ def message_in(line: bytes) -> Message | None:
     return found if isinstance(found, dict) and isinstance(found.get("type"), str) else None
 
 
-#: How long those that the program started may hold its output open after its end.
-LAST_WORDS = 1.0
-_PIECE = 64 * 1024
+#: How long other processes may hold the output open after the program has exited.
+DRAIN_SECONDS = 1.0
+_CHUNK = 64 * 1024
 
 
-def synchronise(request: Request, tether: Tether) -> Mapping[str, object]:
+def synchronise(request: Request, link: WorkerLink) -> Mapping[str, object]:
     config = read_command(Section(request.config, "config"))
     files = _Files(request)
-    # The group is told to stop; this process stays, to read what the program says to that.
+    # SIGTERM goes to the whole group; this process stays to read the last output.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
-    with _tap(config, request, tether) as tap:
-        process = _started(config, request, files)
-        _listen(process, tap, tether, request.beat)
+    with _create_parser(config, request, link) as parser:
+        process = _start(config, request, files)
+        _read_output(process, parser, link, request.heartbeat_seconds)
         status = process.wait()
     if status != 0:
         code = "exit_status" if status > 0 else "killed"
         raise DriverFailure(code, describe_command_exit(status))
-    files.take_over(tether)
-    return tap.result
+    files.save_state(link)
+    return parser.result
 
 
 class _Files:
-    """What the program reads, and where it may leave its state. Only this user can read them."""
+    """Configuration and state files of the program; readable by this user only."""
 
     def __init__(self, request: Request) -> None:
-        folder = Path(request.private)
+        folder = Path(request.private_directory)
         self.config = folder / "config.json"
         self.state = folder / "state.json"
         # A tap without state expects an empty object.
@@ -228,14 +228,14 @@ class _Files:
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 stream.write(text)
 
-    def take_over(self, tether: Tether) -> None:
-        """The state file, if the program has changed it."""
+    def save_state(self, link: WorkerLink) -> None:
+        """Stores the state file if the program has changed it."""
         try:
             with self.state.open("rb") as stream:
-                found = stream.read(2 * tether.longest_message + 1)
+                found = stream.read(2 * link.max_message_bytes + 1)
         except FileNotFoundError:
-            # As if it had said nothing, the next run would begin where this one did.
-            raise DriverFailure("bad_state", _("CHIMES_STATE_FILE is gone")) from None
+            # Ignoring it would silently repeat this run's range in the next run.
+            raise DriverFailure("bad_state", _("the command deleted CHIMES_STATE_FILE")) from None
         if found == self._given.encode() or not found.strip():
             return
         try:
@@ -244,27 +244,27 @@ class _Files:
             raise DriverFailure(
                 "bad_state",
                 _(
-                    "what the command left in CHIMES_STATE_FILE is no JSON: {error}",
+                    "the command wrote invalid JSON to CHIMES_STATE_FILE: {error}",
                     error=str(error),
                 ),
             ) from None
         if value != json.loads(self._given):
-            tether.keep(value)
+            link.save_checkpoint(value)
 
 
-def _tap(config: CommandConfig, request: Request, tether: Tether) -> Tap:
-    output = Path(request.directory, request.filled(config.output)) if config.output else None
-    return Messages(tether, output) if config.format == SINGER else Lines(tether)
+def _create_parser(config: CommandConfig, request: Request, link: WorkerLink) -> OutputParser:
+    output = Path(request.directory, request.expand(config.output)) if config.output else None
+    return SingerOutput(link, output) if config.format == SINGER else PlainOutput(link)
 
 
-def _started(config: CommandConfig, request: Request, files: _Files) -> subprocess.Popen[bytes]:
+def _start(config: CommandConfig, request: Request, files: _Files) -> subprocess.Popen[bytes]:
     variables = {
         "CHIMES_SOURCE": request.source,
         "CHIMES_COLLECTION": request.collection,
         "CHIMES_CONFIG_FILE": str(files.config),
         "CHIMES_STATE_FILE": str(files.state),
     }
-    # Only as a whole argument: in the middle of a script the braces are the script's.
+    # Only whole arguments are replaced: braces inside a script belong to the script.
     placeholders = {
         "{source}": request.source,
         "{collection}": request.collection,
@@ -273,7 +273,7 @@ def _started(config: CommandConfig, request: Request, files: _Files) -> subproce
     }
     folder = Path(request.directory, config.cwd)
     try:
-        return subprocess.Popen(  # noqa: S603 - that is what the operator wrote down
+        return subprocess.Popen(  # noqa: S603 - configured by the operator
             [placeholders.get(each, each) for each in config.command],
             cwd=folder,
             env={**os.environ, **config.env, **variables},
@@ -285,53 +285,58 @@ def _started(config: CommandConfig, request: Request, files: _Files) -> subproce
     except (OSError, ValueError) as error:
         if not folder.is_dir():
             raise DriverFailure(
-                "not_started", _("there is no directory {folder}", folder=folder)
+                "not_started", _("directory {folder} does not exist", folder=folder)
             ) from None
         text = error.strerror if isinstance(error, OSError) else str(error)
         raise DriverFailure(
             "not_started",
             _(
-                "the command cannot be started: {command}: {why}",
+                "cannot start the command {command}: {why}",
                 command=config.command[0],
                 why=text,
             ),
         ) from None
 
 
-def _listen(process: subprocess.Popen[bytes], tap: Tap, tether: Tether, beat_every: float) -> None:
-    """Until it has ended and said everything."""
+def _read_output(
+    process: subprocess.Popen[bytes],
+    parser: OutputParser,
+    link: WorkerLink,
+    heartbeat_seconds: float,
+) -> None:
+    """Reads output and sends heartbeats until the program has exited."""
     assert process.stdout is not None
     assert process.stderr is not None
-    beat_at = time.monotonic()
+    heartbeat_at = time.monotonic()
     ended_at: float | None = None
     with selectors.DefaultSelector() as selector:
-        for pipe, splitter in ((process.stdout, tap.out), (process.stderr, tap.err)):
+        for pipe, splitter in ((process.stdout, parser.out), (process.stderr, parser.err)):
             selector.register(pipe, selectors.EVENT_READ, splitter)
         while selector.get_map():
             now = time.monotonic()
-            if now >= beat_at:
-                beat_at = now + beat_every
+            if now >= heartbeat_at:
+                heartbeat_at = now + heartbeat_seconds
                 if not any_stopped(process.pid):
-                    tether.beat()
-            if ended_at is None and _ended(process):
+                    link.send_heartbeat()
+            if ended_at is None and _has_exited(process):
                 ended_at = now
-            if ended_at is not None and now - ended_at > LAST_WORDS:
+            if ended_at is not None and now - ended_at > DRAIN_SECONDS:
                 break
-            for key, _unused in selector.select(min(beat_every, 0.1)):
-                piece = os.read(key.fd, _PIECE)
-                if piece:
-                    key.data.data_received(piece)
+            for key, _unused in selector.select(min(heartbeat_seconds, 0.1)):
+                chunk = os.read(key.fd, _CHUNK)
+                if chunk:
+                    key.data.data_received(chunk)
                 else:
                     selector.unregister(key.fileobj)
-    while not _ended(process):
-        # It has closed its output and works on.
+    while not _has_exited(process):
+        # The program closed its output and is still running.
         if not any_stopped(process.pid):
-            tether.beat()
-        _wait(process, beat_every)
-    tap.ended()
+            link.send_heartbeat()
+        _wait(process, heartbeat_seconds)
+    parser.finish()
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
+def _has_exited(process: subprocess.Popen[bytes]) -> bool:
     return process.poll() is not None
 
 

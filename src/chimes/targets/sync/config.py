@@ -1,10 +1,15 @@
-"""`sources:` of `chimes.yaml`, as frozen values (R4.19)."""
+"""Reads `sources:` of `chimes.yaml` into frozen values.
+
+Every mistake is a ConfigError that names its key, the expected value and, for an unknown name, the
+nearest known one. Values are not repeated in messages unless they are keywords: they may be
+secrets. Modules that only errors need are imported there: every task reads its section again.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Collection as Collection_sections
+from collections.abc import Collection as AbstractCollection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
@@ -20,13 +25,6 @@ from chimes.triggers.decode import ensure_fires
 from chimes.triggers.expression import parse_trigger_text
 from chimes.triggers.once import Once
 
-# @@ Reading a part of `chimes.yaml` strictly.
-#
-# Every mistake is a ConfigError that names where it stands, what was expected and, for a wrong
-# name, the nearest known one. Values are not repeated unless they are one of a few words: they
-# may be secrets. Nothing is imported for mistakes that are not made: this is read in every task,
-# too.
-
 T = TypeVar("T")
 
 _NAMES = {
@@ -41,10 +39,12 @@ _NAMES = {
 
 
 class Section:
+    """A mapping of the file, read strictly."""
+
     def __init__(
-        self, value: object, path: str, *, known: Collection_sections[str] | None = None
+        self, value: object, path: str, *, known: AbstractCollection[str] | None = None
     ) -> None:
-        """`known`: the only keys it may have; None: any."""
+        """`known`: the allowed keys; None: any."""
         self.path = path
         self._value = _mapping(value, path)
         for key in self._value:
@@ -64,8 +64,8 @@ class Section:
     def at(self, key: str) -> str:
         return f"{self.path}.{key}"
 
-    def need(self, key: str, read: Callable[[str], T | None]) -> T:
-        """What `read` makes of the key, which must be there."""
+    def require(self, key: str, read: Callable[[str], T | None]) -> T:
+        """Reads a required key."""
         found = read(key)
         if found is None:
             from chimes.triggers.json_values import suggest_name
@@ -73,7 +73,7 @@ class Section:
             hint = suggest_name(key, self._value)
             raise ConfigError(
                 _(
-                    "{path}: {key} is missing (did you mean {near}, which stands there?)",
+                    "{path}: {key} is missing (found {near}: is that a typo?)",
                     path=self.path,
                     key=key,
                     near=hint.values["name"],
@@ -89,11 +89,11 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str) or not value.strip() or "\0" in value:
-            raise self.wrong(key, _("text"))
+            raise self.invalid(key, _("text"))
         return value
 
     def scalar(self, key: str) -> str | None:
-        """Text, also of a number or a truth value, as YAML reads them."""
+        """Text, a number or a boolean, as text."""
         value = self._value.get(key)
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -101,14 +101,14 @@ class Section:
             return str(value)
         if value is None or (isinstance(value, str) and "\0" not in value):
             return value
-        raise self.wrong(key, _("text or a number"))
+        raise self.invalid(key, _("text or a number"))
 
     def texts(self, key: str) -> tuple[str, ...] | None:
         value = self._value.get(key)
         if value is None:
             return None
         if not isinstance(value, list) or not value:
-            raise self.wrong(key, _("a list of texts"))
+            raise self.invalid(key, _("a list of texts"))
         for index, each in enumerate(value):
             if not isinstance(each, str) or "\0" in each:
                 raise ConfigError(
@@ -116,7 +116,7 @@ class Section:
                         "{at}[{index}]: expected text, got {given}",
                         at=self.at(key),
                         index=index,
-                        given=kind_of(each),
+                        given=type_name(each),
                     ),
                     key=self.at(key),
                 )
@@ -127,7 +127,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            given = f"{value}" if isinstance(value, int) else kind_of(value)
+            given = f"{value}" if isinstance(value, int) else type_name(value)
             raise ConfigError(
                 _(
                     "{at}: expected a whole number between {least} and {most}, got {given}",
@@ -145,13 +145,13 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise self.wrong(key, _("a duration such as 30s, 10m or 1h30m"))
+            raise self.invalid(key, _("a duration such as 30s, 10m or 1h30m"))
         from chimes.triggers.duration import format_duration_go, parse_duration, quote_text
 
         try:
             found = parse_duration(value)
         except InvalidTrigger as error:
-            raise self.because(key, error) from None
+            raise self.from_error(key, error) from None
         if not least <= found <= most:
             raise ConfigError(
                 _(
@@ -165,22 +165,22 @@ class Section:
             )
         return found
 
-    def choice(self, key: str, known: Collection_sections[str]) -> str | None:
+    def choice(self, key: str, known: AbstractCollection[str]) -> str | None:
         value = self._value.get(key)
         if value is None:
             return None
         if not isinstance(value, str):
-            raise self.wrong(key, _("one of {known}", known=", ".join(known)))
+            raise self.invalid(key, _("one of {known}", known=", ".join(known)))
         if value not in known:
             raise _unknown_word(self.at(key), value, known)
         return value
 
-    def section(self, key: str, *, known: Collection_sections[str] | None = None) -> Section | None:
+    def section(self, key: str, *, known: AbstractCollection[str] | None = None) -> Section | None:
         value = self._value.get(key)
         return None if value is None else Section(value, self.at(key), known=known)
 
-    def wrong(self, key: str, expected: str) -> ConfigError:
-        given = kind_of(self._value.get(key))
+    def invalid(self, key: str, expected: str) -> ConfigError:
+        given = type_name(self._value.get(key))
         if given == "text":
             given = _("other text")
         return ConfigError(
@@ -193,7 +193,7 @@ class Section:
             key=self.at(key),
         )
 
-    def because(self, key: str, error: InvalidTrigger) -> ConfigError:
+    def from_error(self, key: str, error: InvalidTrigger) -> ConfigError:
         problem = error.message
         if error.hint:
             problem = _("{message} ({hint})", message=problem, hint=error.hint)
@@ -202,57 +202,56 @@ class Section:
         )
 
 
-def _unknown_key(path: str, given: str, known: Collection_sections[str]) -> ConfigError:
+def _unknown_key(path: str, given: str, known: AbstractCollection[str]) -> ConfigError:
     from chimes.triggers.duration import quote_text
 
     message = _(
         "{path}: unknown key {key}; {hint}",
         path=path,
         key=quote_text(given),
-        hint=_meant(given, known),
+        hint=_suggest(given, known),
     )
     return ConfigError(message, key=path)
 
 
-def _unknown_word(path: str, given: str, known: Collection_sections[str]) -> ConfigError:
+def _unknown_word(path: str, given: str, known: AbstractCollection[str]) -> ConfigError:
     from chimes.triggers.duration import quote_text
 
     message = _(
         "{path}: unknown {word}; {hint}",
         path=path,
         word=quote_text(given),
-        hint=_meant(given, known),
+        hint=_suggest(given, known),
     )
     return ConfigError(message, key=path)
 
 
-def _meant(given: str, known: Collection_sections[str]) -> str:
+def _suggest(given: str, known: AbstractCollection[str]) -> str:
     from chimes.triggers.json_values import suggest_name
 
-    return suggest_name(given, known) or _("known are {known}", known=", ".join(sorted(known)))
+    return suggest_name(given, known) or _(
+        "expected one of {known}", known=", ".join(sorted(known))
+    )
 
 
-def kind_of(value: object) -> str:
+def type_name(value: object) -> str:
     return _NAMES.get(type(value), type(value).__name__)
 
 
 def _mapping(value: object, path: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise ConfigError(
-            _("{path}: expected `key: value`, got {given}", path=path, given=kind_of(value)),
+            _("{path}: expected `key: value`, got {given}", path=path, given=type_name(value)),
             key=path,
         )
     for key in value:
         if not isinstance(key, str):
             raise ConfigError(
-                _("{path}: the key {key!r} is no text; quote it", path=path, key=str(key)[:64]),
+                _("{path}: the key {key!r} is not text; quote it", path=path, key=str(key)[:64]),
                 key=path,
             )
     return value
 
-
-# @@ What the drivers `python` and `command` are told by the `config` of their sources; pure. Read
-# at the start of a node, and once more in the process of each task.
 
 #: `package.module:function`; the function may be an attribute of an object.
 _CALLABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -272,44 +271,44 @@ class PythonConfig:
 class CommandConfig:
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: Relative to the file; empty: where the file lies.
+    #: Relative to the configuration file; empty: its directory.
     cwd: str = ""
-    #: How standard output is read: `plain` lines, or the messages of a `singer` tap.
+    #: Format of standard output: `plain` lines, or messages of a `singer` tap.
     format: str = PLAIN
     #: JSON Lines file that the records of a tap are appended to; empty: they are only counted.
     output: str = ""
 
 
 def read_python(config: Section) -> PythonConfig:
-    """The function is given all of `config`, so it may have any keys."""
-    found = config.need("callable", config.text)
+    """Allows any keys, since the function receives the whole `config`."""
+    found = config.require("callable", config.text)
     if not _CALLABLE.fullmatch(found):
-        raise config.wrong("callable", _("module:function, such as shop.orders:sync"))
+        raise config.invalid("callable", _("module:function, such as shop.orders:sync"))
     return PythonConfig(callable=found)
 
 
 def read_command(config: Section) -> CommandConfig:
-    """Besides these keys it may have any others: the command reads them in CHIMES_CONFIG_FILE."""
+    """Allows other keys, which the command reads from CHIMES_CONFIG_FILE."""
     if isinstance(config.plain.get("command"), str):
         raise ConfigError(
             _(
-                "{at}: expected a list, such as [tap-shop, --all]; what a shell "
-                'is to read is written [sh, -c, "…"]',
+                "{at}: expected a list such as [tap-shop, --all]; for a shell command "
+                'use [sh, -c, "…"]',
                 at=config.at("command"),
             ),
             key=config.at("command"),
         )
-    command = config.need("command", config.texts)
+    command = config.require("command", config.texts)
     if not command[0].strip():
         raise ConfigError(
-            _("{at}[0]: names no program", at=config.at("command")), key=config.at("command")
+            _("{at}[0]: the program is empty", at=config.at("command")), key=config.at("command")
         )
     how = config.choice("format", (PLAIN, SINGER)) or PLAIN
     output = config.text("output") or ""
     if output and how != SINGER:
         raise ConfigError(
             _(
-                "{at}: records are only written for format: {format}",
+                "{at}: output requires format: {format}",
                 at=config.at("output"),
                 format=SINGER,
             ),
@@ -330,12 +329,16 @@ def _environment(section: Section | None) -> Mapping[str, str]:
     for name in section:
         if not _VARIABLE.fullmatch(name):
             raise ConfigError(
-                _("{path}: {name!r} is no name of a variable", path=section.path, name=name[:64])
+                _(
+                    "{path}: {name!r} is not a valid variable name",
+                    path=section.path,
+                    name=name[:64],
+                )
             )
         if name.startswith(_OWN_PREFIX):
             raise ConfigError(
                 _(
-                    "{at}: variables that begin with {prefix} are set by Chimes",
+                    "{at}: names that begin with {prefix} are reserved",
                     at=section.at(name),
                     prefix=_OWN_PREFIX,
                 ),
@@ -344,14 +347,12 @@ def _environment(section: Section | None) -> Mapping[str, str]:
     return {name: section.scalar(name) or "" for name in section}
 
 
-# @@ The `config` of a source with the driver `http_json`; pure.
-
 HTTP_KEYS = (
     "url", "headers", "params", "records", "pagination", "cursor", "output", "timeout", "retries",
     "max_pages", "max_page_bytes",
 )  # fmt: skip
 STYLES = ("none", "page", "offset", "next", "link")
-#: Which keys each style has besides `style`.
+#: Keys of each style besides `style`.
 STYLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "page": ("parameter", "start", "size_parameter", "size"),
@@ -369,34 +370,34 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pagination:
     style: str = "none"
-    #: The query parameter of the page, of the offset, or of the token.
+    #: Query parameter of the page number, offset or token.
     parameter: str = ""
     #: Number of the first page.
     start: int = 1
     size_parameter: str = ""
-    #: Records of a full page; 0: not known. A page with fewer is the last one.
+    #: Records of a full page; 0: unknown. A page with fewer is the last one.
     size: int = 0
-    #: Where in the body the next link or token stands.
+    #: Path of the next link or token in the body.
     path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cursor:
-    #: Field of a record; its highest value is kept for the next time.
+    #: Field of a record; its highest value is the checkpoint for the next run.
     field: tuple[str, ...]
-    #: Query parameter that it is sent in; empty: `{cursor}` in the URL.
+    #: Query parameter of the cursor; empty: `{cursor}` in the URL.
     parameter: str = ""
-    #: For the first time; None: nothing is sent then.
+    #: Cursor of the first run; None: not sent.
     start: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
     format: Literal["jsonl", "sqlite"]
-    #: Relative to the file.
+    #: Relative to the configuration file.
     path: str
     table: str = ""
-    #: Fields by which a record replaces the one that is there; empty: it is added.
+    #: Fields that identify a record for the upsert; empty: records are appended.
     key: tuple[str, ...] = ()
 
 
@@ -405,14 +406,14 @@ class HttpJsonConfig:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     params: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: Where in the body the list of records stands; empty: the body is the list.
+    #: Path of the list of records in the body; empty: the body is the list.
     records: tuple[str, ...] = ()
     pagination: Pagination = field(default_factory=Pagination)
     cursor: Cursor | None = None
     output: Output
-    #: Of one request.
+    #: Timeout of one request.
     timeout: timedelta = _USUAL
-    #: Of one page, after 429, 5xx and lost connections.
+    #: Retries of one page after 408, 429, 5xx and network errors.
     retries: int = 5
     max_pages: int = 10_000
     max_page_bytes: int = 64 * MEGABYTE
@@ -444,11 +445,11 @@ def _number(section: Section, key: str, usual: int, *, least: int, most: int) ->
 
 
 def _url(section: Section, cursor: Cursor | None) -> str:
-    url = section.need("url", section.text)
+    url = section.require("url", section.text)
     _check_placeholders(section, "url", url, ("source", "collection", "cursor"))
     if "{cursor}" in url and cursor is None:
         raise ConfigError(
-            _("{at}: {{cursor}} needs a cursor: {{field: …}}", at=section.at("url")),
+            _("{at}: {{cursor}} requires cursor: {{field: …}}", at=section.at("url")),
             key=section.at("url"),
         )
     try:
@@ -466,7 +467,7 @@ def _check_placeholders(section: Section, key: str, text: str, known: tuple[str,
         if name not in known:
             raise ConfigError(
                 _(
-                    "{at}: unknown placeholder {name}; known are {known}",
+                    "{at}: unknown placeholder {name}; expected one of {known}",
                     at=section.at(key),
                     name=f"{{{name[:64]}}}",
                     known=", ".join(f"{{{each}}}" for each in known),
@@ -481,7 +482,7 @@ def _headers(section: Section | None) -> Mapping[str, str]:
         if not _HEADER_NAME.fullmatch(name) or any(ord(char) < 32 for char in value):
             raise ConfigError(
                 _(
-                    "{path}: {name!r} is no header that can be sent",
+                    "{path}: {name!r} is not a valid header",
                     path=section.path if section else "",
                     name=name[:64],
                 )
@@ -497,17 +498,17 @@ def _pagination(config: Section) -> Pagination:
     loose = config.section("pagination")
     if loose is None:
         return Pagination()
-    style = loose.need("style", lambda key: loose.choice(key, STYLES))
+    style = loose.require("style", lambda key: loose.choice(key, STYLES))
     section = Section(loose.plain, loose.path, known=("style", *STYLE_KEYS[style]))
     size = section.number("size", least=1, most=1_000_000) or 0
     if size == 0 and "size_parameter" in section:
         raise ConfigError(
-            _("{path}: size_parameter needs size", path=section.path), key=section.at("size")
+            _("{path}: size_parameter requires size", path=section.path), key=section.at("size")
         )
     if style == "offset" and size == 0:
         raise ConfigError(_("{path}: size is missing", path=section.path), key=section.at("size"))
     if style == "next":
-        section.need("path", section.text)
+        section.require("path", section.text)
     start = section.number("start", least=0, most=1_000_000)
     return Pagination(
         style=style,
@@ -523,28 +524,28 @@ def _cursor(section: Section | None) -> Cursor | None:
     if section is None:
         return None
     return Cursor(
-        field=_path(section.need("field", section.text)),
+        field=_path(section.require("field", section.text)),
         parameter=section.text("parameter") or "",
         start=section.scalar("start"),
     )
 
 
 def _output(config: Section) -> Output:
-    section = config.need(
+    section = config.require(
         "output", lambda key: config.section(key, known=("format", "path", "table", "key"))
     )
-    style = section.need("format", lambda key: section.choice(key, ("jsonl", "sqlite")))
-    path = section.need("path", section.text)
+    style = section.require("format", lambda key: section.choice(key, ("jsonl", "sqlite")))
+    path = section.require("path", section.text)
     _check_placeholders(section, "path", path, ("source", "collection"))
     if style == "jsonl":
         for key in ("table", "key"):
             if key in section:
-                raise ConfigError(_("{at}: only for format: sqlite", at=section.at(key)))
+                raise ConfigError(_("{at}: allowed only with format: sqlite", at=section.at(key)))
         return Output(format="jsonl", path=path)
     table = section.text("table") or "{collection}"
     _check_placeholders(section, "table", table, ("source", "collection"))
     if not _TABLE.fullmatch(_PLACEHOLDER.sub("x", table)):
-        raise section.wrong("table", _("a name of letters, digits and _"))
+        raise section.invalid("table", _("a name of letters, digits and _"))
     single = section.plain.get("key")
     key_fields = (
         (section.text("key") or "",) if isinstance(single, str) else section.texts("key") or ()
@@ -553,13 +554,11 @@ def _output(config: Section) -> Output:
 
 
 def _path(text: str | None) -> tuple[str, ...]:
-    """`data.items` step by step."""
+    """Splits `data.items` at the dots."""
     return tuple(text.split(".")) if text else ()
 
 
-# @@ The drivers that there are, and how each reads its `config`.
-
-#: One line per driver.
+#: Reads the `config` of each driver.
 DRIVERS: Mapping[str, Callable[[Section], object]] = {
     "python": read_python,
     "command": read_command,
@@ -569,13 +568,13 @@ DRIVERS: Mapping[str, Callable[[Section], object]] = {
 
 SOURCE_KEYS = ("driver", "config", "collections")
 COLLECTION_KEYS = ("name", "schedule", "priority", "timeout")
-#: Names of schedules and concurrency keys are made of both.
-LONGEST_PAIR = 180
-HIGHEST_CLASS = 1000
+#: Characters of source and collection name, which form schedule names and concurrency keys.
+MAX_PAIR_LENGTH = 180
+MAX_PRIORITY = 1000
 
 
 def read_sources(raw: object, directory: str, now: datetime) -> Sources:
-    """Raises ConfigError. `now`: a schedule that has no moment after it is refused."""
+    """Raises ConfigError, also for a schedule that never fires after `now`."""
     if raw is None:
         return Sources(directory=directory)
     section = Section(raw, "sources")
@@ -590,7 +589,7 @@ def _source(sources: Section, name: str, now: datetime) -> Source:
     def driver_of(key: str) -> str | None:
         return section.choice(key, DRIVERS)
 
-    driver = section.need("driver", driver_of)
+    driver = section.require("driver", driver_of)
     config = section.section("config") or Section({}, section.at("config"))
     DRIVERS[driver](config)
     return Source(
@@ -609,20 +608,20 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
             _(
                 "{path}: expected a list of collections, such as [{{name: orders}}], got {given}",
                 path=path,
-                given=_("an empty list") if raw == [] else kind_of(raw),
+                given=_("an empty list") if raw == [] else type_name(raw),
             ),
             key=path,
         )
     seen: dict[str, int] = {}
     for index, each in enumerate(raw):
         at = f"{path}[{index}]"
-        # As the original had it, a bare name is enough.
+        # EventNative accepts a bare name.
         given = {"name": each} if isinstance(each, str) else each
         collection = _collection(Section(given, at, known=COLLECTION_KEYS), now)
         if collection.name in seen:
             raise ConfigError(
                 _(
-                    "{at}.name: {name!r} is the name of {path}[{index}] already",
+                    "{at}.name: {name!r} is already the name of {path}[{index}]",
                     at=at,
                     name=collection.name,
                     path=path,
@@ -630,12 +629,12 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
                 ),
                 key=f"{at}.name",
             )
-        if len(source) + len(collection.name) > LONGEST_PAIR:
+        if len(source) + len(collection.name) > MAX_PAIR_LENGTH:
             raise ConfigError(
                 _(
-                    "{at}.name: source and collection together have at most {most} characters",
+                    "{at}.name: source and collection name together exceed {most} characters",
                     at=at,
-                    most=LONGEST_PAIR,
+                    most=MAX_PAIR_LENGTH,
                 ),
                 key=f"{at}.name",
             )
@@ -644,29 +643,29 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
 
 
 def _collection(section: Section, now: datetime) -> Collection:
-    name = section.need("name", section.text)
+    name = section.require("name", section.text)
     _check_name(name, "collection", section.at("name"))
     timeout = section.duration("timeout", least=timedelta(seconds=1), most=MAX_SYNC_TIMEOUT)
     return Collection(
         name=name,
         trigger=_trigger(section, now),
-        priority=section.number("priority", least=1, most=HIGHEST_CLASS) or HIGH,
+        priority=section.number("priority", least=1, most=MAX_PRIORITY) or HIGH,
         timeout=timeout or SYNC_TIMEOUT,
     )
 
 
 def _trigger(section: Section, now: datetime) -> Trigger | None:
-    """C2, C2b: 5 fields, descriptors, 6 fields, 7 of Quartz, `@every`."""
+    """Cron with 5, 6 or 7 (Quartz) fields, descriptors such as `@daily`, or `@every`."""
     text = section.text("schedule")
     if text is None:
         return None
     try:
         trigger = parse_trigger_text(text, None)
         if isinstance(trigger, Once):
-            raise InvalidTrigger(_("a collection is synchronised again and again, not once"))
+            raise InvalidTrigger(_("a collection needs a recurring schedule"))
         ensure_fires(trigger, now)
     except InvalidTrigger as error:
-        raise section.because("schedule", error) from None
+        raise section.from_error("schedule", error) from None
     return trigger
 
 
@@ -680,7 +679,7 @@ def _check_name(name: str, what: str, path: str) -> None:
 
 
 def secrets_of(sources: Sources) -> tuple[str, ...]:
-    """Values of the drivers' configurations that must not appear in a log."""
+    """Secrets of all sources, for redaction."""
     found: list[str] = []
     for source in sources.by_id.values():
         found.extend(secrets_in(source.config))
@@ -688,8 +687,8 @@ def secrets_of(sources: Sources) -> tuple[str, ...]:
 
 
 def secrets_in(value: object, *, secret: bool = False) -> Iterable[str]:
-    """Texts below names that tell of a secret, at any depth. Of `Bearer abc` the last word is
-    one by itself."""
+    """Strings under secret names, at any depth. The last word of `Bearer abc` is also listed
+    alone."""
     match value:
         case dict():
             for name, inner in value.items():

@@ -1,8 +1,8 @@
-"""Whether the functions that python sources name are there.
+"""Checks that the functions of `python` sources exist.
 
-python -m chimes.targets.sync.function_check: reads a request from standard input. The operator's
-modules are imported in this process, not in the node's: what they do on import is their own
-business, and a reload has to see them as they are now.
+python -m chimes.targets.sync.function_check: reads a request from standard input. The modules are
+imported in this child process, not in the node, so that their import has no side effects there and
+a reload sees their current code.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from chimes.targets.sync.python_driver import function_at
 from chimes.targets.sync.worker_link import DriverFailure
 
 MODULE = "chimes.targets.sync.function_check"
-#: An import that takes longer has gone wrong.
-PATIENCE = 60.0
+#: Seconds for importing all modules.
+IMPORT_TIMEOUT = 60.0
 
 
 async def check_callables(sources: Sources) -> None:
-    """Raises ConfigError that names the first one that is not there, and where it stands."""
+    """Raises ConfigError that names the first missing function and its configuration key."""
     named = {
         source.id: str(source.config["callable"])
         for source in sources.by_id.values()
@@ -41,11 +41,11 @@ def _check(named: dict[str, str], directory: str) -> None:
     path = [directory, *(each or str(Path.cwd()) for each in sys.path)]
     request = json.dumps({"path": path, "callables": sorted(set(named.values()))})
     try:
-        done = subprocess.run(  # noqa: S603 - a module of ours
+        done = subprocess.run(  # noqa: S603 - runs a Chimes module
             [sys.executable, "-m", MODULE],
             input=request.encode(),
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=IMPORT_TIMEOUT,
             cwd=directory or None,
             env=child_environment(),
             check=False,
@@ -54,7 +54,7 @@ def _check(named: dict[str, str], directory: str) -> None:
         raise ConfigError(
             _(
                 "sources: importing the modules of the python sources took over {seconds:g} s",
-                seconds=PATIENCE,
+                seconds=IMPORT_TIMEOUT,
             )
         ) from None
     marked = done.stdout.rpartition(b"\n\x00")[2]
@@ -91,7 +91,7 @@ def main() -> None:
             problems[path] = _(
                 "{path} cannot be imported: {error}", path=path, error=describe_exception(error)
             )
-    # Modules may print while they are imported: the answer is what comes after the mark.
+    # Modules may print on import: the result follows the marker.
     sys.stdout.write("\n\x00" + json.dumps(problems))
 
 

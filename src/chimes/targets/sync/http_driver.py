@@ -1,4 +1,4 @@
-"""Driver `http_json`: pulls a paged JSON API; inside the process of a task."""
+"""Driver `http_json`: pulls a paged JSON API inside the child process of a task."""
 
 from __future__ import annotations
 
@@ -27,18 +27,16 @@ from chimes.redaction import mask_url
 from chimes.targets.http.connection import EgressDenied, GuardedConnector
 from chimes.targets.http.response import wait_asked
 from chimes.targets.sync.config import HttpJsonConfig, Output, Pagination, Section, read_http_json
-from chimes.targets.sync.wire import Request, rules_from_plain
-from chimes.targets.sync.worker_link import DriverFailure, Tether
+from chimes.targets.sync.wire import Request, egress_rules_from_json
+from chimes.targets.sync.worker_link import DriverFailure, WorkerLink
 from chimes.triggers.duration import format_duration_go
-
-# @@ Which page comes next, and where in a body things stand; pure.
 
 Record = Mapping[str, object]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
-    """A page: parameters besides those of the URL, or another URL altogether."""
+    """Address of a page: additional query parameters, or another URL."""
 
     params: Mapping[str, str] = field(default_factory=dict)
     link: str = ""
@@ -50,56 +48,60 @@ class Position:
 class Page:
     records: Sequence[Record]
     body: object
-    #: Of the Link header with rel=next; empty if there is none.
+    #: URL of the Link header with rel=next; empty if there is none.
     link: str = ""
 
 
 def first_page(pagination: Pagination) -> Position:
     match pagination.style:
         case "page":
-            return _numbered(pagination, pagination.start)
+            return _numbered_page(pagination, pagination.start)
         case "offset":
-            return _numbered(pagination, 0)
+            return _numbered_page(pagination, 0)
         case _:
             return Position()
 
 
 def page_after(pagination: Pagination, at: Position, page: Page) -> Position | None:
-    """None: that was the last one."""
+    """None: `page` was the last one."""
     match pagination.style:
         case "page" | "offset":
             count = len(page.records)
             if count == 0 or count < pagination.size:
                 return None
-            return _numbered(pagination, at.number + (1 if pagination.style == "page" else count))
+            return _numbered_page(
+                pagination, at.number + (1 if pagination.style == "page" else count)
+            )
         case "next":
-            return _told(pagination, value_at(page.body, pagination.path))
+            return _next_position(pagination, value_at(page.body, pagination.path))
         case "link":
             return Position(link=page.link) if page.link else None
         case _:
             return None
 
 
-def _numbered(pagination: Pagination, number: int) -> Position:
+def _numbered_page(pagination: Pagination, number: int) -> Position:
     params = {pagination.parameter: str(number)}
     if pagination.size_parameter and pagination.size:
         params[pagination.size_parameter] = str(pagination.size)
     return Position(params=params, number=number)
 
 
-def _told(pagination: Pagination, found: object) -> Position | None:
+def _next_position(pagination: Pagination, found: object) -> Position | None:
     if found is None or found is False or found == "":
         return None
     if not isinstance(found, str | int):
         where = ".".join(pagination.path)
-        raise DriverFailure("bad_answer", _("{where}: expected a link or a token", where=where))
+        raise DriverFailure(
+            "bad_answer", _("{where} of the response: expected a link or a token", where=where)
+        )
     if pagination.parameter:
         return Position(params={pagination.parameter: str(found)})
     return Position(link=str(found))
 
 
 def value_at(value: object, path: Sequence[str]) -> object:
-    """What stands at `a.b.c`; None if there is nothing."""
+    """The value at `a.b.c`; None if there is none."""
     for step in path:
         if not isinstance(value, Mapping):
             return None
@@ -113,23 +115,23 @@ def records_in(body: object, path: Sequence[str]) -> Sequence[Record]:
     if not isinstance(found, list):
         raise DriverFailure(
             "bad_answer",
-            _("expected a list of records at {path} of the answer", path=where)
+            _("expected a list of records at {path} of the response", path=where)
             if where
-            else _("expected a list of records as the body of the answer"),
+            else _("expected a list of records as the response body"),
         )
     for each in found:
         if not isinstance(each, dict):
             raise DriverFailure(
                 "bad_answer",
-                _("expected objects in the list at {path} of the answer", path=where)
+                _("expected objects in the list at {path} of the response", path=where)
                 if where
-                else _("expected objects in the list as the body of the answer"),
+                else _("expected objects in the list of the response body"),
             )
     return found
 
 
-def higher(one: object, other: object) -> object:
-    """The later of two values of a cursor's field; None is before everything."""
+def max_cursor(one: object, other: object) -> object:
+    """The larger of two cursor values; None is the smallest."""
     if one is None or other is None:
         return one if other is None else other
     if isinstance(one, str) and isinstance(other, str):
@@ -137,7 +139,7 @@ def higher(one: object, other: object) -> object:
     if _is_number(one) and _is_number(other):
         return max(one, other)
     raise DriverFailure(
-        "bad_cursor", _("the cursor's field is neither always text nor always a number")
+        "bad_cursor", _("the cursor field mixes text and numbers, or has another type")
     )
 
 
@@ -145,19 +147,17 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# @@ Appending to files that others append to as well. Only whole lines stay, whatever happens.
-
-_PIECE = 64 * 1024
+_CHUNK = 64 * 1024
 
 
 @contextlib.contextmanager
-def appending(path: Path) -> Iterator[FileIO]:
-    """Nobody else of ours writes meanwhile. With an exception all of it is taken back; what a
-    process was killed over is taken back by the next one, as far as it is not whole."""
-    # Unbuffered, so that nothing is written after the lock is gone.
+def open_for_append(path: Path) -> Iterator[FileIO]:
+    """Opens a file that several tasks append to, under an exclusive lock. An exception undoes all
+    writes; the next writer removes the partial line of a killed process."""
+    # Unbuffered, so that nothing is written after the lock is released.
     with FileIO(path, "a+") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        _mend(stream)
+        _repair_last_line(stream)
         before = os.fstat(stream.fileno()).st_size
         try:
             yield stream
@@ -167,19 +167,19 @@ def appending(path: Path) -> Iterator[FileIO]:
 
 
 def write_all(stream: FileIO, data: bytes) -> None:
-    """A raw write may take a part of it."""
+    """Repeats partial raw writes."""
     left = memoryview(data)
     while left:
         left = left[stream.write(left) or 0 :]
 
 
-def _mend(stream: FileIO) -> None:
-    """A last line without an end is a torn one, unless it can be read."""
+def _repair_last_line(stream: FileIO) -> None:
+    """Removes a last line without a newline, unless it is valid JSON."""
     descriptor = stream.fileno()
     size = os.fstat(descriptor).st_size
     tail = b""
     while len(tail) < size and b"\n" not in tail:
-        start = max(0, size - len(tail) - _PIECE)
+        start = max(0, size - len(tail) - _CHUNK)
         tail = os.pread(descriptor, size - len(tail) - start, start) + tail
     torn = tail.rpartition(b"\n")[2]
     if not torn:
@@ -192,35 +192,35 @@ def _mend(stream: FileIO) -> None:
         write_all(stream, b"\n")
 
 
-# @@ Where pulled records go. Nothing is there before `commit`. A process that is killed during it
-# leaves nothing in a database, and whole lines in a file, which the next run writes again.
-
-#: More fields than this are a mistake in `records`.
-MOST_COLUMNS = 500
-_LARGEST_INTEGER = 2**63
-#: Seconds that others may take to write what they have pulled; the time of the task ends it too.
-PATIENCE = 600.0
-_PIECE_HTTP_SINKS = 1024 * 1024
+#: More fields indicate a wrong `records` path.
+MAX_COLUMNS = 500
+_INTEGER_LIMIT = 2**63
+#: Seconds to wait for the database lock of other collections; the task's timeout applies too.
+SQLITE_TIMEOUT = 600.0
+_DRAFT_CHUNK = 1024 * 1024
 
 
 class Sink(Protocol):
+    """Output of pulled records; writes nothing before `commit`. A process killed during `commit`
+    leaves nothing in a database, and whole lines in a file, which the next run writes again."""
+
     def add(self, records: Sequence[Record]) -> None: ...
 
     def commit(self) -> None: ...
 
     def close(self) -> None:
-        """Without a commit: as if nothing had been added."""
+        """Discards records that were not committed."""
 
 
 def sink_for(output: Output, request: Request) -> Sink:
-    """Raises DriverFailure if there can be none."""
-    path = Path(request.directory, request.filled(output.path))
-    draft = Path(request.private, "records.jsonl")
+    """Raises DriverFailure if the output cannot be written."""
+    path = Path(request.directory, request.expand(output.path))
+    draft = Path(request.private_directory, "records.jsonl")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if output.format == "jsonl":
-            return JsonLines(path, Draft(draft))
-        return Sqlite(path, request.filled(output.table), output.key, Draft(draft))
+            return JsonLinesSink(path, Draft(draft))
+        return SqliteSink(path, request.expand(output.table), output.key, Draft(draft))
     except (OSError, sqlite3.Error) as error:
         raise DriverFailure(
             "no_output", _("output {path}: {error}", path=path, error=str(error))
@@ -228,7 +228,7 @@ def sink_for(output: Output, request: Request) -> Sink:
 
 
 class Draft:
-    """Records until all of them are there: in a file, as they may be more than the memory holds."""
+    """Buffers records in a file until commit, since they may exceed the memory."""
 
     def __init__(self, file: Path) -> None:
         self._file = file.open("w+b")
@@ -238,10 +238,10 @@ class Draft:
             text = json.dumps(record, ensure_ascii=False)
             self._file.write(text.encode(errors="replace") + b"\n")
 
-    def pieces(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         self._file.seek(0)
-        while piece := self._file.read(_PIECE_HTTP_SINKS):
-            yield piece
+        while chunk := self._file.read(_DRAFT_CHUNK):
+            yield chunk
 
     def records(self) -> Iterator[Record]:
         self._file.seek(0)
@@ -252,7 +252,7 @@ class Draft:
         self._file.close()
 
 
-class JsonLines:
+class JsonLinesSink:
     def __init__(self, path: Path, draft: Draft) -> None:
         self._path = path
         self._draft = draft
@@ -264,31 +264,31 @@ class JsonLines:
 
     def commit(self) -> None:
         # Several collections may share the file.
-        with appending(self._path) as stream:
-            for piece in self._draft.pieces():
-                write_all(stream, piece)
+        with open_for_append(self._path) as stream:
+            for chunk in self._draft.chunks():
+                write_all(stream, chunk)
             os.fsync(stream.fileno())
 
     def close(self) -> None:
         self._draft.close()
 
 
-class Sqlite:
-    """A table with a column for each field; what is no plain value is JSON in it. With a key a
-    record that is there already is replaced, so that pulling it again changes nothing. Several
-    collections may share the file, so it is locked only while all records are written at once."""
+class SqliteSink:
+    """A table with a column per field; lists and objects are stored as JSON. With a key, records
+    are upserted, so that pulling them again changes nothing. Several collections may share the
+    file, so it is locked only during the commit."""
 
     def __init__(self, path: Path, table: str, key: tuple[str, ...], draft: Draft) -> None:
-        self._table = _quoted(table)
+        self._table = _quote_identifier(table)
         self._key = key
         self._draft = draft
-        self._database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+        self._database = sqlite3.connect(path, timeout=SQLITE_TIMEOUT, isolation_level=None)
         # Found out now, not after an hour of pulling.
         self._database.execute("BEGIN IMMEDIATE")
         self._database.execute("ROLLBACK")
-        #: As they are compared there, by what they are called.
+        #: Column names of the table by case-folded name.
         self._columns: dict[str, str] = {}
-        #: Of the records, as they are compared.
+        #: Case-folded field names of the records.
         self._fields: set[str] = set()
 
     def add(self, records: Sequence[Record]) -> None:
@@ -314,107 +314,117 @@ class Sqlite:
         for name in self._key:
             if record.get(name) is None:
                 raise DriverFailure(
-                    "bad_answer", _("a record has no {field!r}, which is its key", field=name)
+                    "bad_answer", _("a record lacks the key field {field!r}", field=name)
                 )
         folded = {name.casefold() for name in record}
         if len(folded) < len(record):
-            raise DriverFailure("bad_answer", _("a record has fields that differ in case only"))
+            raise DriverFailure(
+                "bad_answer", _("a record has field names that differ only in case")
+            )
         self._fields |= folded
-        if len(self._fields) > MOST_COLUMNS:
+        if len(self._fields) > MAX_COLUMNS:
             raise _too_many_fields()
 
     def _add(self, record: Record) -> None:
         if not record:
             return
-        self._make_room(record)
-        columns = [_quoted(self._columns[name.casefold()]) for name in record]
+        self._ensure_columns(record)
+        columns = [_quote_identifier(self._columns[name.casefold()]) for name in record]
         marks = ", ".join("?" for _unused in columns)
         statement = f"INSERT INTO {self._table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
         if self._key:
-            key = ", ".join(_quoted(name) for name in self._key)
+            key = ", ".join(_quote_identifier(name) for name in self._key)
             changes = ", ".join(f"{each} = excluded.{each}" for each in columns)
             statement += f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
-        self._database.execute(statement, [_value(each) for each in record.values()])
+        self._database.execute(statement, [_to_sql_value(each) for each in record.values()])
 
-    def _make_room(self, record: Iterable[str]) -> None:
-        """A table and columns for all fields of a record."""
+    def _ensure_columns(self, record: Iterable[str]) -> None:
+        """Creates the table and missing columns for the fields of a record."""
         names = list(record)
         if not self._columns:
-            key = f", PRIMARY KEY ({', '.join(map(_quoted, self._key))})" if self._key else ""
+            key = (
+                f", PRIMARY KEY ({', '.join(map(_quote_identifier, self._key))})"
+                if self._key
+                else ""
+            )
             self._database.execute(
-                f"CREATE TABLE {self._table} ({', '.join(map(_quoted, names))}{key})"
+                f"CREATE TABLE {self._table} ({', '.join(map(_quote_identifier, names))}{key})"
             )
             self._columns = {name.casefold(): name for name in names}
         for name in names:
             if name.casefold() not in self._columns:
-                if len(self._columns) >= MOST_COLUMNS:
+                if len(self._columns) >= MAX_COLUMNS:
                     raise _too_many_fields()
-                self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_quoted(name)}")
+                self._database.execute(
+                    f"ALTER TABLE {self._table} ADD COLUMN {_quote_identifier(name)}"
+                )
                 self._columns[name.casefold()] = name
 
 
 def _too_many_fields() -> DriverFailure:
-    return DriverFailure("bad_answer", _("over {most} different fields", most=MOST_COLUMNS))
+    return DriverFailure(
+        "bad_answer", _("the records have more than {most} different fields", most=MAX_COLUMNS)
+    )
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""').replace("\0", "") + '"'
 
 
-def _value(value: object) -> str | int | float | None:
+def _to_sql_value(value: object) -> str | int | float | None:
     if value is None or isinstance(value, float):
         return value
-    if isinstance(value, int) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+    if isinstance(value, int) and -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
         return value
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     return json.dumps(value)
 
 
-FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=1), timedelta(minutes=1)
-LONGEST_ASKED = timedelta(hours=1)
+MIN_BACKOFF, MAX_BACKOFF = timedelta(seconds=1), timedelta(minutes=1)
+MAX_RETRY_AFTER = timedelta(hours=1)
 
 
-def synchronise(request: Request, tether: Tether) -> Mapping[str, object]:
+def synchronise(request: Request, link: WorkerLink) -> Mapping[str, object]:
     config = read_http_json(Section(request.config, "config"))
     with closing(sink_for(config.output, request)) as sink:
-        return asyncio.run(_Pull(config, request, tether, sink).run())
+        return asyncio.run(_Pull(config, request, link, sink).run())
 
 
-class _Again(Exception):
-    """Worth another try."""
+class _RetryableError(Exception):
+    """A failed request that may be retried."""
 
-    def __init__(self, why: str, asked: timedelta | None = None) -> None:
+    def __init__(self, why: str, retry_after: timedelta | None = None) -> None:
         super().__init__(why)
-        self.asked = asked
+        self.retry_after = retry_after
 
 
 class _Pull:
     def __init__(
-        self, config: HttpJsonConfig, request: Request, tether: Tether, sink: Sink
+        self, config: HttpJsonConfig, request: Request, link: WorkerLink, sink: Sink
     ) -> None:
         self._config = config
         self._request = request
-        self._tether = tether
+        self._link = link
         self._sink = sink
-        kept = request.kept
-        self._since = kept.get("cursor") if isinstance(kept, dict) else None
+        checkpoint = request.checkpoint
+        self._since = checkpoint.get("cursor") if isinstance(checkpoint, dict) else None
         self._base = self._first_url()
         self._clock = SystemClock()
 
     async def run(self) -> Mapping[str, object]:
-        """The cursor is kept when all pages are written: they need not come in its order."""
+        """Stores the cursor after all pages are written, since pages may not be ordered by it."""
         config = self._config
         cursor: object = self._since
         pages = records = 0
         seen: set[URL] = set()
         position: Position | None = first_page(config.pagination)
-        async with _session(rules_from_plain(self._request.rules)) as session:
+        async with _session(egress_rules_from_json(self._request.rules)) as session:
             while position is not None:
                 url = self._url_of(position)
                 if url in seen:
                     raise DriverFailure(
-                        "endless_pages", _("page {number} was there already", number=pages + 1)
+                        "endless_pages", _("page {number} repeats an earlier URL", number=pages + 1)
                     )
                 if pages >= config.max_pages:
                     raise DriverFailure(
@@ -430,12 +440,12 @@ class _Pull:
                 pages, records = pages + 1, records + len(page.records)
                 if config.cursor is not None:
                     for each in page.records:
-                        cursor = higher(cursor, value_at(each, config.cursor.field))
+                        cursor = max_cursor(cursor, value_at(each, config.cursor.field))
                 position = page_after(config.pagination, position, page)
         self._sink.commit()
         if config.cursor is not None and cursor is not None:
-            self._tether.keep({"cursor": cursor})
-        self._tether.log(
+            self._link.save_checkpoint({"cursor": cursor})
+        self._link.log(
             "info", _("{records} records of {pages} pages", records=records, pages=pages)
         )
         return {"records": records, "pages": pages}
@@ -463,67 +473,67 @@ class _Pull:
             return self._base.update_query(position.params)
         url = self._base.join(URL(position.link))
         if url.origin() != self._base.origin():
-            # The headers are meant for the one, not for whom it names.
+            # The headers may contain credentials for the configured host only.
             raise DriverFailure(
                 "bad_answer", _("the next page is on another host: {host}", host=url.host)
             )
         return url
 
     async def _page(self, session: aiohttp.ClientSession, url: URL, number: int) -> Page:
-        wait = FIRST_WAIT
+        wait = MIN_BACKOFF
         for left in range(self._config.retries, -1, -1):
             try:
                 async with asyncio.timeout(self._config.timeout.total_seconds()):
-                    return await self._fetched(session, url)
+                    return await self._fetch(session, url)
             except EgressDenied as denied:
                 raise DriverFailure("egress_denied", denied.args[0]) from None
             except TimeoutError:
-                again = _Again(
-                    _("no answer within {time}", time=format_duration_go(self._config.timeout))
+                failure = _RetryableError(
+                    _("no response within {time}", time=format_duration_go(self._config.timeout))
                 )
             except (aiohttp.ClientError, OSError) as error:
-                again = _Again(joined(": ", (type(error).__name__, str(error))))
-            except _Again as failure:
-                again = failure
+                failure = _RetryableError(joined(": ", (type(error).__name__, str(error))))
+            except _RetryableError as error:
+                failure = error
             if not left:
                 break
-            pause = max(wait, min(again.asked or wait, LONGEST_ASKED))
-            self._tether.log(
+            pause = max(wait, min(failure.retry_after or wait, MAX_RETRY_AFTER))
+            self._link.log(
                 "warning",
                 _(
-                    "page {number}: {problem}; again in {time}",
+                    "page {number}: {problem}; retrying in {time}",
                     number=number,
-                    problem=again.args[0],
+                    problem=failure.args[0],
                     time=format_duration_go(pause),
                 ),
             )
             await asyncio.sleep(pause.total_seconds())
-            wait = min(2 * wait, LONGEST_WAIT)
+            wait = min(2 * wait, MAX_BACKOFF)
         raise DriverFailure(
             "no_answer",
-            _("{problem}: {url}", problem=again.args[0], url=mask_url(str(url))),
+            _("{problem}: {url}", problem=failure.args[0], url=mask_url(str(url))),
         )
 
-    async def _fetched(self, session: aiohttp.ClientSession, url: URL) -> Page:
+    async def _fetch(self, session: aiohttp.ClientSession, url: URL) -> Page:
         headers = {"Accept": "application/json", **self._config.headers}
         async with session.get(url, headers=headers, allow_redirects=False) as response:
             status = response.status
             if status in (408, 429) or status >= 500:
-                asked = wait_asked(response.headers.get("Retry-After"), self._clock.now())
-                raise _Again(_("answered {status}", status=status), asked)
+                retry_after = wait_asked(response.headers.get("Retry-After"), self._clock.now())
+                raise _RetryableError(_("HTTP status {status}", status=status), retry_after)
             if not 200 <= status < 300:
                 masked = mask_url(str(url))
                 raise DriverFailure(
                     "bad_status",
                     _(
-                        "{url} answered {status}: redirects are not followed",
+                        "{url} returned HTTP status {status}: redirects are not followed",
                         url=masked,
                         status=status,
                     )
                     if status < 400
-                    else _("{url} answered {status}: that is final", url=masked, status=status),
+                    else _("{url} returned HTTP status {status}", url=masked, status=status),
                 )
-            body = await self._body(response)
+            body = await self._read_body(response)
             link = response.links.get("next")
             return Page(
                 records=records_in(body, self._config.records),
@@ -531,15 +541,15 @@ class _Pull:
                 link=str(link["url"]) if link else "",
             )
 
-    async def _body(self, response: aiohttp.ClientResponse) -> object:
+    async def _read_body(self, response: aiohttp.ClientResponse) -> object:
         received = bytearray()
-        async for piece in response.content.iter_chunked(_PIECE):
-            received += piece
+        async for chunk in response.content.iter_chunked(_CHUNK):
+            received += chunk
             if len(received) > self._config.max_page_bytes:
                 raise DriverFailure(
                     "answer_too_large",
                     _(
-                        "a page has over {most} bytes (max_page_bytes)",
+                        "a page is larger than {most} bytes (max_page_bytes)",
                         most=self._config.max_page_bytes,
                     ),
                 )
@@ -547,7 +557,7 @@ class _Pull:
             return json.loads(received)
         except (ValueError, RecursionError) as error:
             raise DriverFailure(
-                "bad_answer", _("the answer is no JSON: {error}", error=str(error))
+                "bad_answer", _("the response is not valid JSON: {error}", error=str(error))
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Carries out one attempt of a sync task, in a process of its own (R4.2, R4.3, R4.9)."""
+"""Executes attempts of sync tasks, each in its own child process."""
 
 from __future__ import annotations
 
@@ -23,35 +23,34 @@ from chimes.model.target import SyncTarget
 from chimes.redaction import Redactor
 from chimes.targets.base import Call, State, WrongNode
 from chimes.targets.process.channel import LogLine, RunLog
-from chimes.targets.process.child import GRACE, Child, run_shielded
+from chimes.targets.process.child import GRACE_SECONDS, Child, run_shielded
 from chimes.targets.process.sanitize import ERROR_LIMIT, describe_process_exit
 from chimes.targets.process.tree import descendants
 from chimes.targets.sync.config import secrets_in
 from chimes.targets.sync.wire import (
     LOG_LIMITS,
-    Answer,
+    CheckpointMessage,
     Heartbeat,
-    Kept,
     Request,
+    ResultMessage,
+    egress_rules_to_json,
     message_of,
-    rules_to_plain,
 )
 from chimes.triggers.duration import format_duration_go
 from chimes.triggers.json_values import suggest_name
 
-# @@ A directory for each attempt, which only this user can read, and which does not stay.
-
-if sys.platform != "win32":  # where no task is carried out
+if sys.platform != "win32":  # sync tasks are not supported there
     import fcntl
 
 _PREFIX = "chimes-sync-"
 
 
 @contextlib.contextmanager
-def private_folder() -> Iterator[Path]:
-    """Locked while it is in use: the lock of a process that was killed is gone with it. Its number
-    would not do, as containers that share a directory each count for themselves."""
-    folder, lock = _locked_folder()
+def private_directory() -> Iterator[Path]:
+    """Temporary directory of one attempt, readable by this user only. Locked while in use: the
+    kernel releases the lock of a killed process. A pid would not do, since containers that share
+    the directory have separate pid namespaces."""
+    folder, lock = _create_locked_directory()
     try:
         yield folder
     finally:
@@ -60,7 +59,7 @@ def private_folder() -> Iterator[Path]:
 
 
 def remove_leftovers() -> None:
-    """Of processes of this user that are gone."""
+    """Removes temporary directories of this user's ended processes."""
     if sys.platform == "win32":
         return
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
@@ -74,10 +73,10 @@ def remove_leftovers() -> None:
                 os.close(lock)
 
 
-def _locked_folder() -> tuple[Path, int]:
+def _create_locked_directory() -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Somebody who clears up may have come between the two.
+        # `remove_leftovers` of another process may have taken it before the lock.
         with contextlib.suppress(BlockingIOError, FileNotFoundError):
             lock = _lock(folder)
             if folder.exists():
@@ -86,7 +85,7 @@ def _locked_folder() -> tuple[Path, int]:
 
 
 def _lock(folder: Path) -> int:
-    """Raises BlockingIOError if somebody has it."""
+    """Raises BlockingIOError if it is locked."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,71 +95,65 @@ def _lock(folder: Path) -> int:
     return descriptor
 
 
-# @@ Keeps the state that a task sends, in order, while the task goes on.
-
-
-class Keeper:
-    """Of states that come faster than the store takes them only the newest is written."""
+class CheckpointWriter:
+    """Stores checkpoints while the task runs; of those that wait, only the newest is written."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._newest: str | None = None
         self._writing: asyncio.Task[None] | None = None
         self._error: Exception | None = None
-        #: Resolved when the run turns out to belong to somebody else.
+        #: Resolved when another node holds the run.
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def put(self, value: str) -> None:
+    def save(self, value: str) -> None:
         self._newest = value
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
 
-    async def finished(self) -> None:
-        """Everything is in the store, or the run is lost. Raises what the store has raised."""
+    async def flush(self) -> None:
+        """Waits until all is stored or the run is lost. Raises the exception of the store."""
         if self._writing is not None:
             await self._writing
         if self._error is not None:
             raise self._error
 
-    async def settled(self, within: float) -> None:
-        """The same for a task that has not ended well: what it kept before counts, but nobody
-        waits long for it. Nothing is written after this."""
+    async def flush_within(self, seconds: float) -> None:
+        """Waits a limited time for the last write, after a failed task. Nothing is written
+        afterwards."""
         if self._writing is not None:
-            await asyncio.wait((self._writing,), timeout=within)
+            await asyncio.wait((self._writing,), timeout=seconds)
             self._writing.cancel()
 
     async def _write(self) -> None:
         while self._newest is not None and not self.lost.done():
             value, self._newest = self._newest, None
             try:
-                kept = await self._state.keep(value)
+                stored = await self._state.keep(value)
             except Exception as error:
                 self._error = error
                 return
-            if not kept:
+            if not stored:
                 self.lost.set_result(None)
 
 
-# @@ Whether processes are alive, as the kernel sees them (Linux; elsewhere nothing is known).
-
-#: Stopped by a signal, or by a debugger.
-_STOPPED = ("T", "t")
+#: Process states: stopped by a signal or by a debugger.
+_STOPPED_STATES = ("T", "t")
 
 
 def any_stopped(pid: int) -> bool:
-    """Whether the process, or one that it has started, stands still because it was stopped: then
-    what they do together cannot go on either."""
-    return any(state_of(each) in _STOPPED for each in (pid, *descendants(pid)))
+    """Whether the process or a descendant is stopped, which blocks their common work (Linux)."""
+    return any(process_state(each) in _STOPPED_STATES for each in (pid, *descendants(pid)))
 
 
-def state_of(pid: int) -> str:
-    """R, S, D, T, …; empty where that is not known."""
+def process_state(pid: int) -> str:
+    """R, S, D, T, …; empty if unknown."""
     fields = _stat(pid)
     return fields[0] if fields else ""
 
 
-def processor_time(pid: int) -> int | None:
-    """How long it has been at work so far, in ticks; None where that is not known."""
+def cpu_time(pid: int) -> int | None:
+    """CPU time in clock ticks; None if unknown."""
     fields = _stat(pid)
     return int(fields[11]) + int(fields[12]) if len(fields) > 12 else None
 
@@ -170,65 +163,63 @@ def _stat(pid: int) -> list[str]:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return []
-    # The name stands in brackets and may hold anything.
+    # The name is in parentheses and may contain anything.
     return text.rpartition(")")[2].split()
 
 
-# @@ Finds a task that shows no sign of life (R4.9: what was started must end).
-
-#: Between two looks, as a share of the time after which a task has stalled.
-SHARE = 6
-LONGEST_BEAT = 10.0
+#: Heartbeats within the time after which a task counts as stalled.
+HEARTBEATS_PER_STALL = 6
+MAX_HEARTBEAT_SECONDS = 10.0
 
 
-def beat_of(stall_after: float) -> float:
-    """Seconds between two signs of life."""
-    return min(stall_after / SHARE, LONGEST_BEAT)
+def heartbeat_interval(stall_after: float) -> float:
+    """Seconds between two heartbeats."""
+    return min(stall_after / HEARTBEATS_PER_STALL, MAX_HEARTBEAT_SECONDS)
 
 
-class Watch:
-    """Signs of life are what a process sends by itself and, where `by_work` is true, the time that
-    the processor spends on it: a function that holds the interpreter cannot send anything."""
+class StallDetector:
+    """Detects a child process without activity. Activity is a message or, with `count_cpu_time`,
+    consumed CPU time: a function that holds the GIL cannot send heartbeats."""
 
-    def __init__(self, pid: int, stall_after: float, clock: Clock, *, by_work: bool) -> None:
+    def __init__(self, pid: int, stall_after: float, clock: Clock, *, count_cpu_time: bool) -> None:
         self._pid = pid
         self._stall_after = stall_after
         self._clock = clock
-        self._by_work = by_work
-        self._work: int | None = None
+        self._count_cpu_time = count_cpu_time
+        self._cpu_time: int | None = None
         self._last = clock.monotonic()
 
-    def heard(self) -> None:
+    def record_activity(self) -> None:
         self._last = self._clock.monotonic()
 
-    async def stalled(self) -> None:
-        """Returns when there was none for too long."""
-        pause = beat_of(self._stall_after)
-        looked = self._clock.monotonic()
+    async def wait_until_stalled(self) -> None:
+        """Returns after `stall_after` seconds without activity."""
+        pause = heartbeat_interval(self._stall_after)
+        checked_at = self._clock.monotonic()
         while True:
             await asyncio.sleep(pause)
             now = self._clock.monotonic()
-            if now - looked > 2 * pause + 1:
-                # It was us who stood still: what it sent meanwhile is yet to be read.
+            if now - checked_at > 2 * pause + 1:
+                # This worker was blocked: messages that arrived meanwhile are unread.
                 self._last = now
-            looked = now
-            if self._at_work():
+            checked_at = now
+            if self._used_cpu():
                 self._last = now
             if now - self._last >= self._stall_after:
                 return
 
-    def _at_work(self) -> bool:
-        if not self._by_work:
+    def _used_cpu(self) -> bool:
+        if not self._count_cpu_time:
             return False
-        before, self._work = self._work, processor_time(self._pid)
-        return before != self._work
+        before, self._cpu_time = self._cpu_time, cpu_time(self._pid)
+        return before != self._cpu_time
 
 
 MODULE = "chimes.targets.sync.child"
-#: How long the store may take for what a task that has not ended well kept last.
-LAST_STATE = 1.0
-#: A message is at most a state, its escapes and its frame.
-LONGEST_MESSAGE = 4 * MAX_CHECKPOINT_LENGTH
+#: Seconds for storing the last checkpoint of a failed task.
+CHECKPOINT_GRACE = 1.0
+#: The largest checkpoint plus JSON escapes and framing.
+MAX_MESSAGE_BYTES = 4 * MAX_CHECKPOINT_LENGTH
 
 
 class SyncRunner:
@@ -245,9 +236,9 @@ class SyncRunner:
         clock: Clock | None = None,
         elsewhere: Callable[[SyncTarget], Awaitable[bool]] | None = None,
     ) -> None:
-        """`sources`: those of the file as it was last read. A task goes on with what it started
-        with. `elsewhere`: whether another node has a pair that is not among them, as while nodes
-        are given a new file one by one."""
+        """`sources`: the sources of the configuration file as last read; a running task keeps those
+        it started with. `elsewhere`: whether another node knows a source and collection that are
+        not among them, as during a rolling update of the file."""
         self._sources = sources
         self._egress = egress
         self._permits = permits
@@ -278,28 +269,28 @@ class SyncRunner:
         sources = self._sources()
         source = sources.by_id.get(target.source)
         if sys.platform == "win32":
-            return _refused(call, "not_supported", _("this system has no process groups"))
+            return _refuse(call, "not_supported", _("sync tasks are not supported on Windows"))
         if source is None or source.collection(target.collection) is None:
             if self._elsewhere is not None and await self._elsewhere(target):
                 raise WrongNode
-            return _refused(call, "unknown_collection", _unknown(sources, target))
+            return _refuse(call, "unknown_collection", _unknown_target(sources, target))
         assert call.state is not None, "the engine gives sync tasks their state"
         log = RunLog(call.log, LOG_LIMITS, Redactor(secrets_in(dict(source.config))))
         deadline = began + call.run.policy.timeout.total_seconds()
         try:
-            with private_folder() as folder:
+            with private_directory() as folder:
                 attempt = _Attempt(call, log, deadline, self._clock, self._stall_after)
                 request = self._request(sources, source, target, await call.state.read(), folder)
-                outcome = await attempt.carry_out(request)
+                outcome = await attempt.execute(request)
         except OSError as error:
-            outcome = _failed(
-                "not_started", _("no process could be started: {error}", error=str(error))
-            )
+            outcome = _failed("not_started", _("cannot start a process: {error}", error=str(error)))
         took = self._clock.monotonic() - began
         if outcome.end is AttemptEnd.SUCCEEDED:
-            log.remark("info", _("FINISHED SUCCESSFULLY in [{seconds:.2f}] seconds", seconds=took))
+            log.system_line(
+                "info", _("FINISHED SUCCESSFULLY in [{seconds:.2f}] seconds", seconds=took)
+            )
         else:
-            log.remark("error", outcome.error)
+            log.system_line("error", outcome.error)
         log.close()
         return outcome
 
@@ -319,19 +310,19 @@ class SyncRunner:
             state=state,
             directory=sources.directory or str(Path.cwd()),
             path=tuple(each or str(Path.cwd()) for each in sys.path),
-            beat=beat_of(self._stall_after.total_seconds()),
-            private=str(folder),
-            rules=rules_to_plain(self._egress()),
-            longest_state=MAX_CHECKPOINT_LENGTH,
+            heartbeat_seconds=heartbeat_interval(self._stall_after.total_seconds()),
+            private_directory=str(folder),
+            rules=egress_rules_to_json(self._egress()),
+            max_state_length=MAX_CHECKPOINT_LENGTH,
         )
 
 
-class _Why(StrEnum):
-    """Why a process that has not ended by itself is ended."""
+class _StopReason(StrEnum):
+    """Why a running process is stopped."""
 
     TIMEOUT = "timeout"
     STALLED = "stalled"
-    #: What it wanted to keep was refused: another node has the run.
+    #: The store rejected a checkpoint: another node holds the run.
     LOST = "lost"
 
 
@@ -345,88 +336,94 @@ class _Attempt:
         self._deadline = deadline
         self._clock = clock
         self._stall_after = stall_after
-        self._keeper = Keeper(call.state)
-        self._watch: Watch | None = None
+        self._checkpoints = CheckpointWriter(call.state)
+        self._stall_detector: StallDetector | None = None
 
-    async def carry_out(self, request: Request) -> Outcome:
-        """Raises OSError where the machine gives no process."""
-        child = Child.started(MODULE, self._log, self._heard, private=True)
-        canceled = await run_shielded(child.connect(request.to_line(), longest=LONGEST_MESSAGE))
+    async def execute(self, request: Request) -> Outcome:
+        """Raises OSError if no process can be started."""
+        child = Child.start(MODULE, self._log, self._on_message, private=True)
+        canceled = await run_shielded(child.connect(request.to_line(), max_line=MAX_MESSAGE_BYTES))
         seconds = self._stall_after.total_seconds()
-        # The process of a command only watches over it: that it is at work says nothing.
-        by_work = request.driver != "command"
-        self._watch = Watch(child.pid, seconds, self._clock, by_work=by_work)
-        stalled = asyncio.ensure_future(self._watch.stalled())
+        # The child process of a command only reads its output, so its CPU time says nothing.
+        count_cpu_time = request.driver != "command"
+        self._stall_detector = StallDetector(
+            child.pid, seconds, self._clock, count_cpu_time=count_cpu_time
+        )
+        stalled = asyncio.ensure_future(self._stall_detector.wait_until_stalled())
         try:
             if canceled:
                 raise asyncio.CancelledError
-            await child.wait(self._deadline - self._clock.monotonic(), stalled, self._keeper.lost)
-            why = self._why(child, stalled)
-            # What is stopped cannot end by itself.
-            grace = 0.0 if why is _Why.STALLED else GRACE
-            if await run_shielded(child.end(grace=grace, all_below=True)):
+            await child.wait(
+                self._deadline - self._clock.monotonic(), stalled, self._checkpoints.lost
+            )
+            reason = self._stop_reason(child, stalled)
+            # A stopped process cannot react to SIGTERM.
+            grace = 0.0 if reason is _StopReason.STALLED else GRACE_SECONDS
+            if await run_shielded(child.end(grace=grace, whole_tree=True)):
                 raise asyncio.CancelledError
-            return await self._outcome(child, why)
+            return await self._outcome(child, reason)
         except asyncio.CancelledError:
             if not child.ended:
-                await run_shielded(child.end(grace=GRACE, all_below=True))
-            await run_shielded(self._keeper.settled(LAST_STATE))
-            self._log.remark("warning", _("told to stop: the processes of the task were ended"))
+                await run_shielded(child.end(grace=GRACE_SECONDS, whole_tree=True))
+            await run_shielded(self._checkpoints.flush_within(CHECKPOINT_GRACE))
+            self._log.system_line("warning", _("canceled: the processes of the task were stopped"))
             raise
         finally:
             stalled.cancel()
 
-    def _why(self, child: Child[Answer], stalled: asyncio.Future[None]) -> _Why | None:
+    def _stop_reason(
+        self, child: Child[ResultMessage], stalled: asyncio.Future[None]
+    ) -> _StopReason | None:
         if not child.running:
             return None
         if stalled.done():
-            return _Why.STALLED
-        return _Why.LOST if self._keeper.lost.done() else _Why.TIMEOUT
+            return _StopReason.STALLED
+        return _StopReason.LOST if self._checkpoints.lost.done() else _StopReason.TIMEOUT
 
-    async def _outcome(self, child: Child[Answer], why: _Why | None) -> Outcome:
-        if why is not None or not child.answered.done():
-            await self._keeper.settled(LAST_STATE)
-        match why:
-            case _Why.TIMEOUT:
+    async def _outcome(self, child: Child[ResultMessage], reason: _StopReason | None) -> Outcome:
+        if reason is not None or not child.result_message.done():
+            await self._checkpoints.flush_within(CHECKPOINT_GRACE)
+        match reason:
+            case _StopReason.TIMEOUT:
                 limit = format_duration_go(self._timeout)
                 error = _("timed out after {limit}", limit=limit)
-                return Outcome(end=AttemptEnd.TIMEOUT, error=error, code=why)
-            case _Why.STALLED:
+                return Outcome(end=AttemptEnd.TIMEOUT, error=error, code=reason)
+            case _StopReason.STALLED:
                 limit = format_duration_go(self._stall_after)
                 return _failed(
-                    why, _("stalled: the task showed no sign of life for {limit}", limit=limit)
+                    reason, _("stalled: no sign of life from the task for {limit}", limit=limit)
                 )
-            case _Why.LOST:
-                return _failed(why, _("another node has this task now"))
-        if not child.answered.done():
+            case _StopReason.LOST:
+                return _failed(reason, _("another node executes this task now"))
+        if not child.result_message.done():
             return _failed("crashed", describe_process_exit(child.status))
-        answer = child.answered.result()
-        await self._keeper.finished()
-        if self._keeper.lost.done():
-            return await self._outcome(child, _Why.LOST)
-        if not answer.code:
-            return Outcome(end=AttemptEnd.SUCCEEDED, result=answer.result)
-        if answer.trace:
-            self._log.remark("error", self._log.sanitize(answer.trace, keep_end=True))
-        return _failed(answer.code, self._log.sanitize(answer.error, ERROR_LIMIT))
+        message = child.result_message.result()
+        await self._checkpoints.flush()
+        if self._checkpoints.lost.done():
+            return await self._outcome(child, _StopReason.LOST)
+        if not message.code:
+            return Outcome(end=AttemptEnd.SUCCEEDED, result=message.result)
+        if message.trace:
+            self._log.system_line("error", self._log.sanitize(message.trace, keep_end=True))
+        return _failed(message.code, self._log.sanitize(message.error, ERROR_LIMIT))
 
-    def _heard(self, line: bytes) -> Answer | None:
+    def _on_message(self, line: bytes) -> ResultMessage | None:
         message = message_of(line)
-        if self._watch is not None:
-            self._watch.heard()
+        if self._stall_detector is not None:
+            self._stall_detector.record_activity()
         match message:
             case LogLine():
                 self._log.line(message.level, message.message)
-            case Kept():
-                self._keeper.put(message.value)
-            case Answer():
+            case CheckpointMessage():
+                self._checkpoints.save(message.value)
+            case ResultMessage():
                 return message
             case Heartbeat():
                 pass
         return None
 
 
-def _refused(call: Call, code: str, error: str) -> Outcome:
+def _refuse(call: Call, code: str, error: str) -> Outcome:
     call.log("error", error)
     return _failed(code, error)
 
@@ -435,16 +432,16 @@ def _failed(code: str, error: str) -> Outcome:
     return Outcome(end=AttemptEnd.FAILED, code=code, error=error)
 
 
-def _unknown(sources: Sources, target: SyncTarget) -> str:
-    """The file was changed since the task was made."""
+def _unknown_target(sources: Sources, target: SyncTarget) -> str:
+    """Error for a source or collection that the configuration file no longer has."""
     source = sources.by_id.get(target.source)
     if source is None:
         hint = suggest_name(target.source, list(sources.by_id))
-        message = _("there is no source {source!r} in the configuration file", source=target.source)
+        message = _("the configuration file has no source {source!r}", source=target.source)
     else:
         hint = suggest_name(target.collection, [each.name for each in source.collections])
         message = _(
-            "there is no collection of {source} {collection!r} in the configuration file",
+            "source {source!r} of the configuration file has no collection {collection!r}",
             source=source.id,
             collection=target.collection,
         )

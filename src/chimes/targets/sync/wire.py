@@ -1,4 +1,4 @@
-"""What a worker and the process of a sync task say to each other."""
+"""Messages between a worker and the child process of a sync task: JSON lines on a socket."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from chimes.i18n import from_stored, to_stored
 from chimes.model.egress import EgressRules
 from chimes.targets.process.channel import LogLimits, LogLine, json_line
 
-#: How much of what a task says is kept.
 LOG_LIMITS = LogLimits(lines=10_000, bytes=4 * 1024 * 1024)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """All that the process needs to know; the first line, from the worker."""
+    """The first line: sent by the worker to start the task."""
 
     driver: str
     source: str
     collection: str
     config: Mapping[str, object] = field(repr=False)
-    #: As the last run kept it; JSON text.
+    #: The checkpoint of the last run, as JSON text.
     state: str | None
-    #: Where the configuration file lies.
+    #: Directory of the configuration file.
     directory: str
-    #: `sys.path` of the worker: the same modules are to be found.
+    #: `sys.path` of the worker, so that the child finds the same modules.
     path: tuple[str, ...]
-    #: Seconds between two signs of life.
-    beat: float
-    #: A directory for this attempt alone, which the worker removes.
-    private: str
-    #: Where a driver of ours may connect to; see `egress_wire`.
+    #: Interval between two heartbeats.
+    heartbeat_seconds: float
+    #: Temporary directory of this attempt; the worker removes it.
+    private_directory: str
+    #: Egress rules of built-in drivers; see `egress_rules_from_json`.
     rules: Mapping[str, object]
     #: In characters of JSON.
-    longest_state: int
+    max_state_length: int
 
     def to_line(self) -> bytes:
         return json_line(
@@ -48,10 +47,10 @@ class Request:
                 "state": self.state,
                 "directory": self.directory,
                 "path": self.path,
-                "beat": self.beat,
-                "private": self.private,
+                "heartbeat_seconds": self.heartbeat_seconds,
+                "private_directory": self.private_directory,
                 "rules": dict(self.rules),
-                "longest_state": self.longest_state,
+                "max_state_length": self.max_state_length,
             }
         )
 
@@ -60,27 +59,27 @@ class Request:
         fields = json.loads(line)
         return cls(**(fields | {"path": tuple(fields["path"])}))
 
-    def filled(self, text: str) -> str:
-        """With the names of the pair in place of `{source}` and `{collection}`."""
+    def expand(self, text: str) -> str:
+        """Replaces the placeholders `{source}` and `{collection}`."""
         return text.replace("{source}", self.source).replace("{collection}", self.collection)
 
     @property
-    def kept(self) -> object:
-        """The state as a value; None if there is none."""
+    def checkpoint(self) -> object:
+        """The decoded checkpoint; None if there is none."""
         return None if self.state is None else json.loads(self.state)
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life."""
+    """Shows that the child process is alive."""
 
     def to_line(self) -> bytes:
         return json_line({"beat": 1})
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """State to be kept at once; JSON text."""
+class CheckpointMessage:
+    """A checkpoint to store at once, as JSON text."""
 
     value: str
 
@@ -89,8 +88,8 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """Once: what came of it. Without a code it went well."""
+class ResultMessage:
+    """The last line: result of the task. An empty code means success."""
 
     code: str = ""
     error: str = ""
@@ -109,20 +108,20 @@ class Answer:
         )
 
 
-def message_of(line: bytes) -> LogLine | Heartbeat | Kept | Answer:
-    """Raises ValueError, KeyError or TypeError for what is no message."""
+def message_of(line: bytes) -> LogLine | Heartbeat | CheckpointMessage | ResultMessage:
+    """Raises ValueError, KeyError or TypeError for a malformed line."""
     fields = json.loads(line)
-    said = LogLine.from_fields(fields)
-    if said is not None:
-        return said
+    log_line = LogLine.from_fields(fields)
+    if log_line is not None:
+        return log_line
     if "beat" in fields:
         return Heartbeat()
     if "state" in fields:
-        return Kept(str(fields["state"]))
+        return CheckpointMessage(str(fields["state"]))
     result = fields["result"]
     if not isinstance(result, dict | None):
-        raise ValueError("no result")
-    return Answer(
+        raise ValueError("malformed result")
+    return ResultMessage(
         code=str(fields["code"]),
         error=from_stored(str(fields["error"])),
         trace=str(fields["trace"]),
@@ -130,10 +129,7 @@ def message_of(line: bytes) -> LogLine | Heartbeat | Kept | Answer:
     )
 
 
-# @@ Rules of egress on their way to the process that has to keep them.
-
-
-def rules_to_plain(rules: EgressRules) -> dict[str, object]:
+def egress_rules_to_json(rules: EgressRules) -> dict[str, object]:
     return {
         "open_mode": rules.open_mode,
         "allow_private": rules.allow_private,
@@ -144,7 +140,7 @@ def rules_to_plain(rules: EgressRules) -> dict[str, object]:
     }
 
 
-def rules_from_plain(fields: Mapping[str, Any]) -> EgressRules:
+def egress_rules_from_json(fields: Mapping[str, Any]) -> EgressRules:
     return EgressRules(
         open_mode=fields["open_mode"],
         allow_private=fields["allow_private"],

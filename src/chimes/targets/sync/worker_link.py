@@ -1,4 +1,4 @@
-"""What a driver has to do with its worker, inside the process of a task."""
+"""Connection of a driver to its worker, inside the child process of a sync task."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import threading
 
 from chimes.i18n import _
 from chimes.targets.process.channel import Channel
-from chimes.targets.sync.wire import Heartbeat, Kept, Request
-
-# @@ How a driver says, inside the process of a task, that it could not do what was asked.
+from chimes.targets.sync.wire import CheckpointMessage, Heartbeat, Request
 
 
 class DriverFailure(Exception):
-    """The collection was not synchronised; the message says why, in a line."""
+    """Synchronising the collection failed; the message is one line."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -21,69 +19,69 @@ class DriverFailure(Exception):
 
 
 class Stopped(BaseException):
-    """The task was told to stop. No `Exception`, so that the `except Exception` of a function lets
-    it pass."""
+    """The task was canceled. Not an `Exception`, so that `except Exception` in a function does not
+    catch it."""
 
 
-class Tether:
-    """`log` for lines, `keep` for state, `beat` for a sign of life."""
+class WorkerLink:
+    """Sends log lines, checkpoints and heartbeats to the worker."""
 
     def __init__(self, channel: Channel, request: Request) -> None:
         self._channel = channel
         self._state = request.state
-        self._every = request.beat
-        self._longest = request.longest_state
+        self._heartbeat_seconds = request.heartbeat_seconds
+        self._max_state_length = request.max_state_length
 
     def log(self, level: str, message: str) -> None:
         self._channel.line(level, message)
 
     @property
-    def longest_message(self) -> int:
-        """Bytes of the line of JSON that holds the largest state, its escapes and its frame."""
-        return 2 * self._longest
+    def max_message_bytes(self) -> int:
+        """Bytes of the JSON line with the largest state, its escapes and framing."""
+        return 2 * self._max_state_length
 
     @property
     def log_is_full(self) -> bool:
-        return self._channel.full
+        return self._channel.log_is_full
 
-    def keep(self, value: object) -> bool:
-        """State for the next run, at once; whether it is another than the one kept last. Raises
-        DriverFailure for what cannot be kept."""
+    def save_checkpoint(self, value: object) -> bool:
+        """Sends the state for the next run; returns whether it differs from the last one. Raises
+        DriverFailure if it cannot be stored."""
         try:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise DriverFailure(
-                "bad_state", _("the state has no form in JSON: {error}", error=str(error))
+                "bad_state", _("the state is not JSON serializable: {error}", error=str(error))
             ) from None
-        if len(text) > self._longest:
+        if len(text) > self._max_state_length:
             raise DriverFailure(
                 "state_too_large",
                 _(
-                    "the state is {count} characters of JSON, more than {longest}",
+                    "the state is {count} characters of JSON; the limit is {longest}",
                     count=len(text),
-                    longest=self._longest,
+                    longest=self._max_state_length,
                 ),
             )
         if text == self._state:
             return False
         self._state = text
-        self._channel.send(Kept(text).to_line())
+        self._channel.send(CheckpointMessage(text).to_line())
         return True
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         self._channel.send(Heartbeat().to_line())
 
-    def beat_by_itself(self) -> None:
-        """From a thread of its own, as long as the interpreter gives it turns: a function that
-        waits is alive, one that is stopped or holds the interpreter is not."""
+    def start_heartbeats(self) -> None:
+        """Sends heartbeats from a thread. A function that waits counts as alive; one that is
+        stopped or holds the GIL does not."""
 
-        def beats() -> None:
+        def send_heartbeats() -> None:
             pause = threading.Event()
             while True:
                 try:
-                    self.beat()
+                    self.send_heartbeat()
                 except OSError:
                     return
-                pause.wait(self._every)
+                pause.wait(self._heartbeat_seconds)
 
-        threading.Thread(target=beats, name="chimes-beat", daemon=True).start()
+        threading.Thread(target=send_heartbeats, name="chimes-heartbeat", daemon=True).start()

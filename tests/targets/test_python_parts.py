@@ -17,12 +17,12 @@ from chimes.errors import ConfigError
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.process.channel import LogLine, RunLog
-from chimes.targets.process.child import LineReader, Messages, Output, watch_exit
+from chimes.targets.process.child import LineReader, MessageReader, OutputReader, watch_exit
 from chimes.targets.python import TaskError
 from chimes.targets.python import loader as importing
-from chimes.targets.python.context import facts_of
-from chimes.targets.python.loader import path_of, registry_at
-from chimes.targets.python.wire import LOG_LIMITS, Answer, Request, message_of
+from chimes.targets.python.context import run_info_of
+from chimes.targets.python.loader import find_app_path, load_registry
+from chimes.targets.python.wire import LOG_LIMITS, Request, ResultMessage, message_of
 from tests.builders import NOW, a_run
 
 # Reading
@@ -62,7 +62,7 @@ async def test_lines_are_cut(pieces: list[bytes], lines: list[tuple[bytes, bool]
 async def test_output_stops_when_the_log_is_full() -> None:
     written: list[str] = []
     log = RunLog(lambda level, message: written.append(message), LOG_LIMITS)
-    reader = Output(log, "info")
+    reader = OutputReader(log, "info")
     reader.data_received(b"one\r\n\xff\n" + b"x\n" * LOG_LIMITS.lines)
     reader.data_received(b"more\n")
     reader.connection_lost(None)
@@ -73,7 +73,7 @@ async def test_output_stops_when_the_log_is_full() -> None:
 
 async def test_half_a_message_means_nothing() -> None:
     got: list[bytes] = []
-    reader = Messages(100, got.append)
+    reader = MessageReader(100, got.append)
     reader.data_received(b'{"a": 1}\n{"b"')
     reader.connection_lost(None)
     assert got == [b'{"a": 1}']
@@ -94,7 +94,7 @@ def test_a_request_comes_through_whole() -> None:
         request = Request(
             app="m:app",
             path=("/a", ""),
-            facts=facts_of(each, "t", started_at=NOW, began=0.0, timeout=timedelta(seconds=5)),
+            info=run_info_of(each, "t", started_at=NOW, began=0.0, timeout=timedelta(seconds=5)),
             args={"a": [1, None, "\n"]},
             error=None if each is run else TaskError(message="x", code="y"),
             memory_limit=None if each is run else 10**9,
@@ -108,8 +108,8 @@ def test_a_request_comes_through_whole() -> None:
     "message",
     [
         LogLine("warning", "a\nb ส"),
-        Answer(Outcome(end=AttemptEnd.SUCCEEDED, result={"value": [1]})),
-        Answer(
+        ResultMessage(Outcome(end=AttemptEnd.SUCCEEDED, result={"value": [1]})),
+        ResultMessage(
             Outcome(
                 end=AttemptEnd.FAILED,
                 retryable=True,
@@ -121,7 +121,7 @@ def test_a_request_comes_through_whole() -> None:
         ),
     ],
 )
-def test_a_message_comes_through_whole(message: LogLine | Answer) -> None:
+def test_a_message_comes_through_whole(message: LogLine | ResultMessage) -> None:
     assert message_of(message.to_line()) == message
 
 
@@ -152,35 +152,35 @@ def script(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_an_app_by_the_path_of_its_file(script: Path) -> None:
-    registry = registry_at(f"{script}:app")
-    assert path_of(registry) == f"{importing.SCRIPT_NAME}:app"
-    assert registry_at(f"{script}:Holder.app") is not registry, "imported afresh"
+    registry = load_registry(f"{script}:app")
+    assert find_app_path(registry) == f"{importing.SCRIPT_NAME}:app"
+    assert load_registry(f"{script}:Holder.app") is not registry, "imported afresh"
 
 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("jobs", "named as module:name"),
-        (":app", "named as module:name"),
-        ("jobs:", "named as module:name"),
+        ("jobs", "expected an application as module:name"),
+        (":app", "expected an application as module:name"),
+        ("jobs:", "expected an application as module:name"),
         ("SCRIPT:nothing", "has no 'nothing'"),
         ("SCRIPT:Holder.nothing", "has no 'Holder.nothing'"),
-        ("SCRIPT:Holder", "is no application"),
+        ("SCRIPT:Holder", "is not an application"),
     ],
 )
 def test_apps_that_are_none(script: Path, path: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        registry_at(path.replace("SCRIPT", str(script)))
+        load_registry(path.replace("SCRIPT", str(script)))
 
 
 def test_an_app_in_main_is_found_by_its_file(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = registry_at(f"{script}:app")
+    registry = load_registry(f"{script}:app")
     module = sys.modules.pop(importing.SCRIPT_NAME)
     module.__name__, module.__spec__ = "__main__", None
     monkeypatch.setitem(sys.modules, "__main__", module)
-    assert path_of(registry) == f"{script}:app"
+    assert find_app_path(registry) == f"{script}:app"
     del module.__file__
-    assert path_of(registry) == "", "typed in at a prompt"
+    assert find_app_path(registry) == "", "typed in at a prompt"
 
 
 # Ends

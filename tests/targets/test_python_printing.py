@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from chimes.targets.python.call import overhearing
+from chimes.targets.python.call import capture_prints
 from tests.targets.task_calls import a_registry, carry_out, running
 
 
@@ -27,7 +27,7 @@ def in_thread() -> None:
 
 
 async def test_what_a_task_prints_is_in_its_log(capsys: pytest.CaptureFixture[str]) -> None:
-    with overhearing():
+    with capture_prints():
         async with running(a_registry(aloud, in_thread)) as runner:
             inline, thread = await asyncio.gather(
                 carry_out(runner, "aloud"), carry_out(runner, "in_thread")
@@ -52,7 +52,7 @@ async def test_others_are_not_overheard(capsys: pytest.CaptureFixture[str]) -> N
         other.start()
         other.join()
 
-    with overhearing():
+    with capture_prints():
         print("nobody's")
         sys.stdout.writelines(["a\n", "b\n"])
         assert sys.stdout.encoding == before[0].encoding
@@ -68,7 +68,7 @@ async def test_a_line_without_end_is_bounded() -> None:
         for _ in range(100):
             sys.stdout.write("x" * 10_000)
 
-    with overhearing():
+    with capture_prints():
         async with running(a_registry(floods)) as runner:
             done = await carry_out(runner, "floods")
     ((level, line),) = done.lines

@@ -187,7 +187,7 @@ async def test_a_handler_has_the_completion_of_its_task() -> None:
 
     registry = a_registry(fails, on_failure=handler)
     registry.add(Task(name="silent", function=silent))
-    async with running(registry, completing=Ending) as runner:
+    async with running(registry, completion_factory=Ending) as runner:
         await carry_out(runner, "silent")
         assert made == []
         await carry_out(runner, "fails")
@@ -218,7 +218,7 @@ async def test_lines_from_many_threads_are_whole_and_bounded() -> None:
         await runner.execute(a_call("chatter", log))
     assert written_on == {threading.get_ident()}
     assert len(lines) == LOG_LIMITS.lines + 1
-    assert lines[-1] == "too much output: the rest of it is left out"
+    assert lines[-1] == "output truncated: the attempt exceeded its log limit"
 
 
 async def test_a_line_is_cut_and_its_secrets_hidden() -> None:
@@ -314,7 +314,7 @@ class Unspeakable(Exception):
         (SystemExit(3), AttemptEnd.FAILED, "exception", True, "SystemExit: 3"),
         (asyncio.CancelledError(), AttemptEnd.FAILED, "exception", True, "CancelledError"),
         (MemoryError(), AttemptEnd.FAILED, "exception", True, "MemoryError"),
-        (Unspeakable(), AttemptEnd.FAILED, "exception", True, "Unspeakable: (its message"),
+        (Unspeakable(), AttemptEnd.FAILED, "exception", True, "Unspeakable: (the message"),
         (Reject("bad"), AttemptEnd.FAILED, "rejected", False, "Reject: bad"),
         (Cancel(), AttemptEnd.CANCELED, "canceled_by_task", False, ""),
     ],
@@ -466,7 +466,9 @@ async def test_a_sync_function_inline_runs_on_the_loop() -> None:
 
 @pytest.mark.parametrize("why", ["timeout", "cancel"])
 async def test_a_thread_is_told_to_stop(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "GRACE", 30.0)  # a busy machine may stand still for a second
+    monkeypatch.setattr(
+        threads, "GRACE_SECONDS", 30.0
+    )  # a busy machine may stand still for a second
     started, ended = threading.Event(), threading.Event()
 
     def polls(context: Context) -> None:
@@ -506,7 +508,7 @@ async def test_a_function_that_sees_its_deadline_first_has_timed_out() -> None:
 async def test_threads_that_never_end_are_counted_and_replaced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(threads, "GRACE", 0.01)
+    monkeypatch.setattr(threads, "GRACE_SECONDS", 0.01)
     free = threading.Event()
 
     def stuck() -> None:
@@ -541,7 +543,7 @@ async def test_a_thread_that_is_given_up_twice_is_given_up_at_once() -> None:
         began = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await attempt
-        assert time.monotonic() - began < threads.GRACE
+        assert time.monotonic() - began < threads.GRACE_SECONDS
         assert runner.abandoned_threads == 1
         free.set()
 
@@ -549,7 +551,7 @@ async def test_a_thread_that_is_given_up_twice_is_given_up_at_once() -> None:
 async def test_there_is_an_end_to_the_threads_that_never_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "GRACE", 0.0)
+    monkeypatch.setattr(threads, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(threads, "ABANDONED_PER_THREAD", 3)
     free = threading.Event()
 

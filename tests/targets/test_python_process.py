@@ -18,7 +18,7 @@ import pytest
 from chimes.model.run import AttemptEnd
 from chimes.targets.process import child as process
 from chimes.targets.python import PythonTask, Registry, Task
-from chimes.targets.python.loader import path_of, registry_at
+from chimes.targets.python.loader import find_app_path, load_registry
 from chimes.targets.python.wire import LOG_LIMITS
 from tests.targets.python_tasks import PATH, registry
 from tests.targets.task_calls import a_call, alive, carry_out, running, until
@@ -114,7 +114,7 @@ async def test_a_gigabyte_of_output_is_drained_and_dropped(runner: PythonTask, n
     assert max(len(message) for _, message in done.lines) <= 8 * 1024
     assert grown < 32 * 1024, f"{grown} KiB more"
     if name == "floods":
-        assert done.lines[-1] == ("warning", "too much output: the rest of it is left out")
+        assert done.lines[-1] == ("warning", "output truncated: the attempt exceeded its log limit")
 
 
 async def test_closed_descriptors_are_a_crash(runner: PythonTask) -> None:
@@ -235,7 +235,7 @@ async def test_what_a_task_started_ends_with_it(runner: PythonTask, tmp_path: Pa
 async def test_one_that_does_not_end_after_its_result_is_killed(runner: PythonTask) -> None:
     done = await carry_out(runner, "never_exits")
     assert done.value == "done"
-    assert done.lines == [("warning", "the process did not end after its result: killed")]
+    assert done.lines == [("warning", "the process did not exit after its result and was killed")]
 
 
 NODE = """
@@ -320,7 +320,7 @@ async def test_a_forked_copy_of_the_task_does_not_answer(runner: PythonTask) -> 
     assert done.value == "from the first"
 
 
-@pytest.mark.parametrize("what", ["spawned", "watch_exit"])
+@pytest.mark.parametrize("what", ["spawn", "watch_exit"])
 async def test_a_machine_that_gives_no_process(
     runner: PythonTask, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -351,7 +351,7 @@ async def test_an_app_that_no_process_can_find() -> None:
     ("app", "code", "error"),
     [
         ("tests.targets.python_tasks:nothing", "no_app", "has no 'nothing'"),
-        ("tests.targets.python_tasks:PATH", "no_app", "is no application"),
+        ("tests.targets.python_tasks:PATH", "no_app", "is not an application"),
         ("python_tasks", "no_app", "module:name"),
         ("tests.targets.no_such_module:app", "exception", "ModuleNotFoundError"),
     ],
@@ -364,10 +364,10 @@ async def test_a_wrong_app(app: str, code: str, error: str) -> None:
 
 
 def test_an_app_is_found_among_the_modules() -> None:
-    path = path_of(registry)
+    path = find_app_path(registry)
     assert path == PATH
-    assert registry_at(path) is registry
-    assert path_of(Registry()) == ""
+    assert load_registry(path) is registry
+    assert find_app_path(Registry()) == ""
 
 
 SCRIPT = """

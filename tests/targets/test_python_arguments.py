@@ -17,12 +17,12 @@ from pydantic import BaseModel
 from chimes.errors import InvalidInput
 from chimes.targets.python import Context, Task, check, dump
 from chimes.targets.python.arguments import bind, parameters_of
-from chimes.targets.python.context import facts_of
+from chimes.targets.python.context import run_info_of
 from tests.builders import NOW, a_run
 from tests.tables import each_row
 
 CONTEXT = Context(
-    facts_of(a_run(), "t", started_at=NOW, began=0.0, timeout=timedelta(seconds=9)),
+    run_info_of(a_run(), "t", started_at=NOW, began=0.0, timeout=timedelta(seconds=9)),
     lambda level, message: None,
 )
 
@@ -274,5 +274,5 @@ def test_what_has_no_form_in_json_is_refused(value: object) -> None:
 def test_something_that_refers_to_itself_is_refused() -> None:
     loop: list[object] = []
     loop.append(loop)
-    with pytest.raises(InvalidInput, match="no form in JSON"):
+    with pytest.raises(InvalidInput, match="not JSON serializable"):
         dump(a_task(lambda value: value), {"value": loop})

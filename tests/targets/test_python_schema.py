@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from chimes.targets.python.context import Context
-from chimes.targets.python.registry import LONGEST_SCHEMA, Task, schema_of
+from chimes.targets.python.registry import MAX_SCHEMA_LENGTH, Task, argument_schema
 
 
 class Colour(StrEnum):
@@ -43,7 +43,7 @@ def report(
 
 
 def test_each_argument_has_its_type_and_default_and_no_secret_leaves() -> None:
-    found = schema_of(Task(name="report", function=report))
+    found = argument_schema(Task(name="report", function=report))
     properties = found["properties"]
     assert isinstance(properties, dict)
     assert found["required"] == ["day", "kind"]
@@ -65,8 +65,8 @@ def test_each_argument_has_its_type_and_default_and_no_secret_leaves() -> None:
 def test_what_has_no_schema_is_open_and_what_is_long_is_not_told() -> None:
     def takes_all(**values: int) -> None: ...
 
-    assert schema_of(Task(name="all", function=takes_all))["additionalProperties"] is True
+    assert argument_schema(Task(name="all", function=takes_all))["additionalProperties"] is True
 
-    def wordy(text: str = "x" * LONGEST_SCHEMA) -> None: ...
+    def wordy(text: str = "x" * MAX_SCHEMA_LENGTH) -> None: ...
 
-    assert schema_of(Task(name="wordy", function=wordy)) == {}
+    assert argument_schema(Task(name="wordy", function=wordy)) == {}
