@@ -19,7 +19,7 @@ from chimes.model.notification import DeliveryState
 from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Completion, Reason, Run, RunStatus
-from chimes.sdk.transactions import with_raw
+from chimes.sdk.transactions import run_on_asyncpg
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.joined_transaction import complete_run_in
@@ -107,7 +107,7 @@ async def test_a_completion_in_a_transaction_wakes_the_senders(
     if driver == "asyncpg":
         raw = await asyncpg.connect(postgres_url)
         async with raw.transaction():
-            await with_raw(raw, ending(postgres, run))
+            await run_on_asyncpg(raw, ending(postgres, run))
         await raw.close()
     else:
         engine = create_async_engine(postgres_url.replace("postgresql", "postgresql+asyncpg"))
