@@ -129,7 +129,7 @@ HTTP = "url: 'https://a.example/x', output: {format: jsonl, path: x}"
         ),
         (
             f"{{shop: {{driver: command, config: {{command: 'a b'}}, {COLLECTIONS}}}}}",
-            "sources.shop.config.command: expected a list, such as [tap-shop, --all]",
+            "sources.shop.config.command: expected a list such as [tap-shop, --all]",
         ),
         (
             f"{{shop: {{driver: command, config: {{command: [a, 1]}}, {COLLECTIONS}}}}}",
@@ -196,7 +196,7 @@ def test_invalid_sources(text: str, error: str) -> None:
         (
             "{name: orders}, {name: b}, {name: orders}",
             "sources.shop.collections[2].name: 'orders' is already the name of "
-            "sources.shop.collections[0] already",
+            "sources.shop.collections[0]",
         ),
         ("{name: a, schedule: '* * * *'}", "sources.shop.collections[0].schedule: "),
         ("{name: a, schedule: '61 * * * *'}", "sources.shop.collections[0].schedule: "),

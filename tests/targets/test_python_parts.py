@@ -33,7 +33,7 @@ class Lines(LineReader):
         super().__init__(limit)
         self.got: list[tuple[bytes, bool]] = []
 
-    def take(self, line: bytes, *, whole: bool) -> None:
+    def line_received(self, line: bytes, *, whole: bool) -> None:
         self.got.append((line, whole))
 
 

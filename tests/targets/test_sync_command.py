@@ -209,7 +209,7 @@ async def test_a_flood_is_read_where_it_hurts_nobody(tmp_path: Path) -> None:
     assert done.outcome.end is AttemptEnd.SUCCEEDED
     assert kept.values == ["5"]
     assert len(done.lines) <= LOG_LIMITS.lines + 2
-    assert sum("left out" in message for message in done.at("warning")) == 1
+    assert sum("output truncated" in message for message in done.at("warning")) == 1
 
 
 #: Longer than a busy machine takes to start a program.

@@ -61,7 +61,7 @@ async def test_a_flood_is_cut_and_grows_nothing(tmp_path: Path, length: int) -> 
     assert done.kept.value == '{"flooded": true}'
     assert len(done.lines) <= LOG_LIMITS.lines + 2
     assert sum(len(message) for _, message in done.lines) < LOG_LIMITS.bytes + 10_000
-    assert [m for _, m in done.lines if "left out" in m] == [done.lines[-2][1]]
+    assert [m for _, m in done.lines if "output truncated" in m] == [done.lines[-2][1]]
     assert done.lines[-1][1].startswith("FINISHED SUCCESSFULLY")
 
 
@@ -193,9 +193,9 @@ async def test_nothing_outlives_a_node_that_is_killed(tmp_path: Path, driver: st
 
 FOLDER = """
 import os, sys
-from chimes.targets.sync.runner import private_folder
+from chimes.targets.sync.runner import private_directory
 os.getpid = lambda: 4_999_999  # as it is called in its container
-with private_folder() as folder:
+with private_directory() as folder:
     (folder / "config.json").write_text("{}")
     print(folder, flush=True)
     sys.stdin.read()
