@@ -82,7 +82,9 @@ class HandyStore:
     async def leave(self, node_id: NodeId) -> None:
         return None
 
-    async def heartbeat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> HeartbeatResult:
+    async def heartbeat(
+        self, node_id: NodeId, lease: timedelta, *, clock: datetime
+    ) -> HeartbeatResult:
         return HeartbeatResult(alive=True, now=await self.now())
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:

@@ -1,7 +1,8 @@
 """Phrases in three languages with the expected result of parsing them (`corpus_*.jsonl`).
 
-A row has `trigger` and `task`, or `missing`: the parts that need clarification. `recipients` lists the
-recipients that the phrase names. The expectations were written by hand, not taken from the parser.
+A row has `trigger` and `task`, or `missing`: the parts that need clarification. `recipients` lists
+the recipients that the phrase names. The expectations were written by hand, not taken from the
+parser.
 The reference time of all rows is a Monday at 09:00 in Bangkok.
 """
 

@@ -18,7 +18,7 @@ from chimes.targets.action.service import checked_config
 from chimes.targets.base import Call
 from chimes.targets.http.connection import Lookup, system_lookup
 from tests.builders import NOW, a_run
-from tests.targets.agent_servers import Kept
+from tests.targets.agent_servers import StoredCheckpoint
 from tests.targets.sinks import OPEN, Handler, Logged, Received, answer, read_request, serving
 
 TOKEN = "Bearer canary-0123456789abcdef"
@@ -127,7 +127,7 @@ def an_action(
     target: ActionTarget = TARGET,
     *,
     timeout: float = 10,
-    state: Kept | None = None,
+    state: StoredCheckpoint | None = None,
     canceled: bool = False,
     **run: Any,
 ) -> Call:
@@ -141,7 +141,7 @@ def an_action(
         run=a_run(**(values | run)),
         triggered_at=NOW,
         log=Logged(),
-        state=state or Kept(),
+        state=state or StoredCheckpoint(),
         canceled=lambda: canceled,
     )
 

@@ -81,7 +81,7 @@ async def prompting(url: str, **given: Any) -> AsyncIterator[AgentPrompt]:
 
 
 @dataclass
-class Kept:
+class StoredCheckpoint:
     """The state of a run, as the engine would keep it."""
 
     value: str | None = None
@@ -104,7 +104,7 @@ def a_prompt(
     prompt: str = "Summarise the news",
     *,
     timeout: float = 10,
-    state: Kept | None = None,
+    state: StoredCheckpoint | None = None,
     canceled: bool = False,
     run: dict[str, Any] | None = None,
     **target: Any,
@@ -119,7 +119,7 @@ def a_prompt(
         run=a_run(**(values | (run or {}))),
         triggered_at=NOW,
         log=Logged(),
-        state=state or Kept(),
+        state=state or StoredCheckpoint(),
         canceled=lambda: canceled,
     )
 

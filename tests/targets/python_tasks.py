@@ -1,4 +1,4 @@
-"""An application with tasks for tests, the poisonous ones of F66 among them."""
+"""An application with tasks for tests, including misbehaving ones."""
 
 from __future__ import annotations
 
@@ -101,9 +101,6 @@ def talk() -> None:
     logging.getLogger("some.library").warning("from a library")
 
 
-# F66
-
-
 @isolated
 def exits() -> None:
     print("last words")
@@ -168,7 +165,7 @@ def ignores_sigterm(pid: str) -> None:
 
 @isolated
 def hopeless_regex() -> None:
-    """F18: a C call that never lets go of the interpreter."""
+    """A C call that never lets go of the interpreter."""
     re.match(r"(a+)+$", "a" * 40 + "b")
 
 

@@ -22,7 +22,7 @@ MODULE = "tests.targets.sync_module"
 
 
 @dataclass
-class Kept:
+class StoredCheckpoint:
     """The state of the pair."""
 
     value: str | None = None
@@ -49,9 +49,9 @@ class Kept:
 
 
 @dataclass
-class Carried:
+class ExecutedRun:
     outcome: Outcome
-    kept: Kept
+    kept: StoredCheckpoint
     lines: list[tuple[str, str]]
 
     @property
@@ -82,21 +82,25 @@ def a_runner(
 
 
 def a_call(
-    log: Callable[[str, str], None], kept: Kept, *, timeout: float = 60, target: SyncTarget = PAIR
+    log: Callable[[str, str], None],
+    kept: StoredCheckpoint,
+    *,
+    timeout: float = 60,
+    target: SyncTarget = PAIR,
 ) -> Call:
     run = task_run(target, None, NOW)
     policy = task_policy(target, timeout=timedelta(seconds=timeout))
     return Call(run=replace(run, policy=policy), triggered_at=NOW, log=log, state=kept)
 
 
-async def carry_out(
+async def execute(
     runner: SyncRunner,
-    kept: Kept | None = None,
+    kept: StoredCheckpoint | None = None,
     *,
     timeout: float = 60,  # noqa: ASYNC109 - of the run, not of this call
     target: SyncTarget = PAIR,
-) -> Carried:
-    kept = kept or Kept()
+) -> ExecutedRun:
+    kept = kept or StoredCheckpoint()
     lines: list[tuple[str, str]] = []
     call = a_call(lambda *line: lines.append(line), kept, timeout=timeout, target=target)
-    return Carried(await runner.execute(call), kept, lines)
+    return ExecutedRun(await runner.execute(call), kept, lines)

@@ -20,7 +20,7 @@ from tests.builders import NOW, a_run
 
 
 @dataclass
-class Carried:
+class ExecutedRun:
     outcome: Outcome
     lines: list[tuple[str, str]] = field(default_factory=list)
 
@@ -52,10 +52,10 @@ def a_call(
     return Call(run=a_run(**(values | (run or {}))), triggered_at=NOW, log=log)
 
 
-async def carry_out(runner: PythonTask, name: str, **given: Any) -> Carried:
+async def execute(runner: PythonTask, name: str, **given: Any) -> ExecutedRun:
     lines: list[tuple[str, str]] = []
     outcome = await runner.execute(a_call(name, lambda *line: lines.append(line), **given))
-    return Carried(outcome, lines)
+    return ExecutedRun(outcome, lines)
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ from tests.targets.action_servers import (
     as_answer,
     logged,
 )
-from tests.targets.agent_servers import Kept
+from tests.targets.agent_servers import StoredCheckpoint
 from tests.targets.sinks import SERVER, answer, until
 
 
@@ -50,7 +50,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "LONGEST_PAUSE", 0.02)
 
 
-# R0.24, C23
 async def test_an_action_is_executed_for_its_account_and_followed_to_its_end() -> None:
     states: list[Given] = [PENDING, RUNNING, COMPLETED]
     headers = (("Authorization", TOKEN), ("X-Business-Domain", "bd_public"))
@@ -59,7 +58,7 @@ async def test_an_action_is_executed_for_its_account_and_followed_to_its_end() -
         acting(f"{there.url}/in/v1/knowledge-networks/{{kn_id}}/", headers=headers) as runner,
     ):
         call = an_action(
-            state=(state := Kept()),
+            state=(state := StoredCheckpoint()),
             id="run-1",
             schedule_id="sch-1",
             origin=Origin.SCHEDULE,
@@ -102,7 +101,7 @@ async def test_an_action_is_executed_for_its_account_and_followed_to_its_end() -
 async def test_the_execution_is_kept_before_it_is_asked_for() -> None:
     seen: list[str] = []
 
-    class Watched(Kept):
+    class Watched(StoredCheckpoint):
         async def keep(self, value: str) -> bool:
             seen.extend(there.asked)
             return await super().keep(value)
@@ -113,9 +112,9 @@ async def test_the_execution_is_kept_before_it_is_asked_for() -> None:
     assert state.writes == [encode_action_checkpoint("e1")]
 
 
-# C4: a node that takes over asks for the execution there is
+# A node that takes over asks for the execution there is
 async def test_another_attempt_goes_on_with_the_same_execution() -> None:
-    state = Kept(value=encode_action_checkpoint("e1"))
+    state = StoredCheckpoint(value=encode_action_checkpoint("e1"))
     async with a_service() as there, acting(there.url) as runner:
         outcome = await runner.execute(an_action(state=state, attempt=2, fence=2))
     assert outcome.end is AttemptEnd.SUCCEEDED
@@ -124,7 +123,7 @@ async def test_another_attempt_goes_on_with_the_same_execution() -> None:
     assert there.executed == []
 
 
-# C14: the same key however often it is tried
+# The same key however often it is tried
 async def test_the_key_and_the_body_are_the_same_for_all_attempts() -> None:
     async with a_service(executes=[500, PENDING]) as there, acting(there.url) as runner:
         first = await runner.execute(an_action(id="run-1"))
@@ -137,7 +136,7 @@ async def test_the_key_and_the_body_are_the_same_for_all_attempts() -> None:
     assert (one.headers["x-chimes-attempt"], two.headers["x-chimes-attempt"]) == ("1", "2")
 
 
-# R3.48; only 200 and 202 count as accepted
+# Only 200 and 202 count as accepted
 @pytest.mark.parametrize(
     ("status", "retryable"),
     [
@@ -201,7 +200,7 @@ async def test_accepted_and_ended_at_once(status: str) -> None:
 )
 async def test_accepted_without_a_usable_id_is_all_that_is_known(accepted: bytes) -> None:
     async with a_service(executes=[accepted]) as there, acting(there.url) as runner:
-        outcome = await runner.execute(call := an_action(state=(state := Kept())))
+        outcome = await runner.execute(call := an_action(state=(state := StoredCheckpoint())))
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
     assert (outcome.result["execution_id"], outcome.result["followed"]) == ("", False)
@@ -251,9 +250,9 @@ async def test_one_that_told_before_is_asked_on_though_it_says_nothing_for_a_whi
     assert outcome.result["followed"]
 
 
-# C4: whoever took the run over follows the same execution
+# Whoever took the run over follows the same execution
 async def test_who_has_lost_the_run_stops_and_cancels_nothing() -> None:
-    class Fenced(Kept):
+    class Fenced(StoredCheckpoint):
         async def keep(self, value: str) -> bool:
             return False
 
@@ -382,7 +381,6 @@ async def test_a_document_that_is_too_long_is_asked_for_in_short() -> None:
     assert there.asked == ["/action-executions/e1", "/action-logs/e1?results_limit=20"]
 
 
-# F57, F58
 async def test_a_service_that_hangs_or_floods_at_the_hand_over() -> None:
     async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -416,7 +414,6 @@ async def test_refused_connections_are_tried_again() -> None:
     assert outcome.error == "the action service: connection refused"
 
 
-# R0.34
 async def test_an_execution_that_takes_too_long_is_canceled_and_not_repeated() -> None:
     async with a_service(states=[RUNNING]) as there:
         async with acting(there.url) as runner:
@@ -486,7 +483,7 @@ async def test_network_and_branch_in_the_address() -> None:
     assert there.executed[0].target == "/v1/..%2Fkn/a%20b/action-types/restart/execute"
 
 
-# RELIABILITY 9: the operator has named this server, and only this one
+# The operator has named this server, and only this one
 async def test_the_service_may_be_private_and_nothing_else_is_opened() -> None:
     async with a_service() as there, acting(there.url, egress=SERVER) as runner:
         assert (await runner.execute(an_action())).end is AttemptEnd.SUCCEEDED
@@ -497,7 +494,7 @@ async def test_the_service_may_be_private_and_nothing_else_is_opened() -> None:
         assert (outcome.code, outcome.retryable) == ("egress_denied", False)
 
 
-# S33: a name of the own network, by what it resolves to
+# A name of the own network, by what it resolves to
 async def test_the_service_by_its_name() -> None:
     async with a_service() as there:
         for address, code in (("127.0.0.1", ""), ("169.254.169.254", "egress_denied")):
@@ -536,7 +533,6 @@ async def test_a_number_is_an_id_and_long_texts_are_cut() -> None:
     assert there.asked == ["/action-executions/17"]
 
 
-# S45
 async def test_secrets_are_not_repeated() -> None:
     told = TOKEN.split()[1]
     refusal = answer("400 Bad Request", f'{{"description": "bad token {told}"}}'.encode())

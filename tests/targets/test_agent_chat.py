@@ -34,7 +34,7 @@ from tests.targets.sinks import a_sink, answer, until
 GOOD = events(delta("Hello"), delta(" world"), ending(), {"choices": [], "usage": USAGE}, "[DONE]")
 
 
-# R1.10; the shape that is documented
+# The shape that is documented
 async def test_a_prompt_is_streamed_and_its_answer_tokens_and_cost_are_the_result() -> None:
     async with (
         a_model(GOOD) as model,
@@ -194,7 +194,6 @@ async def test_a_server_that_refuses_stream_options_is_asked_without_them() -> N
     assert ["stream_options" in json.loads(each.body) for each in model.requests] == [True, False]
 
 
-# R1.32, C14
 @pytest.mark.parametrize(
     ("status", "retryable"),
     [
@@ -267,7 +266,7 @@ async def test_an_answer_without_a_body_that_says_json() -> None:
     assert outcome.code == "bad_answer"
 
 
-# F67: the deadline holds, whatever the server does
+# The deadline holds, whatever the server does
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_server_that_hangs_ends_at_the_deadline(begun: bool) -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -285,7 +284,6 @@ async def test_a_server_that_hangs_ends_at_the_deadline(begun: bool) -> None:
     assert outcome.result["text"] == ("I think" if begun else "")
 
 
-# F67
 async def test_a_drip_ends_at_the_deadline() -> None:
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM)
@@ -300,7 +298,7 @@ async def test_a_drip_ends_at_the_deadline() -> None:
     assert outcome.end is AttemptEnd.TIMEOUT
 
 
-# F67: an endless stream hurts neither memory nor anybody else on the loop
+# An endless stream hurts neither memory nor anybody else on the loop
 async def test_an_endless_stream_is_left_and_costs_no_memory() -> None:
     piece = events(*(delta("word " * 40) for _ in range(200)))
 
@@ -377,7 +375,7 @@ async def test_a_long_answer_is_cut_and_says_so_but_is_heard_to_its_end() -> Non
     assert outcome.result["usage"] == USAGE
 
 
-# S73, S75: no tools are sent, and what the model asks for is not done
+# No tools are sent, and what the model asks for is not done
 async def test_a_tool_that_the_model_asks_for_is_refused() -> None:
     asked: dict[str, Any] = {
         "choices": [
@@ -409,7 +407,7 @@ async def test_a_tool_that_the_model_asks_for_is_refused() -> None:
     assert answered.result["text"] == "I cannot."
 
 
-# S73: the key is nowhere, also where the model repeats it in pieces
+# The key is nowhere, also where the model repeats it in pieces
 async def test_the_key_is_in_no_result_no_error_and_no_log() -> None:
     stream = events(
         delta(f"my key is {API_KEY[:9]}"), delta(f"{API_KEY[9:]}!\nmore\n"), ending(), "[DONE]"
@@ -423,7 +421,7 @@ async def test_the_key_is_in_no_result_no_error_and_no_log() -> None:
     assert API_KEY[9:] not in f"{logged(call)}"
 
 
-# S74, output is data and nothing else
+# Output is data and nothing else
 async def test_what_no_store_takes_is_replaced_and_the_rest_is_as_it_was() -> None:
     wild = "![x](https://evil.example/?q=1) tg://resolve <b>bold</b> \x00"
     stream = event(delta(wild)) + b'data: {"choices": [{"delta": {"content": "\\ud83d"}}]}\n\n'

@@ -16,7 +16,7 @@ from chimes.targets.agent import AgentPrompt, pipeline
 from chimes.targets.agent.service import KEEP_LIMIT, MOST_ARTIFACTS
 from tests.targets.agent_servers import (
     API_KEY,
-    Kept,
+    StoredCheckpoint,
     a_pipeline,
     a_prompt,
     logged,
@@ -38,7 +38,6 @@ def on_runs(url: str, **given: Any) -> Any:
     return prompting(url, **({"pipeline": "runs", "model": ""} | given))
 
 
-# R1.10
 async def test_a_prompt_becomes_one_run_over_there_and_its_output_the_result() -> None:
     ended = {
         "status": "completed",
@@ -56,7 +55,7 @@ async def test_a_prompt_becomes_one_run_over_there_and_its_output_the_result() -
     async with a_pipeline(statuses=states) as there, on_runs(there.url) as runner:
         call = a_prompt(
             "สรุปข่าว",
-            state=(state := Kept()),
+            state=(state := StoredCheckpoint()),
             model="big",
             run={
                 "id": "run-1",
@@ -103,10 +102,10 @@ async def test_a_prompt_becomes_one_run_over_there_and_its_output_the_result() -
     assert decode_agent_checkpoint(state.value) == AgentCheckpoint(pipeline_run_id="pipe/1")
 
 
-# R1.32: one run however often it is tried
+# One run however often it is tried
 async def test_another_attempt_goes_on_with_the_same_run() -> None:
     async with a_pipeline() as there, on_runs(there.url) as runner:
-        state = Kept()
+        state = StoredCheckpoint()
         first = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
         again = await runner.execute(a_prompt(state=state, run={"id": "run-1", "attempt": 2}))
         # What was kept is lost as well: the key still leads to the same run.
@@ -117,10 +116,10 @@ async def test_another_attempt_goes_on_with_the_same_run() -> None:
     assert there.runs == {"run-1": "pipe/1"}
 
 
-# C4: whoever took the run over goes on with the same one over there
+# Whoever took the run over goes on with the same one over there
 @pytest.mark.parametrize("callback_url", ["", "https://chimes.example"])
 async def test_who_has_lost_the_run_stops_and_cancels_nothing(callback_url: str) -> None:
-    class Fenced(Kept):
+    class Fenced(StoredCheckpoint):
         async def keep(self, value: str) -> bool:
             return False
 
@@ -211,7 +210,6 @@ async def test_outputs_of_every_kind(output: object, text: str) -> None:
     assert outcome.result["text"] == text
 
 
-# F67, S74
 async def test_outputs_and_artifacts_have_their_caps() -> None:
     found = {
         "status": "completed",
@@ -246,7 +244,6 @@ async def test_ten_megabytes_are_not_read() -> None:
     assert (outcome.code, outcome.retryable) == ("answer_too_long", False)
 
 
-# F67
 async def test_at_the_deadline_the_run_over_there_is_given_up_and_told_so() -> None:
     async with a_pipeline(statuses=[{"status": "running"}]) as there:
         async with on_runs(there.url) as runner:
@@ -266,7 +263,7 @@ async def test_a_pipeline_that_never_takes_it_over_is_worth_another_attempt() ->
     assert (outcome.end, outcome.retryable) == (AttemptEnd.TIMEOUT, True)
 
 
-# C16; a node that has only lost its lease leaves the run to another
+# A node that has only lost its lease leaves the run to another
 @pytest.mark.parametrize("canceled", [True, False])
 async def test_only_a_cancel_is_passed_on(canceled: bool) -> None:
     async with a_pipeline(statuses=[{"status": "running"}]) as there:
@@ -279,7 +276,7 @@ async def test_only_a_cancel_is_passed_on(canceled: bool) -> None:
         assert len(there.canceled) == canceled
 
 
-async def cut_short(runner: AgentPrompt, state: Kept, there: Any) -> None:
+async def cut_short(runner: AgentPrompt, state: StoredCheckpoint, there: Any) -> None:
     """An attempt whose node dies as soon as the run is asked for."""
     task = asyncio.create_task(runner.execute(a_prompt(state=state, run={"id": "run-1"})))
     await until(lambda: there.gets > 0)
@@ -293,7 +290,7 @@ async def test_a_callback_ends_the_wait_and_its_address_is_the_same_for_every_at
         a_pipeline(statuses=[{"status": "running"}]) as there,
         on_runs(there.url, callback_url="https://chimes.example/") as runner,
     ):
-        state = Kept()
+        state = StoredCheckpoint()
         await cut_short(runner, state, there)
         state.said = json.dumps({"status": "completed", "output": "told"})
         outcome = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
@@ -316,7 +313,7 @@ async def test_the_token_is_kept_before_it_is_sent() -> None:
         a_pipeline(refusals=[503]) as there,
         on_runs(there.url, callback_url="https://chimes.example") as runner,
     ):
-        state = Kept()
+        state = StoredCheckpoint()
         await runner.execute(a_prompt(state=state))
         await runner.execute(a_prompt(state=state))
     tokens = {decode_agent_checkpoint(each).token for each in state.writes}

@@ -1,4 +1,4 @@
-"""Receivers that hang, drip, flood, lie or die (RELIABILITY F56-F63): one attempt each, bounded in
+"""Receivers that hang, drip, flood, lie or die: one attempt each, bounded in
 time and memory, never a second send."""
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ async def forever(reader: Reader) -> None:
         await reader.read()
 
 
-# F56
 async def test_f56_a_receiver_that_never_answers_is_timed_out() -> None:
     async def hang(reader: Reader, writer: Writer) -> None:
         await forever(reader)
@@ -48,7 +47,7 @@ async def test_f56_a_receiver_that_never_answers_is_timed_out() -> None:
     assert requests == 1
 
 
-# F56: the deadline covers the TCP connection and the TLS handshake as well
+# The deadline covers the TCP connection and the TLS handshake as well
 async def test_f56_a_tls_handshake_that_never_ends_is_timed_out() -> None:
     async def silent(reader: Reader, writer: Writer) -> None:
         await forever(reader)
@@ -58,7 +57,6 @@ async def test_f56_a_tls_handshake_that_never_ends_is_timed_out() -> None:
     assert outcome.end is AttemptEnd.TIMEOUT
 
 
-# F57
 async def test_f57_a_drip_does_not_outlive_the_total_deadline() -> None:
     async def drip(reader: Reader, writer: Writer) -> None:
         writer.write(HEAD + b"Content-Length: 100000\r\n\r\n")
@@ -71,7 +69,6 @@ async def test_f57_a_drip_does_not_outlive_the_total_deadline() -> None:
     assert outcome.end is AttemptEnd.TIMEOUT
 
 
-# F57
 async def test_f57_dripping_headers_do_not_either() -> None:
     async def drip(reader: Reader, writer: Writer) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n")
@@ -99,7 +96,6 @@ async def test_a_cancelled_attempt_stops_at_once_and_gives_its_place_back() -> N
         assert (await callback.execute(a_call(sink.url))).end is AttemptEnd.SUCCEEDED
 
 
-# F58
 async def test_f58_an_endless_body_is_cut_and_judged_by_its_status() -> None:
     sent = 0
 
@@ -120,7 +116,7 @@ async def test_f58_an_endless_body_is_cut_and_judged_by_its_status() -> None:
     assert sent < 16 * 1024 * 1024
 
 
-# F58: 50 MB in 50 KB
+# 50 MB in 50 KB
 @pytest.mark.parametrize(("encoding", "window"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
 async def test_f58_a_bomb_does_not_unfold(encoding: str, window: int) -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, window)
@@ -143,7 +139,7 @@ async def test_f58_a_bomb_does_not_unfold(encoding: str, window: int) -> None:
     assert peak < 5 * 1024 * 1024
 
 
-# F58: compressed bytes count too, or empty blocks would go on for ever
+# Compressed bytes count too, or empty blocks would go on for ever
 async def test_f58_an_endless_stream_of_empty_blocks_is_cut() -> None:
     async def endless(reader: Reader, writer: Writer) -> None:
         packer = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -176,7 +172,6 @@ async def test_a_broken_compressed_answer_is_judged_by_its_status() -> None:
     assert outcome.result["truncated"] is True
 
 
-# F59
 @pytest.mark.parametrize(
     "flood",
     [
@@ -241,7 +236,7 @@ async def close_in_chunk(reader: Reader, writer: Writer) -> None:
     await writer.drain()
 
 
-# F63: unknown effect, so the attempt failed, and nothing is sent twice within it. GET and PUT are
+# Unknown effect, so the attempt failed, and nothing is sent twice within it. GET and PUT are
 # the methods that clients like to repeat on their own.
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST"])
 @pytest.mark.parametrize(
@@ -262,7 +257,7 @@ async def test_f63_a_lost_connection_is_one_send(method: str, die: Handler, pool
         assert sink.connections == 1
 
 
-# F63: a kept connection that the server closed meanwhile is noticed before anything is sent, also
+# A kept connection that the server closed meanwhile is noticed before anything is sent, also
 # when only the kernel knows: the loop gets no turn between the close and the next call.
 async def test_f63_a_connection_closed_under_us_is_not_used() -> None:
     close, closed = threading.Event(), threading.Event()
@@ -292,7 +287,7 @@ async def test_f63_a_connection_closed_under_us_is_not_used() -> None:
     assert len(requests) == 2
 
 
-# F63: a body of 64 KiB that the server never reads
+# A body of 64 KiB that the server never reads
 async def test_f63_an_answer_before_the_body_was_read_counts() -> None:
     async def early(reader: Reader, writer: Writer) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -332,7 +327,6 @@ async def test_a_refused_connection_is_retryable() -> None:
     assert str(outcome.result["url"]).endswith("/x?token=***")
 
 
-# F62
 @pytest.mark.parametrize(
     "error",
     [
@@ -357,7 +351,7 @@ async def test_f62_a_name_without_addresses_is_dns() -> None:
     assert (outcome.code, outcome.retryable) == ("dns", True)
 
 
-# F62: 50 schedules whose names never answer, at once, twice over; others do not notice
+# 50 schedules whose names never answer, at once, twice over; others do not notice
 async def test_f62_black_holed_names_do_not_hold_up_others() -> None:
     release = threading.Event()
     asked: list[str] = []
@@ -397,7 +391,7 @@ async def test_a_second_address_is_tried_when_the_first_refuses() -> None:
     assert outcome.end is AttemptEnd.SUCCEEDED
 
 
-# R3.44: idle connections are kept, but not without limit
+# Idle connections are kept, but not without limit
 async def test_idle_connections_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chimes.targets.http.connection.MAX_IDLE", 3)
 

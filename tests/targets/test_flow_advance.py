@@ -121,7 +121,7 @@ def test_a_child_has_what_its_flow_has() -> None:
     assert (child.created_at, child.available_at) == (NOW, NOW - SECOND)
 
 
-# F68: whoever looks again, or at the same time, asks for the same rows
+# Whoever looks again, or at the same time, asks for the same rows
 def test_asking_again_changes_nothing() -> None:
     playing = Playing(diamond(), echo)
     assert playing.next() == playing.next()

@@ -20,7 +20,6 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER_SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
 
 
-# R3.3, R3.49
 async def test_a_callback_carries_method_headers_body_and_the_identity_of_its_run() -> None:
     async with a_sink() as sink, calling() as callback:
         call = a_call(
@@ -75,7 +74,7 @@ async def test_a_manual_run_without_slot_or_schedule_says_when_it_was_planned() 
     assert sink.last.headers["x-chimes-node"] == "node-7"
 
 
-# R3.3; a body goes out with GET too
+# A body goes out with GET too
 @pytest.mark.parametrize(
     "method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE"]
 )
@@ -90,7 +89,6 @@ async def test_every_method_sends_its_body(method: str) -> None:
     assert sink.connections == 1, "the second call had to use the pooled connection"
 
 
-# R3.44
 @pytest.mark.parametrize(
     ("body", "headers", "expected"),
     [
@@ -116,7 +114,6 @@ async def test_a_jobs_own_user_agent_is_kept() -> None:
     assert sink.last.headers["user-agent"] == "mine/1"
 
 
-# R3.47
 async def test_placeholders_are_filled_in_url_headers_and_body() -> None:
     async with a_sink() as sink, calling() as callback:
         call = a_call(
@@ -149,7 +146,6 @@ async def test_placeholders_are_filled_in_url_headers_and_body() -> None:
     }
 
 
-# R3.48, C14
 @pytest.mark.parametrize(
     ("status", "end", "retryable", "code"),
     [
@@ -194,7 +190,6 @@ async def test_expected_status_replaces_the_2xx_rule() -> None:
         assert (outcome.end, outcome.retryable, outcome.code) == ("failed", False, "http_200")
 
 
-# F65
 async def test_410_says_that_the_receiver_wants_no_more() -> None:
     async with a_sink(answer("410 Gone")) as sink, calling() as callback:
         outcome = await callback.execute(a_call(sink.url))
@@ -206,7 +201,6 @@ async def test_410_says_that_the_receiver_wants_no_more() -> None:
     )
 
 
-# F64
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -230,7 +224,7 @@ async def test_retry_after(value: str, expected: timedelta | None, status: str) 
     assert outcome.retryable
 
 
-# F64, F50: a date is read against the store's clock, not the node's
+# A date is read against the store's clock, not the node's
 async def test_retry_after_as_a_date_counts_from_the_stores_time() -> None:
     later = (NOW + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S GMT")
     async with a_sink(answer("503 Busy", Retry_After=later)) as sink, calling() as callback:
@@ -305,7 +299,7 @@ async def test_an_invalid_target_in_the_store_fails_without_a_retry() -> None:
     assert (outcome.end, outcome.retryable, outcome.code) == ("failed", False, "invalid_target")
 
 
-# S38: what frames a request is ours, also for a target that was saved under other rules
+# What frames a request is ours, also for a target that was saved under other rules
 @pytest.mark.parametrize(
     "target",
     [
@@ -327,7 +321,7 @@ async def test_s38_a_stored_target_cannot_frame_a_request(target: dict[str, Any]
     assert [request.method for request in sink.requests] == ["POST"]
 
 
-# R3.22: no more connections than workers, and waiting for one is inside the deadline
+# No more connections than workers, and waiting for one is inside the deadline
 async def test_no_more_connections_than_allowed() -> None:
     release = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Messages: a text that is told at its time, by the same outbox as every result (UX A.4)."""
+"""Messages: a text that is told at its time, by the same outbox as every result."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from chimes.targets.python.call import capture_prints
-from tests.targets.task_calls import a_registry, carry_out, running
+from tests.targets.task_calls import a_registry, execute, running
 
 
 async def aloud() -> None:
@@ -30,7 +30,7 @@ async def test_what_a_task_prints_is_in_its_log(capsys: pytest.CaptureFixture[st
     with capture_prints():
         async with running(a_registry(aloud, in_thread)) as runner:
             inline, thread = await asyncio.gather(
-                carry_out(runner, "aloud"), carry_out(runner, "in_thread")
+                execute(runner, "aloud"), execute(runner, "in_thread")
             )
     assert inline.lines == [
         ("info", "one"),
@@ -57,7 +57,7 @@ async def test_others_are_not_overheard(capsys: pytest.CaptureFixture[str]) -> N
         sys.stdout.writelines(["a\n", "b\n"])
         assert sys.stdout.encoding == before[0].encoding
         async with running(a_registry(starts_a_thread)) as runner:
-            done = await carry_out(runner, "starts_a_thread")
+            done = await execute(runner, "starts_a_thread")
     assert done.lines == []
     assert (sys.stdout, sys.stderr) == before
     assert capsys.readouterr().out == "nobody's\na\nb\nfrom a thread of its own\n"
@@ -70,7 +70,7 @@ async def test_a_line_without_end_is_bounded() -> None:
 
     with capture_prints():
         async with running(a_registry(floods)) as runner:
-            done = await carry_out(runner, "floods")
+            done = await execute(runner, "floods")
     ((level, line),) = done.lines
     assert level == "info"
     assert 0 < len(line) <= 8 * 1024

@@ -21,7 +21,7 @@ from chimes.targets.python import PythonTask, Registry, Task
 from chimes.targets.python.loader import find_app_path, load_registry
 from chimes.targets.python.wire import LOG_LIMITS
 from tests.targets.python_tasks import PATH, registry
-from tests.targets.task_calls import a_call, alive, carry_out, running, until
+from tests.targets.task_calls import a_call, alive, execute, running, until
 
 
 def processes_of_tasks() -> list[bytes]:
@@ -40,12 +40,12 @@ async def runner() -> AsyncIterator[PythonTask]:
 
 
 async def test_arguments_go_in_and_a_value_comes_out(runner: PythonTask) -> None:
-    assert (await carry_out(runner, "add", a=2)).value == 3
-    assert (await carry_out(runner, "add_later", a=2, b=40)).value == 42
+    assert (await execute(runner, "add", a=2)).value == 3
+    assert (await execute(runner, "add_later", a=2, b=40)).value == 42
 
 
 async def test_what_is_printed_and_logged_are_lines_of_the_run(runner: PythonTask) -> None:
-    done = await carry_out(runner, "talk")
+    done = await execute(runner, "talk")
     assert sorted(done.lines) == [
         ("error", "to err"),
         ("info", "no end of line"),
@@ -67,11 +67,11 @@ async def test_lines_come_while_the_task_runs(runner: PythonTask, tmp_path: Path
     assert (await attempt).end is AttemptEnd.SUCCEEDED
 
 
-# F66: the seven poison tasks
+# The seven poison tasks
 
 
 async def test_os_exit_is_a_crash(runner: PythonTask) -> None:
-    done = await carry_out(runner, "exits")
+    done = await execute(runner, "exits")
     assert done.outcome.end is AttemptEnd.FAILED
     assert done.outcome.code == "crashed"
     assert done.outcome.retryable
@@ -80,13 +80,13 @@ async def test_os_exit_is_a_crash(runner: PythonTask) -> None:
 
 
 async def test_a_segfault_names_its_signal(runner: PythonTask) -> None:
-    done = await carry_out(runner, "segfaults")
+    done = await execute(runner, "segfaults")
     assert done.outcome.code == "crashed"
     assert "killed by signal 11 (SIGSEGV)" in done.outcome.error
 
 
 async def test_a_memory_limit_ends_in_a_memory_error(runner: PythonTask) -> None:
-    done = await carry_out(runner, "eats_memory")
+    done = await execute(runner, "eats_memory")
     assert done.outcome.end is AttemptEnd.FAILED
     assert done.outcome.error == "MemoryError"
     assert done.outcome.retryable
@@ -106,7 +106,7 @@ async def test_a_fork_bomb_dies_with_its_group(runner: PythonTask, tmp_path: Pat
 @pytest.mark.parametrize("name", ["floods", "floods_one_line"])
 async def test_a_gigabyte_of_output_is_drained_and_dropped(runner: PythonTask, name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    done = await carry_out(runner, name, timeout=100, megabytes=1024)
+    done = await execute(runner, name, timeout=100, megabytes=1024)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert done.value == "done"
     assert len(done.lines) <= LOG_LIMITS.lines + 1
@@ -118,12 +118,12 @@ async def test_a_gigabyte_of_output_is_drained_and_dropped(runner: PythonTask, n
 
 
 async def test_closed_descriptors_are_a_crash(runner: PythonTask) -> None:
-    done = await carry_out(runner, "closes_descriptors", stay=False)
+    done = await execute(runner, "closes_descriptors", stay=False)
     assert done.outcome.code == "crashed"
 
 
 async def test_one_that_closed_its_descriptors_and_stays_is_killed(runner: PythonTask) -> None:
-    done = await carry_out(runner, "closes_descriptors", timeout=2, stay=True)
+    done = await execute(runner, "closes_descriptors", timeout=2, stay=True)
     assert done.outcome.end is AttemptEnd.TIMEOUT
 
 
@@ -132,7 +132,7 @@ async def test_one_that_ignores_sigterm_is_killed_after_the_grace(
 ) -> None:
     pid = tmp_path / "pid"
     began = time.monotonic()
-    done = await carry_out(runner, "ignores_sigterm", timeout=6, pid=str(pid))
+    done = await execute(runner, "ignores_sigterm", timeout=6, pid=str(pid))
     assert done.outcome.end is AttemptEnd.TIMEOUT
     assert not alive(int(pid.read_text()))
     # The engine calls a target stuck that takes five seconds more.
@@ -141,12 +141,12 @@ async def test_one_that_ignores_sigterm_is_killed_after_the_grace(
 
 async def test_other_runs_go_on_beside_poison(runner: PythonTask, tmp_path: Path) -> None:
     poison = [
-        carry_out(runner, "exits"),
-        carry_out(runner, "segfaults"),
-        carry_out(runner, "closes_descriptors", timeout=2, stay=True),
-        carry_out(runner, "ignores_sigterm", timeout=2, pid=str(tmp_path / "pid")),
+        execute(runner, "exits"),
+        execute(runner, "segfaults"),
+        execute(runner, "closes_descriptors", timeout=2, stay=True),
+        execute(runner, "ignores_sigterm", timeout=2, pid=str(tmp_path / "pid")),
     ]
-    good = [carry_out(runner, "add", a=number) for number in range(4)]
+    good = [execute(runner, "add", a=number) for number in range(4)]
     done = await asyncio.gather(*good, *poison)
     assert [each.value for each in done[:4]] == [1, 2, 3, 4]
     assert all(each.outcome.end is not AttemptEnd.SUCCEEDED for each in done[4:])
@@ -168,7 +168,7 @@ async def test_a_hopeless_regex_is_killed_and_the_loop_stays_awake(runner: Pytho
 
     ticking = asyncio.create_task(tick())
     began = time.monotonic()
-    done = await carry_out(runner, "hopeless_regex", timeout=2)
+    done = await execute(runner, "hopeless_regex", timeout=2)
     took = time.monotonic() - began
     ticking.cancel()
     assert done.outcome.end is AttemptEnd.TIMEOUT
@@ -227,13 +227,13 @@ async def test_the_guard_of_the_engine_does_not_cut_the_grace_short(
 
 async def test_what_a_task_started_ends_with_it(runner: PythonTask, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    done = await carry_out(runner, "leaves_a_child", pid=str(pid))
+    done = await execute(runner, "leaves_a_child", pid=str(pid))
     assert done.value == "done"
     assert not alive(int(pid.read_text()))
 
 
 async def test_one_that_does_not_end_after_its_result_is_killed(runner: PythonTask) -> None:
-    done = await carry_out(runner, "never_exits")
+    done = await execute(runner, "never_exits")
     assert done.value == "done"
     assert done.lines == [("warning", "the process did not exit after its result and was killed")]
 
@@ -286,7 +286,7 @@ async def test_no_orphan_is_left_when_the_node_is_killed(tmp_path: Path, name: s
 async def test_exceptions(
     runner: PythonTask, kind: str, end: AttemptEnd, code: str, retryable: bool, error: str
 ) -> None:
-    done = await carry_out(runner, "raises", kind=kind)
+    done = await execute(runner, "raises", kind=kind)
     outcome = done.outcome
     assert (outcome.end, outcome.code, outcome.retryable) == (end, code, retryable)
     assert outcome.error == error
@@ -297,7 +297,7 @@ async def test_exceptions(
 
 async def test_results_that_cannot_be_kept(runner: PythonTask) -> None:
     for name, code in (("returns_object", "bad_result"), ("returns_much", "result_too_large")):
-        outcome = (await carry_out(runner, name)).outcome
+        outcome = (await execute(runner, name)).outcome
         assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, code)
         assert not outcome.retryable
 
@@ -308,7 +308,7 @@ async def test_results_that_cannot_be_kept(runner: PythonTask) -> None:
 async def test_the_handler_has_a_process_of_its_own(
     runner: PythonTask, name: str, seconds: float
 ) -> None:
-    done = await carry_out(runner, name, timeout=seconds)
+    done = await execute(runner, name, timeout=seconds)
     level, message = done.lines[-1]
     told, _, pid = message.rpartition(" by ")
     assert (level, told) == ("info", f"told of {done.outcome.error}")
@@ -316,7 +316,7 @@ async def test_the_handler_has_a_process_of_its_own(
 
 
 async def test_a_forked_copy_of_the_task_does_not_answer(runner: PythonTask) -> None:
-    done = await carry_out(runner, "forks_and_returns")
+    done = await execute(runner, "forks_and_returns")
     assert done.value == "from the first"
 
 
@@ -328,7 +328,7 @@ async def test_a_machine_that_gives_no_process(
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(process, what, refuse)
-    done = await carry_out(runner, "add", a=1)
+    done = await execute(runner, "add", a=1)
     assert (done.outcome.code, done.outcome.retryable) == ("not_started", True)
     assert "Too many open files" in done.outcome.error
     assert not processes_of_tasks()
@@ -341,7 +341,7 @@ async def test_an_app_that_no_process_can_find() -> None:
     lost = Registry()
     lost.add(Task(name="add", function=lambda: 1, isolation="process"))
     async with running(lost) as runner:
-        done = await carry_out(runner, "add")
+        done = await execute(runner, "add")
     assert done.outcome.code == "no_app"
     assert "--app module:name" in done.outcome.error
     assert not done.outcome.retryable
@@ -358,7 +358,7 @@ async def test_an_app_that_no_process_can_find() -> None:
 )
 async def test_a_wrong_app(app: str, code: str, error: str) -> None:
     async with running(registry, app=app) as runner:
-        done = await carry_out(runner, "add", a=1)
+        done = await execute(runner, "add", a=1)
     assert done.outcome.code == code
     assert error in done.outcome.error
 

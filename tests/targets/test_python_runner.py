@@ -35,7 +35,7 @@ from chimes.targets.python import runner as threads
 from chimes.targets.python.wire import LOG_LIMITS
 from tests.builders import NOW
 from tests.targets import python_tasks
-from tests.targets.task_calls import Carried, a_call, a_registry, carry_out, running, until
+from tests.targets.task_calls import ExecutedRun, a_call, a_registry, execute, running, until
 
 ROOT = Path(__file__).parents[2]
 ALL = ["inline", "thread", "process"]
@@ -51,10 +51,10 @@ def _marked(value: str) -> str:
 Marked = Annotated[str, BeforeValidator(_marked)]
 
 
-async def once(function: Callable[..., object], **given: Any) -> Carried:
+async def once(function: Callable[..., object], **given: Any) -> ExecutedRun:
     options = given.pop("options", {})
     async with running(a_registry(function, **options)) as runner:
-        return await carry_out(runner, function.__name__, **given)
+        return await execute(runner, function.__name__, **given)
 
 
 # Contexts
@@ -69,7 +69,7 @@ async def runner() -> AsyncIterator[PythonTask]:
 @pytest.mark.parametrize("where", ALL)
 async def test_a_context_tells_about_the_run(runner: PythonTask, where: str) -> None:
     slot = datetime(2026, 5, 1, tzinfo=UTC)
-    done = await carry_out(
+    done = await execute(
         runner,
         f"facts_{where}",
         timeout=60,
@@ -113,8 +113,8 @@ async def test_runs_side_by_side_have_their_own_contexts() -> None:
 
     async with running(a_registry(inline)) as runner:
         first, second = await asyncio.gather(
-            carry_out(runner, "inline", n=1),
-            carry_out(runner, "inline", n=2, run={"attempt": 7}),
+            execute(runner, "inline", n=1),
+            execute(runner, "inline", n=2, run={"attempt": 7}),
         )
     assert (first.value, second.value) == (1, 7)
     assert (first.text, second.text) == ("I am 1", "I am 2")
@@ -137,7 +137,7 @@ async def test_what_a_task_sets_in_its_context_is_gone_with_it() -> None:
 
     async with running(a_registry(sets)) as runner:
         for waits in (False, True, False):
-            done = await carry_out(runner, "sets", waits=waits, run={"id": RunId("run-x")})
+            done = await execute(runner, "sets", waits=waits, run={"id": RunId("run-x")})
             assert done.value == ["nothing", "mine", "mine", "run-x"]
     assert here.get() == "nothing"
     with pytest.raises(LookupError):
@@ -156,7 +156,7 @@ async def test_reading_arguments_leaves_nothing_behind_and_a_handler_finds_what_
         found.append(_here.get())
 
     async with running(a_registry(fails, on_failure=handler)) as runner:
-        await carry_out(runner, "fails", value="x")
+        await execute(runner, "fails", value="x")
     assert found == ["read", "mine"]
     assert _here.get() == "nothing"
 
@@ -188,9 +188,9 @@ async def test_a_handler_has_the_completion_of_its_task() -> None:
     registry = a_registry(fails, on_failure=handler)
     registry.add(Task(name="silent", function=silent))
     async with running(registry, completion_factory=Ending) as runner:
-        await carry_out(runner, "silent")
+        await execute(runner, "silent")
         assert made == []
-        await carry_out(runner, "fails")
+        await execute(runner, "fails")
     (one,) = made
     assert one.asked == ["the task", "its handler"]
 
@@ -383,7 +383,7 @@ async def test_what_cannot_be_called() -> None:
             ("add", {}, "bad_arguments"),
             ("sub", {}, "unknown_task"),
         ):
-            done = await carry_out(runner, name, **args)
+            done = await execute(runner, name, **args)
             assert (done.outcome.code, done.outcome.retryable) == (code, False)
             assert done.lines == [("error", done.outcome.error)]
 
@@ -519,9 +519,9 @@ async def test_threads_that_never_end_are_counted_and_replaced(
 
     async with running(a_registry(stuck, fine), threads=2) as runner:
         for _ in range(5):
-            assert (await carry_out(runner, "stuck", timeout=0.01)).outcome.code == "timeout"
+            assert (await execute(runner, "stuck", timeout=0.01)).outcome.code == "timeout"
         assert runner.abandoned_threads == 5
-        assert (await carry_out(runner, "fine")).value == "fine"
+        assert (await execute(runner, "fine")).value == "fine"
         assert "did not end" in caplog.text
         free.set()
         await until(lambda: runner.abandoned_threads == 0)
@@ -559,7 +559,7 @@ async def test_there_is_an_end_to_the_threads_that_never_end(
         free.wait(60)
 
     async with running(a_registry(stuck), threads=1) as runner:
-        codes = [(await carry_out(runner, "stuck", timeout=0.01)).outcome for _ in range(4)]
+        codes = [(await execute(runner, "stuck", timeout=0.01)).outcome for _ in range(4)]
         free.set()
     assert [each.code for each in codes] == ["timeout"] * 3 + ["threads_exhausted"]
     assert codes[-1].retryable
@@ -580,7 +580,7 @@ async def test_no_more_threads_than_allowed_are_at_work() -> None:
             at_work.pop()
 
     async with running(a_registry(work), threads=2) as runner:
-        done = await asyncio.gather(*(carry_out(runner, "work") for _ in range(6)))
+        done = await asyncio.gather(*(execute(runner, "work") for _ in range(6)))
     assert all(each.outcome.end is AttemptEnd.SUCCEEDED for each in done)
     assert max(most) == 2
 
@@ -592,9 +592,9 @@ async def test_who_waits_for_a_thread_waits_no_longer_than_its_time() -> None:
         free.wait(20)
 
     async with running(a_registry(work), threads=1) as runner:
-        first = asyncio.create_task(carry_out(runner, "work"))
+        first = asyncio.create_task(execute(runner, "work"))
         await asyncio.sleep(0)  # so that it is the first
-        second = await carry_out(runner, "work", timeout=0.05)
+        second = await execute(runner, "work", timeout=0.05)
         free.set()
         assert (await first).outcome.end is AttemptEnd.SUCCEEDED
     assert second.outcome.code == "timeout"

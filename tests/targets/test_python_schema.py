@@ -1,4 +1,4 @@
-"""What a task takes, as JSON Schema: the editor makes a form of it (UX A.4)."""
+"""What a task takes, as JSON Schema: the editor makes a form of it."""
 
 from __future__ import annotations
 

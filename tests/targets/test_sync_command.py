@@ -13,7 +13,7 @@ import pytest
 
 from chimes.model.run import AttemptEnd
 from chimes.targets.sync.wire import LOG_LIMITS
-from tests.targets.sync_calls import Carried, Kept, a_call, a_runner, carry_out
+from tests.targets.sync_calls import ExecutedRun, StoredCheckpoint, a_call, a_runner, execute
 from tests.targets.task_calls import alive, until
 
 
@@ -26,9 +26,9 @@ def py(script: str, **more: Any) -> dict[str, Any]:
 
 
 async def run(
-    config: dict[str, Any], tmp_path: Path, kept: Kept | None = None, **given: Any
-) -> Carried:
-    return await carry_out(a_runner("command", config, tmp_path, **given), kept)
+    config: dict[str, Any], tmp_path: Path, kept: StoredCheckpoint | None = None, **given: Any
+) -> ExecutedRun:
+    return await execute(a_runner("command", config, tmp_path, **given), kept)
 
 
 async def test_output_and_errors_are_lines(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ for name in ("CONFIG", "STATE"):
 print(os.getcwd())
 """
     config = py(script, env={"EXTRA": 7}, shop="s-1")
-    lines = (await run(config, tmp_path, Kept('{"at": 3}'))).at("info")
+    lines = (await run(config, tmp_path, StoredCheckpoint('{"at": 3}'))).at("info")
     assert lines[0] == "shop orders 7"
     assert lines[2] == lines[5] == "0o600 0o700"
     assert json.loads(lines[3]) == config
@@ -97,7 +97,7 @@ async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_a_changed_state_file_is_the_new_state(tmp_path: Path) -> None:
-    kept = Kept('{"n": 1}')
+    kept = StoredCheckpoint('{"n": 1}')
     await run(sh("echo '{\"n\": 2}' > $CHIMES_STATE_FILE"), tmp_path, kept)
     assert kept.values == ['{"n": 2}']
     await run(sh("echo ' {\"n\":  2} ' > $CHIMES_STATE_FILE"), tmp_path, kept)
@@ -106,7 +106,7 @@ async def test_a_changed_state_file_is_the_new_state(tmp_path: Path) -> None:
 
 
 async def test_not_that_of_a_program_that_failed(tmp_path: Path) -> None:
-    kept = Kept()
+    kept = StoredCheckpoint()
     await run(sh("echo '{\"n\": 2}' > $CHIMES_STATE_FILE; exit 1"), tmp_path, kept)
     assert kept.values == []
     done = await run(sh("echo oops > $CHIMES_STATE_FILE"), tmp_path, kept)
@@ -115,7 +115,7 @@ async def test_not_that_of_a_program_that_failed(tmp_path: Path) -> None:
 
 
 async def test_a_state_file_that_is_gone_is_a_failure(tmp_path: Path) -> None:
-    kept = Kept('{"n": 1}')
+    kept = StoredCheckpoint('{"n": 1}')
     done = await run(sh("rm $CHIMES_STATE_FILE"), tmp_path, kept)
     assert (done.outcome.code, done.outcome.error) == (
         "bad_state",
@@ -138,7 +138,7 @@ sys.exit(int(os.environ.get("ENDS_WITH", 0)))
 
 
 async def test_states_of_a_tap_are_kept_at_once(tmp_path: Path) -> None:
-    kept = Kept()
+    kept = StoredCheckpoint()
     config = py(TAP, format="singer", output="pulled/orders.jsonl")
     done = await run(config, tmp_path, kept)
     assert json.loads(kept.value or "") == {"at": 3}
@@ -169,7 +169,7 @@ for number in range(1500):
 async def test_taps_that_share_an_output_write_whole_lines(tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_bytes(b'{"type": "RECORD", "record": {"id": 5')
     runner = a_runner("command", py(MANY, format="singer", output="out.jsonl"), tmp_path)
-    done = await asyncio.gather(carry_out(runner), carry_out(runner))
+    done = await asyncio.gather(execute(runner), execute(runner))
     assert [each.outcome.result for each in done] == [{"records": 1500}] * 2
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     found = [json.loads(line)["record"]["id"] for line in lines]
@@ -180,15 +180,15 @@ async def test_what_was_kept_last_counts_however_it_ends(tmp_path: Path) -> None
     """Also where the store takes its time."""
     state = """echo '{"type": "STATE", "value": 7}'; """
     for script, timeout in ((state + "sleep 0.5; kill -9 $PPID", 60.0), (state + "sleep 60", 1.5)):
-        kept = Kept(slow=0.3)
+        kept = StoredCheckpoint(slow=0.3)
         runner = a_runner("command", sh(script), tmp_path)
-        done = await carry_out(runner, kept, timeout=timeout)
+        done = await execute(runner, kept, timeout=timeout)
         assert done.outcome.code in ("crashed", "timeout")
         assert kept.values == ["7"]
 
 
 async def test_states_are_understood_in_plain_output_too(tmp_path: Path) -> None:
-    kept = Kept()
+    kept = StoredCheckpoint()
     done = await run(py(TAP), tmp_path, kept)
     assert json.loads(kept.value or "") == {"at": 3}
     assert len(done.at("debug")) == 3
@@ -202,7 +202,7 @@ async def test_states_are_understood_in_plain_output_too(tmp_path: Path) -> None
 
 
 async def test_a_flood_is_read_where_it_hurts_nobody(tmp_path: Path) -> None:
-    kept = Kept()
+    kept = StoredCheckpoint()
     script = 'head -c 300000000 /dev/zero | tr "\\0" "x\\n"; echo; '
     script += """echo '{"type": "STATE", "value": 5}'; yes | head -c 100000000"""
     done = await run(sh(script), tmp_path, kept)
@@ -234,7 +234,7 @@ async def test_cancel_reaches_those_that_it_started(tmp_path: Path) -> None:
     script += "echo ready; wait"
     lines: list[str] = []
     runner = a_runner("command", sh(script), tmp_path)
-    call = a_call(lambda level, message: lines.append(message), Kept())
+    call = a_call(lambda level, message: lines.append(message), StoredCheckpoint())
     attempt = asyncio.create_task(runner.execute(call))
     await until(lambda: "ready" in lines)
     attempt.cancel()

@@ -19,7 +19,7 @@ from chimes.model.run import AttemptEnd
 from chimes.model.target import SyncTarget
 from chimes.targets.sync.http_driver import max_cursor, open_for_append, write_all
 from chimes.targets.sync.worker_link import DriverFailure
-from tests.targets.sync_calls import Carried, Kept, a_runner, carry_out
+from tests.targets.sync_calls import ExecutedRun, StoredCheckpoint, a_runner, execute
 from tests.targets.task_calls import until
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -83,8 +83,10 @@ def sqlite(api: Api, **more: Any) -> dict[str, Any]:
     return {"url": f"{api.url}/x", "output": output, **more}
 
 
-async def pull(config: dict[str, Any], folder: Path, kept: Kept | None = None) -> Carried:
-    return await carry_out(a_runner("http_json", config, folder), kept)
+async def pull(
+    config: dict[str, Any], folder: Path, kept: StoredCheckpoint | None = None
+) -> ExecutedRun:
+    return await execute(a_runner("http_json", config, folder), kept)
 
 
 def lines(folder: Path, name: str = "out.jsonl") -> list[Any]:
@@ -182,7 +184,7 @@ async def test_headers_go_to_no_other_host(api: Api, tmp_path: Path) -> None:
 
 
 async def test_the_cursor_goes_on_where_the_last_run_ended(api: Api, tmp_path: Path) -> None:
-    kept = Kept()
+    kept = StoredCheckpoint()
     cursor = {"field": "meta.at", "parameter": "since", "start": "2020-01-01"}
     config = jsonl(api, cursor=cursor)
     at = [{"meta": {"at": day}} for day in ("2024-02-01", "2024-03-01", "2024-01-01")]
@@ -200,7 +202,7 @@ async def test_the_cursor_in_the_url(api: Api, tmp_path: Path) -> None:
     config = jsonl(api, cursor={"field": "id"}) | {
         "url": f"{api.url}/{{source}}/{{collection}}/after/{{cursor}}"
     }
-    kept = Kept('{"cursor": "a/b"}')
+    kept = StoredCheckpoint('{"cursor": "a/b"}')
     done = await pull(config, tmp_path, kept)
     assert api.asked[0].raw_path == "/shop/orders/after/a%2Fb"
     # The kept text and these numbers cannot be compared: better to say so than to go on wrongly.
@@ -209,7 +211,7 @@ async def test_the_cursor_in_the_url(api: Api, tmp_path: Path) -> None:
 
 
 async def test_a_run_that_fails_half_way_leaves_nothing(api: Api, tmp_path: Path) -> None:
-    kept = Kept()
+    kept = StoredCheckpoint()
     for config in (jsonl(api), sqlite(api)):
         api.pages(ids(1), 404)
         more = {"pagination": {"style": "page"}, "cursor": {"field": "id"}}
@@ -237,11 +239,11 @@ async def test_collections_may_share_a_database(api: Api, tmp_path: Path) -> Non
     api.handler = handle
     config = sqlite(api, pagination={"style": "page"}) | {"url": f"{api.url}/{{collection}}"}
     runner = a_runner("http_json", config, tmp_path, collections=("orders", "users"))
-    orders = asyncio.create_task(carry_out(runner))
+    orders = asyncio.create_task(execute(runner))
     await until(lambda: "2" in [each["page"] for each in api.queries])
     users = SyncTarget(source="shop", collection="users")
     try:
-        done = await asyncio.wait_for(carry_out(runner, target=users), 20)
+        done = await asyncio.wait_for(execute(runner, target=users), 20)
         assert done.outcome.result == {"records": 1, "pages": 2}, done.text
         assert rows(tmp_path, "SELECT name FROM sqlite_master WHERE type = 'table'") == [("users",)]
     finally:
@@ -382,11 +384,11 @@ async def test_what_is_no_json(api: Api, tmp_path: Path) -> None:
 
 
 async def test_the_rules_of_egress_hold(api: Api, tmp_path: Path) -> None:
-    """RELIABILITY 9: as for HTTP callbacks."""
+    """As for HTTP callbacks."""
     runner = a_runner(
         "http_json", jsonl(api), tmp_path, egress=lambda: EgressRules(open_mode=False)
     )
-    done = await carry_out(runner)
+    done = await execute(runner)
     assert done.outcome.code == "egress_denied"
     assert "is a private address" in done.outcome.error
     assert api.asked == []

@@ -1,4 +1,4 @@
-"""What a sync task may do without harm to the node, and how it is ended (F18, F66)."""
+"""What a sync task may do without harm to the node, and how it is ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from chimes.model.run import AttemptEnd
 from chimes.targets.sync.runner import private_directory, remove_leftovers
 from chimes.targets.sync.wire import LOG_LIMITS
-from tests.targets.sync_calls import MODULE, Kept, a_call, a_runner, carry_out
+from tests.targets.sync_calls import MODULE, StoredCheckpoint, a_call, a_runner, execute
 from tests.targets.task_calls import alive, until
 
 ROOT = Path(__file__).parents[2]
@@ -51,10 +51,10 @@ def none_alive(pids: list[int]) -> bool:
 
 @pytest.mark.parametrize("length", [60, 200_000])
 async def test_a_flood_is_cut_and_grows_nothing(tmp_path: Path, length: int) -> None:
-    """Issue 4: 1 GB of output hurts nobody. The pipe is drained, so the task comes to its end."""
+    """1 GB of output hurts nobody. The pipe is drained, so the task comes to its end."""
     config = {"callable": f"{MODULE}:floods", "bytes": 1024 * MEGABYTE, "length": length}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    done = await carry_out(a_runner("python", config, tmp_path))
+    done = await execute(a_runner("python", config, tmp_path))
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert done.outcome.end is AttemptEnd.SUCCEEDED
     assert grown < 64
@@ -67,7 +67,7 @@ async def test_a_flood_is_cut_and_grows_nothing(tmp_path: Path, length: int) -> 
 
 async def test_odd_bytes_become_text_that_every_store_takes(tmp_path: Path) -> None:
     config = {"callable": f"{MODULE}:odd_bytes"}
-    done = await carry_out(a_runner("python", config, tmp_path))
+    done = await execute(a_runner("python", config, tmp_path))
     assert done.at("info")[:2] == ["bad �� utf-8", "nul � here"]
     assert len(done.at("info")[2]) == 8192
     assert done.at("info")[3] == "after"
@@ -76,7 +76,9 @@ async def test_odd_bytes_become_text_that_every_store_takes(tmp_path: Path) -> N
 async def test_lines_come_while_it_runs(tmp_path: Path) -> None:
     said = asyncio.Event()
     runner = a_runner("python", waiting(tmp_path), tmp_path)
-    attempt = asyncio.create_task(runner.execute(a_call(lambda *line: said.set(), Kept())))
+    attempt = asyncio.create_task(
+        runner.execute(a_call(lambda *line: said.set(), StoredCheckpoint()))
+    )
     async with asyncio.timeout(20):
         await said.wait()
     assert not attempt.done()
@@ -96,7 +98,7 @@ async def test_cancel_stops_the_whole_group(
     monkeypatch.setattr("chimes.targets.process.child.GRACE_SECONDS", 0.3)
     lines: list[str] = []
     runner = a_runner("python", waiting(tmp_path, stubborn=stubborn), tmp_path)
-    call = a_call(lambda level, message: lines.append(message), Kept())
+    call = a_call(lambda level, message: lines.append(message), StoredCheckpoint())
     attempt = asyncio.create_task(runner.execute(call))
     pids = await pids_in(tmp_path / "pids")
     await until(lambda: "waiting" in lines)
@@ -114,7 +116,7 @@ async def test_those_that_left_the_group_are_stopped_too(
     monkeypatch.setattr("chimes.targets.sync.runner.GRACE_SECONDS", 1.0)
     runner = a_runner("python", waiting(tmp_path, stubborn=stubborn, escapes=True), tmp_path)
     lines: list[str] = []
-    call = a_call(lambda level, message: lines.append(message), Kept())
+    call = a_call(lambda level, message: lines.append(message), StoredCheckpoint())
     attempt = asyncio.create_task(runner.execute(call))
     pids = await pids_in(tmp_path / "pids")
     await until(lambda: "waiting" in lines)
@@ -127,7 +129,7 @@ async def test_those_that_left_the_group_are_stopped_too(
 
 async def test_the_time_is_over(tmp_path: Path) -> None:
     runner = a_runner("python", waiting(tmp_path), tmp_path)
-    done = await carry_out(runner, timeout=1.5)
+    done = await execute(runner, timeout=1.5)
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
     assert done.lines[-1] == ("error", "timed out after 1.5s")
     assert none_alive(await pids_in(tmp_path / "pids"))
@@ -141,7 +143,7 @@ async def test_a_stopped_process_has_stalled(tmp_path: Path) -> None:
     """No sign of life: it fails, and does not stay."""
     config = {"callable": f"{MODULE}:stops_itself", "pid": str(tmp_path / "pid")}
     runner = a_runner("python", config, tmp_path, stall_after=STALL_AFTER)
-    done = await carry_out(runner)
+    done = await execute(runner)
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "stalled")
     assert done.outcome.error == "stalled: no sign of life from the task for 4s"
     assert not alive(int((tmp_path / "pid").read_text()))
@@ -149,13 +151,13 @@ async def test_a_stopped_process_has_stalled(tmp_path: Path) -> None:
 
 async def test_one_that_works_or_waits_has_not_stalled(tmp_path: Path) -> None:
     """A bad regex holds the interpreter, so that nothing can be sent: it is at work all the same,
-    and its timeout is what ends it (F18)."""
+    and its timeout is what ends it."""
     config: dict[str, Any] = {"callable": f"{MODULE}:holds_the_interpreter", "length": 40}
     runner = a_runner("python", config, tmp_path, stall_after=STALL_AFTER)
-    done = await carry_out(runner, timeout=10)
+    done = await execute(runner, timeout=10)
     assert done.outcome.end is AttemptEnd.TIMEOUT
     runner = a_runner("python", waiting(tmp_path), tmp_path, stall_after=STALL_AFTER)
-    done = await carry_out(runner, timeout=10)
+    done = await execute(runner, timeout=10)
     assert done.outcome.end is AttemptEnd.TIMEOUT
 
 
@@ -166,11 +168,11 @@ def started(command: list[str]) -> subprocess.Popen[bytes]:
 NODE = """
 import asyncio, sys
 from pathlib import Path
-from tests.targets.sync_calls import Kept, a_call, a_runner
+from tests.targets.sync_calls import StoredCheckpoint, a_call, a_runner
 
 driver, config, folder = sys.argv[1], eval(sys.argv[2]), Path(sys.argv[3])
 runner = a_runner(driver, config, folder)
-asyncio.run(runner.execute(a_call(lambda *line: None, Kept())))
+asyncio.run(runner.execute(a_call(lambda *line: None, StoredCheckpoint())))
 """
 
 

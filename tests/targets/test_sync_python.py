@@ -1,4 +1,4 @@
-"""Driver python: a function of the operator's, in a process of its own (R4.2, R4.3, R4.9)."""
+"""Driver python: a function of the operator's, in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from chimes.model.run import AttemptEnd
 from chimes.model.target import SyncTarget
 from chimes.targets.base import WrongNode
 from chimes.targets.sync.runner import SyncRunner
-from tests.targets.sync_calls import MODULE, Carried, Kept, a_runner, carry_out
+from tests.targets.sync_calls import MODULE, ExecutedRun, StoredCheckpoint, a_runner, execute
 
 
 def python(function: str, directory: Path, **config: Any) -> SyncRunner:
     return a_runner("python", {"callable": f"{MODULE}:{function}", **config}, directory)
 
 
-async def run(function: str, directory: Path, kept: Kept | None = None, **config: Any) -> Carried:
-    return await carry_out(python(function, directory, **config), kept)
+async def run(
+    function: str, directory: Path, kept: StoredCheckpoint | None = None, **config: Any
+) -> ExecutedRun:
+    return await execute(python(function, directory, **config), kept)
 
 
 async def test_what_it_returns_is_its_state_the_next_time(tmp_path: Path) -> None:
-    kept = Kept()
+    kept = StoredCheckpoint()
     first = await run("counts", tmp_path, kept, greeting="hello")
     assert first.outcome.end is AttemptEnd.SUCCEEDED
     assert json.loads(kept.value or "") == {"times": 1}
@@ -42,7 +44,7 @@ async def test_the_last_line_of_a_good_run(tmp_path: Path) -> None:
 
 
 async def test_output_errors_and_records_are_lines_at_their_level(tmp_path: Path) -> None:
-    kept = Kept('{"a": 1}')
+    kept = StoredCheckpoint('{"a": 1}')
     done = await run("talks", tmp_path, kept)
     assert sorted(done.lines[:-1]) == [
         ("error", "to err"),
@@ -54,14 +56,14 @@ async def test_output_errors_and_records_are_lines_at_their_level(tmp_path: Path
 
 
 async def test_async_functions_and_methods(tmp_path: Path) -> None:
-    done = await run("later", tmp_path, Kept('{"a": 1}'))
+    done = await run("later", tmp_path, StoredCheckpoint('{"a": 1}'))
     assert json.loads(done.kept.value or "") == ["async", {"a": 1}]
     assert (await run("Shop.sync", tmp_path)).lines[0] == ("info", "in a shop")
 
 
 async def test_a_module_beside_the_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "my_shop.py").write_text("def sync(*given):\n    print(__file__)\n")
-    done = await carry_out(a_runner("python", {"callable": "my_shop:sync"}, tmp_path))
+    done = await execute(a_runner("python", {"callable": "my_shop:sync"}, tmp_path))
     assert done.lines[0] == ("info", str(tmp_path / "my_shop.py"))
 
 
@@ -117,7 +119,7 @@ async def test_a_state_that_cannot_be_kept(tmp_path: Path, what: str, code: str)
     ],
 )
 async def test_a_callable_that_is_not_there(tmp_path: Path, path: str, error: str) -> None:
-    done = await carry_out(a_runner("python", {"callable": path}, tmp_path))
+    done = await execute(a_runner("python", {"callable": path}, tmp_path))
     assert done.outcome.error == error
 
 
@@ -132,7 +134,7 @@ async def test_the_nodes_secrets_are_not_in_its_environment(
 
 async def test_what_the_file_no_longer_has(tmp_path: Path) -> None:
     runner = python("counts", tmp_path)
-    gone = await carry_out(runner, target=SyncTarget(source="shop", collection="order"))
+    gone = await execute(runner, target=SyncTarget(source="shop", collection="order"))
     assert gone.outcome.code == "unknown_collection"
     assert gone.lines == [
         (
@@ -141,7 +143,7 @@ async def test_what_the_file_no_longer_has(tmp_path: Path) -> None:
             "did you mean orders?",
         )
     ]
-    gone = await carry_out(runner, target=SyncTarget(source="shopp", collection="orders"))
+    gone = await execute(runner, target=SyncTarget(source="shopp", collection="orders"))
     assert "has no source 'shopp'" in gone.outcome.error
 
 
@@ -153,14 +155,14 @@ def test_it_offers_what_its_file_has(tmp_path: Path) -> None:
 
 async def test_another_node_has_the_run(tmp_path: Path) -> None:
     """Fenced like a verdict (RELIABILITY 0.4)."""
-    done = await run("counts", tmp_path, Kept(lost=True))
+    done = await run("counts", tmp_path, StoredCheckpoint(lost=True))
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "lost")
 
 
 async def test_a_store_that_refuses_the_state(tmp_path: Path) -> None:
     """The attempt must not end well without what it wanted to keep."""
     with pytest.raises(RuntimeError, match="no such table"):
-        await run("counts", tmp_path, Kept(error=RuntimeError("no such table")))
+        await run("counts", tmp_path, StoredCheckpoint(error=RuntimeError("no such table")))
 
 
 async def test_what_only_another_node_has_is_left_to_it(tmp_path: Path) -> None:
@@ -174,6 +176,6 @@ async def test_what_only_another_node_has_is_left_to_it(tmp_path: Path) -> None:
 
     runner = a_runner("python", {}, tmp_path, elsewhere=elsewhere)
     with pytest.raises(WrongNode):
-        await carry_out(runner, target=target)
-    assert (await carry_out(runner, target=target)).outcome.code == "unknown_collection"
+        await execute(runner, target=target)
+    assert (await execute(runner, target=target)).outcome.code == "unknown_collection"
     assert asked == [target, target]

@@ -1,4 +1,4 @@
-"""Callbacks over TLS (F61): what is accepted, and how a refusal is named."""
+"""Callbacks over TLS: what is accepted, and how a refusal is named."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ async def test_a_valid_certificate_is_accepted_and_the_connection_reused(
     assert sink.last.headers["host"] == f"hook.example:{sink.port}"
 
 
-# F61
 async def test_f61_expired(authority: Authority) -> None:
     outcome, requests = await attempt(authority, authority.server(expired=True))
     assert (outcome.end, outcome.code, outcome.retryable) == ("failed", "tls_expired", False)
@@ -65,27 +64,23 @@ async def test_f61_expired(authority: Authority) -> None:
     assert requests == 0
 
 
-# F61
 async def test_f61_self_signed(authority: Authority, tmp_path: Path) -> None:
     server = self_signed(tmp_path / "own", "hook.example")
     outcome, requests = await attempt(authority, server)
     assert (outcome.code, outcome.retryable, requests) == ("tls_self_signed", False, 0)
 
 
-# F61
 async def test_f61_unknown_issuer(authority: Authority, tmp_path: Path) -> None:
     outcome, requests = await attempt(authority, an_authority(tmp_path).server())
     assert (outcome.code, outcome.retryable, requests) == ("tls_unknown_issuer", False, 0)
 
 
-# F61
 @pytest.mark.parametrize("host", ["other.example", "127.0.0.1"])
 async def test_f61_wrong_host(authority: Authority, host: str) -> None:
     outcome, requests = await attempt(authority, authority.server(), host=host)
     assert (outcome.code, outcome.retryable, requests) == ("tls_wrong_host", False, 0)
 
 
-# F61
 async def test_f61_tls_1_0(authority: Authority) -> None:
     server = authority.server()
     with warnings.catch_warnings():
@@ -111,7 +106,7 @@ async def test_f61_tls_1_0(authority: Authority) -> None:
     assert (outcome.end, outcome.code, outcome.retryable) == ("failed", "tls_version", False)
 
 
-# F61: a restart of the server looks like this, so it is worth another try
+# A restart of the server looks like this, so it is worth another try
 async def test_f61_closed_in_the_handshake(authority: Authority) -> None:
     async def close(reader: Reader, writer: Writer) -> None:
         await reader.read(1)
@@ -121,7 +116,6 @@ async def test_f61_closed_in_the_handshake(authority: Authority) -> None:
     assert (outcome.end, outcome.code, outcome.retryable) == ("failed", "tls_closed", True)
 
 
-# F61
 async def test_f61_plain_http_on_the_port(authority: Authority) -> None:
     async def speak_plainly(reader: Reader, writer: Writer) -> None:
         await reader.read(1)
@@ -133,7 +127,7 @@ async def test_f61_plain_http_on_the_port(authority: Authority) -> None:
     assert (outcome.end, outcome.code) == ("failed", "tls_handshake")
 
 
-# F61: only where the audited switch of the target says so
+# Only where the audited switch of the target says so
 async def test_f61_checks_can_be_switched_off_for_one_target(
     authority: Authority, tmp_path: Path
 ) -> None:

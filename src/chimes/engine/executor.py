@@ -39,7 +39,7 @@ from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
 from chimes.store.port import PrefetchStore, Store
-from chimes.targets.base import Call, WrongNode, TargetRunner
+from chimes.targets.base import Call, TargetRunner, WrongNode
 
 #: Seconds past its deadline before a target, which has its own timeout, is stopped from outside.
 TIMEOUT_SLACK = 0.5

@@ -34,7 +34,8 @@ class EpochStore(Protocol):
     """A store that can go back in time unnoticed."""
 
     async def epoch(self) -> Epoch:
-        """Raise and return the counter. Call every few seconds and compare (`describe_rollback`)."""
+        """Raise and return the counter. Call every few seconds and compare
+        (`describe_rollback`)."""
 
 
 def describe_rollback(before: Epoch, after: Epoch) -> str:

@@ -315,8 +315,8 @@ class ScheduleEdit:
 
 class ScheduleEditStore(Protocol):
     async def change_schedules(self, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
-        """`change_schedule` for each, in ONE transaction. Ids must be unique. Audit entries keep the
-        given order. NotFound if one is missing or deleted; errors of a change are raised."""
+        """`change_schedule` for each, in ONE transaction. Ids must be unique. Audit entries keep
+        the given order. NotFound if one is missing or deleted; errors of a change are raised."""
 
 
 Planner = Callable[[Schedule, FireContext, datetime], FirePlan]
@@ -364,19 +364,21 @@ class PrefetchStore(Protocol):
         """Whether this database can."""
 
     async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
-        """The next group due within that time, if each claim takes `each`. None: too few to prefetch.
-        Read from an index."""
+        """The next group due within that time, if each claim takes `each`. None: too few to
+        prefetch. Read from an index."""
 
     async def confirm_prefetched(
         self, claims: Sequence[tuple[RunId, int]]
     ) -> frozenset[tuple[RunId, int]]:
-        """The prefetched runs (run id, fence) that can no longer be withdrawn: past the cutoff, owned
-        under this fence, no cancellation requested. A run that is being changed is not included;
+        """The prefetched runs (run id, fence) that can no longer be withdrawn: past the cutoff,
+        owned under this fence, no cancellation requested. A run that is being changed is not
+        included;
         call again."""
 
 
 class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
-    # --- lifecycle ---------------------------------------------------------------------------------
+    # --- lifecycle
+    # ---------------------------------------------------------------------------------
     async def open(self) -> None:
         """Connect, set up an empty store, take exclusive locks where needed.
         Raises StoreLocked, SchemaMismatch or StoreUnavailable."""
@@ -435,7 +437,8 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         also change a deleted schedule, to restore it."""
 
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
-        """Without deleted schedules; the order is total (id breaks ties) and stable under inserts."""
+        """Without deleted schedules; the order is total (id breaks ties) and stable under
+        inserts."""
 
     async def count_schedules(self, query: ScheduleQuery) -> int:
         """Schedules on all pages of the query."""
@@ -522,8 +525,8 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         woken if there are any. The previous status is the schedule's `last_status`."""
 
     async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
-        """Return unstarted runs (run id, fence) to the queue (`release_or_cancel`); ignores runs not
-        owned. The started mark does not matter: the node may have lost the response to it, and
+        """Return unstarted runs (run id, fence) to the queue (`release_or_cancel`); ignores runs
+        not owned. The started mark does not matter: the node may have lost the response to it, and
         knows that it did not start the run."""
 
     async def cancel_run(
@@ -557,7 +560,8 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
 
     # --- checkpoints --------------------------------------------------------------------------
     async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
-        """Fenced like a completion: a lost attempt must not overwrite the checkpoint of the next."""
+        """Fenced like a completion: a lost attempt must not overwrite the checkpoint of the
+        next."""
 
     async def get_checkpoint(self, name: str) -> Checkpoint | None: ...
 
@@ -580,15 +584,15 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         clock: datetime,
         report: NodeReport | None = None,
     ) -> HeartbeatResult:
-        """Renew the lease, unless it has expired (then `alive` is False for good: the node must join
-        under a new id). `clock` is the node's wall clock, stored as clock_offset."""
+        """Renew the lease, unless it has expired (then `alive` is False for good: the node must
+        join under a new id). `clock` is the node's wall clock, stored as clock_offset."""
 
     async def leave(self, node_id: NodeId) -> None:
         """Remove the node; its in-flight runs count as lost now."""
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
-        """`mark_lost` the runs of nodes with an expired lease; returns the updated runs, oldest first
-        (created_at, id). Expired nodes without runs are removed."""
+        """`mark_lost` the runs of nodes with an expired lease; returns the updated runs, oldest
+        first (created_at, id). Expired nodes without runs are removed."""
 
     async def nodes(self) -> tuple[Node, ...]:
         """Registered nodes, by id."""
@@ -625,7 +629,8 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         """Record the response to the first request."""
 
     async def forget_request(self, scope: str, key: str) -> None:
-        """Delete the record of a request that failed before any effect, so that it can be retried."""
+        """Delete the record of a request that failed before any effect, so that it can be
+        retried."""
 
     # --- insights -----------------------------------------------------------------------------
     async def counts(self) -> Counts:
@@ -633,9 +638,9 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
 
     # --- export and import ------------------------------------------------------------------------
     def dump(self) -> AsyncIterator[Item]:
-        """Everything, including deleted schedules: schedules, runs, logs, audit entries in ascending
-        order, keys, checkpoints, deliveries, inbox."""
+        """Everything, including deleted schedules: schedules, runs, logs, audit entries in
+        ascending order, keys, checkpoints, deliveries, inbox."""
 
     async def load(self, items: Sequence[Item]) -> int:
-        """Insert items unchanged; existing ones stay and are not counted. Running runs become queued
-        without `mark_lost`, since their node is elsewhere."""
+        """Insert items unchanged; existing ones stay and are not counted. Running runs become
+        queued without `mark_lost`, since their node is elsewhere."""

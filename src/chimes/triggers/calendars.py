@@ -30,7 +30,7 @@ from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers.cron_fields import DaySet
 from chimes.triggers.duration import quote_text
-from chimes.triggers.json_values import suggest_name, check_keys, check_text
+from chimes.triggers.json_values import check_keys, check_text, suggest_name
 from chimes.triggers.zones import EPOCH_ORDINAL
 
 OnExcluded = Literal["skip", "next", "previous"]
@@ -305,8 +305,8 @@ def holiday_days(name: str, year: int) -> frozenset[int]:
 
 
 # --- calendars compiled for searching: the edges of all blackout windows divide the day into bands.
-# Within a band only the day decides whether a slot is excluded and where it moves, so each band maps
-# days to days, and a search skips a blackout like any day that does not match.
+# Within a band only the day decides whether a slot is excluded and where it moves, so each band
+# maps days to days, and a search skips a blackout like any day that does not match.
 
 MAX_MOVE_DAYS = 366
 

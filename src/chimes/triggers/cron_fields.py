@@ -18,8 +18,9 @@ from chimes.i18n import _
 from chimes.triggers.duration import quote_text
 from chimes.triggers.zones import EPOCH_ORDINAL
 
-# --- day masks. A month becomes a mask of its days (bit 0 is the 1st) with L, W and # resolved for that month;
-# 64 consecutive days become a block (bit 0 is day 64·b since 1970), so that a search steps from
+# --- day masks. A month becomes a mask of its days (bit 0 is the 1st) with L, W and # resolved for
+# that month; 64 consecutive days become a block (bit 0 is day 64·b since 1970), so that a search
+# steps from
 # day to day, or over empty weeks, with a shift. Blocks are cached with the interned expression.
 
 _LAST_ORDINAL = date.max.toordinal()

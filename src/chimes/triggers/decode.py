@@ -10,7 +10,7 @@ from chimes.i18n import _
 from chimes.triggers.cron import Cron
 from chimes.triggers.duration import quote_text
 from chimes.triggers.every import Every
-from chimes.triggers.json_values import suggest_name, check_keys
+from chimes.triggers.json_values import check_keys, suggest_name
 from chimes.triggers.once import Once
 
 Trigger = Cron | Every | Once

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 
-# --- TZif files (RFC 8536) as two sorted arrays: `instants[i]` is the UTC second at which the offset
-# becomes `offsets[i + 1]`; `offsets[0]` applies before the first. Changes of name or DST flag alone
+# --- TZif files (RFC 8536) as two sorted arrays: `instants[i]` is the UTC second at which the
+# offset becomes `offsets[i + 1]`; `offsets[0]` applies before the first. Changes of name or DST
+# flag alone
 # are left out. Years after the last stored change follow the POSIX rule in the footer.
 
 EPOCH_ORDINAL = 719163  # date(1970, 1, 1).toordinal()

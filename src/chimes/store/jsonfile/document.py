@@ -1,5 +1,5 @@
-"""Encodes and decodes jobs.json: Ksana's `{"version": 1, "updated_at", "jobs": [...]}`, and the data
-of Chimes under `chimes`."""
+"""Encodes and decodes jobs.json: Ksana's `{"version": 1, "updated_at", "jobs": [...]}`, and the
+data of Chimes under `chimes`."""
 
 from __future__ import annotations
 
@@ -254,8 +254,8 @@ class Encoder:
         return [row[1] for row in rows.values()]
 
     def forget_logs(self) -> None:
-        """Call after a failed write: logs are compared by length, and undone entries may be replaced
-        by others."""
+        """Call after a failed write: logs are compared by length, and undone entries may be
+        replaced by others."""
         self._rows.pop("logs", None)
 
     def _logs(self, generation: Generation) -> list[bytes]:
@@ -302,8 +302,8 @@ def _dump(value: object, encoder: json.JSONEncoder = _compact) -> bytes:
 
 
 def _dump_job(job: object) -> bytes:
-    """One line per key that users edit; the `chimes` part is one line. Formatted here, because `json`
-    with indentation is ten times slower."""
+    """One line per key that users edit; the `chimes` part is one line. Formatted here, because
+    `json` with indentation is ten times slower."""
     assert isinstance(job, dict)
     lines = []
     for name, value in job.items():

@@ -288,8 +288,8 @@ class Generations:
             )
 
     def finish(self) -> None:
-        """After the last write: copy the current generation, so that later damage to jobs.json can be
-        undone."""
+        """After the last write: copy the current generation, so that later damage to jobs.json can
+        be undone."""
         content = read(self.current)
         if content is not None and _sum(content) == self._last_sum:
             replace(self.previous, content)

@@ -380,8 +380,8 @@ def time_of(data: Mapping[str, object], name: str) -> datetime | None:
     return None if text in ("", GO_ZERO_TIME) else parse_moment(text, field=name)
 
 
-# --- loading jobs: Ksana's keys win over the `chimes` part, and an edited job is the next version of
-# its schedule
+# --- loading jobs: Ksana's keys win over the `chimes` part, and an edited job is the next version
+# of its schedule
 
 EDITOR = "jobs.json"
 ERROR_PREFIX = f"{EDITOR}: "

@@ -192,8 +192,8 @@ class FileState(State):
         )
 
     def back_to(self, durable: Generation, failed: Generation | None) -> FileState:
-        """Roll back to `durable`. Nodes, pending idempotency records and token buckets belong to the
-        process and stay; archives contain only durable rows."""
+        """Roll back to `durable`. Nodes, pending idempotency records and token buckets belong to
+        the process and stay; archives contain only durable rows."""
         before = FileState(
             nodes=self.nodes,
             node_events=self.node_events,

@@ -36,16 +36,17 @@ from chimes.store.jsonfile.state import (
 from chimes.store.memory import MemoryStore
 from chimes.store.port import StoreStatus
 
-# --- group commit: changes that arrive during a write share the next one. Every caller waits for the
-# write that contains its change. After a failed write the state rolls back to the last generation on
-# disk, and all callers whose change was lost get an error.
+# --- group commit: changes that arrive during a write share the next one. Every caller waits for
+# the write that contains its change. After a failed write the state rolls back to the last
+# generation
+# on disk, and all callers whose change was lost get an error.
 
 Batch = Future[None]
 
 
 class StateLock:
-    """The lock of the state. It records per thread the roll-back count at the last release: a change
-    made before a roll-back and reported after it is lost."""
+    """The lock of the state. It records per thread the roll-back count at the last release: a
+    change made before a roll-back and reported after it is lost."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -70,8 +71,8 @@ class StateLock:
 
 
 class GroupCommit:
-    """`write` runs in its own thread, without the lock. It calls its argument under the lock when it
-    takes the snapshot. `undo` is called under the lock."""
+    """`write` runs in its own thread, without the lock. It calls its argument under the lock when
+    it takes the snapshot. `undo` is called under the lock."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""Completions. For plain runs claimed by this process one round trip suffices: the claimed record is
-reused, and its revision is checked."""
+"""Completions. For plain runs claimed by this process one round trip suffices: the claimed record
+is reused, and its revision is checked."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from chimes.store.redis.wire import Wire, flat
 
 
 class CompletionEffects:
-    """Side effects of changed runs as operations of the `commit` script: schedules, steps, unblocking
-    and deliveries. `children`: unfinished steps of flows among the runs."""
+    """Side effects of changed runs as operations of the `commit` script: schedules, steps,
+    unblocking and deliveries. `children`: unfinished steps of flows among the runs."""
 
     def __init__(
         self,

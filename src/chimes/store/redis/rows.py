@@ -68,8 +68,8 @@ from chimes.store.redis.wire import (
 )
 from chimes.triggers import Once, trigger_from_dict
 
-# --- corrupt rows: one bad record must not block the others. Unreadable parts become placeholders, and
-# the error says so.
+# --- corrupt rows: one bad record must not block the others. Unreadable parts become placeholders,
+# and the error says so.
 
 _log = logging.getLogger(__name__)
 
@@ -695,8 +695,9 @@ _RECOVERED_FROM = [
 
 
 def outbox_rows(run: Run) -> list[Wire]:
-    """The deliveries that a script writes for an ended run: the normal ones, and those to use if the
-    previous run has one of these statuses. The script knows the time and the previous status."""
+    """The deliveries that a script writes for an ended run: the normal ones, and those to use if
+    the previous run has one of these statuses. The script knows the time and the previous
+    status."""
     # For delayed deliveries; the others get the time of the script.
     now = run.finished_at or run.created_at
     usual = plan_deliveries(run, None, now)

@@ -10,8 +10,8 @@ from importlib.resources import files
 #: then, and on a replica.
 _READING = "#!lua flags=no-writes\n"
 _WRITING = "#!lua\n"
-#: For writes that must succeed even when memory is full: leases, completions of runs and deliveries,
-#: and rate limits, which every request needs.
+#: For writes that must succeed even when memory is full: leases, completions of runs and
+#: deliveries, and rate limits, which every request needs.
 _URGENT = "#!lua flags=allow-oom\n"
 _BASE = ("00_begin", "10_runs", "15_shared")
 _MESSAGES = ("16_outbox", "17_inbox")

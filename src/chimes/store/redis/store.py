@@ -162,8 +162,9 @@ class RedisStore(RedisSchedules, RedisNodeStore, RedisExport, RedisInsights):
         )
 
     async def epoch(self) -> Epoch:
-        """Only here another store is accepted, if it was set up by `store init --force`; not one that
-        a node created on an empty server. Its counter starts lower, so watching nodes drop their
+        """Only here another store is accepted, if it was set up by `store init --force`; not one
+        that a node created on an empty server. Its counter starts lower, so watching nodes drop
+        their
         claims."""
         try:
             _unused, (counter,) = await self._tell("epoch")

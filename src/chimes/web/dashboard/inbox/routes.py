@@ -367,7 +367,9 @@ async def reply_to_agent(request: PageRequest) -> Response:
 @router.post("/inbox/read-all")
 async def read_all(request: PageRequest) -> Response:
     filter_ = parse_filter(dict(request.form.items()))
-    marked = await request.context.notifications.mark_all_read(request.actor, filter_.query(request.now))
+    marked = await request.context.notifications.mark_all_read(
+        request.actor, filter_.query(request.now)
+    )
     text = counted("{count} message marked as read.", "{count} messages marked as read.", marked)
     return request.redirect_with_toast(text, to=request.back_url(HERE))
 
@@ -376,7 +378,9 @@ async def _change(
     request: PageRequest, change: InboxChange, text: Message, undone_by: str, *, to: str = ""
 ) -> Response:
     """Changes a message and redirects back; `to` replaces the page of the message itself."""
-    item = await request.context.notifications.change_inbox_item(request.actor, _id(request), change)
+    item = await request.context.notifications.change_inbox_item(
+        request.actor, _id(request), change
+    )
     back = request.back_url(f"{HERE}/{item.id}")
     if to and back.startswith(f"{HERE}/{item.id}"):
         back = to
