@@ -235,7 +235,7 @@ async def test_retry_after_as_a_date_counts_from_the_stores_time() -> None:
         assert (await callback.execute(a_call(sink.url))).retry_after is None
 
 
-# UX 4, S40: the reference vector of the Standard Webhooks specification
+# The reference vector of the Standard Webhooks specification
 def test_the_signature_is_that_of_the_reference_vector() -> None:
     assert (
         signatures(

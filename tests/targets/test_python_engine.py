@@ -69,7 +69,6 @@ async def test_a_result_and_its_lines_are_written_down(rig: Rig) -> None:
 
 
 async def test_poison_ends_as_failed_and_the_node_goes_on(rig: Rig) -> None:
-    """F66"""
     poison = await add(rig, "segfaults", max_retries=1, retry_backoff=timedelta(milliseconds=10))
     good = await add(rig, "add", {"a": 1})
     assert (await ended(rig, good)).status is RunStatus.SUCCEEDED

@@ -156,7 +156,6 @@ async def test_other_runs_go_on_beside_poison(runner: PythonTask, tmp_path: Path
 
 
 async def test_a_hopeless_regex_is_killed_and_the_loop_stays_awake(runner: PythonTask) -> None:
-    """F18"""
     gaps: list[float] = []
 
     async def tick() -> None:

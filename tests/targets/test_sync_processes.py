@@ -178,7 +178,7 @@ asyncio.run(runner.execute(a_call(lambda *line: None, StoredCheckpoint())))
 
 @pytest.mark.parametrize("driver", ["python", "command"])
 async def test_nothing_outlives_a_node_that_is_killed(tmp_path: Path, driver: str) -> None:
-    """RELIABILITY 0.5: nothing of the first attempt may run beside the second."""
+    """Nothing of the first attempt may run beside the second."""
     config = waiting(tmp_path)
     if driver == "command":
         script = f"sleep 600 & echo $$ $! > {tmp_path}/d; mv {tmp_path}/d {tmp_path}/pids; wait"

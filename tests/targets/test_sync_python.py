@@ -154,7 +154,7 @@ def test_it_offers_what_its_file_has(tmp_path: Path) -> None:
 
 
 async def test_another_node_has_the_run(tmp_path: Path) -> None:
-    """Fenced like a verdict (RELIABILITY 0.4)."""
+    """Checkpoints are fenced like completions."""
     done = await run("counts", tmp_path, StoredCheckpoint(lost=True))
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "lost")
 
