@@ -44,7 +44,8 @@ def describe_rollback(before: Epoch, after: Epoch) -> str:
     the new one had begun wrote to an abandoned server."""
     if _used_old_history(before, after):
         return _(
-            "the store failed over without this node: {now} had begun while this node still used {was}",
+            "the store failed over without this node: {now} had begun while this node still "
+            "used {was}",
             was=before.history,
             now=after.history,
         )
