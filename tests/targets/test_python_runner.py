@@ -603,14 +603,14 @@ async def test_who_waits_for_a_thread_waits_no_longer_than_its_time() -> None:
 
 STUCK_NODE = """
 import asyncio, time
-from tests.targets.task_calls import a_registry, carry_out, running
+from tests.targets.task_calls import a_registry, execute, running
 
 def stuck():
     time.sleep(600)
 
 async def main():
     async with running(a_registry(stuck)) as runner:
-        print((await carry_out(runner, "stuck", timeout=0.05)).outcome.code)
+        print((await execute(runner, "stuck", timeout=0.05)).outcome.code)
 
 asyncio.run(main())
 """
