@@ -398,9 +398,9 @@ app.registry.add(Task(name="norm", function=norm, isolation="process"))
 
 
 async def main():
-    from tests.targets.task_calls import carry_out, running
+    from tests.targets.task_calls import execute, running
     async with running(app.registry) as runner:
-        print((await carry_out(runner, "norm", point={"x": -5})).outcome)
+        print((await execute(runner, "norm", point={"x": -5})).outcome)
 
 
 if __name__ == "__main__":
@@ -431,7 +431,7 @@ import asyncio
 import sys
 
 from chimes.targets.python import PythonTask, Registry, Task
-from tests.targets.task_calls import carry_out, running
+from tests.targets.task_calls import execute, running
 
 
 def work() -> int:
@@ -444,7 +444,7 @@ registry.add(Task(name="work", function=work, isolation="process"))
 
 async def main():
     async with running(registry) as runner:
-        print((await carry_out(runner, "work")).outcome)
+        print((await execute(runner, "work")).outcome)
 
 
 asyncio.run(main())
