@@ -154,6 +154,23 @@ def test_recipients_are_validated_on_declaration(told: dict[str, object]) -> Non
         Chimes("memory://").schedule("x", "@daily", PROMPT, delivery=[told])
 
 
+@pytest.mark.parametrize(
+    ("target", "delivery"),
+    [
+        ({"kind": "carrier"}, []),
+        ({"kind": "http"}, []),
+        ({"kind": "message", "text": "x", "when": "now"}, []),
+        (PROMPT, [{"channel": "pigeon"}]),
+        (PROMPT, [{"channel": "inbox", "on": ["never"]}]),
+        (PROMPT, [{"channel": "inbox", "late_after": "soon"}]),
+    ],
+)
+def test_malformed_objects_have_one_code(target: object, delivery: list[dict[str, object]]) -> None:
+    with pytest.raises(InvalidInput) as error:
+        Chimes("memory://").schedule("x", "@daily", target, delivery=delivery)
+    assert error.value.code == "invalid"
+
+
 def test_invalid_expression_is_not_parsed_as_words() -> None:
     with pytest.raises(InvalidTrigger, match="fields"):
         Chimes("memory://").schedule("x", "0 9 * *", PROMPT)

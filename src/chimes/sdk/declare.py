@@ -510,14 +510,13 @@ def parse_recipients(
 def _from_json(
     field: str, read: Callable[[Mapping[str, object]], T], given: Mapping[str, object]
 ) -> T:
-    """Reads a JSON object; errors name the path below `field`."""
+    """Reads a JSON object; errors name the path below `field` and have the code `invalid`."""
     try:
         return read(given)
     except InvalidInput as error:
         raise InvalidInput(
             _("{where}: {problem}", where=error.within(field).field, problem=error.message),
             field=error.field,
-            code=error.code,
             hint=error.hint,
         ) from None
 

@@ -76,13 +76,14 @@ def telegram_router(
         rows = await _rows(context.store, chat, run, _number(request, "limit", 100, _MAX_ROWS))
         return JSONResponse({"items": rows})
 
-    for path, handler, method in (
-        ("/telegram/webhook", receive_update, "POST"),
-        ("/telegram/poll", poll, "POST"),
-        ("/telegram/metrics", metrics, "GET"),
-        ("/telegram/audit", audit, "GET"),
+    # The names are in the operation ids of the OpenAPI document, so they must not change.
+    for path, handler, method, name in (
+        ("/telegram/webhook", receive_update, "POST", "take_update"),
+        ("/telegram/poll", poll, "POST", "poll"),
+        ("/telegram/metrics", metrics, "GET", "metrics"),
+        ("/telegram/audit", audit, "GET", "audit"),
     ):
-        router.add_api_route(path, handler, methods=[method], response_model=None)
+        router.add_api_route(path, handler, methods=[method], response_model=None, name=name)
     return router
 
 

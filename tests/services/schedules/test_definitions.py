@@ -6,6 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from chimes.errors import InvalidInput
+from chimes.model.validation import check_recipients
 from chimes.services.schedules.definitions import recipient_from_json, target_from_json
 from chimes.web.api.schemas import AnyTargetIn, RecipientIn, TargetField
 from chimes.web.api.translate import recipients_from, target_from
@@ -93,3 +94,10 @@ def test_invalid_recipients_name_the_field() -> None:
         with pytest.raises(InvalidInput) as error:
             recipient_from_json(data)
         assert error.value.field == field, data
+
+
+def test_an_empty_list_of_events_is_rejected() -> None:
+    recipient = recipient_from_json({"channel": "inbox", "on": []})
+    with pytest.raises(InvalidInput) as error:
+        check_recipients((recipient,))
+    assert error.value.code == "missing"

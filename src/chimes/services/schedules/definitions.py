@@ -120,7 +120,7 @@ def recipient_from_json(data: Mapping[str, object]) -> Recipient:
     recipient = Recipient(
         channel=reader.read("channel", _channel),
         to=reader.read("to", _address),
-        on=reader.read("on", _events) or (NotifyOn.ALWAYS,),
+        on=reader.read("on", _on),
         language=reader.text("language", ""),
         signing_secrets=tuple(_text(each) for each in reader.items("signing_secrets")),
         late_after=reader.read("late_after", _late_after),
@@ -177,6 +177,11 @@ def _address(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return "" if value is None else _text(value).strip()
+
+
+def _on(value: object) -> tuple[NotifyOn, ...]:
+    """An empty list stays empty, which `check_recipients` rejects."""
+    return (NotifyOn.ALWAYS,) if value is None else _events(value)
 
 
 def _events(value: object) -> tuple[NotifyOn, ...]:
