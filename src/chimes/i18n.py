@@ -27,7 +27,7 @@ LANGUAGES = (ENGLISH, "th", "zh")
 LOCALE = Path(__file__).parent / "locale"
 Value = TypeVar("Value")
 #: How a stored message begins; other stored text is plain.
-_STORED_PREFIX = '{"code":'
+STORED_PREFIX = '{"code":'
 
 
 class Message(str):
@@ -167,7 +167,7 @@ def to_stored(text: str) -> str:
     """The text as stores keep it: a message as JSON with code, parameters and English text."""
     if isinstance(text, Message):
         return _dump(text._plain())
-    if text.startswith(_STORED_PREFIX):
+    if text.startswith(STORED_PREFIX):
         # Plain text that looks like a stored message must come back as it is.
         return _dump({"code": "", "text": text})
     return text
@@ -175,7 +175,7 @@ def to_stored(text: str) -> str:
 
 def from_stored(stored: str) -> str:
     """Inverse of `to_stored`. Text that is not a stored message comes back unchanged."""
-    if not stored.startswith(_STORED_PREFIX):
+    if not stored.startswith(STORED_PREFIX):
         return stored
     import json
 

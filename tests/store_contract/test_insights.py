@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
+from chimes.i18n import Message, in_language
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     ALL_RUNS,
@@ -447,6 +448,23 @@ async def test_equal_errors_are_grouped(store: Store) -> None:
     of_bob = await store.error_groups(WINDOW, RunFilter(owner=BOB), limit=10)
     assert of_bob.groups == found.groups[2:]
     assert await store.error_groups(WINDOW, ALL_RUNS, limit=3) == found
+
+
+async def test_messages_of_errors_are_grouped_by_their_text(store: Store) -> None:
+    timeout = Message("timed out after {seconds:g} s", {"seconds": 5})
+    long = Message("{where}: {problem}", {"where": "w" * 300, "problem": "p" * 300})
+    await store.load(
+        [
+            ended(SINCE + n * MINUTE, FAILED, error=error)
+            for n, error in enumerate((timeout, timeout, timeout, long, long))
+        ]
+    )
+    found = await store.error_groups(WINDOW, limit=5)
+    assert [(group.error, group.count) for group in found.groups] == [
+        ("timed out after 5 s", 3),
+        (f"{'w' * 300}: {'p' * 198}", 2),
+    ]
+    assert in_language(found.groups[0].error, "th") == in_language(timeout, "th") != timeout
 
 
 async def test_errors_beyond_the_newest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

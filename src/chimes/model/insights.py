@@ -116,6 +116,11 @@ MAX_ERRORS = 2000
 ERROR_KEY_LENGTH = 500
 
 
+def error_key(error: str) -> str:
+    """The part of an error that identifies its group; a message that is short enough stays one."""
+    return error if len(error) <= ERROR_KEY_LENGTH else error[:ERROR_KEY_LENGTH]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
     """Runs planned from `since` until just before `until`, both on quarters of an hour (UTC)."""

@@ -14,7 +14,6 @@ from chimes.model.audit import AuditEntry
 from chimes.model.change import fast_constructor
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
-    ERROR_KEY_LENGTH,
     FAILED_STATUSES,
     FAILING_STREAK,
     LATE_WITHIN,
@@ -36,6 +35,7 @@ from chimes.model.insights import (
     StatusCounts,
     Window,
     bracket_of,
+    error_key,
     first_node,
     is_failing,
     lag_of,
@@ -502,7 +502,7 @@ class Failure(NamedTuple):
 
 def find_failures(runs: Iterable[Run], window: Window, filter_: RunFilter) -> list[Failure]:
     return [
-        Failure(run.id, run.created_at, run.planned_at, run.error[:ERROR_KEY_LENGTH])
+        Failure(run.id, run.created_at, run.planned_at, error_key(run.error))
         for run in runs
         if run.status in FAILED_STATUSES
         and run.created_at >= window.since - MAX_PLANNING_LEAD

@@ -49,6 +49,7 @@ from chimes.model.insights import (
     StatusCounts,
     Window,
     bracket_of,
+    error_key,
     most_severe,
 )
 from chimes.model.listing import ScheduleQuery
@@ -448,7 +449,12 @@ class SqlInsights(SqlBase):
 
         def work(tx: Tx) -> ErrorGroups:
             found = [
-                Failure(run_id, moment_of(created_at), moment_of(planned_at), from_stored(error))
+                Failure(
+                    run_id,
+                    moment_of(created_at),
+                    moment_of(planned_at),
+                    error_key(from_stored(error)),
+                )
                 for run_id, created_at, planned_at, error in _tuples(tx, statement, parameters)
             ]
             return group_errors(found, limit)

@@ -36,6 +36,7 @@ from sqlalchemy import (
     update,
 )
 
+from chimes.i18n import STORED_PREFIX
 from chimes.model.insights import (
     ALL_RUNS,
     ERROR_KEY_LENGTH,
@@ -355,7 +356,11 @@ def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
     """Queries each status by itself, so that no more rows are read than needed: the index has each
     status in the order of time, but not all of them together. The runs of one schedule are few and
     have their own index."""
-    error = func.substr(runs.c.error, 1, ERROR_KEY_LENGTH).label("error")
+    # A stored message is JSON, which cannot be read when it is cut.
+    error = case(
+        (func.substr(runs.c.error, 1, len(STORED_PREFIX)) == STORED_PREFIX, runs.c.error),
+        else_=func.substr(runs.c.error, 1, ERROR_KEY_LENGTH),
+    ).label("error")
 
     def newest(*conditions: Condition) -> Select[Any]:
         return (
