@@ -291,7 +291,7 @@ def test_doctor_is_translated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     lines = found.out.splitlines()
     assert "! ⟦store⟧: ⟦memory: all data is lost when the process ends⟧" in lines
     assert "    ⟦use sqlite⟧" in lines
-    assert "! ⟦environment⟧: ⟦CHIMES_STOER is no setting⟧" in lines
+    assert "! ⟦environment⟧: ⟦CHIMES_STOER is not a setting⟧" in lines
     assert "    ⟦did you mean CHIMES_STORE?⟧" in lines
     assert all(line.startswith("    ") or line[2] == "⟦" for line in lines)
     assert found.err.strip() in ("⟦No problems found.⟧", "⟦1 problems.⟧")

@@ -154,7 +154,7 @@ def test_the_newest_three_artifacts_are_files() -> None:
 @pytest.mark.parametrize("language", ["th", "zh"])
 def test_a_stored_error_is_translated(language: str) -> None:
     error = _("timed out after {seconds:g}s", seconds=30.0)
-    run = an_ended_run(status=RunStatus.TIMEOUT, error=str(error))
+    run = an_ended_run(status=RunStatus.TIMEOUT, error=error)
     message = a_message(run, language=language)
     told = in_language(error, language)
     assert told != error

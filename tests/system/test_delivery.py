@@ -80,7 +80,7 @@ async def test_a_run_is_told_of_on_every_channel(tmp_path: Path) -> None:
     titles = {item["title"] for item in inbox["items"]}
     assert titles == {
         "Morning report: succeeded",
-        "Not delivered by Telegram: Morning report: succeeded",
+        "Not delivered (Telegram): Morning report: succeeded",
     }
     assert inbox["unread"] == 2
     labels = 'channel="telegram",outcome='

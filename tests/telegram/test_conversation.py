@@ -327,7 +327,7 @@ class TestLanguage:
         answer = await chats.say("/schedule every day at 9:00 stretch")
         assert "timezone=Europe/Berlin" in answer
         assert "Mars" in await chats.say("/timezone Mars/Base")
-        assert "ไม่มีเขตเวลา" in await chats.say("/timezone Mars/Base", language_code="th")
+        assert "ไม่รู้จักเขตเวลา" in await chats.say("/timezone Mars/Base", language_code="th")
 
     async def test_an_interval_counts_from_a_whole_second(self, chats: Chats) -> None:
         chats.clock.advance(0.25)

@@ -257,11 +257,11 @@ async def test_answers_with_words_follow_x_language(everything: Rig, language: s
 
 
 # --- what the store holds is English ------------------------------------------------------------
-LOST = str(_("the connection was lost before the answer was whole"))
+LOST = _("the connection was lost before the answer was whole")
 OWN = "ValueError: the price of tea"
 
 
-async def test_what_is_on_record_is_told_again(everything: Rig) -> None:
+async def test_stored_errors_are_translated(everything: Rig) -> None:
     schedule = a_schedule(last_error=LOST)
     run = a_run(
         schedule,

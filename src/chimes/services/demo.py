@@ -35,9 +35,9 @@ TASK = "chimes_demo"
 FAILURE = "RuntimeError"
 #: Longest duration of a real demo run, in seconds.
 LONGEST = 30.0
-#: Stored in English like all texts, and translated when displayed.
-PAUSED_BECAUSE = str(_("Example, paused because its target is not available."))
-NOT_LIVE = str(_("Example, runs only on a node started with --demo."))
+#: Stored as messages and translated when displayed.
+PAUSED_BECAUSE = _("Example, paused because its target is not available.")
+NOT_LIVE = _("Example, runs only on a node started with --demo.")
 MADE_UP = "demo data"
 NODE = NodeId("demo-node")
 #: Only runs of the last days have logs, to keep loading fast.
