@@ -46,7 +46,7 @@ async def test_text_of_a_task_is_stored_unchanged(store: Store, clock: SettableC
 async def test_the_error_of_a_delivery_can_be_translated(store: Store) -> None:
     await store.load([a_delivery()])
     (delivery,) = await claimed(store)
-    message = _("no answer in time")
+    message = _("timed out after {seconds:g}s", seconds=5.0)
     await store.finish_deliveries([a_sending(delivery, retry_in=MINUTE, error=message)])
     (stored,) = (await all_deliveries(store)).values()
     check_translatable(stored.error, message)

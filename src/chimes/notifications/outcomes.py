@@ -58,7 +58,7 @@ def completion_of(
         retry_in=retry_in,
         counts=counts,
         progress=progress,
-        error=str(result.error),
+        error=result.error,
         code=result.code,
         receipt=result.digest if isinstance(result, Retry) else "",
         inbox=notice,
