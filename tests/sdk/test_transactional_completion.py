@@ -235,7 +235,9 @@ async def test_unsupported_connection_raises_in_the_task() -> None:
 
     await app.start()
     try:
-        with pytest.raises(RunFailed, match="only inline and thread tasks of an application on a SQL store"):
+        with pytest.raises(
+            RunFailed, match="only inline and thread tasks of an application on a SQL store"
+        ):
             await (await book.enqueue()).result("30s")
     finally:
         await app.stop()

@@ -216,7 +216,7 @@ def generate_history(
     example: Example, generation: int, now: datetime, *, live: bool
 ) -> DemoHistory:
     schedule = demo_schedule(example, generation, now, live=live)
-    slots = list(_slots(schedule, now))
+    slots = list(_slots(schedule, example, now))
     runs = tuple(
         _run(schedule, example, slot, now, left=len(slots) - 1 - place)
         for place, slot in enumerate(slots)
@@ -232,10 +232,12 @@ def generate_history(
     )
 
 
-def _slots(schedule: Schedule, now: datetime) -> Iterator[datetime]:
-    """Past slots whose runs have ended even if they took the timeout."""
+def _slots(schedule: Schedule, example: Example, now: datetime) -> Iterator[datetime]:
+    """Past slots whose runs have ended even if they took the timeout. A missed slot takes no time,
+    so the newest one is always within the last period of its schedule."""
+    longest = timedelta(0) if example.missed_last else schedule.policy.timeout * 2
     slot = schedule.trigger.next_after(now - PAST)
-    while slot is not None and slot + schedule.policy.timeout * 2 < now:
+    while slot is not None and slot + longest < now:
         yield slot
         slot = schedule.trigger.next_after(slot)
 
@@ -247,9 +249,9 @@ def _run(schedule: Schedule, example: Example, slot: datetime, now: datetime, *,
     started = slot + timedelta(seconds=_lag(run.id))
     outage = now - _OUTAGE[0] <= slot < now - _OUTAGE[1]
     if outage or (example.missed_last and left == 0):
+        ended = min(slot + timedelta(minutes=5), now)
         return replace(
-            end_immediately(run, RunStatus.MISSED, Reason.MISFIRE, slot + timedelta(minutes=5)),
-            missed_count=1,
+            end_immediately(run, RunStatus.MISSED, Reason.MISFIRE, ended), missed_count=1
         )
     if chance < example.skipped:
         return end_immediately(run, RunStatus.SKIPPED, Reason.OVERLAP, started)
