@@ -68,7 +68,7 @@ def an_entry(schedule: Schedule) -> AuditEntry:
     )
 
 
-def a_verdict(run: Run) -> Completion:
+def a_completion(run: Run) -> Completion:
     attempt = Attempt(
         number=run.attempt,
         fence=run.fence,
@@ -169,7 +169,7 @@ async def measure_a_due_second(
         with fired:
             answer = await store.fire_due(plan, limit=count, request=PLACES)
         assert len(answer.claimed) == count, len(answer.claimed)
-        verdicts = [a_verdict(run) for run in answer.claimed]
+        verdicts = [a_completion(run) for run in answer.claimed]
         with finished:
             done = await store.finish(verdicts)
         assert len(done.accepted) == count

@@ -1,4 +1,4 @@
-"""Values of the model, whole and valid, with what a test is about given by name."""
+"""Factories of complete, valid model values; a test passes only the fields that it is about."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS = frozenset({"http"})
 ALICE = Owner(type=OwnerType.USER, id="alice")
 BOB = Owner(type=OwnerType.USER, id="bob")
 TARGET = HttpTarget(url="http://127.0.0.1:9/hook", headers={"X-Test": "1"}, body='{"a": 1}')
-#: Whatever JSON can hold has to come back from a store as it was.
+#: Stores must return every JSON value unchanged.
 ODD_JSON: dict[str, object] = {
     "text": "น้ำ 水 \U0001f514 %_'\"\\ \n\t",
     "": "empty name",
@@ -66,10 +66,10 @@ ACTION = ActionTarget(
     account_id="u-1",
     account_type="user",
 )
-OFFERS = frozenset(
+CAPABILITIES = frozenset(
     {TARGET.requirement, TASK.requirement, FLOW.requirement, SYNC.requirement, ACTION.requirement}
 )
-#: Told of every end.
+#: Notified of every end of a run.
 INBOX = Recipient(channel=Channel.INBOX)
 CHAT = Recipient(channel=Channel.TELEGRAM, to="-100200300", on=(NotifyOn.SUCCESS,), language="th")
 HOOK = Recipient(
@@ -79,7 +79,7 @@ HOOK = Recipient(
     language="zh",
     signing_secrets=("whsec_b25l", "whsec_dHdv"),
 )
-#: No field has its default.
+#: A recipient without a default value in any field.
 FULL_HOOK = replace(
     HOOK,
     late_after=timedelta(minutes=5, microseconds=1),
@@ -102,12 +102,12 @@ _numbers = count(1)
 
 
 def at(hour: int, minute: int = 0, second: int = 0, microsecond: int = 0) -> datetime:
-    """A moment of the day on which the tests take place."""
+    """A time on the day of NOW."""
     return datetime(NOW.year, NOW.month, NOW.day, hour, minute, second, microsecond, tzinfo=UTC)
 
 
 def a_schedule(**given: Any) -> Schedule:
-    """Every minute from the full hour, cursor on the first slot after NOW, unless told."""
+    """Fires every minute from the full hour; the next slot is the first after NOW by default."""
     number = next(_numbers)
     values: dict[str, Any] = {
         "id": ScheduleId(f"schedule-{number:05d}"),
@@ -124,13 +124,13 @@ def a_schedule(**given: Any) -> Schedule:
 
 
 def due_schedule(slot: datetime = NOW, **given: Any) -> Schedule:
-    """Every minute from `slot`, on which its cursor stands."""
+    """Fires every minute from `slot`, which is the next slot."""
     values = {"trigger": Every("1m", anchor=slot), "next_slot": slot, "next_run_at": slot}
     return a_schedule(**(values | given))
 
 
 def a_run(schedule: Schedule | None = None, **given: Any) -> Run:
-    """A manual run that waits, of `schedule` or of none."""
+    """A queued manual run, of `schedule` if given."""
     number = next(_numbers)
     values: dict[str, Any] = {
         "id": RunId(f"run-{number:05d}"),
@@ -146,8 +146,8 @@ def a_run(schedule: Schedule | None = None, **given: Any) -> Run:
     return Run(**(values | given))
 
 
-def a_task(target: SyncTarget = SYNC, **given: Any) -> Run:
-    """Seed 4's word for a run of a pair, of which one is active at a time; this one waits."""
+def a_sync_run(target: SyncTarget = SYNC, **given: Any) -> Run:
+    """A queued run of a pair of source and collection; one run per pair is active at a time."""
     return a_run(**({"target": target, "concurrency_key": target.key} | given))
 
 
@@ -170,7 +170,7 @@ def claim_request(
 
 
 def an_attempt(run: Run, now: datetime, end: AttemptEnd, error: str = "") -> Attempt:
-    """The attempt that a claimed run is in, ended."""
+    """The current attempt of a claimed run, ended."""
     assert run.holder is not None
     assert run.claimed_at is not None
     return Attempt(
@@ -184,10 +184,10 @@ def an_attempt(run: Run, now: datetime, end: AttemptEnd, error: str = "") -> Att
     )
 
 
-def a_verdict(
+def a_completion(
     run: Run, now: datetime, end: AttemptEnd = AttemptEnd.SUCCEEDED, **given: Any
 ) -> Completion:
-    """What the holder of a claimed run says about it."""
+    """The completion that the holder of a claimed run reports; succeeded by default."""
     error = "" if end is AttemptEnd.SUCCEEDED else f"it ended as {end.value}"
     values: dict[str, Any] = {
         "run_id": run.id,
@@ -201,9 +201,9 @@ def a_verdict(
 
 
 def a_retry(run: Run, now: datetime, after: timedelta) -> Completion:
-    """It failed and is to be tried again."""
-    verdict = a_verdict(run, now, AttemptEnd.FAILED)
-    return replace(verdict, status=RunStatus.QUEUED, retry_in=after)
+    """The completion of a failed attempt that is retried `after` this time."""
+    completion = a_completion(run, now, AttemptEnd.FAILED)
+    return replace(completion, status=RunStatus.QUEUED, retry_in=after)
 
 
 def log_lines(*messages: str, moment: datetime = NOW) -> Sequence[LogEntry]:
@@ -241,7 +241,7 @@ def a_key(**given: Any) -> ApiKey:
 
 
 def a_delivery(**given: Any) -> Delivery:
-    """One that waits to be sent."""
+    """A pending delivery."""
     number = next(_numbers)
     values: dict[str, Any] = {
         "id": DeliveryId(f"delivery-{number:05d}"),
@@ -256,14 +256,14 @@ def a_delivery(**given: Any) -> Delivery:
     return Delivery(**(values | given))
 
 
-def a_sending(delivery: Delivery, **given: Any) -> DeliveryCompletion:
-    """What became of the attempt that a claimed delivery is in; it was sent, unless told."""
+def a_delivery_completion(delivery: Delivery, **given: Any) -> DeliveryCompletion:
+    """The completion of a claimed delivery: sent, or failed if `retry_in` is given."""
     values: dict[str, Any] = {"sent": "retry_in" not in given}
     return DeliveryCompletion(delivery_id=delivery.id, fence=delivery.fence, **(values | given))
 
 
 def an_item(**given: Any) -> InboxItem:
-    """A message that nobody has looked at yet."""
+    """An unread message."""
     number = next(_numbers)
     values: dict[str, Any] = {
         "id": InboxId(f"item-{number:05d}"),
@@ -277,7 +277,7 @@ def an_item(**given: Any) -> InboxItem:
 
 
 def full_delivery(delivery_id: str = "full-delivery") -> Delivery:
-    """No field has its default; it has been given up, so that nobody claims it."""
+    """A delivery without a default value in any field; dead, so it is never claimed."""
     return Delivery(
         id=DeliveryId(delivery_id),
         run_id=RunId("full-run"),
@@ -300,7 +300,7 @@ def full_delivery(delivery_id: str = "full-delivery") -> Delivery:
 
 
 def full_item(item_id: str = "full-item") -> InboxItem:
-    """No field has its default."""
+    """An inbox item without a default value in any field."""
     return InboxItem(
         id=InboxId(item_id),
         owner=BOB,
@@ -323,7 +323,7 @@ def full_item(item_id: str = "full-item") -> InboxItem:
 
 
 def full_schedule(schedule_id: str = "full") -> Schedule:
-    """No field has its default, so that a store that loses one is seen."""
+    """A schedule without a default value in any field: shows which field a store loses."""
     from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
     from chimes.model.schedule import Dependency
 
@@ -394,7 +394,7 @@ def full_schedule(schedule_id: str = "full") -> Schedule:
 
 
 def full_run(run_id: str = "full-run", schedule_id: str = "full") -> Run:
-    """No field has its default; it has ended, so that no verb touches it."""
+    """A run without a default value in any field; ended, so no operation changes it."""
     schedule = full_schedule(schedule_id)
     attempt = Attempt(
         number=1,

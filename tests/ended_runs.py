@@ -1,4 +1,4 @@
-"""Runs of slots that are over, for tests of what is counted."""
+"""Factory of ended runs, for tests of statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from tests.builders import SECOND, a_run
 
-_NOT_BEGUN = (RunStatus.MISSED, RunStatus.SKIPPED)
+_NOT_STARTED = (RunStatus.MISSED, RunStatus.SKIPPED)
 
 
 def ended(
@@ -24,7 +24,7 @@ def ended(
     **given: Any,
 ) -> Run:
     good = status is RunStatus.SUCCEEDED
-    begun = None if status in _NOT_BEGUN else planned_at + lag
+    begun = None if status in _NOT_STARTED else planned_at + lag
     finished = (begun or planned_at) + took
     attempt = Attempt(
         number=1,

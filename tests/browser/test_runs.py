@@ -21,7 +21,7 @@ from chimes.store.port import ClaimRequest, RunLog, Store
 from chimes.store.sql import open_sqlite
 from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor
 from tests.browser.watching import accessible, for_everybody
-from tests.builders import a_node, a_run, a_schedule, a_verdict
+from tests.builders import a_completion, a_node, a_run, a_schedule
 from tests.web.dashboard.test_runs import HOSTILE, ended
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Hand:
         assert self.do(self.store.append_logs(run.id, run.fence, entries))
 
     def finish(self, run: Run) -> None:
-        verdict = a_verdict(run, self.do(self.store.now()))
+        verdict = a_completion(run, self.do(self.store.now()))
         self.do(self.store.finish([verdict]))
 
 

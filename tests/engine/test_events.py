@@ -55,7 +55,7 @@ from chimes.model.policy import Misfire, Policy
 from chimes.model.run import AttemptEnd, Outcome, RunStatus, claim
 from chimes.model.target import AgentTarget
 from chimes.redaction import Redactor
-from tests.builders import NOW, a_delivery, a_run, a_schedule, a_verdict
+from tests.builders import NOW, a_completion, a_delivery, a_run, a_schedule
 from tests.engine.rig import FAILURE, SUCCESS, Rig, until
 
 NODE = NodeId("node-1")
@@ -77,7 +77,7 @@ EVERY_EVENT: list[events.Event] = [
     RunStarted(run=RUN, lag=0.002),
     RunEnded(run=DONE, seconds=0.25),
     RunRetrying(run=RUN, seconds=0.1),
-    CompletionFenced(run=RUN, completion=a_verdict(RUN, NOW)),
+    CompletionFenced(run=RUN, completion=a_completion(RUN, NOW)),
     AttemptAbandoned(run=RUN, why="ownership lost"),
     RunReleased(run=RUN),
     TargetStuck(run=RUN),

@@ -13,7 +13,7 @@ from chimes.model.run import Outcome, RunStatus
 from chimes.model.target import SyncTarget
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call
-from tests.builders import a_task
+from tests.builders import a_sync_run
 from tests.engine.rig import SUCCESS, Faults, Recording, Rig, eventually
 
 ORDERS = SyncTarget(source="shop", collection="orders")
@@ -39,7 +39,7 @@ async def memory_rig() -> Rig:
 async def execute_task(rig: Rig, target: SyncTarget, number: int) -> RunId:
     now = await rig.now()
     at = now + timedelta(microseconds=number)
-    task = a_task(target, created_at=at, available_at=now, planned_at=now)
+    task = a_sync_run(target, created_at=at, available_at=now, planned_at=now)
     await rig.store.add_unless_active(task)
     await rig.reached(task.id, RunStatus.SUCCEEDED)
     return task.id

@@ -19,7 +19,7 @@ from chimes.model.run import Completion, LogEntry, Outcome, RunStatus
 from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call
-from tests.builders import NOW, a_node, a_run, a_verdict, claim_request
+from tests.builders import NOW, a_completion, a_node, a_run, claim_request
 from tests.engine.rig import FAILURE, SUCCESS, Faults, Recording, Rig, eventually, until
 
 
@@ -188,7 +188,7 @@ async def test_an_attempt_that_ends_while_its_lines_are_sent_writes_them_once() 
     one_pass = asyncio.create_task(writer.run_once())
     # The pass has selected the lines, and has not sent them.
     await asyncio.sleep(0)
-    writer.close(attempt, a_verdict(run, NOW, logs=attempt.pending_logs))
+    writer.close(attempt, a_completion(run, NOW, logs=attempt.pending_logs))
     await one_pass
     await store.finish(put)
     assert [entry.message for entry in await store.read_logs(run.id)] == ["only once"]
@@ -207,7 +207,7 @@ async def test_many_last_lines_are_written_in_batches_before_the_completion() ->
     spoken = [f"line {number}" for number in range(50_000)]
     for line in spoken:
         attempt.add_log("info", line)
-    writer.close(attempt, a_verdict(run, NOW, logs=attempt.pending_logs))
+    writer.close(attempt, a_completion(run, NOW, logs=attempt.pending_logs))
     assert not put
     await writer.run_once()
     (completion,) = put

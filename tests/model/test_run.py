@@ -32,7 +32,7 @@ from chimes.model.run import (
     request_cancel,
     unblock,
 )
-from tests.builders import HOUR, MINUTE, NOW, SECOND, a_retry, a_run, a_verdict, an_attempt
+from tests.builders import HOUR, MINUTE, NOW, SECOND, a_completion, a_retry, a_run, an_attempt
 
 NODE = NodeId("node-1")
 
@@ -227,7 +227,7 @@ def test_gone_pauses_the_schedule_where_the_policy_says_so() -> None:
 )
 def test_a_verdict_ends_the_run(end: AttemptEnd) -> None:
     run = mark_started(running())
-    completion = a_verdict(run, NOW, end, reason="why")
+    completion = a_completion(run, NOW, end, reason="why")
     assert complete(run, completion, NOW + SECOND) == replace(
         run,
         status=RunStatus(end.value),
@@ -261,7 +261,7 @@ def test_a_cancel_beats_a_retry_but_not_a_result() -> None:
     ended = complete(run, a_retry(run, NOW, MINUTE), NOW)
     assert (ended.status, ended.reason) == (RunStatus.CANCELED, "by hand")
     assert ended.finished_at == NOW
-    assert complete(run, a_verdict(run, NOW), NOW).status is RunStatus.SUCCEEDED
+    assert complete(run, a_completion(run, NOW), NOW).status is RunStatus.SUCCEEDED
 
 
 # --- cancelling -------------------------------------------------------------------------------

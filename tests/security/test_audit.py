@@ -25,7 +25,7 @@ from chimes.web.compat.ksana.routes import ksana_router
 from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.softnix.routes import softnix_router
 from chimes.web.openapi import describe_api
-from tests.builders import ALICE, LEASE, NOW, a_delivery, a_node, a_run, a_task
+from tests.builders import ALICE, LEASE, NOW, a_delivery, a_node, a_run, a_sync_run
 from tests.web.rig import CRON, HTTP, Rig, definition, serving
 
 ROUTERS = (ksana_router, catbird_router, eventnative_router, softnix_router, kweaver_router)
@@ -180,7 +180,7 @@ async def scene() -> AsyncIterator[Scene]:
         ended = replace(a_run(), status=RunStatus.FAILED)
         dead = replace(a_delivery(), state=DeliveryState.DEAD)
         orders = SyncTarget(source="shop", collection="orders")
-        waiting, task = a_run(), a_task(orders, id=manual_run_id(NOW))
+        waiting, task = a_run(), a_sync_run(orders, id=manual_run_id(NOW))
         failed = a_run(schedule_id=ScheduleId("s"), status=RunStatus.FAILED)
         answered = a_run(target=AgentTarget(prompt="x"), status=RunStatus.SUCCEEDED)
         await rig.store.load([waiting, ended, failed, answered, task, dead])

@@ -16,7 +16,16 @@ from chimes.services.schedules.rules import ScheduleRules
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
-from tests.builders import HOUR, MINUTE, NOW, a_node, a_run, a_verdict, claim_request, due_schedule
+from tests.builders import (
+    HOUR,
+    MINUTE,
+    NOW,
+    a_completion,
+    a_node,
+    a_run,
+    claim_request,
+    due_schedule,
+)
 
 ADMIN = Actor(role=Role.ADMIN)
 
@@ -63,7 +72,7 @@ async def test_concurrency_limit(policy: Policy, pace: Pace, at_once: int) -> No
     ended = 0
     while held := (first if not ended else await store.claim(claim_request())):
         assert len(held) <= at_once
-        await store.finish([a_verdict(run, clock.now()) for run in held])
+        await store.finish([a_completion(run, clock.now()) for run in held])
         ended += len(held)
     assert ended == 4
 

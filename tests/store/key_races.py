@@ -14,7 +14,7 @@ from typing import Any
 from chimes.model.ids import ScheduleId
 from chimes.model.run import Run
 from chimes.store.sql import SqlStore
-from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry, claim_request
+from tests.builders import LEASE, a_completion, a_node, a_run, a_schedule, an_entry, claim_request
 
 AUDIT_HEAD = "SELECT number FROM audit_head FOR UPDATE"
 #: Long enough for an operation that does not wait.
@@ -30,7 +30,7 @@ async def a_blocked_run_is_seen_when_the_previous_run_ends(
     await ending.join(a_node(), LEASE)
     await adding.add_runs([first])
     (running,) = await ending.claim(claim_request())
-    completion = a_verdict(running, await ending.now())
+    completion = a_completion(running, await ending.now())
     await one_after_the_other(
         adding.add_runs([second], an_entry()), ending.finish([completion]), audit_held
     )

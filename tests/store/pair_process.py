@@ -25,7 +25,7 @@ from chimes.store.port import Store
 from chimes.store.redis import open_redis
 from chimes.store.sql import open_mariadb, open_postgres, open_sqlite
 from chimes.triggers import Every
-from tests.builders import a_schedule, a_task
+from tests.builders import a_schedule, a_sync_run
 from tests.forking import ran
 
 PROCESSES = 8
@@ -96,7 +96,7 @@ async def switch_on(store: Store, round_: Round) -> None:
 async def ask(store: Store, pair: SyncTarget, run_id: str) -> tuple[str, str, bool]:
     now = await store.now()
     times = {"created_at": now, "planned_at": now, "available_at": now}
-    run, created = await store.add_unless_active(a_task(pair, id=RunId(run_id), **times))
+    run, created = await store.add_unless_active(a_sync_run(pair, id=RunId(run_id), **times))
     return pair.key, run.id, created
 
 

@@ -27,12 +27,12 @@ from chimes.testing import SettableClock
 from tests.builders import (
     LEASE,
     NOW,
+    a_completion,
     a_key,
     a_node,
     a_run,
     a_schedule,
-    a_task,
-    a_verdict,
+    a_sync_run,
     an_entry,
     claim_request,
     due_schedule,
@@ -80,14 +80,14 @@ Step = Callable[[JsonFileStore], Awaitable[object]]
 def steps() -> list[Step]:
     """A small life; each step is one change."""
     schedule, key, run = due_schedule(id=ScheduleId("a")), a_key(), a_run()
-    task = a_task()
+    task = a_sync_run()
     claimed: list[Run] = []
 
     async def claim(store: JsonFileStore) -> None:
         claimed.extend(await store.claim(claim_request()))
 
     async def finish(store: JsonFileStore) -> None:
-        await store.finish([a_verdict(each, NOW) for each in claimed])
+        await store.finish([a_completion(each, NOW) for each in claimed])
 
     return [
         lambda store: store.add_schedule(schedule, an_entry()),
@@ -257,9 +257,9 @@ async def test_a_task_that_stands_is_told_of_once_it_is_safe(tmp_path: Path, sea
 
         seam.before = hold
         seam.fail = lambda name, number: name == "fsync"
-        first = asyncio.create_task(store.add_unless_active(a_task()))
+        first = asyncio.create_task(store.add_unless_active(a_sync_run()))
         await asyncio.to_thread(reached.wait, 10)
-        second = asyncio.create_task(store.add_unless_active(a_task()))
+        second = asyncio.create_task(store.add_unless_active(a_sync_run()))
         await asyncio.sleep(0)  # it runs until it waits for its write
         go_on.set()
         answers = await asyncio.gather(first, second, return_exceptions=True)

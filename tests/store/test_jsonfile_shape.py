@@ -27,10 +27,10 @@ from tests.builders import (
     SECOND,
     SYNC,
     TASK,
+    a_completion,
     a_node,
     a_run,
     a_schedule,
-    a_verdict,
     claim_request,
     due_schedule,
     full_run,
@@ -660,7 +660,7 @@ async def test_verdicts_and_logs_are_there_after_a_restart(tmp_path: Path) -> No
         (run,) = await store.claim(claim_request())
         for message in ("one", "two"):
             await store.append_logs(run.id, run.fence, log_lines(message))
-        await store.finish([a_verdict(run, NOW, AttemptEnd.TIMEOUT)])
+        await store.finish([a_completion(run, NOW, AttemptEnd.TIMEOUT)])
         before = await dumped(store)
     async with opened(tmp_path) as store:
         assert await dumped(store) == before

@@ -22,7 +22,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.store.sql import SqlStore, open_mariadb
 from chimes.store.sql.database.base import Tx, Work
 from chimes.triggers import Every
-from tests.builders import NOW, a_node, a_run, a_schedule, a_verdict, claim_request
+from tests.builders import NOW, a_completion, a_node, a_run, a_schedule, claim_request
 from tests.store.key_races import (
     AUDIT_HEAD,
     KINDS_OF_KEY,
@@ -97,7 +97,7 @@ async def test_many_nodes_fire_each_slot_once(stores: list[SqlStore]) -> None:
             mine.extend(taken)
             idle = 0 if taken or fired.others or fired.more else idle + 1
             now = await store.now()
-            finished = await store.finish([a_verdict(run, now) for run in taken])
+            finished = await store.finish([a_completion(run, now) for run in taken])
             assert finished.refused == ()
         return mine
 
@@ -169,16 +169,16 @@ async def test_blocked_runs_are_never_left_behind(stores: list[SqlStore]) -> Non
                         await store.release([(run.id, run.fence)])
                     case 1:
                         await store.cancel_run(run.id, "enough")
-                        await store.finish([a_verdict(run, now)])
+                        await store.finish([a_completion(run, now)])
                     case _:
-                        await store.finish([a_verdict(run, now)])
+                        await store.finish([a_completion(run, now)])
             await asyncio.sleep(0.01)  # lets the other tasks run
 
     await asyncio.gather(*map(work, range(5)))
     async with asyncio.timeout(30):
         while runs := await stores[0].claim(claim_request("node-0", 5)):
             now = await stores[0].now()
-            await stores[0].finish([a_verdict(run, now) for run in runs])
+            await stores[0].finish([a_completion(run, now) for run in runs])
     left = [run for run in (await all_runs(stores[0])).values() if not run.status.terminal]
     assert left == []
     assert most > 0

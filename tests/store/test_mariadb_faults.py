@@ -16,7 +16,7 @@ from chimes.model.planning import plan
 from chimes.store.sql import SqlStore, open_mariadb
 from chimes.store.sql.database import server as server_database
 from chimes.store.sql.database.base import Tx
-from tests.builders import a_node, a_schedule, a_verdict, claim_request, due_schedule
+from tests.builders import a_completion, a_node, a_schedule, claim_request, due_schedule
 from tests.servers import start_mariadb
 from tests.servers.server import PrivateServer
 from tests.store.mariadb_rig import connect, database_of, opened, sql
@@ -109,7 +109,7 @@ async def test_a_completion_survives_kill_9(server: PrivateServer, store: SqlSto
     now = await store.now()
     await store.add_schedule(due_schedule(now, created_at=now, updated_at=now))
     (run,) = (await store.fire_due(plan, limit=1, request=claim_request())).claimed
-    completion = a_verdict(run, await store.now())
+    completion = a_completion(run, await store.now())
     (before,) = (await store.finish([completion])).accepted
     await asyncio.to_thread(server.restart, "crash")
     await until_it_answers(store)
@@ -223,7 +223,7 @@ async def test_runs_continue_without_the_table_of_schedules(store: SqlStore, url
     await sql(url, "RENAME TABLE schedules TO schedules_elsewhere")
     claimed = await store.claim(claim_request())
     assert len(claimed) == 2
-    completions = [a_verdict(run, await store.now()) for run in claimed]
+    completions = [a_completion(run, await store.now()) for run in claimed]
     assert len((await store.finish(completions)).accepted) == 2
     with pytest.raises(Exception, match="schedules"):
         await store.fire_due(plan, limit=10)

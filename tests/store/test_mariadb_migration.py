@@ -23,7 +23,7 @@ from chimes.store.sql.database.mariadb import GALERA, MariadbServer, check_versi
 from chimes.store.sql.migrations import HEAD, REVISIONS, SERVER_VERSIONS
 from chimes.store.sql.migrations.mariadb import STATEMENTS
 from chimes.store.sql.tables import metadata
-from tests.builders import INBOX, SYNC, a_run, a_schedule, a_task
+from tests.builders import INBOX, SYNC, a_run, a_schedule, a_sync_run
 from tests.servers import MARIADB, shared, start_mariadb
 from tests.store.mariadb_rig import database_of, name_of, opened, sql
 from tests.store_contract.scenes import all_deliveries, all_runs
@@ -181,7 +181,7 @@ async def test_an_earlier_schema_is_migrated_with_its_data(
             async with opened(mariadb_url):
                 assert "update this node soon" in caplog.text
         async with opened(mariadb_url) as new:
-            assert (await new.add_unless_active(a_task()))[1]
+            assert (await new.add_unless_active(a_sync_run()))[1]
             await new.set_checkpoint(SYNC.key, "1")
             assert await new.get_schedule(schedule.id) == schedule
             assert len(await all_runs(new)) == len(await all_runs(old)) == 2

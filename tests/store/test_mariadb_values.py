@@ -13,7 +13,7 @@ from chimes.errors import AlreadyExists
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.store.sql import SqlStore
 from chimes.store.sql.dialects import mariadb
-from tests.builders import a_node, a_run, a_schedule, a_verdict, claim_request
+from tests.builders import a_completion, a_node, a_run, a_schedule, claim_request
 from tests.store.mariadb_rig import opened
 from tests.store_contract.scenes import all_runs
 
@@ -65,7 +65,7 @@ async def test_completions_keep_their_texts_in_a_batch(store: SqlStore) -> None:
     claimed = await store.claim(claim_request(free=100))
     now = await store.now()
     completions = [
-        replace(a_verdict(run, now), error=text, result={text: text})
+        replace(a_completion(run, now), error=text, result={text: text})
         for run, text in zip(sorted(claimed, key=lambda run: run.id), sorted(TEXTS), strict=True)
     ]
     accepted = (await store.finish(completions)).accepted
@@ -82,7 +82,7 @@ async def test_large_results_are_stored(store: SqlStore) -> None:
     await store.add_runs([a_run(available_at=now) for _ in range(12)])
     claimed = await store.claim(claim_request(free=100))
     large = {"value": "水" * 490_000 + '"\\\n' * 1000}
-    completions = [replace(a_verdict(run, now), result=large) for run in claimed]
+    completions = [replace(a_completion(run, now), result=large) for run in claimed]
     assert len(json.dumps(large, ensure_ascii=False).encode()) * len(completions) > 16 << 20
     assert len((await store.finish(completions)).accepted) == 12
     assert {len(str(run.result)) for run in (await all_runs(store)).values()} == {len(str(large))}

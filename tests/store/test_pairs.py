@@ -20,7 +20,7 @@ from chimes.store.sql.database import mariadb as mariadb_server
 from chimes.store.sql.database import postgres as postgres_server
 from chimes.store.sql.database.server import LOCK_SECONDS
 from chimes.triggers import Every
-from tests.builders import SYNC, a_schedule, a_task, an_entry
+from tests.builders import SYNC, a_schedule, a_sync_run, an_entry
 from tests.servers.redis_places import empty_place
 from tests.store.key_races import AUDIT_HEAD, one_after_the_other
 from tests.store.pair_process import LIVES, PAIRS, PROCESSES, eight_processes, store_at
@@ -47,7 +47,7 @@ async def due_sync(store: SqlStore) -> None:
 # afterwards.
 async def test_a_request_waits_for_the_one_before_it(rig: Rig) -> None:
     one, other = await rig.stores(2)
-    first, second = a_task(), a_task()
+    first, second = a_sync_run(), a_sync_run()
     answers = await one_after_the_other(
         one.add_unless_active(first, an_entry()),
         other.add_unless_active(second),
@@ -59,7 +59,7 @@ async def test_a_request_waits_for_the_one_before_it(rig: Rig) -> None:
 async def test_a_tick_waits_for_the_request_before_it(rig: Rig) -> None:
     one, other = await rig.stores(2)
     await due_sync(one)
-    run = a_task()
+    run = a_sync_run()
     added, fired = await one_after_the_other(
         one.add_unless_active(run, an_entry()), other.fire_due(plan, limit=5), rig.held(AUDIT_HEAD)
     )
@@ -73,7 +73,7 @@ async def test_a_request_waits_for_the_tick_before_it(rig: Rig) -> None:
     one, other = await rig.stores(2)
     await due_sync(one)
     fired, answer = await one_after_the_other(
-        one.fire_due(plan, limit=5), other.add_unless_active(a_task()), rig.batches_held()
+        one.fire_due(plan, limit=5), other.add_unless_active(a_sync_run()), rig.batches_held()
     )
     assert isinstance(fired, FireResult)
     (run,) = fired.others
@@ -93,22 +93,22 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 # If the lock is not available, nothing happens, and there is no second try.
 async def test_nothing_happens_without_the_lock_of_a_pair(rig: Rig, impatient: None) -> None:
     store = await rig.store()
-    first, _ = await store.add_unless_active(a_task())
+    first, _ = await store.add_unless_active(a_sync_run())
     await store.cancel_run(first.id, "enough")
     async with rig.keys_held():
         with pytest.raises(StoreBusy, match=f"another transaction is using {SYNC.key}"):
-            await asyncio.wait_for(store.add_unless_active(a_task(), an_entry()), 10)
+            await asyncio.wait_for(store.add_unless_active(a_sync_run(), an_entry()), 10)
     assert store.counters()["conflicts"] == 0
     assert (await store.counts()).runs == {RunStatus.CANCELED: 1}
-    assert (await store.add_unless_active(a_task()))[1]
+    assert (await store.add_unless_active(a_sync_run()))[1]
 
 
 # The lock is not needed: a pair that is found active needs none.
 async def test_an_active_pair_is_reported_without_a_lock(rig: Rig, impatient: None) -> None:
     store = await rig.store()
-    run, _ = await store.add_unless_active(a_task())
+    run, _ = await store.add_unless_active(a_sync_run())
     async with rig.keys_held():
-        assert await store.add_unless_active(a_task()) == (run, False)
+        assert await store.add_unless_active(a_sync_run()) == (run, False)
 
 
 # A pass does not wait for the schedule of another run.

@@ -30,10 +30,10 @@ from chimes.triggers import Every
 from tests.builders import (
     ALICE,
     LEASE,
+    a_completion,
     a_node,
     a_run,
     a_schedule,
-    a_verdict,
     an_entry,
 )
 from tests.store.key_races import (
@@ -224,7 +224,7 @@ class Crowd:
                 await store.release([(run.id, run.fence) for run in claimed])
             case _:
                 claimed = await store.claim(offer)
-                await store.finish([a_verdict(run, now) for run in claimed])
+                await store.finish([a_completion(run, now) for run in claimed])
 
 
 @asynccontextmanager
@@ -288,7 +288,7 @@ async def run_dry(store: SqlStore) -> None:
     offer = ClaimRequest(node_id=node, capabilities=frozenset({"http"}), free=10)
     while claimed := await store.claim(offer):
         now = await store.now()
-        await store.finish([a_verdict(run, now) for run in claimed])
+        await store.finish([a_completion(run, now) for run in claimed])
     left = await store.list_runs(
         RunQuery(statuses=(RunStatus.QUEUED, RunStatus.RUNNING), limit=None)
     )

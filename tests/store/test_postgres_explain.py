@@ -33,7 +33,7 @@ from chimes.store.sql.listing import (
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.tables import schedules
-from tests.builders import NOW, SECOND, a_delivery, a_run, a_schedule, a_task, an_item
+from tests.builders import NOW, SECOND, a_delivery, a_run, a_schedule, a_sync_run, an_item
 from tests.servers import POSTGRES, shared
 from tests.tables import each_row
 
@@ -59,7 +59,7 @@ async def fill(url: str) -> None:
         ]
     )
     await store.load([a_run() for _ in range(100)])
-    await store.load([a_task(created_at=NOW + number * SECOND) for number in range(50)])
+    await store.load([a_sync_run(created_at=NOW + number * SECOND) for number in range(50)])
     sent = {"state": DeliveryState.DELIVERED, "finished_at": NOW}
     await store.load([a_delivery(**sent) for _ in range(600)])
     await store.load([a_delivery(available_at=NOW + n * SECOND) for n in range(100)])
@@ -204,7 +204,7 @@ async def test_the_index_of_tasks_has_no_entry_of_another_run(postgres_url: str)
     empty = await bytes_of_index()
     await store.add_runs([a_run() for _ in range(50)])
     assert await bytes_of_index() == empty
-    await store.add_unless_active(a_task())
+    await store.add_unless_active(a_sync_run())
     assert await bytes_of_index() > empty
     await store.close()
 

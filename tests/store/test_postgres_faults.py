@@ -30,7 +30,7 @@ from chimes.store.sql.database.base import Tx
 from chimes.store.sql.database.postgres import normalized
 from chimes.store.sql.database.server import ServerDatabase
 from chimes.triggers import Every
-from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry
+from tests.builders import LEASE, a_completion, a_node, a_run, a_schedule, an_entry
 from tests.engine.rig import eventually
 from tests.servers import Server, start_postgres
 from tests.system.link import Link
@@ -263,7 +263,7 @@ async def test_a_completion_is_repeated_after_a_lost_answer(link: Link, planned:
         now = await store.now()
         await store.add_runs([a_run(available_at=now, created_at=now)])
         (run,) = await store.claim(PLACES)
-    completion = replace(a_verdict(run, await store.now()), run=run)
+    completion = replace(a_completion(run, await store.now()), run=run)
     link.set("ambiguous")
     with pytest.raises(StoreUnavailable):
         await store.finish([completion])

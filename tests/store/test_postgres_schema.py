@@ -26,7 +26,7 @@ from chimes.store.sql import SqlStore, migrations, open_postgres
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
 from chimes.store.sql.tables import metadata
 from chimes.triggers import Every
-from tests.builders import INBOX, SYNC, a_node, a_run, a_schedule, a_task, an_entry
+from tests.builders import INBOX, SYNC, a_node, a_run, a_schedule, a_sync_run, an_entry
 from tests.servers import POSTGRES, shared
 from tests.store_contract.scenes import all_deliveries
 
@@ -148,7 +148,7 @@ async def test_nodes_of_an_earlier_schema_continue_on_the_newest(
         another = await opened(postgres_url)
     assert "newer than this version" in caplog.text
     new = await opened(postgres_url)
-    assert (await new.add_unless_active(a_task()))[1]
+    assert (await new.add_unless_active(a_sync_run()))[1]
     await new.set_checkpoint(SYNC.key, "1")
     assert len((await another.list_runs(RunQuery())).items) == 2
     assert await new.get_schedule(schedule.id) == await old.get_schedule(schedule.id)

@@ -22,11 +22,11 @@ from chimes.testing import SettableClock
 from tests.builders import (
     LEASE,
     NOW,
+    a_completion,
     a_node,
     a_run,
     a_schedule,
-    a_task,
-    a_verdict,
+    a_sync_run,
     an_entry,
     claim_request,
     due_schedule,
@@ -156,7 +156,7 @@ async def test_records_that_somebody_took_away_stop_nobody(
     client.hdel(f"chimes:run:{good.id}", "rest")
     assert {run.id for run in await store.claim(claim_request(free=10))} == {first.id, good.id}
     assert [run.schedule_id for run in (await store.fire_due(plan, limit=10)).others] == [due.id]
-    await store.finish([a_verdict(await the_run(store, first.id), NOW)])
+    await store.finish([a_completion(await the_run(store, first.id), NOW)])
     await store.leave(NodeId("node-1"))
     await store.join(a_node("node-2"), LEASE)
     again = {run.id for run in await store.claim(claim_request("node-2", free=10))}
@@ -178,7 +178,7 @@ async def test_keys_that_others_use_can_stop_nothing(
     """The EventNative keys are a view: whatever other programs write there, no verb
     of ours fails, and none is done by half."""
     target = SyncTarget(source="crm", collection="people")
-    task = a_task(target)
+    task = a_sync_run(target)
     key = spoiled.format(task_id(task))
     offered = claim_request(capabilities=frozenset({target.requirement}))
 
@@ -198,7 +198,7 @@ async def test_keys_that_others_use_can_stop_nothing(
     spoil()
     assert await store.append_logs(held.id, held.fence, log_lines("one", "two"))
     spoil()
-    (ended,) = (await store.finish([a_verdict(held, NOW)])).accepted
+    (ended,) = (await store.finish([a_completion(held, NOW)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
     assert await the_run(store, task.id) == ended
     assert [line.message for line in await store.read_logs(task.id)] == ["one", "two"]
@@ -210,7 +210,7 @@ async def test_keys_that_others_use_can_stop_nothing(
 async def test_a_view_that_somebody_spoiled_is_made_again(
     store: RedisStore, client: redis.Redis
 ) -> None:
-    task = a_task(SyncTarget(source="crm", collection="people"))
+    task = a_sync_run(SyncTarget(source="crm", collection="people"))
     for key in (QUEUE, INDEX, f"sync_tasks#{task_id(task)}"):
         client.set(key, "mine")
     await store.add_unless_active(task)

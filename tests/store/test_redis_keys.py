@@ -21,9 +21,9 @@ from tests.builders import (
     LEASE,
     NOW,
     SECOND,
+    a_completion,
     a_node,
-    a_task,
-    a_verdict,
+    a_sync_run,
     claim_request,
     due_schedule,
 )
@@ -31,7 +31,7 @@ from tests.servers.redis_places import empty_place
 from tests.store.redis_rig import opened, plain_client
 
 PAIR = SyncTarget(source="shop", collection="orders")
-OFFERS = frozenset({PAIR.requirement})
+CAPABILITIES = frozenset({PAIR.requirement})
 QUEUE = "sync_tasks_priority_queue"
 INDEX = "sync_tasks_index:source#shop:collection#orders"
 
@@ -63,7 +63,7 @@ async def store(url: str, clock: SettableClock) -> AsyncIterator[RedisStore]:
 def task(number: int, collection: str = "orders", **given: object) -> Run:
     pair = SyncTarget(source="shop", collection=collection)
     run_id = RunId(f"0193a6e0-0000-7000-8000-{number:012d}")
-    return a_task(pair, **{"id": run_id, "priority": 300} | given)
+    return a_sync_run(pair, **{"id": run_id, "priority": 300} | given)
 
 
 def named(run: Run) -> str:
@@ -72,7 +72,7 @@ def named(run: Run) -> str:
 
 
 async def claimed(store: RedisStore, free: int = 10) -> tuple[Run, ...]:
-    return await store.claim(claim_request(free=free, capabilities=OFFERS))
+    return await store.claim(claim_request(free=free, capabilities=CAPABILITIES))
 
 
 async def test_a_task_from_the_queue_to_its_end(
@@ -105,7 +105,7 @@ async def test_a_task_from_the_queue_to_its_end(
     assert client.zcard(QUEUE) == 0
 
     ended = clock.advance(0.000001)
-    await store.finish([a_verdict(held, clock.now())])
+    await store.finish([a_completion(held, clock.now())])
     finished = f"{ended:%Y-%m-%dT%H:%M:%S.%fZ}"
     assert client.hgetall(f"sync_tasks#{name}") == running | {
         "status": "SUCCESS",
@@ -128,7 +128,7 @@ async def test_the_seeds_words(
 ) -> None:
     run, _ = await store.add_unless_active(task(1))
     (held,) = await claimed(store)
-    await store.finish([a_verdict(held, clock.now(), end)])
+    await store.finish([a_completion(held, clock.now(), end)])
     assert client.hget(f"sync_tasks#{named(run)}", "status") == word
 
 
@@ -209,7 +209,7 @@ async def test_a_tick_in_the_way_is_no_task(
 
 async def test_a_tick_makes_a_task(store: RedisStore, client: redis.Redis) -> None:
     await store.add_schedule(due_schedule(target=PAIR, priority=200))
-    fired = await store.fire_due(plan, limit=5, request=claim_request(capabilities=OFFERS))
+    fired = await store.fire_due(plan, limit=5, request=claim_request(capabilities=CAPABILITIES))
     (run,) = fired.claimed
     assert client.hget(f"sync_tasks#{named(run)}", "status") == "RUNNING"
     assert client.zrange(INDEX, 0, -1) == [named(run)]
@@ -223,7 +223,7 @@ async def test_forgotten_tasks_leave_nothing(
     run, _ = await store.add_unless_active(task(1))
     (held,) = await claimed(store)
     await store.append_logs(held.id, held.fence, [LogEntry(at=NOW, message="a line")])
-    await store.finish([a_verdict(held, clock.now())])
+    await store.finish([a_completion(held, clock.now())])
     assert client.exists(f"sync_tasks#{named(run)}:logs") == 1
     assert await store.prune_runs(before=clock.now() + SECOND, limit=10) == 1
     assert set(client.scan_iter()) == before
@@ -235,7 +235,7 @@ async def test_dropped_logs_are_gone_here_too(
     run, _ = await store.add_unless_active(task(1))
     (held,) = await claimed(store)
     await store.append_logs(held.id, held.fence, [LogEntry(at=NOW, message="a line")])
-    await store.finish([a_verdict(held, clock.now())])
+    await store.finish([a_completion(held, clock.now())])
     await store.drop_logs([run.id])
     assert client.exists(f"sync_tasks#{named(run)}:logs") == 0
 

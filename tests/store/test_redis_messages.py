@@ -31,13 +31,13 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    a_completion,
     a_delivery,
+    a_delivery_completion,
     a_key,
     a_node,
     a_run,
     a_schedule,
-    a_sending,
-    a_verdict,
     an_entry,
     an_item,
     claim_request,
@@ -90,7 +90,7 @@ async def test_who_is_told_costs_no_trip(
     for end in (AttemptEnd.FAILED, AttemptEnd.SUCCEEDED, AttemptEnd.SUCCEEDED):
         (run,) = (await store.fire_due(plan, limit=5, request=claim_request())).claimed
         calls.reset()
-        await store.finish([a_verdict(run, clock.now(), end)])
+        await store.finish([a_completion(run, clock.now(), end)])
         assert calls.trips == 1
         page = await store.list_deliveries(DeliveryQuery(run_id=run.id))
         told.append(sorted((each.recipient.channel, each.notify_on) for each in page.items))
@@ -109,7 +109,7 @@ async def test_many_deliveries_take_as_many_trips_as_one(
     calls = Calls(store, monkeypatch)
     claimed = await store.claim_deliveries([Channel.INBOX], limit=100, **HOLD)
     assert (len(claimed), calls.trips) == (100, 1)
-    completions = [a_sending(each, inbox=an_item()) for each in claimed]
+    completions = [a_delivery_completion(each, inbox=an_item()) for each in claimed]
     assert (len(await store.finish_deliveries(completions)), calls.trips) == (100, 3)
 
 
@@ -171,10 +171,10 @@ async def test_forgotten_messages_leave_nothing(
     before = set(client.scan_iter())
     await store.add_runs([a_run(policy=TOLD, owner=ALICE)])
     (run,) = await store.claim(claim_request())
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     (sent,) = await store.claim_deliveries(list(Channel), limit=5, **HOLD)
     item = an_item(run_id=run.id, schedule_id="a schedule", snoozed_until=NOW + HOUR)
-    await store.finish_deliveries([a_sending(sent, inbox=item)])
+    await store.finish_deliveries([a_delivery_completion(sent, inbox=item)])
     await store.change_inbox(item.id, lambda is_, now: replace(is_, starred=True))
     end = clock.advance(SECOND)
     assert await store.prune_runs(before=end, limit=10) == 1
@@ -208,12 +208,12 @@ async def test_other_nodes_hear_that_there_is_something_to_deliver(
         )
         await _quiet(other)
         seen = other.changes()
-        await store.finish([a_verdict(told, clock.now())])
+        await store.finish([a_completion(told, clock.now())])
         async with asyncio.timeout(10):
             await other.wait_for_work(seen, None)
         await _quiet(other)
         seen = other.changes()
-        await store.finish([a_verdict(untold, clock.now())])
+        await store.finish([a_completion(untold, clock.now())])
         await _quiet(other)
         assert other.changes() == seen
 
@@ -253,11 +253,11 @@ async def test_two_words_on_one_attempt_are_one(
 
         async def overtaken(ids: Sequence[DeliveryId]) -> object:
             found = await read(ids)
-            await other.finish_deliveries([a_sending(sending, receipt="first")])
+            await other.finish_deliveries([a_delivery_completion(sending, receipt="first")])
             return found
 
         monkeypatch.setattr(store, "_read_deliveries", overtaken)
-        late = a_sending(sending, retry_in=MINUTE, error="a timeout", inbox=an_item())
+        late = a_delivery_completion(sending, retry_in=MINUTE, error="a timeout", inbox=an_item())
         assert await store.finish_deliveries([late]) == ()
         (kept,) = (await other.list_deliveries(DeliveryQuery())).items
         assert (kept.state, kept.receipt, kept.error) == (DeliveryState.DELIVERED, "first", "")
@@ -382,7 +382,7 @@ async def test_messages_that_somebody_took_away_stop_nobody(
     assert [each.id for each in claimed] == [good.id]
     assert (await store.list_deliveries(DeliveryQuery())).items == claimed
     assert (await store.list_inbox(InboxQuery())).items == ()
-    assert await store.finish_deliveries([a_sending(gone)]) == ()
+    assert await store.finish_deliveries([a_delivery_completion(gone)]) == ()
     await store.prune_messages(before=NOW + timedelta(days=1), limit=10)
     assert await store.prune_messages(before=NOW + timedelta(days=1), limit=10) == 0
     assert await store.heartbeat(a_node("node-1").id, LEASE, clock=NOW)

@@ -27,13 +27,13 @@ from chimes.store.redis.server import Durability, assess_durability
 from tests.builders import (
     INBOX,
     LEASE,
+    a_completion,
     a_delivery,
+    a_delivery_completion,
     a_node,
     a_run,
     a_schedule,
-    a_sending,
-    a_task,
-    a_verdict,
+    a_sync_run,
     an_entry,
     an_item,
     claim_request,
@@ -189,12 +189,12 @@ async def _all_verbs(store: RedisStore) -> list[Callable[[], Any]]:
         lambda: store.next_due(),
         lambda: store.fire_due(plan, limit=5),
         lambda: store.add_runs([a_run()]),
-        lambda: store.add_unless_active(a_task()),
+        lambda: store.add_unless_active(a_sync_run()),
         lambda: store.get_run(run),
         lambda: store.list_runs(RunQuery()),
         lambda: store.claim(claim_request()),
         lambda: store.start(run, 1),
-        lambda: store.finish([a_verdict(_held(), _held().created_at)]),
+        lambda: store.finish([a_completion(_held(), _held().created_at)]),
         lambda: store.cancel_run(run, "x"),
         lambda: store.append_logs(run, 1, log_lines("x")),
         lambda: store.join(a_node(), LEASE),
@@ -336,7 +336,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged() -> None:
                 added.update(run.id for run in new)
                 for run in await store.claim(claim_request(me, 3)):
                     held[run.id] = run
-                completions = [a_verdict(run, now) for run in held.values()]
+                completions = [a_completion(run, now) for run in held.values()]
                 for run in (await store.finish(completions)).accepted:
                     del held[run.id]
                     if run.id in finished and run.attempts[-1].node != me:
@@ -415,11 +415,13 @@ async def test_a_full_server_does_nothing_by_halves(
         assert everything(client) == before
     # Who is at work may go on to the end of it: what was done must not be done again.
     assert (await store.heartbeat(NodeId("node-1"), LEASE, clock=at_work.created_at)).alive
-    (ended,) = (await store.finish([a_verdict(at_work, at_work.created_at)])).accepted
+    (ended,) = (await store.finish([a_completion(at_work, at_work.created_at)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
     (waiting,) = (await store.list_deliveries(DeliveryQuery(run_id=at_work.id))).items
     assert waiting.state is DeliveryState.PENDING
-    assert len(await store.finish_deliveries([a_sending(sending, inbox=an_item())])) == 1
+    assert (
+        len(await store.finish_deliveries([a_delivery_completion(sending, inbox=an_item())])) == 1
+    )
     assert len((await store.list_inbox(InboxQuery())).items) == 1
     assert (await store.take_tokens("somebody", rate=1, burst=9)).granted == 1
     # It can still be read, and goes on when there is room again.

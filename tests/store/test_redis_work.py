@@ -30,10 +30,10 @@ from tests.builders import (
     LEASE,
     NOW,
     SECOND,
+    a_completion,
     a_node,
     a_run,
     a_schedule,
-    a_verdict,
     an_entry,
     claim_request,
     due_schedule,
@@ -73,13 +73,13 @@ async def test_a_batch_takes_as_many_trips_as_one(
     assert calls.trips == 1
     held = await store.claim(claim_request(free=100))
     assert (len(held), calls.trips) == (100, 2)
-    finished = await store.finish([a_verdict(run, NOW) for run in held])
+    finished = await store.finish([a_completion(run, NOW) for run in held])
     assert (len(finished.accepted), calls.trips) == (100, 3)
     await store.load([due_schedule() for _ in range(50)])
     calls.reset()
     fired = await store.fire_due(plan, limit=100, request=claim_request(free=100))
     assert (len(fired.claimed), calls.trips) == (50, 2)
-    await store.finish([a_verdict(run, NOW) for run in fired.claimed])
+    await store.finish([a_completion(run, NOW) for run in fired.claimed])
     assert calls.trips == 3
 
 
@@ -90,7 +90,7 @@ async def test_a_started_mark_costs_no_look_at_the_end(
     (run,) = await store.claim(claim_request())
     assert await store.start(run.id, run.fence)
     calls = Calls(store, monkeypatch)
-    (ended,) = (await store.finish([a_verdict(run, NOW)])).accepted
+    (ended,) = (await store.finish([a_completion(run, NOW)])).accepted
     assert calls.trips == 1
     assert await store.get_run(run.id) == ended
 
@@ -102,7 +102,7 @@ async def test_what_changed_meanwhile_is_looked_at(store: RedisStore) -> None:
         one, two = await store.claim(claim_request())
         await other.cancel_run(one.id, "enough")
         await other.start(two.id, two.fence)
-        finished = await store.finish([a_verdict(one, NOW), a_verdict(two, NOW)])
+        finished = await store.finish([a_completion(one, NOW), a_completion(two, NOW)])
         assert [run.cancel_requested for run in finished.accepted] == [True, False]
         for run in finished.accepted:
             assert await other.get_run(run.id) == run

@@ -19,14 +19,14 @@ from chimes.model.target import SyncTarget
 from chimes.store.sql.store import SqlStore
 from chimes.testing import SettableClock
 from tests.builders import (
+    CAPABILITIES,
     LEASE,
     NOW,
-    OFFERS,
     SYNC,
     a_node,
     a_run,
     a_schedule,
-    a_task,
+    a_sync_run,
     claim_request,
     due_schedule,
 )
@@ -72,7 +72,7 @@ async def test_a_corrupt_run_fails_and_the_others_are_claimed(store: SqlStore, c
 async def test_a_corrupt_task_is_still_listed_for_its_source(
     store: SqlStore, key: str | None
 ) -> None:
-    good, bad = a_task(), replace(a_task(), concurrency_key=key)
+    good, bad = a_sync_run(), replace(a_sync_run(), concurrency_key=key)
     await store.add_runs([bad])
     await damage(store, "runs", bad.id, target='{"kind": "sync", "source": ')
     (listed,) = (await store.list_runs(RunQuery(requirement=SYNC.requirement))).items
@@ -80,7 +80,7 @@ async def test_a_corrupt_task_is_still_listed_for_its_source(
     assert (listed.reason, listed.id) == (Reason.UNREADABLE, bad.id)
     if key is not None:
         assert await store.add_unless_active(good) == (listed, False)
-    assert await store.claim(claim_request(capabilities=OFFERS)) == ()
+    assert await store.claim(claim_request(capabilities=CAPABILITIES)) == ()
     assert (await the_run(store, bad.id)).status is RunStatus.FAILED
     assert await store.add_unless_active(good) == (good, True)
 

@@ -13,7 +13,16 @@ from chimes.model.policy import Policy
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
-from tests.builders import INBOX, MINUTE, SECOND, a_node, a_run, a_sending, a_verdict, claim_request
+from tests.builders import (
+    INBOX,
+    MINUTE,
+    SECOND,
+    a_completion,
+    a_delivery_completion,
+    a_node,
+    a_run,
+    claim_request,
+)
 from tests.store_contract.scenes import all_deliveries
 
 NODES = 3
@@ -52,7 +61,7 @@ async def test_concurrent_completions_and_senders(stores: list[SqlStore]) -> Non
         store = stores[number % NODES]
         end = AttemptEnd.SUCCEEDED if number % 2 else AttemptEnd.FAILED
         while claimed := await store.claim(claim_request(f"node-{number % NODES}", 5)):
-            completions = [a_verdict(run, await store.now(), end) for run in claimed]
+            completions = [a_completion(run, await store.now(), end) for run in claimed]
             assert not (await store.finish(completions)).refused
             await store.finish(completions)  # as if the answer had been lost
 
@@ -60,7 +69,9 @@ async def test_concurrent_completions_and_senders(stores: list[SqlStore]) -> Non
         while True:
             last = not working
             claimed = await store.claim_deliveries(Channel, limit=4, lease=MINUTE, overdue=MINUTE)
-            sent.extend(await store.finish_deliveries([a_sending(each) for each in claimed]))
+            sent.extend(
+                await store.finish_deliveries([a_delivery_completion(each) for each in claimed])
+            )
             if last and not claimed:
                 return
 
@@ -101,7 +112,7 @@ async def test_a_sender_on_another_node_is_woken(stores: list[SqlStore]) -> None
     (run,) = await stores[0].claim(claim_request("node-0"))
     await asyncio.sleep(0.1)  # until the wake-up of the run itself is over
     seen = stores[1].changes()
-    await stores[0].finish([a_verdict(run, now)])
+    await stores[0].finish([a_completion(run, now)])
     async with asyncio.timeout(10):
         await stores[1].wait_for_work(seen, None)
     assert await stores[1].next_delivery() is not None

@@ -22,7 +22,7 @@ from chimes.store.port import Item
 from chimes.store.sql import migrations, open_sqlite
 from chimes.store.sql.tables import metadata
 from chimes.testing import SettableClock
-from tests.builders import INBOX, NOW, SYNC, a_key, a_run, a_schedule, a_task, an_entry
+from tests.builders import INBOX, NOW, SYNC, a_key, a_run, a_schedule, a_sync_run, an_entry
 from tests.store_contract.scenes import all_deliveries, contents, furnish
 
 Schema = dict[str, str]
@@ -136,7 +136,7 @@ async def test_an_older_file_is_migrated_with_its_data(
     await store.open()
     assert await contents(store) == items
     await store.set_checkpoint(SYNC.key, "1")
-    assert (await store.add_unless_active(a_task()))[1] is False
+    assert (await store.add_unless_active(a_sync_run()))[1] is False
     key = await store.add_key(a_key(scopes=(Scope.READ,)))
     assert await store.get_key(key.id) == key
     run = a_run(policy=Policy(delivery=(INBOX,)), status=RunStatus.FAILED, finished_at=NOW)

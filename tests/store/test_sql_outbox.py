@@ -31,9 +31,9 @@ from tests.builders import (
     INBOX,
     MINUTE,
     NOW,
+    a_completion,
     a_delivery,
     a_run,
-    a_verdict,
     an_item,
     claim_request,
     due_schedule,
@@ -69,7 +69,7 @@ def store(request: pytest.FixtureRequest) -> SqlStore:
 # --- the caller's transaction -------------------------------------------------------------------
 def ending(store: SqlStore, run: Run) -> Callable[[Connection], Completion]:
     def make(now: datetime) -> Completion:
-        return a_verdict(run, now)
+        return a_completion(run, now)
 
     return lambda connection: complete_run_in(
         connection, store.dialect, SettableClock(), run.id, run.fence, make
@@ -93,7 +93,7 @@ async def test_a_run_completed_in_a_transaction_of_the_caller_is_notified(sqlite
     (row,) = (await all_deliveries(sqlite)).values()
     assert (row.run_id, row.notify_on) == (run.id, NotifyOn.SUCCESS)
     # The worker's own completion is a repetition.
-    await sqlite.finish([a_verdict(run, NOW)])
+    await sqlite.finish([a_completion(run, NOW)])
     assert await all_deliveries(sqlite) == {row.id: row}
     engine.dispose()
 
@@ -141,7 +141,7 @@ async def whole_life(store: SqlStore, policy: Policy, number: int) -> int:
     await store.add_schedule(due_schedule(NOW - HOUR, policy=late, trigger=EVERY_OTHER_HOUR))
     with statements() as found:
         _, run = await running_slot(store, policy=policy)
-        await store.finish([a_verdict(run, NOW)])
+        await store.finish([a_completion(run, NOW)])
     touched = [each for each in found if "deliveries" in each]
     assert bool(touched) is bool(policy.delivery)
     assert len((await all_deliveries(store)).values()) == 2 * number
@@ -197,7 +197,7 @@ async def test_a_pass_with_missed_and_fired_slots(store: SqlStore) -> None:
     rows = (await all_deliveries(store)).values()
     assert {row.notify_on for row in rows} == {NotifyOn.FAILURE}
     assert len(rows) == 2
-    (ended,) = (await store.finish([a_verdict(run, NOW)])).accepted
+    (ended,) = (await store.finish([a_completion(run, NOW)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
     assert len(await all_deliveries(store)) == 3
     assert await store.claim(claim_request()) == ()

@@ -23,10 +23,10 @@ from chimes.testing import SettableClock
 from tests.builders import (
     LEASE,
     NOW,
+    a_completion,
     a_node,
     a_run,
     a_schedule,
-    a_verdict,
     an_entry,
     claim_request,
     due_schedule,
@@ -254,7 +254,7 @@ async def test_half_a_character_does_not_prevent_a_completion(
     await store.join(a_node(), LEASE)
     await store.add_runs([a_run(id=RunId("run"))])
     (run,) = await store.claim(claim_request())
-    told = a_verdict(run, NOW)
+    told = a_completion(run, NOW)
     completion = Completion(
         run_id=run.id,
         fence=run.fence,

@@ -28,14 +28,14 @@ from tests.builders import (
     NOW,
     SECOND,
     SYNC,
+    a_completion,
+    a_delivery_completion,
     a_key,
     a_node,
     a_retry,
     a_run,
     a_schedule,
-    a_sending,
-    a_task,
-    a_verdict,
+    a_sync_run,
     an_entry,
     an_item,
     claim_request,
@@ -129,13 +129,13 @@ async def furnish(store: Store, clock: SettableClock) -> None:
     ended, again, stays, *_ = await store.claim(claim_request(free=5))
     await store.append_logs(ended.id, ended.fence, log_lines("one", "two", moment=clock.now()))
     clock.advance(0.5)
-    await store.finish([a_verdict(ended, clock.now(), AttemptEnd.TIMEOUT)])
+    await store.finish([a_completion(ended, clock.now(), AttemptEnd.TIMEOUT)])
     await store.finish([a_retry(again, clock.now(), MINUTE)])
     await store.start(stays.id, stays.fence)
     await store.cancel_run(stays.id, "canceled_by_hand", an_entry(verb="cancel"))
     key = {"concurrency_key": "k"}
     await store.add_runs([a_run(**key), a_run(**key)])
-    await store.add_unless_active(a_task(), an_entry(verb="run"))
+    await store.add_unless_active(a_sync_run(), an_entry(verb="run"))
     await store.save_checkpoint(stays.id, stays.fence, SYNC.key, '{"cursor": "น้ำ 水"}')
     await store.set_checkpoint("by hand", "[]", an_entry(verb="state"))
     await furnish_messages(store, clock)
@@ -151,7 +151,10 @@ async def furnish_messages(store: Store, clock: SettableClock) -> None:
         [Channel.INBOX], limit=3, lease=MINUTE, overdue=HOUR
     )
     await store.finish_deliveries(
-        [a_sending(first, inbox=an_item()), a_sending(second, retry_in=MINUTE, error="busy")]
+        [
+            a_delivery_completion(first, inbox=an_item()),
+            a_delivery_completion(second, retry_in=MINUTE, error="busy"),
+        ]
     )
 
 

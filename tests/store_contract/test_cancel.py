@@ -13,10 +13,10 @@ from chimes.testing import SettableClock
 from tests.builders import (
     LEASE,
     MINUTE,
+    a_completion,
     a_retry,
     a_run,
     a_schedule,
-    a_verdict,
     an_entry,
     claim_request,
 )
@@ -66,14 +66,14 @@ async def test_a_running_run_is_asked_and_its_node_told(store: Store, clock: Set
     assert await store.get_schedule(schedule.id) == schedule
     heartbeat = await store.heartbeat(NODE, LEASE, clock=clock.now())
     assert heartbeat.cancel == (run.id,)
-    (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
+    (ended,) = (await store.finish([a_completion(run, clock.now())])).accepted
     assert ended.status is RunStatus.SUCCEEDED
     assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).cancel == ()
 
 
 async def test_an_ended_run_stays_as_it_is(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
-    (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
+    (ended,) = (await store.finish([a_completion(run, clock.now())])).accepted
     summary = await store.get_schedule(schedule.id)
     clock.advance(1)
     assert await store.cancel_run(run.id, BY_HAND, an_entry()) == ended

@@ -12,7 +12,7 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import NOW, SECOND, a_run, a_verdict, claim_request, due_schedule
+from tests.builders import NOW, SECOND, a_completion, a_run, claim_request, due_schedule
 from tests.store_contract.scenes import all_runs, joined
 from tests.store_contract.stores import Home
 
@@ -70,7 +70,7 @@ async def _verdicts_race(stores: list[Store], clock: SettableClock) -> None:
     await stores[0].add_runs([a_run(concurrency_key="k") for _ in range(10)])
     for _ in range(10):
         (run,) = await stores[0].claim(claim_request())
-        completion = a_verdict(run, clock.now())
+        completion = a_completion(run, clock.now())
         answers = await asyncio.gather(*(store.finish([completion]) for store in stores * 3))
         assert all(len(answer.accepted) == 1 for answer in answers)
     rows = await all_runs(stores[0])

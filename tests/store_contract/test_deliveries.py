@@ -32,7 +32,7 @@ from tests.builders import (
     NOW,
     SECOND,
     a_delivery,
-    a_sending,
+    a_delivery_completion,
     an_entry,
     an_item,
     full_delivery,
@@ -145,9 +145,9 @@ async def test_a_sender_that_is_lost_loses_its_deliveries(
     (again,) = await claimed(store)
     assert (again.id, again.attempts, again.fence) == (first.id, 2, 2)
     # The first one comes back, too late.
-    assert await store.finish_deliveries([a_sending(first)]) == ()
+    assert await store.finish_deliveries([a_delivery_completion(first)]) == ()
     assert await all_deliveries(store) == {again.id: again}
-    (sent,) = await store.finish_deliveries([a_sending(again)])
+    (sent,) = await store.finish_deliveries([a_delivery_completion(again)])
     assert sent.state is DeliveryState.DELIVERED
 
 
@@ -167,7 +167,7 @@ async def test_two_claimers_never_get_the_same(shared_home: Home) -> None:
 async def test_a_delivery_that_was_sent(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store)
     now = clock.advance(1)
-    completion = a_sending(delivery, progress=3, receipt="message 17")
+    completion = a_delivery_completion(delivery, progress=3, receipt="message 17")
     sent = complete_delivery(delivery, completion, now)
     assert (sent.state, sent.finished_at) == (DeliveryState.DELIVERED, now)
     assert (sent.progress, sent.receipt, sent.error) == (3, "message 17", "")
@@ -183,7 +183,7 @@ async def test_a_delivery_that_failed_waits_and_goes_on(store: Store, clock: Set
     delivery = await one_claimed(store)
     now = clock.advance(1)
     before = store.changes()
-    completion = a_sending(
+    completion = a_delivery_completion(
         delivery, retry_in=30 * SECOND, progress=2, error="429 水", code="busy", receipt="m1"
     )
     (waiting,) = await store.finish_deliveries([completion])
@@ -203,13 +203,13 @@ async def test_a_delivery_that_failed_waits_and_goes_on(store: Store, clock: Set
     (again,) = await claimed(store)
     assert (again.attempts, again.progress) == (2, 2)
     # Less than the other side has already cannot be told; its receipt stays.
-    (sent,) = await store.finish_deliveries([a_sending(again, progress=1)])
+    (sent,) = await store.finish_deliveries([a_delivery_completion(again, progress=1)])
     assert (sent.progress, sent.receipt, sent.error, sent.code) == (2, "m1", "", "")
 
 
 async def test_a_delivery_is_given_up(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store)
-    completion = a_sending(delivery, sent=False, error="403", code="blocked")
+    completion = a_delivery_completion(delivery, sent=False, error="403", code="blocked")
     (dead,) = await store.finish_deliveries([completion])
     assert (dead.state, dead.finished_at) == (DeliveryState.DEAD, clock.now())
     assert (dead.error, dead.code, dead.attempts) == ("403", "blocked", 1)
@@ -225,7 +225,7 @@ async def test_a_delivery_is_dead_after_its_last_attempt(
         (delivery,) = await claimed(store)
         assert delivery.attempts == number
         (after,) = await store.finish_deliveries(
-            [a_sending(delivery, retry_in=SECOND, error=f"no {number}")]
+            [a_delivery_completion(delivery, retry_in=SECOND, error=f"no {number}")]
         )
         clock.advance(1)
     assert (after.state, after.error) == (DeliveryState.DEAD, f"no {MAX_DELIVERY_ATTEMPTS}")
@@ -239,12 +239,12 @@ async def test_a_batch_of_verdicts(store: Store) -> None:
     stale = replace(two, fence=two.fence - 1)
     accepted = await store.finish_deliveries(
         [
-            a_sending(four),
-            a_sending(nobody),
-            a_sending(stale),
-            a_sending(one, sent=False),
-            a_sending(four, sent=False),
-            a_sending(three, retry_in=MINUTE),
+            a_delivery_completion(four),
+            a_delivery_completion(nobody),
+            a_delivery_completion(stale),
+            a_delivery_completion(one, sent=False),
+            a_delivery_completion(four, sent=False),
+            a_delivery_completion(three, retry_in=MINUTE),
         ]
     )
     assert [(row.id, row.state) for row in accepted] == [
@@ -263,9 +263,9 @@ async def test_an_inbox_item_comes_with_its_verdict(store: Store) -> None:
     delivery = await one_claimed(store)
     item = an_item(run_id=delivery.run_id)
     stale = replace(delivery, fence=0)
-    assert await store.finish_deliveries([a_sending(stale, inbox=item)]) == ()
+    assert await store.finish_deliveries([a_delivery_completion(stale, inbox=item)]) == ()
     assert (await store.list_inbox(InboxQuery())).items == ()
-    await store.finish_deliveries([a_sending(delivery, inbox=item)])
+    await store.finish_deliveries([a_delivery_completion(delivery, inbox=item)])
     assert (await store.list_inbox(InboxQuery())).items == (item,)
 
 
@@ -273,7 +273,7 @@ async def test_an_inbox_item_that_is_there_stays(store: Store) -> None:
     item = await store.add_inbox(an_item(starred=True))
     delivery = await one_claimed(store)
     new = replace(item, title="other", starred=False)
-    (sent,) = await store.finish_deliveries([a_sending(delivery, inbox=new)])
+    (sent,) = await store.finish_deliveries([a_delivery_completion(delivery, inbox=new)])
     assert sent.state is DeliveryState.DELIVERED
     assert (await store.list_inbox(InboxQuery())).items == (item,)
 
@@ -281,7 +281,9 @@ async def test_an_inbox_item_that_is_there_stays(store: Store) -> None:
 # --- trying again by hand ---------------------------------------------------------------------
 async def test_a_dead_letter_is_tried_again(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store, attempts=4)
-    (dead,) = await store.finish_deliveries([a_sending(delivery, sent=False, error="403")])
+    (dead,) = await store.finish_deliveries(
+        [a_delivery_completion(delivery, sent=False, error="403")]
+    )
     now = clock.advance(HOUR)
     before = store.changes()
     reopened = reopen_delivery(dead, now)
@@ -296,7 +298,7 @@ async def test_a_dead_letter_is_tried_again(store: Store, clock: SettableClock) 
 
 async def test_one_that_waits_is_tried_at_once(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store)
-    await store.finish_deliveries([a_sending(delivery, retry_in=HOUR)])
+    await store.finish_deliveries([a_delivery_completion(delivery, retry_in=HOUR)])
     assert await claimed(store) == ()
     await store.retry_delivery(delivery.id)
     assert in_order(*await claimed(store)) == [delivery.id]
@@ -304,7 +306,7 @@ async def test_one_that_waits_is_tried_at_once(store: Store, clock: SettableCloc
 
 async def test_what_was_delivered_stays_delivered(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store)
-    (sent,) = await store.finish_deliveries([a_sending(delivery)])
+    (sent,) = await store.finish_deliveries([a_delivery_completion(delivery)])
     clock.advance(1)
     assert await store.retry_delivery(sent.id) == sent
     assert await claimed(store) == ()
@@ -416,7 +418,7 @@ async def test_runs_are_forgotten_without_their_deliveries(store: Store) -> None
 @pytest.mark.parametrize("text", ["", "x" * 50_000, "น้ำ 水 \U0001f514 %_'\"\\ \n\t"])
 async def test_errors_of_any_size(store: Store, text: str) -> None:
     delivery = await one_claimed(store)
-    completion = a_sending(delivery, retry_in=SECOND, error=text, receipt=text)
+    completion = a_delivery_completion(delivery, retry_in=SECOND, error=text, receipt=text)
     (after,) = await store.finish_deliveries([completion])
     assert await all_deliveries(store) == {after.id: after}
     assert (after.error, after.receipt) == (text, text)
@@ -448,9 +450,9 @@ async def test_a_digest_and_those_in_it_are_settled_together(store: Store) -> No
     taken = a_delivery(id=DeliveryId("taken"), fence=1, attempts=1, available_at=NOW + HOUR)
     await store.load([member, taken])
     completions = [
-        a_sending(digest, sent=True),
-        a_sending(member, sent=True, receipt=digest.id),
-        a_sending(replace(taken, fence=0), sent=True, receipt=digest.id),
+        a_delivery_completion(digest, sent=True),
+        a_delivery_completion(member, sent=True, receipt=digest.id),
+        a_delivery_completion(replace(taken, fence=0), sent=True, receipt=digest.id),
     ]
     settled = await store.finish_deliveries(completions)
     assert {each.id: each.state for each in settled} == {

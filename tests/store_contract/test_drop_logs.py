@@ -6,7 +6,7 @@ from chimes.model.ids import RunId
 from chimes.model.run import AttemptEnd
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import a_verdict, log_lines
+from tests.builders import a_completion, log_lines
 from tests.store_contract.scenes import running_run
 
 
@@ -16,7 +16,9 @@ async def test_only_the_logs_of_those_that_have_ended_go(
     ended, kept, running = [await running_run(store) for _ in range(3)]
     for run in (ended, kept, running):
         await store.append_logs(run.id, run.fence, log_lines("one", "two"))
-    await store.finish([a_verdict(run, clock.now(), AttemptEnd.SUCCEEDED) for run in (ended, kept)])
+    await store.finish(
+        [a_completion(run, clock.now(), AttemptEnd.SUCCEEDED) for run in (ended, kept)]
+    )
     before = await store.get_run(ended.id)
     await store.drop_logs([ended.id, running.id, RunId("unknown")])
     assert await store.read_logs(ended.id) == ()

@@ -18,7 +18,7 @@ from chimes.model.schedule import Schedule, delete_schedule, record_run
 from chimes.services.audit import verify_chain
 from chimes.store.port import ScheduleEdit, Store
 from chimes.testing import SettableClock
-from tests.builders import a_run, a_schedule, a_verdict, an_entry, due_schedule
+from tests.builders import a_completion, a_run, a_schedule, an_entry, due_schedule
 from tests.store_contract.scenes import all_runs, contents, running_slot
 from tests.store_contract.stores import Home
 from tests.tables import each_row
@@ -135,7 +135,7 @@ async def test_waiting_runs_end_and_running_ones_go_on(store: Store, clock: Sett
         blocked.id: cancel(blocked, Reason.SCHEDULE_DELETED, now),
         left.id: replace(left, blocked=False),
     }
-    (ended,) = (await store.finish([a_verdict(running, now)])).accepted
+    (ended,) = (await store.finish([a_completion(running, now)])).accepted
     assert await store.get_schedule(busy.id) == record_run(gone, ended)
 
 

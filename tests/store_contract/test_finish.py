@@ -19,10 +19,10 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    a_completion,
     a_retry,
     a_run,
     a_schedule,
-    a_verdict,
     claim_request,
     log_lines,
 )
@@ -37,7 +37,7 @@ async def test_a_verdict_ends_the_run_and_shows_on_its_schedule(
 ) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(2.5)
-    completion = a_verdict(run, now, end, reason="some_code", logs=tuple(log_lines("line")))
+    completion = a_completion(run, now, end, reason="some_code", logs=tuple(log_lines("line")))
     ended = complete(run, completion, now)
     assert (ended.status, ended.finished_at) == (RunStatus(end.value), now)
     assert await store.finish([completion]) == CompletionResult(accepted=(ended,))
@@ -54,12 +54,12 @@ async def test_a_run_without_a_schedule_ends_too(
     """Also where its worker says which run it means; then nothing else follows from it."""
     run = await running_run(store)
     whose = run if known else None
-    completion = replace(a_verdict(run, clock.now(), end), run=whose)
+    completion = replace(a_completion(run, clock.now(), end), run=whose)
     ended = complete(run, completion, NOW)
     assert await store.finish([completion]) == CompletionResult(accepted=(ended,))
     assert await store.get_run(run.id) == ended
     assert await store.finish([completion]) == CompletionResult(accepted=(ended,))
-    later = replace(a_verdict(run, clock.advance(1)), run=whose)
+    later = replace(a_completion(run, clock.advance(1)), run=whose)
     assert await store.finish([later]) == CompletionResult(refused=(run.id,))
 
 
@@ -73,11 +73,11 @@ async def test_of_runs_without_a_schedule_each_verdict_counts_for_itself(
     await store.cancel_run(runs[3].id, "no_more")
     now = clock.advance(1)
     said = [
-        a_verdict(runs[0], now),
+        a_completion(runs[0], now),
         a_retry(runs[1], now, 5 * SECOND),
-        a_verdict(replace(runs[2], fence=7), now),
+        a_completion(replace(runs[2], fence=7), now),
         a_retry(runs[3], now, SECOND),
-        a_verdict(runs[4], now, result={"word": "สวัสดี"}),
+        a_completion(runs[4], now, result={"word": "สวัสดี"}),
     ]
     completions = [
         replace(v, run=run if known else None) for v, run in zip(said, runs, strict=True)
@@ -119,7 +119,7 @@ async def test_a_repeated_verdict_is_accepted_and_changes_nothing(
     store: Store, clock: SettableClock
 ) -> None:
     _, run = await running_slot(store)
-    completion = a_verdict(run, clock.advance(1), logs=tuple(log_lines("once")))
+    completion = a_completion(run, clock.advance(1), logs=tuple(log_lines("once")))
     first = await store.finish([completion])
     after = await contents(store)
     clock.advance(1)
@@ -147,8 +147,8 @@ async def test_another_verdict_on_the_same_attempt_is_refused(
     store: Store, clock: SettableClock
 ) -> None:
     run = await running_run(store)
-    (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
-    other = a_verdict(run, clock.now(), AttemptEnd.FAILED)
+    (ended,) = (await store.finish([a_completion(run, clock.now())])).accepted
+    other = a_completion(run, clock.now(), AttemptEnd.FAILED)
     assert await store.finish([other]) == CompletionResult(refused=(run.id,))
     assert await store.get_run(run.id) == ended
 
@@ -159,11 +159,11 @@ async def test_a_stale_verdict_is_refused(store: Store, clock: SettableClock) ->
     await store.rescue(limit=10)
     await joined(store, "node-2")
     (taken,) = await store.claim(claim_request("node-2"))
-    stale = a_verdict(run, clock.now(), logs=tuple(log_lines("too late")))
+    stale = a_completion(run, clock.now(), logs=tuple(log_lines("too late")))
     before = await contents(store)
     assert await store.finish([stale]) == CompletionResult(refused=(run.id,))
     assert await contents(store) == before
-    fresh = a_verdict(taken, clock.now(), AttemptEnd.FAILED)
+    fresh = a_completion(taken, clock.now(), AttemptEnd.FAILED)
     (ended,) = (await store.finish([fresh])).accepted
     assert await store.finish([stale]) == CompletionResult(refused=(run.id,))
     assert await store.get_run(run.id) == ended
@@ -179,7 +179,9 @@ async def test_a_verdict_on_a_rescued_run_that_waits_is_refused(
     run = await running_run(store)
     clock.advance(LEASE)
     (waiting,) = await store.rescue(limit=10)
-    assert await store.finish([a_verdict(run, clock.now())]) == CompletionResult(refused=(run.id,))
+    assert await store.finish([a_completion(run, clock.now())]) == CompletionResult(
+        refused=(run.id,)
+    )
     assert await store.get_run(run.id) == waiting
 
 
@@ -189,7 +191,7 @@ async def test_a_late_verdict_counts_while_nobody_took_the_run(
 ) -> None:
     run = await running_run(store)
     clock.advance(LEASE + SECOND)
-    assert len((await store.finish([a_verdict(run, clock.now())])).accepted) == 1
+    assert len((await store.finish([a_completion(run, clock.now())])).accepted) == 1
 
 
 async def test_a_batch_says_which_were_accepted_and_which_refused(
@@ -200,10 +202,10 @@ async def test_a_batch_says_which_were_accepted_and_which_refused(
     first, second, third = await store.claim(claim_request())
     now = clock.advance(1)
     completions = [
-        a_verdict(third, now, AttemptEnd.FAILED),
-        replace(a_verdict(second, now), fence=second.fence + 1),
-        replace(a_verdict(first, now), run_id=RunId("nobody")),
-        a_verdict(first, now),
+        a_completion(third, now, AttemptEnd.FAILED),
+        replace(a_completion(second, now), fence=second.fence + 1),
+        replace(a_completion(first, now), run_id=RunId("nobody")),
+        a_completion(first, now),
     ]
     finished = await store.finish(completions)
     assert finished.accepted == (
@@ -223,9 +225,9 @@ async def test_the_accepted_come_in_the_order_of_their_verdicts(
     first, second = await store.claim(claim_request())
     now = clock.advance(1)
     completions = [
-        a_verdict(first, now),
-        a_verdict(second, now),
-        replace(a_verdict(first, now, AttemptEnd.FAILED), fence=first.fence - 1),
+        a_completion(first, now),
+        a_completion(second, now),
+        replace(a_completion(first, now, AttemptEnd.FAILED), fence=first.fence - 1),
     ]
     finished = await store.finish(completions)
     assert finished.accepted == (
@@ -238,7 +240,7 @@ async def test_the_accepted_come_in_the_order_of_their_verdicts(
 async def test_a_verdict_may_pause_the_schedule(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(1)
-    completion = a_verdict(run, now, AttemptEnd.FAILED, pause_schedule="gone")
+    completion = a_completion(run, now, AttemptEnd.FAILED, pause_schedule="gone")
     (ended,) = (await store.finish([completion])).accepted
     expected = pause_schedule(record_run(schedule, ended), now, "chimes", note="gone")
     assert await store.get_schedule(schedule.id) == expected
@@ -256,7 +258,7 @@ async def test_a_paused_or_deleted_schedule_is_not_paused_again(
     ):
         schedule, run = await running_slot(store)
         before = await store.change_schedule(schedule.id, change)
-        completion = a_verdict(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
+        completion = a_completion(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
         (ended,) = (await store.finish([completion])).accepted
         assert await store.get_schedule(schedule.id) == record_run(before, ended)
 
@@ -269,13 +271,13 @@ async def test_the_next_of_the_key_goes_when_one_ends(store: Store, clock: Setta
     await store.add_runs(rows)
     first = next(run for run in await store.claim(claim_request()) if run.id == rows[0].id)
     before = store.changes()
-    await store.finish([a_verdict(first, clock.now())])
+    await store.finish([a_completion(first, clock.now())])
     assert store.changes() > before
     runs = await all_runs(store)
     assert runs[rows[2].id] == rows[2]
     assert runs[rows[1].id] == replace(rows[1], blocked=True)
     (second,) = await store.claim(claim_request())
-    await store.finish([a_verdict(second, clock.now(), AttemptEnd.FAILED)])
+    await store.finish([a_completion(second, clock.now(), AttemptEnd.FAILED)])
     assert await store.get_run(rows[1].id) == rows[1]
 
 
@@ -293,7 +295,7 @@ async def test_as_many_go_as_the_limit_lets(store: Store, clock: SettableClock) 
     rows = await store.add_runs([a_run(**key) for _ in range(6)])
     assert [run.blocked for run in rows] == [False, False, True, True, True, True]
     both = await store.claim(claim_request())
-    await store.finish([a_verdict(run, clock.now()) for run in both])
+    await store.finish([a_completion(run, clock.now()) for run in both])
     assert [run.id for run in await store.claim(claim_request())] == [rows[2].id, rows[3].id]
 
 
@@ -304,11 +306,11 @@ async def test_each_waiting_run_has_its_own_limit(store: Store, clock: SettableC
     (waiting,) = await store.add_runs([narrow])
     (wide,) = await store.add_runs([a_run(concurrency_key="k", concurrency_limit=2)])
     assert (waiting.blocked, wide.blocked) == (True, False)
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     # `wide` still counts, so the one that tolerates nobody beside it goes on waiting.
     assert await store.get_run(waiting.id) == waiting
     (claimed_wide,) = await store.claim(claim_request())
-    await store.finish([a_verdict(claimed_wide, clock.now())])
+    await store.finish([a_completion(claimed_wide, clock.now())])
     assert await store.get_run(waiting.id) == unblock(waiting)
 
 
@@ -323,7 +325,7 @@ async def test_the_runs_of_a_batch_end_one_after_the_other(
     patient = a_run(concurrency_key="k", concurrency_limit=1, priority=1)
     eager = a_run(**key)
     await store.add_runs([patient, eager])
-    await store.finish([a_verdict(run, clock.now()) for run in running])
+    await store.finish([a_completion(run, clock.now()) for run in running])
     assert [run.id for run in await store.claim(claim_request())] == [eager.id]
 
 
@@ -337,7 +339,7 @@ async def test_queued_slots_of_a_schedule_go_one_after_the_other(
         await store.fire_due(plan, limit=10)
     await joined(store, "node-2")
     while True:
-        await store.finish([a_verdict(run, clock.now())])
+        await store.finish([a_completion(run, clock.now())])
         claimed = await store.claim(claim_request("node-2"))
         if not claimed:
             break
@@ -377,7 +379,7 @@ async def test_a_pause_by_the_receiver_is_in_the_audit(store: Store, clock: Sett
     await joined(store)
     await store.add_runs([a_run(schedule)])
     (run,) = await store.claim(claim_request())
-    gone = a_verdict(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
+    gone = a_completion(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
     await store.finish([gone])
     (entry,) = await store.list_audit(AuditQuery())
     assert (entry.verb, entry.object_id, entry.actor, entry.reason) == (

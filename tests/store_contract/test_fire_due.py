@@ -20,9 +20,9 @@ from tests.builders import (
     NOW,
     SECOND,
     TARGET,
+    a_completion,
     a_run,
     a_schedule,
-    a_verdict,
     claim_request,
     due_schedule,
 )
@@ -81,7 +81,7 @@ async def test_the_earliest_fire_first_up_to_the_limit(store: Store) -> None:
 # rewind the cursor; the slot's row stands for ever and the cursor still moves.
 async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
-    (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
+    (ended,) = (await store.finish([a_completion(run, clock.now())])).accepted
     await store.change_schedule(
         schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW, priority=7)
     )
@@ -106,7 +106,7 @@ async def test_nobody_waits_behind_a_slot_that_has_its_row(
     store: Store, clock: SettableClock
 ) -> None:
     schedule, run = await running_slot(store)
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     clock.advance(MINUTE)
     await store.change_schedule(
         schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW)
@@ -238,7 +238,7 @@ async def test_a_blocked_run_waits_for_the_one_before_it(
     (first,), (second,) = fired.claimed, fired.others
     assert (first.slot, second.slot, second.blocked) == (NOW, NOW + 10 * SECOND, True)
     assert await store.claim(claim_request()) == ()
-    await store.finish([a_verdict(first, clock.now())])
+    await store.finish([a_completion(first, clock.now())])
     (next_one,) = await store.claim(claim_request())
     assert next_one == claim(replace(second, blocked=False), NODE, clock.now())
 
@@ -282,7 +282,7 @@ async def test_a_running_run_is_asked_to_make_place(store: Store, clock: Settabl
     asked = replace(old, cancel_requested=True, reason=Reason.REPLACED)
     assert await store.get_run(old.id) == asked
     assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).cancel == (old.id,)
-    await store.finish([a_verdict(asked, clock.now())])
+    await store.finish([a_completion(asked, clock.now())])
     assert [run.id for run in await store.claim(claim_request())] == [new.id]
 
 
@@ -312,7 +312,7 @@ async def test_the_plan_hears_when_the_dependency_succeeded(
     store: Store, clock: SettableClock
 ) -> None:
     other, run = await running_slot(store)
-    await store.finish([a_verdict(run, clock.advance(5))])
+    await store.finish([a_completion(run, clock.advance(5))])
     clock.advance(1)
     depends_on = Dependency(schedule_id=other.id, within=HOUR)
     schedule = await store.add_schedule(due_schedule(clock.now(), depends_on=depends_on))
@@ -372,5 +372,5 @@ async def test_caught_up_slots_go_in_their_order(store: Store, clock: SettableCl
     while claimed_now := await store.claim(claim_request()):
         (run,) = claimed_now
         seen.append(run.slot)
-        await store.finish([a_verdict(run, clock.now())])
+        await store.finish([a_completion(run, clock.now())])
     assert seen == [NOW + number * MINUTE for number in range(10)]

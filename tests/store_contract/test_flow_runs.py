@@ -15,12 +15,12 @@ from chimes.model.schedule import delete_schedule
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import LEASE, NOW, SECOND, a_run, a_schedule, a_verdict, claim_request
+from tests.builders import LEASE, NOW, SECOND, a_completion, a_run, a_schedule, claim_request
 from tests.store_contract.scenes import joined
 
 FLOW = FlowTarget(name="etl", input={"day": 1})
 STEP = TaskTarget(name="etl/load", args={"rows": [1, 2]})
-OFFERS = frozenset({FLOW.requirement, STEP.requirement})
+CAPABILITIES = frozenset({FLOW.requirement, STEP.requirement})
 
 
 def a_step(flow: Run, **given: object) -> Run:
@@ -54,7 +54,7 @@ async def test_a_flow_that_is_lost_goes_on_without_an_attempt(
         assert (rescued.status, rescued.attempt, rescued.attempts) == (RunStatus.QUEUED, 0, ())
         assert rescued.started_at == flow.started_at, "its time goes on"
         await joined(store, f"node-{turn + 1}")
-        (again,) = await store.claim(claim_request(f"node-{turn + 1}", capabilities=OFFERS))
+        (again,) = await store.claim(claim_request(f"node-{turn + 1}", capabilities=CAPABILITIES))
         assert (again.id, again.attempt, again.fence) == (flow.id, 1, turn + 1)
 
 
@@ -72,10 +72,10 @@ async def test_a_flow_that_ends_takes_its_steps_along(store: Store, end: Attempt
     done, running, waiting = (a_step(flow) for _ in range(3))
     other = a_step(a_run(target=FLOW))
     await store.add_runs([done, running])
-    first, second = await store.claim(claim_request(free=2, capabilities=OFFERS))
-    await store.finish([a_verdict(first, NOW)])
+    first, second = await store.claim(claim_request(free=2, capabilities=CAPABILITIES))
+    await store.finish([a_completion(first, NOW)])
     await store.add_runs([waiting, other])
-    await store.finish([a_verdict(flow, NOW, end)])
+    await store.finish([a_completion(flow, NOW, end)])
     assert (await the_run(store, first.id)).status is RunStatus.SUCCEEDED
     asked = await the_run(store, second.id)
     assert (asked.status, asked.cancel_requested) == (RunStatus.RUNNING, True)
@@ -87,11 +87,11 @@ async def test_a_flow_that_ends_takes_its_steps_along(store: Store, end: Attempt
 async def test_a_step_that_fails_as_its_flow_ends_is_not_tried_again(store: Store) -> None:
     flow = await a_flow(store)
     await store.add_runs([a_step(flow)])
-    (step,) = await store.claim(claim_request(capabilities=OFFERS))
-    failed = a_verdict(
+    (step,) = await store.claim(claim_request(capabilities=CAPABILITIES))
+    failed = a_completion(
         step, NOW, AttemptEnd.FAILED, status=RunStatus.QUEUED, retry_in=timedelta(seconds=1)
     )
-    await store.finish([a_verdict(flow, NOW, AttemptEnd.CANCELED), failed])
+    await store.finish([a_completion(flow, NOW, AttemptEnd.CANCELED), failed])
     assert (await the_run(store, step.id)).status is RunStatus.CANCELED
 
 
@@ -122,7 +122,7 @@ async def test_a_flow_whose_schedule_goes_away_takes_its_steps_along(store: Stor
     schedule = await store.add_schedule(a_schedule(target=FLOW))
     await joined(store)
     await store.add_runs([a_run(schedule, target=FLOW)])
-    (flow,) = await store.claim(claim_request(capabilities=OFFERS))
+    (flow,) = await store.claim(claim_request(capabilities=CAPABILITIES))
     step = a_step(flow)
     await store.add_runs([step])
     await store.release([(flow.id, flow.fence)])
@@ -137,37 +137,37 @@ async def test_the_steps_of_a_limited_key_let_others_go(store: Store) -> None:
     other = a_run(target=STEP, concurrency_key="one at a time", concurrency_limit=1)
     await store.add_runs([first, other])
     assert (await the_run(store, other.id)).blocked
-    await store.finish([a_verdict(flow, NOW, AttemptEnd.CANCELED)])
+    await store.finish([a_completion(flow, NOW, AttemptEnd.CANCELED)])
     assert not (await the_run(store, other.id)).blocked
 
 
 async def test_a_step_that_comes_after_the_end_of_its_flow_never_begins(store: Store) -> None:
     flow = await a_flow(store)
-    await store.finish([a_verdict(flow, NOW, AttemptEnd.CANCELED)])
+    await store.finish([a_completion(flow, NOW, AttemptEnd.CANCELED)])
     late = a_step(flow, concurrency_key="one at a time", concurrency_limit=1)
     decided = replace(a_step(flow), status=RunStatus.SKIPPED, finished_at=NOW)
     (added, skipped) = await store.add_runs([late, decided])
     assert (added.status, added.reason) == (RunStatus.CANCELED, Reason.FLOW_ENDED)
     assert skipped == decided
     assert await the_run(store, late.id) == added
-    assert await store.claim(claim_request(capabilities=OFFERS)) == ()
+    assert await store.claim(claim_request(capabilities=CAPABILITIES)) == ()
 
 
 async def test_the_end_of_a_step_wakes_its_flow(store: Store) -> None:
     flow = await a_flow(store)
     await store.add_runs([a_step(flow)])
-    (step,) = await store.claim(claim_request(capabilities=OFFERS))
+    (step,) = await store.claim(claim_request(capabilities=CAPABILITIES))
     before = store.changes()
-    await store.finish([a_verdict(step, NOW)])
+    await store.finish([a_completion(step, NOW)])
     assert store.changes() > before
 
 
 async def test_runs_are_listed_by_id_and_by_holder(store: Store) -> None:
     flow = await a_flow(store)
     await store.add_runs([a_step(flow), a_step(flow)])
-    (mine,) = await store.claim(claim_request(free=1, capabilities=OFFERS))
+    (mine,) = await store.claim(claim_request(free=1, capabilities=CAPABILITIES))
     await joined(store, "node-2")
-    (theirs,) = await store.claim(claim_request("node-2", free=1, capabilities=OFFERS))
+    (theirs,) = await store.claim(claim_request("node-2", free=1, capabilities=CAPABILITIES))
 
     async def found(query: RunQuery) -> set[str]:
         return {run.id for run in (await store.list_runs(query)).items}

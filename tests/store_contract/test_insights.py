@@ -41,9 +41,9 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    a_completion,
     a_run,
     a_schedule,
-    a_verdict,
     claim_request,
 )
 from tests.ended_runs import ended
@@ -208,7 +208,7 @@ async def test_a_run_is_counted_once_all_its_life(store: Store, clock: SettableC
 
     run = await running_run(store)
     assert await found() == {RunStatus.RUNNING: 1}
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     assert await found() == {OK: 1}
     assert await store.roll_up(limit=10) == 0
     await rolled_up(store, clock)
@@ -289,7 +289,7 @@ async def test_a_clock_that_was_set_back(store: Store, clock: SettableClock) -> 
     await store.add_runs([a_run(planned_at=SINCE, available_at=NOW - 3 * HOUR)])
     await joined(store)
     (run,) = await store.claim(claim_request())
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     clock.advance(120)
     while await store.roll_up(limit=1):
         pass
@@ -358,7 +358,7 @@ async def test_a_run_that_goes_on_has_a_lag(store: Store, clock: SettableClock) 
     assert await store.run_lags(window, by_node=True) == (
         LagBucket(at=window.since, node=NodeId("node-1"), lags=expected),
     )
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     await rolled_up(store, clock)
     assert await store.run_lags(window, by_node=True) == (
         LagBucket(at=window.since, node=NodeId("node-1"), lags=expected),
@@ -409,7 +409,7 @@ async def test_what_is_running_now(store: Store, clock: SettableClock) -> None:
     assert await store.running_now(limit=5) == tuple(runs)
     assert await store.running_now(limit=2) == tuple(runs[:2])
     assert await store.running_now(BOB, limit=2) == (runs[1],)
-    await store.finish([a_verdict(runs[0], clock.now())])
+    await store.finish([a_completion(runs[0], clock.now())])
     assert await store.running_now(limit=5) == tuple(runs[1:])
 
 

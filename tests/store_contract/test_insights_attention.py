@@ -20,9 +20,9 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    a_completion,
     a_run,
     a_schedule,
-    a_verdict,
     claim_request,
 )
 from tests.ended_runs import ended
@@ -77,12 +77,12 @@ async def test_failures_in_a_row(store: Store) -> None:
 async def test_failures_of_real_runs(store: Store, clock: SettableClock) -> None:
     """Through fire, claim and finish, as it happens."""
     schedule, run = await running_slot(store)
-    await store.finish([a_verdict(run, clock.advance(1), AttemptEnd.FAILED)])
+    await store.finish([a_completion(run, clock.advance(1), AttemptEnd.FAILED)])
     assert (await attention(store)).total == 0
     clock.advance(59)
     await joined(store, "node-2")
     (run,) = (await store.fire_due(plan, limit=5, request=claim_request("node-2"))).claimed
-    await store.finish([a_verdict(run, clock.advance(1), AttemptEnd.FAILED)])
+    await store.finish([a_completion(run, clock.advance(1), AttemptEnd.FAILED)])
     (item,) = (await attention(store)).items
     expected = ScheduleIssue(
         schedule_id=schedule.id,

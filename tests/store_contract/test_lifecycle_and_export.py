@@ -18,9 +18,9 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    a_completion,
     a_run,
     a_schedule,
-    a_verdict,
     an_entry,
     claim_request,
     due_schedule,
@@ -172,7 +172,7 @@ async def test_indexes_and_counts_outlive_a_restart(
     assert before == (await store.counts(), await store.next_due(), await store.next_available())
     await joined(store)
     (first,) = await store.claim(claim_request())
-    await store.finish([a_verdict(first, clock.now())])
+    await store.finish([a_completion(first, clock.now())])
     assert [run.id for run in await store.claim(claim_request())] == [blocked.id]
 
 
@@ -201,5 +201,5 @@ async def test_runs_of_a_node_that_died_with_the_process_go_on(
     await joined(store, "node-2")
     (again,) = await store.claim(claim_request("node-2"))
     assert (again.id, again.attempt, again.fence, again.crashes) == (run.id, 2, 2, 1)
-    stale = a_verdict(run, clock.now())
+    stale = a_completion(run, clock.now())
     assert (await store.finish([stale])).refused == (run.id,)

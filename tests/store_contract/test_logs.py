@@ -8,7 +8,7 @@ from chimes.model.ids import RunId
 from chimes.model.run import LogEntry
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import LEASE, NOW, SECOND, a_retry, a_verdict, claim_request, log_lines
+from tests.builders import LEASE, NOW, SECOND, a_completion, a_retry, claim_request, log_lines
 from tests.store_contract.scenes import running_run
 
 
@@ -60,7 +60,7 @@ async def test_only_the_holder_may_write(store: Store, clock: SettableClock) -> 
     await store.rescue(limit=10)
     assert not await store.append_logs(run.id, run.fence, log_lines("no"))
     ended = await running_run(store, node_id="node-2")
-    await store.finish([a_verdict(ended, clock.now())])
+    await store.finish([a_completion(ended, clock.now())])
     assert not await store.append_logs(ended.id, ended.fence, log_lines("no"))
     assert await store.read_logs(run.id) == ()
     assert await store.read_logs(ended.id) == ()

@@ -6,7 +6,7 @@ from chimes.i18n import Message, _
 from chimes.model.run import AttemptEnd, Outcome, completion_of
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import MINUTE, a_delivery, a_sending, an_attempt
+from tests.builders import MINUTE, a_delivery, a_delivery_completion, an_attempt
 from tests.store_contract.scenes import all_deliveries, running_slot
 from tests.store_contract.test_deliveries import claimed
 
@@ -47,7 +47,7 @@ async def test_the_error_of_a_delivery_can_be_translated(store: Store) -> None:
     await store.load([a_delivery()])
     (delivery,) = await claimed(store)
     message = _("timed out after {seconds:g}s", seconds=5.0)
-    await store.finish_deliveries([a_sending(delivery, retry_in=MINUTE, error=message)])
+    await store.finish_deliveries([a_delivery_completion(delivery, retry_in=MINUTE, error=message)])
     (stored,) = (await all_deliveries(store)).values()
     check_translatable(stored.error, message)
 

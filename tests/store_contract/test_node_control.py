@@ -16,7 +16,7 @@ from chimes.model.run import mark_lost
 from chimes.store.codec.node import report_from_text, report_to_text
 from chimes.store.port import NODE_EVENT_RETENTION, Store
 from chimes.testing import SettableClock
-from tests.builders import LEASE, NOW, SECOND, a_node, a_run, a_verdict
+from tests.builders import LEASE, NOW, SECOND, a_completion, a_node, a_run
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run
 
 FACTS = NodeReport(
@@ -161,7 +161,7 @@ async def test_who_came_and_went(store: Store, clock: SettableClock) -> None:
 async def test_what_retention_would_forget_is_counted(store: Store, clock: SettableClock) -> None:
     for _ in range(3):
         run = await running_run(store)
-        await store.finish([a_verdict(run, clock.now())])
+        await store.finish([a_completion(run, clock.now())])
         clock.advance(1)
     await store.add_runs([a_run()])
     assert await store.count_prunable(NOW, most=10) == 0
@@ -193,11 +193,11 @@ async def test_steps_of_a_flow_that_goes_on_are_not_counted(
 ) -> None:
     flow = await running_run(store)
     step = await running_run(store, a_run(parent_id=flow.id, step="one"))
-    await store.finish([a_verdict(step, clock.now())])
+    await store.finish([a_completion(step, clock.now())])
     later = clock.advance(5)
     assert await store.count_prunable(later, most=10) == 0
     assert await store.prune_runs(before=later, limit=10) == 0
-    await store.finish([a_verdict(flow, later)])
+    await store.finish([a_completion(flow, later)])
     after = clock.advance(5)
     assert await store.count_prunable(after, most=10) == 2
 

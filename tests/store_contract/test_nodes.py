@@ -17,10 +17,10 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    a_completion,
     a_node,
     a_run,
     a_schedule,
-    a_verdict,
     claim_request,
 )
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run, running_slot
@@ -235,7 +235,7 @@ async def test_on_lost_stop_ends_a_run_that_had_begun(store: Store, clock: Setta
     assert await store.get_schedule(schedule.id) == record_run(schedule, after)
     await joined(store, "node-2")
     assert await store.claim(claim_request("node-2")) == ()
-    stale = a_verdict(run, now)
+    stale = a_completion(run, now)
     assert (await store.finish([stale])).refused == (run.id,)
 
 

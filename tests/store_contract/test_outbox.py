@@ -31,11 +31,11 @@ from tests.builders import (
     NOW,
     SECOND,
     TASK,
+    a_completion,
+    a_delivery_completion,
     a_retry,
     a_run,
     a_schedule,
-    a_sending,
-    a_verdict,
     an_entry,
     claim_request,
     due_schedule,
@@ -74,7 +74,7 @@ async def test_a_verdict_brings_its_delivery(
     schedule, run = await running_slot(store, policy=TOLD, owner=ALICE)
     now = clock.advance(2.5)
     before = store.changes()
-    (after,) = (await store.finish([a_verdict(run, now, end)])).accepted
+    (after,) = (await store.finish([a_completion(run, now, end)])).accepted
     (delivery,) = (await all_deliveries(store)).values()
     assert delivery == Delivery(
         id=delivery.id,
@@ -109,7 +109,7 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
     _, run = await running_slot(store, policy=policy, owner=ALICE)
     run_b = (await running_slot(store, policy=policy, owner=ALICE))[1]
     now = clock.advance(2.5)
-    accepted = (await store.finish([a_verdict(run, now), a_verdict(run_b, now)])).accepted
+    accepted = (await store.finish([a_completion(run, now), a_completion(run_b, now)])).accepted
     wanted = {each.id: each for after in accepted for each in plan_deliveries(after, None, now)}
     assert await all_deliveries(store) == wanted
     why = sorted(each.notify_on for each in wanted.values())
@@ -127,7 +127,7 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
 
 async def test_a_run_without_recipients_tells_nobody(store: Store, clock: SettableClock) -> None:
     _, run = await running_slot(store)
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     assert await all_deliveries(store) == {}
     assert await store.next_delivery() is None
 
@@ -138,7 +138,7 @@ async def test_a_retry_is_no_end(store: Store, clock: SettableClock) -> None:
     assert await told(store) == []
     clock.advance(1)
     (again,) = await store.claim(claim_request())
-    await store.finish([a_verdict(again, clock.now())])
+    await store.finish([a_completion(again, clock.now())])
     assert await told(store) == [(run.id, NotifyOn.SUCCESS)]
 
 
@@ -153,14 +153,14 @@ async def test_a_retry_that_was_asked_to_stop_tells(store: Store, clock: Settabl
 
 async def test_a_repeated_verdict_tells_nobody_again(store: Store, clock: SettableClock) -> None:
     _, run = await running_slot(store, policy=TOLD)
-    completion = a_verdict(run, clock.now())
+    completion = a_completion(run, clock.now())
     await store.finish([completion, completion])
     (delivery,) = (await all_deliveries(store)).values()
     clock.advance(1)
     assert len((await store.finish([completion])).accepted) == 1
     assert await all_deliveries(store) == {delivery.id: delivery}
     (claimed,) = await store.claim_deliveries(Channel, limit=9, lease=MINUTE, overdue=HOUR)
-    (sent,) = await store.finish_deliveries([a_sending(claimed)])
+    (sent,) = await store.finish_deliveries([a_delivery_completion(claimed)])
     await store.finish([completion])
     assert await all_deliveries(store) == {sent.id: sent}
 
@@ -169,7 +169,7 @@ async def test_a_fenced_verdict_tells_nobody(store: Store, clock: SettableClock)
     _, run = await running_slot(store, policy=TOLD)
     clock.advance(LEASE)
     await store.rescue(limit=10)
-    assert (await store.finish([a_verdict(run, clock.now())])).refused == (run.id,)
+    assert (await store.finish([a_completion(run, clock.now())])).refused == (run.id,)
     assert await all_deliveries(store) == {}
 
 
@@ -182,7 +182,7 @@ async def test_the_first_success_after_a_failure_is_a_recovery(
     seen = []
     for end in (SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED, AttemptEnd.TIMEOUT, SUCCEEDED):
         (run,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
-        await store.finish([a_verdict(run, clock.now(), end)])
+        await store.finish([a_completion(run, clock.now(), end)])
         seen += [why for run_id, why in await told(store) if run_id == run.id]
         clock.advance(MINUTE)
     assert seen == ["success", "failure", "recovery", "success", "failure", "recovery"]
@@ -208,7 +208,7 @@ async def test_a_recovery_is_seen_within_a_batch(
     ends = (FAILED, SUCCEEDED, SUCCEEDED, SUCCEEDED)
     await store.finish(
         [
-            replace(a_verdict(run, clock.now(), end), run=run if known else None)
+            replace(a_completion(run, clock.now(), end), run=run if known else None)
             for run, end in zip(runs, ends, strict=True)
         ]
     )
@@ -240,7 +240,7 @@ async def test_runs_that_tell_nobody_count_for_those_that_do(
     ends = (FAILED, SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED)
     finished = await store.finish(
         [
-            replace(a_verdict(run, clock.now(), end), run=run if known else None)
+            replace(a_completion(run, clock.now(), end), run=run if known else None)
             for run, end in zip(runs, ends, strict=True)
         ]
     )
@@ -257,7 +257,7 @@ async def test_what_is_recovered_from(
 ) -> None:
     schedule = await store.add_schedule(a_schedule(policy=TOLD, last_status=before))
     run = await running_run(store, a_run(schedule))
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     bad = {RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN, RunStatus.MISSED}
     expected = NotifyOn.RECOVERY if before in bad else NotifyOn.SUCCESS
     assert await told(store) == [(run.id, expected)]
@@ -286,7 +286,7 @@ async def test_recipients_hear_of_what_they_asked_for(store: Store, clock: Setta
         ("canceled", AttemptEnd.CANCELED),
     ):
         (run,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
-        await store.finish([a_verdict(run, clock.now(), end)])
+        await store.finish([a_completion(run, clock.now(), end)])
         rows = (await all_deliveries(store)).values()
         to = [row.recipient.to for row in rows if row.run_id == run.id]
         heard[name] = sorted(each.removesuffix("@example.com") for each in to)
@@ -302,7 +302,7 @@ async def test_recipients_hear_of_what_they_asked_for(store: Store, clock: Setta
 async def test_each_recipient_has_a_delivery_of_its_own(store: Store, clock: SettableClock) -> None:
     recipients = (INBOX, CHAT, HOOK, INBOX, replace(CHAT, to="other"))
     run = await running_run(store, a_run(policy=Policy(delivery=recipients)))
-    (after,) = (await store.finish([a_verdict(run, clock.now())])).accepted
+    (after,) = (await store.finish([a_completion(run, clock.now())])).accepted
     rows = await all_deliveries(store)
     assert rows == {row.id: row for row in plan_deliveries(after, None, clock.now())}
     sent_to = {row.recipient for row in rows.values()}
@@ -316,7 +316,7 @@ async def test_a_run_tells_whom_it_was_made_to_tell(store: Store, clock: Settabl
         schedule.id,
         lambda s, now: apply_edit(s, replace(s, policy=Policy(delivery=(CHAT,))), now, "me"),
     )
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     (row,) = (await all_deliveries(store)).values()
     assert row.recipient == INBOX
 
@@ -326,7 +326,7 @@ async def test_a_pause_by_the_receiver_does_not_keep_it_quiet(
     store: Store, clock: SettableClock
 ) -> None:
     schedule, run = await running_slot(store, policy=TOLD)
-    await store.finish([a_verdict(run, clock.now(), FAILED, pause_schedule="gone")])
+    await store.finish([a_completion(run, clock.now(), FAILED, pause_schedule="gone")])
     after = await store.get_schedule(schedule.id)
     assert after is not None
     assert not after.enabled
@@ -495,9 +495,9 @@ async def test_a_flow_tells_and_its_steps_do_not(store: Store, clock: SettableCl
     step = {"origin": Origin.CHILD, "parent_id": flow.id, "target": TASK, "policy": TOLD}
     await store.add_runs([a_run(**step), a_run(**step, step="never begun", priority=-1)])
     (first,) = await store.claim(claim_request(free=1, capabilities=capabilities))
-    await store.finish([a_verdict(first, clock.now())])
+    await store.finish([a_completion(first, clock.now())])
     assert await told(store) == []
-    await store.finish([a_verdict(held, clock.now())])
+    await store.finish([a_completion(held, clock.now())])
     assert await told(store) == [(flow.id, NotifyOn.SUCCESS)]
     # Its flow is over: it is added canceled.
     (late,) = await store.add_runs([a_run(**step, step="late")])
@@ -521,7 +521,7 @@ async def test_a_delivery_that_is_there_stays_as_it_is(store: Store, clock: Sett
     other = replace(kept, id=DeliveryId("other"))
     assert await store.load([kept, other]) == 2
     clock.advance(1)
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     assert await all_deliveries(store) == {kept.id: kept, other.id: other}
     assert await store.load([expected]) == 0
     assert kept in await contents(store)

@@ -43,7 +43,7 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
-    a_verdict,
+    a_completion,
     an_entry,
     claim_request,
     due_schedule,
@@ -166,7 +166,7 @@ async def test_at_its_time_it_goes_on_like_any_other(
     fired = await a_crowd_ahead(ahead_store)
     clock.advance(1.25)
     assert await looked(ahead_store) == FireResult()
-    done = await ahead_store.finish([a_verdict(run, clock.now()) for run in fired.claimed])
+    done = await ahead_store.finish([a_completion(run, clock.now()) for run in fired.claimed])
     assert {run.status for run in done.accepted} == {RunStatus.SUCCEEDED}
     assert (await the(ahead_store, fired.claimed[0])).last_run_at == SLOT
 
@@ -391,7 +391,7 @@ async def test_the_slot_before_is_found_again(ahead_store: SqlStore, clock: Sett
     await joined(ahead_store)
     await crowd(ahead_store, slot=NOW)
     first = (await looked(ahead_store)).claimed
-    await ahead_store.finish([a_verdict(run, clock.now()) for run in first])
+    await ahead_store.finish([a_completion(run, clock.now()) for run in first])
     clock.advance(59)
     await joined(ahead_store)
     run, other, *_ = (await looked(ahead_store)).claimed
@@ -419,7 +419,7 @@ async def test_taken_back_and_taken_again(ahead_store: SqlStore, clock: Settable
     await ahead_store.release(holds(runs))
     clock.set(SLOT)
     assert await ahead_store.confirm_prefetched(holds([*runs, *again])) == set(holds(again))
-    assert (await ahead_store.finish([a_verdict(runs[0], SLOT)])).refused == (runs[0].id,)
+    assert (await ahead_store.finish([a_completion(runs[0], SLOT)])).refused == (runs[0].id,)
 
 
 # a run by hand goes at once, as if nothing had been taken
@@ -448,7 +448,7 @@ async def test_a_pause_by_the_receiver(ahead_store: SqlStore, clock: SettableClo
     first = (await looked(ahead_store)).claimed[0]
     await looked(ahead_store)
     assert len(await all_runs(ahead_store)) == 2 * PREFETCH_MINIMUM
-    gone = replace(a_verdict(first, clock.now()), pause_schedule="gone")
+    gone = replace(a_completion(first, clock.now()), pause_schedule="gone")
     await ahead_store.finish([gone])
     after = await the(ahead_store, first)
     assert (after.enabled, after.next_slot, after.fired_count) == (False, None, 1)

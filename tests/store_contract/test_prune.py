@@ -18,10 +18,10 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    a_completion,
     a_retry,
     a_run,
     a_schedule,
-    a_verdict,
     log_lines,
 )
 from tests.store_contract.scenes import all_runs, running_run, running_slot
@@ -37,11 +37,11 @@ def ended(schedule: Schedule | None, minutes_ago: int, **given: Any) -> Run:
 async def test_old_ended_runs_go_with_their_logs(store: Store, clock: SettableClock) -> None:
     old = await running_run(store)
     await store.append_logs(old.id, old.fence, log_lines("old"))
-    await store.finish([a_verdict(old, clock.now())])
+    await store.finish([a_completion(old, clock.now())])
     clock.advance(10)
     edge = await running_run(store)
     waits = await running_run(store)
-    await store.finish([a_verdict(edge, clock.now()), a_retry(waits, clock.now(), SECOND)])
+    await store.finish([a_completion(edge, clock.now()), a_retry(waits, clock.now(), SECOND)])
     runs = await running_run(store)
     await store.add_runs([a_run(created_at=NOW - HOUR)])
     before = await all_runs(store)
@@ -103,7 +103,7 @@ async def test_a_forgotten_id_may_come_again_but_no_slot(store: Store) -> None:
 # uniqueness does not die with retention
 async def test_a_forgotten_slot_is_never_made_again(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     clock.advance(30)
     assert await store.prune_runs(before=clock.now(), limit=10) == 1
     await store.change_schedule(

@@ -27,12 +27,12 @@ from tests.builders import (
     MINUTE,
     NOW,
     SECOND,
+    a_completion,
     a_delivery,
+    a_delivery_completion,
     a_key,
     a_run,
     a_schedule,
-    a_sending,
-    a_verdict,
     an_entry,
     claim_request,
     due_schedule,
@@ -269,7 +269,7 @@ async def test_counts(store: Store, clock: SettableClock) -> None:
     await store.add_runs([a_run() for _ in range(4)])
     first, second, _ = await store.claim(claim_request(free=3))
     await store.finish(
-        [a_verdict(first, clock.now()), a_verdict(second, clock.now(), AttemptEnd.FAILED)]
+        [a_completion(first, clock.now()), a_completion(second, clock.now(), AttemptEnd.FAILED)]
     )
     assert await store.counts() == Counts(
         schedules=4,
@@ -292,7 +292,9 @@ async def test_deliveries_are_counted_by_state(store: Store, clock: SettableCloc
     first, second = await store.claim_deliveries(
         [Channel.INBOX], limit=2, lease=MINUTE, overdue=MINUTE
     )
-    await store.finish_deliveries([a_sending(first), a_sending(second, sent=False)])
+    await store.finish_deliveries(
+        [a_delivery_completion(first), a_delivery_completion(second, sent=False)]
+    )
     assert (await store.counts()).deliveries == {
         DeliveryState.PENDING: 2,
         DeliveryState.DELIVERED: 1,

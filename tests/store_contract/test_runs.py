@@ -19,10 +19,10 @@ from tests.builders import (
     ODD_JSON,
     SECOND,
     TASK,
+    a_completion,
     a_retry,
     a_run,
     a_schedule,
-    a_verdict,
     an_entry,
     claim_request,
     full_run,
@@ -205,7 +205,7 @@ async def test_the_started_mark_needs_the_current_fence(store: Store, clock: Set
     assert await store.start(run.id, run.fence)
     assert await store.get_run(run.id) == mark_started(run)
     assert await store.start(run.id, run.fence)
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     assert not await store.start(run.id, run.fence)
     assert not await store.start(RunId("nobody"), 1)
 
@@ -235,7 +235,7 @@ async def test_a_retry_that_is_released_keeps_its_first_start(
 
 async def test_what_is_not_owned_is_not_released(store: Store, clock: SettableClock) -> None:
     stale, ended, marked = [await running_run(store) for _ in range(3)]
-    (ended,) = (await store.finish([a_verdict(ended, clock.now())])).accepted
+    (ended,) = (await store.finish([a_completion(ended, clock.now())])).accepted
     await store.start(marked.id, marked.fence)
     before = await all_runs(store)
     await store.release(

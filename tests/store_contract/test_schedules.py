@@ -34,10 +34,10 @@ from tests.builders import (
     MINUTE,
     NOW,
     TASK,
+    a_completion,
     a_retry,
     a_run,
     a_schedule,
-    a_verdict,
     an_entry,
     claim_request,
     due_schedule,
@@ -217,7 +217,7 @@ async def test_deleting_ends_waiting_runs_and_lets_a_running_one_finish(
         blocked.id: cancel(blocked, Reason.SCHEDULE_DELETED, now),
         other.id: other,
     }
-    (ended,) = (await store.finish([a_verdict(running, now)])).accepted
+    (ended,) = (await store.finish([a_completion(running, now)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
     assert await store.get_schedule(schedule.id) == record_run(gone, ended)
 

@@ -15,14 +15,14 @@ from chimes.model.run import Run
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
+    CAPABILITIES,
     HOUR,
     LEASE,
     NOW,
     ODD_JSON,
-    OFFERS,
     SYNC,
-    a_task,
-    a_verdict,
+    a_completion,
+    a_sync_run,
     an_entry,
     claim_request,
 )
@@ -32,8 +32,8 @@ from tests.store_contract.stores import Home
 
 async def running_task(store: Store, node_id: str = "node-1") -> Run:
     await joined(store, node_id)
-    await store.add_unless_active(a_task())
-    (run,) = await store.claim(claim_request(node_id, capabilities=OFFERS))
+    await store.add_unless_active(a_sync_run())
+    (run,) = await store.claim(claim_request(node_id, capabilities=CAPABILITIES))
     return run
 
 
@@ -97,10 +97,10 @@ async def test_who_has_lost_the_run_keeps_nothing(store: Store, clock: SettableC
 
 
 async def test_only_a_run_that_is_under_way_keeps_state(store: Store, clock: SettableClock) -> None:
-    waiting, _ = await store.add_unless_active(a_task())
+    waiting, _ = await store.add_unless_active(a_sync_run())
     assert not await store.save_checkpoint(waiting.id, waiting.fence, SYNC.key, "early")
     run = await running_task(store)
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     assert not await store.save_checkpoint(run.id, run.fence, SYNC.key, "late")
     assert await store.get_checkpoint(SYNC.key) is None
 
@@ -109,7 +109,7 @@ async def test_state_outlives_the_runs_that_kept_it(store: Store, clock: Settabl
     run = await running_task(store)
     await store.save_checkpoint(run.id, run.fence, SYNC.key, "7")
     kept = await store.get_checkpoint(SYNC.key)
-    await store.finish([a_verdict(run, clock.now())])
+    await store.finish([a_completion(run, clock.now())])
     assert await store.prune_runs(before=clock.now() + HOUR, limit=10) == 1
     assert await store.get_checkpoint(SYNC.key) == kept
 

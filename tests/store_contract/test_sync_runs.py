@@ -18,17 +18,17 @@ from chimes.model.target import SyncTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
+    CAPABILITIES,
     HOUR,
     MINUTE,
     NOW,
-    OFFERS,
     SECOND,
     SYNC,
+    a_completion,
     a_retry,
     a_run,
     a_schedule,
-    a_task,
-    a_verdict,
+    a_sync_run,
     an_entry,
     claim_request,
     due_schedule,
@@ -44,7 +44,7 @@ async def claimed(store: Store, run: Run) -> Run:
     await joined(store)
     return next(
         each
-        for each in await store.claim(claim_request(free=9, capabilities=OFFERS))
+        for each in await store.claim(claim_request(free=9, capabilities=CAPABILITIES))
         if each.id == run.id
     )
 
@@ -56,7 +56,7 @@ async def active(store: Store, key: str = SYNC.key) -> list[Run]:
 
 # --- add unless active ------------------------------------------------------------------------
 async def test_the_first_of_a_pair_is_inserted_as_it_is(store: Store) -> None:
-    run = a_task(priority=300)
+    run = a_sync_run(priority=300)
     before = store.changes()
     assert await store.add_unless_active(run, an_entry(verb="sync")) == (run, True)
     assert await store.get_run(run.id) == run
@@ -65,7 +65,7 @@ async def test_the_first_of_a_pair_is_inserted_as_it_is(store: Store) -> None:
 
 
 async def _waiting(store: Store, clock: SettableClock) -> Run:
-    run, _ = await store.add_unless_active(a_task())
+    run, _ = await store.add_unless_active(a_sync_run())
     return run
 
 
@@ -87,14 +87,14 @@ async def _waiting_for_its_retry(store: Store, clock: SettableClock) -> Run:
 
 async def _blocked(store: Store, clock: SettableClock) -> Run:
     """The older of two, held back by the younger."""
-    await store.add_runs([a_task(created_at=NOW + SECOND)])
-    (older,) = await store.add_runs([a_task(created_at=NOW)])
+    await store.add_runs([a_sync_run(created_at=NOW + SECOND)])
+    (older,) = await store.add_runs([a_sync_run(created_at=NOW)])
     assert older.blocked
     return older
 
 
 async def _first_by_id(store: Store, clock: SettableClock) -> Run:
-    runs = sorted((a_task() for _ in range(3)), key=lambda run: run.id, reverse=True)
+    runs = sorted((a_sync_run() for _ in range(3)), key=lambda run: run.id, reverse=True)
     return (await store.add_runs(runs))[-1]
 
 
@@ -110,7 +110,7 @@ async def test_a_pair_that_is_active_answers_with_its_oldest_run(
 ) -> None:
     standing = await scene(store, clock)
     rows = await contents(store)
-    new = a_task(created_at=NOW - HOUR)
+    new = a_sync_run(created_at=NOW - HOUR)
     assert await store.add_unless_active(new, an_entry()) == (standing, False)
     assert await contents(store) == rows
     assert await store.get_run(new.id) is None
@@ -123,8 +123,8 @@ async def test_a_run_that_has_ended_frees_its_pair(
     store: Store, clock: SettableClock, end: AttemptEnd
 ) -> None:
     run = await _running(store, clock)
-    await store.finish([a_verdict(run, clock.now(), end)])
-    again = a_task()
+    await store.finish([a_completion(run, clock.now(), end)])
+    again = a_sync_run()
     assert await store.add_unless_active(again) == (again, True)
     assert await active(store) == [again]
 
@@ -134,7 +134,7 @@ async def test_a_run_that_is_canceled_before_it_begins_frees_its_pair(
 ) -> None:
     run = await _waiting(store, clock)
     await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
-    assert (await store.add_unless_active(a_task()))[1]
+    assert (await store.add_unless_active(a_sync_run()))[1]
 
 
 async def test_a_run_whose_node_is_gone_keeps_its_pair(store: Store, clock: SettableClock) -> None:
@@ -142,7 +142,7 @@ async def test_a_run_whose_node_is_gone_keeps_its_pair(store: Store, clock: Sett
     clock.advance(HOUR)
     (waiting,) = await store.rescue(limit=10)
     assert (waiting.id, waiting.status) == (run.id, RunStatus.QUEUED)
-    assert await store.add_unless_active(a_task()) == (waiting, False)
+    assert await store.add_unless_active(a_sync_run()) == (waiting, False)
 
 
 # a request whose answer was lost is repeated with the id that it had.
@@ -152,10 +152,10 @@ async def test_a_run_whose_id_exists_is_the_answer(
 ) -> None:
     run = await _running(store, clock)
     if ended:
-        (run,) = (await store.finish([a_verdict(run, clock.now())])).accepted
-        await store.add_unless_active(a_task())
+        (run,) = (await store.finish([a_completion(run, clock.now())])).accepted
+        await store.add_unless_active(a_sync_run())
     rows = await contents(store)
-    twin = replace(a_task(), id=run.id)
+    twin = replace(a_sync_run(), id=run.id)
     assert await store.add_unless_active(twin, an_entry()) == (run, False)
     assert await contents(store) == rows
 
@@ -164,16 +164,16 @@ async def test_the_run_of_a_slot_is_the_answer_for_that_slot(
     store: Store, clock: SettableClock
 ) -> None:
     schedule = await store.add_schedule(a_schedule(target=SYNC, policy=OF_PAIR))
-    run = a_task(schedule_id=schedule.id, slot=NOW)
+    run = a_sync_run(schedule_id=schedule.id, slot=NOW)
     assert await store.add_unless_active(run) == (run, True)
     ended = await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
-    twin = a_task(schedule_id=schedule.id, slot=NOW)
+    twin = a_sync_run(schedule_id=schedule.id, slot=NOW)
     assert await store.add_unless_active(twin) == (ended, False)
 
 
 async def test_pairs_whose_names_are_alike_are_others(store: Store) -> None:
     names = [("crm", "deals"), ("CRM", "deals"), ("crm", "Deals"), ("crm", "deals_"), ("cr", "m")]
-    runs = [a_task(SyncTarget(source=source, collection=name)) for source, name in names]
+    runs = [a_sync_run(SyncTarget(source=source, collection=name)) for source, name in names]
     assert [await store.add_unless_active(run) for run in runs] == [(run, True) for run in runs]
 
 
@@ -189,7 +189,7 @@ async def test_it_is_not_for_tasks_alone(store: Store, key: str) -> None:
 async def _twenty_at_once(stores: list[Store]) -> None:
     pairs = [SyncTarget(source="crm", collection=f"c{number}") for number in range(3)]
     asked = [
-        (pair, stores[number % len(stores)].add_unless_active(a_task(pair), an_entry()))
+        (pair, stores[number % len(stores)].add_unless_active(a_sync_run(pair), an_entry()))
         for pair in pairs
         for number in range(20)
     ]
@@ -225,9 +225,9 @@ async def test_a_tick_of_a_pair_that_is_active_is_skipped(
 async def test_the_run_of_a_tick_is_the_answer(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule(target=SYNC, policy=OF_PAIR))
-    fired = await store.fire_due(plan, limit=10, request=claim_request(capabilities=OFFERS))
+    fired = await store.fire_due(plan, limit=10, request=claim_request(capabilities=CAPABILITIES))
     (run,) = fired.claimed
-    assert await store.add_unless_active(a_task(priority=300)) == (run, False)
+    assert await store.add_unless_active(a_sync_run(priority=300)) == (run, False)
 
 
 # ticks that were late together become one task, not a line of them.
@@ -236,7 +236,7 @@ async def test_late_ticks_do_not_wait_in_line_for_a_pair(store: Store) -> None:
     await store.add_schedule(due_schedule(NOW - 3 * MINUTE, target=SYNC, policy=late))
     await store.fire_due(plan, limit=10)
     (run,) = await active(store)
-    assert await store.add_unless_active(a_task()) == (run, False)
+    assert await store.add_unless_active(a_sync_run()) == (run, False)
 
 
 async def _ticks_and_requests_at_once(stores: list[Store]) -> None:
@@ -244,7 +244,7 @@ async def _ticks_and_requests_at_once(stores: list[Store]) -> None:
     for pair in pairs:
         policy = replace(OF_PAIR, concurrency_key=pair.key)
         await stores[0].add_schedule(due_schedule(target=pair, policy=policy))
-    calls = [store.add_unless_active(a_task(pair)) for pair in pairs for store in stores * 2]
+    calls = [store.add_unless_active(a_sync_run(pair)) for pair in pairs for store in stores * 2]
     answers, *_ = await asyncio.gather(
         asyncio.gather(*calls), *(store.fire_due(plan, limit=10) for store in stores * 2)
     )
@@ -277,7 +277,7 @@ async def test_tasks_are_handed_out_by_class_and_age(store: Store) -> None:
     runs = []
     for number, (priority, age) in enumerate(reversed(order)):
         moment = NOW - MINUTE + age * SECOND
-        run = a_task(
+        run = a_sync_run(
             SyncTarget(source="crm", collection=f"c{number}"),
             priority=priority,
             created_at=moment,
@@ -286,13 +286,13 @@ async def test_tasks_are_handed_out_by_class_and_age(store: Store) -> None:
         )
         runs.append((await store.add_unless_active(run))[0])
     await joined(store)
-    taken = [await store.claim(claim_request(free=1, capabilities=OFFERS)) for _ in order]
+    taken = [await store.claim(claim_request(free=1, capabilities=CAPABILITIES)) for _ in order]
     assert [run.id for (run,) in taken] == [run.id for run in reversed(runs)]
 
 
 async def test_a_node_gets_the_tasks_of_its_sources_only(store: Store) -> None:
     await joined(store)
-    run, _ = await store.add_unless_active(a_task(SyncTarget(source="shop", collection="x")))
+    run, _ = await store.add_unless_active(a_sync_run(SyncTarget(source="shop", collection="x")))
     assert (
         await store.claim(claim_request(capabilities=frozenset({"http", "sync:crm", "sync:sho"})))
         == ()
@@ -317,13 +317,13 @@ async def test_runs_are_asked_for_by_source_pair_and_time(store: Store) -> None:
     shop = SyncTarget(source="shop", collection="deals.eu")
     other = SyncTarget(source="crm", collection="people")
     rows = {
-        "a": a_task(created_at=NOW),
-        "b": a_task(created_at=NOW + SECOND),
-        "c": a_task(created_at=NOW + SECOND + timedelta(microseconds=1)),
-        "d": a_task(other, created_at=NOW + SECOND),
-        "e": a_task(shop, created_at=NOW + SECOND),
+        "a": a_sync_run(created_at=NOW),
+        "b": a_sync_run(created_at=NOW + SECOND),
+        "c": a_sync_run(created_at=NOW + SECOND + timedelta(microseconds=1)),
+        "d": a_sync_run(other, created_at=NOW + SECOND),
+        "e": a_sync_run(shop, created_at=NOW + SECOND),
         "f": a_run(created_at=NOW + SECOND),
-        "g": a_task(created_at=NOW + 2 * SECOND, status=RunStatus.FAILED, finished_at=NOW),
+        "g": a_sync_run(created_at=NOW + 2 * SECOND, status=RunStatus.FAILED, finished_at=NOW),
     }
     await store.load([replace(run, id=name) for name, run in rows.items()])
 

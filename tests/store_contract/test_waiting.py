@@ -19,10 +19,10 @@ from tests.builders import (
     LEASE,
     NOW,
     SECOND,
+    a_completion,
     a_retry,
     a_run,
     a_schedule,
-    a_verdict,
     due_schedule,
 )
 from tests.store_contract.scenes import joined, running_run
@@ -58,7 +58,7 @@ async def _retry(store: Store, clock: SettableClock) -> Callable[[], Awaitable[o
 async def _unblock(store: Store, clock: SettableClock) -> Callable[[], Awaitable[object]]:
     run = await running_run(store, a_run(concurrency_key="k"))
     await store.add_runs([a_run(concurrency_key="k")])
-    return lambda: store.finish([a_verdict(run, clock.now())])
+    return lambda: store.finish([a_completion(run, clock.now())])
 
 
 async def _release(store: Store, clock: SettableClock) -> Callable[[], Awaitable[object]]:

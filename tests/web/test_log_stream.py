@@ -22,7 +22,17 @@ from chimes.model.run import AttemptEnd, Run
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.web.api import streams as log_tail
-from tests.builders import ALICE, BOB, HOUR, NOW, a_node, a_run, a_verdict, claim_request, log_lines
+from tests.builders import (
+    ALICE,
+    BOB,
+    HOUR,
+    NOW,
+    a_completion,
+    a_node,
+    a_run,
+    claim_request,
+    log_lines,
+)
 from tests.engine.rig import Faults, until
 from tests.web.rig import Rig, serving
 from tests.web.test_connections import AnnouncedServer
@@ -54,7 +64,7 @@ class Served:
         return run
 
     async def end(self, run: Run, *last: str) -> None:
-        verdict = a_verdict(run, NOW, AttemptEnd.SUCCEEDED, logs=tuple(log_lines(*last)))
+        verdict = a_completion(run, NOW, AttemptEnd.SUCCEEDED, logs=tuple(log_lines(*last)))
         await self.store.finish([verdict])
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chimes.model.planning import plan
-from tests.builders import LEASE, a_node, a_verdict, claim_request, log_lines
+from tests.builders import LEASE, a_completion, a_node, claim_request, log_lines
 from tests.web.rig import Rig
 
 
@@ -23,7 +23,7 @@ async def finished_run(rig: Rig) -> dict[str, Any]:
         run.id, run.fence, log_lines(*(f"line {number}" for number in range(3)))
     )
     rig.clock.advance(1.5)
-    await rig.store.finish([a_verdict(run, rig.clock.now(), result={"status": 200})])
+    await rig.store.finish([a_completion(run, rig.clock.now(), result={"status": 200})])
     shown: dict[str, Any] = (await rig.client.get(f"/api/v1/runs/{run.id}")).json()
     assert shown["schedule_id"] == made["id"]
     return shown

@@ -12,7 +12,7 @@ from chimes.model.sync import HIGH, Collection, Source, Sources
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget
 from chimes.web.compat.ksana.routes import ksana_router
-from tests.builders import HOUR, a_node, a_verdict, claim_request
+from tests.builders import HOUR, a_completion, a_node, claim_request
 from tests.web.rig import HTTP, Rig, definition, serving
 
 ORDERS = SyncTarget(source="shop", collection="orders")
@@ -143,7 +143,7 @@ async def test_asking_for_a_busy_pair(rig: Rig) -> None:
         assert again.headers["location"] == first.headers["location"]
     await rig.store.join(a_node(capabilities=(ORDERS.requirement,)), HOUR)
     (run,) = await rig.store.claim(claim_request(capabilities=frozenset({ORDERS.requirement})))
-    await rig.store.finish([a_verdict(run, rig.clock.now(), AttemptEnd.FAILED)])
+    await rig.store.finish([a_completion(run, rig.clock.now(), AttemptEnd.FAILED)])
     retried = await rig.client.post(f"/api/v1/runs/{run.id}/retry")
     assert (retried.status_code, retried.json()["retry_of"]) == (202, run.id)
     busy = await rig.client.post(f"/api/v1/runs/{run.id}/retry")

@@ -13,7 +13,7 @@ from tests.tables import each_row
 from tests.web.rig import CRON, HTTP, Rig
 
 PATH = "/api/v1/schedules"
-OFFERS = ("http", "task:reports.nightly", "task:greet", "flow:pipeline", "task:pipeline/load")
+CAPABILITIES = ("http", "task:reports.nightly", "task:greet", "flow:pipeline", "task:pipeline/load")
 
 
 def body(**target: Any) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def body(**target: Any) -> dict[str, Any]:
 
 
 async def offering(rig: Rig) -> None:
-    await rig.store.join(a_node(capabilities=OFFERS), LEASE)
+    await rig.store.join(a_node(capabilities=CAPABILITIES), LEASE)
 
 
 async def test_a_task_and_a_flow_come_back_whole(any_rig: Rig) -> None:

@@ -33,7 +33,7 @@ from chimes.services.schedules.validation import (
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Every
-from tests.builders import HOUR, LEASE, MINUTE, NOW, a_node, a_schedule, a_verdict, claim_request
+from tests.builders import HOUR, LEASE, MINUTE, NOW, a_completion, a_node, a_schedule, claim_request
 from tests.services.conftest import ADMIN
 
 ORDERS = SyncTarget(source="shop", collection="orders")
@@ -78,7 +78,7 @@ def run_request(target: SyncTarget = ORDERS, **given: Any) -> RunRequest:
 
 async def end(store: MemoryStore, clock: SettableClock) -> list[Run]:
     claimed = await store.claim(claim_request(capabilities=frozenset({ORDERS.requirement})))
-    verdicts = [a_verdict(run, clock.now(), AttemptEnd.SUCCEEDED) for run in claimed]
+    verdicts = [a_completion(run, clock.now(), AttemptEnd.SUCCEEDED) for run in claimed]
     return list((await store.finish(verdicts)).accepted)
 
 
@@ -249,7 +249,7 @@ async def test_manual_run_of_a_busy_pair_returns_the_active_run(
     assert await asks() == [(running, False)] * 3
     # Rejected requests are not audited.
     assert len(await store.list_audit(AuditQuery())) == noted
-    await store.finish([a_verdict(running, clock.now(), AttemptEnd.FAILED)])
+    await store.finish([a_completion(running, clock.now(), AttemptEnd.FAILED)])
 
     again, created = await runs.retry(ADMIN, first.id)
     assert created

@@ -13,7 +13,7 @@ from chimes.model.ids import InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.recipient import Channel
-from tests.builders import SECOND, a_sending, a_verdict, an_entry, an_item
+from tests.builders import SECOND, a_completion, a_delivery_completion, an_entry, an_item
 from tests.store_contract.machine.draws import INTERVALS, amount, index
 from tests.store_contract.machine.tasks import TaskRules
 
@@ -66,11 +66,15 @@ class MessageRules(TaskRules):
         )
         match ends:
             case "sent":
-                completion = a_sending(delivery, receipt="r", inbox=item)
+                completion = a_delivery_completion(delivery, receipt="r", inbox=item)
             case "later":
-                completion = a_sending(delivery, retry_in=number % 2 * SECOND, error="busy")
+                completion = a_delivery_completion(
+                    delivery, retry_in=number % 2 * SECOND, error="busy"
+                )
             case _:
-                completion = a_sending(delivery, sent=False, error="blocked", code="blocked")
+                completion = a_delivery_completion(
+                    delivery, sent=False, error="blocked", code="blocked"
+                )
         # The second time the answer to the first was lost.
         for _ in range(2):
             accepted = self._both("finish_deliveries", [completion])
@@ -103,7 +107,7 @@ class MessageRules(TaskRules):
     def _end_runs(self, number: int) -> None:
         self.work(number, max(INTERVALS), 3)
         if self.held:
-            self._tell(*(a_verdict(run, self._now()) for run in self.held))
+            self._tell(*(a_completion(run, self._now()) for run in self.held))
             self.held.clear()
 
     def _prune_messages(self, age: int, limit: int) -> None:

@@ -19,7 +19,7 @@ from chimes.clock import Clock
 from chimes.model.ids import NodeId
 from chimes.model.schedule import pause_schedule
 from chimes.store.port import Store
-from tests.builders import LEASE, OFFERS, SECOND, a_node, a_verdict, claim_request
+from tests.builders import CAPABILITIES, LEASE, SECOND, a_completion, a_node, claim_request
 from tests.store_contract.machine.draws import INTERVALS, POLICIES, index
 from tests.store_contract.machine.messages import MessageRules
 from tests.store_contract.scenes import contents
@@ -54,15 +54,15 @@ class StoreMachine(MessageRules):
         self.made += 1
         drainer = NodeId(f"drainer-{self.made}")
         self._both("join", a_node(drainer), timedelta(days=1))
-        while claimed := self._both("claim", claim_request(drainer, 50, OFFERS)):
-            self._tell(*(a_verdict(run, self._now()) for run in claimed))
+        while claimed := self._both("claim", claim_request(drainer, 50, CAPABILITIES)):
+            self._tell(*(a_completion(run, self._now()) for run in claimed))
             self.clock.advance(SECOND)
         waiting = [run for run in self._runs().values() if not run.status.terminal]
         assert all(run.available_at > self._now() for run in waiting), "a run never ends"
         if waiting:
             self.clock.set(max(run.available_at for run in waiting))
-            for run in self._both("claim", claim_request(drainer, 1000, OFFERS)):
-                self._tell(a_verdict(run, self._now()))
+            for run in self._both("claim", claim_request(drainer, 1000, CAPABILITIES)):
+                self._tell(a_completion(run, self._now()))
         assert all(run.status.terminal for run in self._runs().values())
 
 

@@ -7,7 +7,7 @@ from hypothesis.stateful import rule
 
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
-from tests.builders import SYNC, a_task, an_entry
+from tests.builders import SYNC, a_sync_run, an_entry
 from tests.store_contract.machine.draws import INTERVALS, STATES, index
 from tests.store_contract.machine.manual_actions import HandRules
 
@@ -18,7 +18,7 @@ class TaskRules(HandRules):
         """One that was asked for before, whose answer was lost, or a new one."""
         self.made += not again
         now = self._now()
-        run = a_task(
+        run = a_sync_run(
             id=RunId(f"task-{self.made}"),
             priority=priority,
             created_at=now,

@@ -13,13 +13,13 @@ from chimes.model.policy import OnLost
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Completion, Run, owns_fence
 from chimes.store.port import FireResult
 from tests.builders import (
+    CAPABILITIES,
     KINDS,
     LEASE,
-    OFFERS,
     SECOND,
+    a_completion,
     a_node,
     a_retry,
-    a_verdict,
     claim_request,
     log_lines,
 )
@@ -37,7 +37,7 @@ from tests.store_contract.machine.two_stores import Told
 
 def _offers(number: int) -> frozenset[str]:
     """One in five can only make calls."""
-    return OFFERS if number % 5 else KINDS
+    return CAPABILITIES if number % 5 else KINDS
 
 
 class WorkRules(NodeRules):
@@ -64,7 +64,7 @@ class WorkRules(NodeRules):
         self._claim(self._pick(self.nodes, number), free, _offers(number))
 
     def _claim(
-        self, node: NodeId, free: int, capabilities: frozenset[str] = OFFERS
+        self, node: NodeId, free: int, capabilities: frozenset[str] = CAPABILITIES
     ) -> tuple[Run, ...]:
         claimed: tuple[Run, ...] = self._both("claim", claim_request(node, free, capabilities))
         assert all(run.target.requirement in capabilities for run in claimed)
@@ -96,7 +96,7 @@ class WorkRules(NodeRules):
         run = self.held.pop(number % len(self.held))
         pause = "gone" if gone and end is AttemptEnd.FAILED else ""
         logs = tuple(log_lines("end"))
-        self._tell(a_verdict(run, self._now(), end, logs=logs, pause_schedule=pause))
+        self._tell(a_completion(run, self._now(), end, logs=logs, pause_schedule=pause))
         self.tell_again(-1)
 
     @precondition(lambda self: self.held)
@@ -110,7 +110,7 @@ class WorkRules(NodeRules):
     @rule()
     def finish_all(self) -> None:
         """A batch: good ones, stale ones and twins of each other."""
-        completions = [a_verdict(run, self._now()) for run in self.held]
+        completions = [a_completion(run, self._now()) for run in self.held]
         self.held.clear()
         self._tell(*completions, completions[0])
 
@@ -161,7 +161,7 @@ class WorkRules(NodeRules):
                 case "beat":
                     assert not self._beat(run.holder).alive
                 case "claim":
-                    assert self._both("claim", claim_request(run.holder, 9, OFFERS)) == ()
+                    assert self._both("claim", claim_request(run.holder, 9, CAPABILITIES)) == ()
                 case "start":
                     self._both("start", run.id, run.fence)
                 case "log":
@@ -175,7 +175,7 @@ class WorkRules(NodeRules):
                 case "finish" if again:
                     self._tell(a_retry(run, self._now(), SECOND))
                 case "finish":
-                    self._tell(a_verdict(run, self._now()))
+                    self._tell(a_completion(run, self._now()))
                     self.tell_again(-1)
 
     @rule(times=st.integers(1, CRASH_LIMIT + 1))
@@ -188,7 +188,7 @@ class WorkRules(NodeRules):
             self.made += 1
             victim = NodeId(f"victim-{self.made}")
             self._both("join", a_node(victim), LEASE)
-            for run in self._both("claim", claim_request(victim, 5, OFFERS)):
+            for run in self._both("claim", claim_request(victim, 5, CAPABILITIES)):
                 self.held.append(run)
                 if run.policy.on_lost is OnLost.STOP:
                     self._both("start", run.id, run.fence)

@@ -23,7 +23,7 @@ from chimes.web.dashboard.core.live import (
     Snapshot,
     parse_event_id,
 )
-from tests.builders import NOW, SECOND, a_verdict
+from tests.builders import NOW, SECOND, a_completion
 from tests.store_contract.scenes import running_run
 from tests.store_contract.stores import KINDS, Home, StoreKind
 from tests.web.dashboard.browsing import browsing
@@ -185,7 +185,7 @@ async def test_changes_between_page_and_stream_are_sent() -> None:
         run = await running_run(rig.store)
         page = (await browser.get("/ui/")).text
         assert run.id in page
-        await rig.store.finish([a_verdict(run, NOW + SECOND)])
+        await rig.store.finish([a_completion(run, NOW + SECOND)])
         assert await heard_first(rig, carried(page)) == ["runs.changed"]
 
 
@@ -243,7 +243,7 @@ async def test_a_run_that_ended_between_polls_is_detected() -> None:
         before = parse_event_id(await live.current_event_id(actor))
         assert before is not None
         run = await running_run(rig.store)
-        await rig.store.finish([a_verdict(run, NOW + SECOND)])
+        await rig.store.finish([a_completion(run, NOW + SECOND)])
         rig.clock.advance(timedelta(hours=1))
         after = parse_event_id(await live.current_event_id(actor))
         assert after is not None

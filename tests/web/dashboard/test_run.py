@@ -38,11 +38,11 @@ from chimes.web.dashboard.run.views import (
 from tests.builders import (
     FLOW,
     NOW,
+    a_completion,
     a_delivery,
     a_node,
     a_run,
     a_schedule,
-    a_verdict,
     an_entry,
     claim_request,
     log_lines,
@@ -540,7 +540,7 @@ async def test_the_log_is_followed_with_a_session_until_the_run_ends() -> None:
         following = asyncio.create_task(stream_log())
         await asyncio.sleep(0)
         await store.append_logs(run.id, run.fence, log_lines("three"))
-        await store.finish([a_verdict(run, NOW)])
+        await store.finish([a_completion(run, NOW)])
         async with asyncio.timeout(10):
             text = await following
         assert '"message": "two"' in text

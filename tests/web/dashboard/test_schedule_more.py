@@ -32,10 +32,10 @@ from tests.builders import (
     MINUTE,
     NOW,
     a_delivery,
+    a_delivery_completion,
     a_node,
     a_run,
     a_schedule,
-    a_sending,
     claim_request,
 )
 from tests.web.dashboard.browsing import Browser, browsing
@@ -285,7 +285,7 @@ async def arrives(store: Store) -> None:
         since = store.changes()
         taken = await store.claim_deliveries([Channel.INBOX], limit=1, lease=MINUTE, overdue=HOUR)
         if taken:
-            await store.finish_deliveries([a_sending(taken[0])])
+            await store.finish_deliveries([a_delivery_completion(taken[0])])
             return
         await store.wait_for_work(since, NOW + HOUR)
 

@@ -38,7 +38,16 @@ from chimes.web.dashboard.system.views import (
     node_cards,
     node_history,
 )
-from tests.builders import LEASE, NOW, a_delivery, a_node, a_run, a_verdict, an_entry, claim_request
+from tests.builders import (
+    LEASE,
+    NOW,
+    a_completion,
+    a_delivery,
+    a_node,
+    a_run,
+    an_entry,
+    claim_request,
+)
 from tests.web.dashboard.browsing import browsing
 
 
@@ -208,7 +217,7 @@ async def test_retention_previews_what_it_would_delete() -> None:
         await store.join(a_node(), LEASE)
         await store.add_runs([a_run(available_at=clock.now())])
         (run,) = await store.claim(claim_request())
-        await store.finish([a_verdict(run, clock.now())])
+        await store.finish([a_completion(run, clock.now())])
         clock.advance(timedelta(days=3))
         page = (await browser.get("/ui/system/settings")).text
         assert "With a retention of 30 d, no runs would be deleted now." in page

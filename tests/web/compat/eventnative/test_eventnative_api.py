@@ -22,7 +22,16 @@ from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.sync import HIGH, Collection, Source, Sources, task_id
 from chimes.model.target import SyncTarget
 from chimes.web.compat.eventnative.routes import eventnative_router
-from tests.builders import HOUR, MINUTE, NOW, SECOND, a_node, a_task, a_verdict, claim_request
+from tests.builders import (
+    HOUR,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_completion,
+    a_node,
+    a_sync_run,
+    claim_request,
+)
 from tests.web.rig import Rig, serving
 
 SHOP = Source(
@@ -36,7 +45,7 @@ SHOP = Source(
 FILE = Sources(by_id={"shop": SHOP})
 ORDERS = SyncTarget(source="shop", collection="orders")
 CLIENTS = SyncTarget(source="shop", collection="clients_eu")
-OFFERS = frozenset({ORDERS.requirement})
+CAPABILITIES = frozenset({ORDERS.requirement})
 PAIR = {"source": "shop", "collection": "orders"}
 WINDOW = {"source": "shop", "start": "2030-01-15T00:00:00Z", "end": "2030-01-16T00:00:00.000000Z"}
 
@@ -69,13 +78,13 @@ class Api:
         return found
 
     async def claim(self, free: int = 1) -> tuple[Run, ...]:
-        await self.rig.store.join(a_node(capabilities=tuple(OFFERS)), HOUR * 24)
-        return await self.rig.store.claim(claim_request(free=free, capabilities=OFFERS))
+        await self.rig.store.join(a_node(capabilities=tuple(CAPABILITIES)), HOUR * 24)
+        return await self.rig.store.claim(claim_request(free=free, capabilities=CAPABILITIES))
 
     async def end(self, end: AttemptEnd = AttemptEnd.SUCCEEDED, **given: Any) -> Run:
         """What a worker would do with the next task."""
         (run,) = await self.claim()
-        await self.rig.store.finish([a_verdict(run, self.rig.clock.now(), end, **given)])
+        await self.rig.store.finish([a_completion(run, self.rig.clock.now(), end, **given)])
         return run
 
 
@@ -209,7 +218,7 @@ class TestReading:
         fields |= {"started_at": "2030-01-15T09:00:01.000025Z", "status": "RUNNING"}
         assert await api.get(task) == fields
         api.rig.clock.advance(SECOND)
-        await api.rig.store.finish([a_verdict(run, api.rig.clock.now(), AttemptEnd.SUCCEEDED)])
+        await api.rig.store.finish([a_completion(run, api.rig.clock.now(), AttemptEnd.SUCCEEDED)])
         fields |= {"finished_at": "2030-01-15T09:00:02.000025Z", "status": "SUCCESS"}
         assert await api.get(task) == fields
 
@@ -230,7 +239,7 @@ class TestReading:
     async def test_what_is_no_task_is_404(self, api: Api) -> None:
         task = await api.post()
         run = RunId(task[-36:])
-        skipped = a_task(ORDERS, id=RunId(str(run).replace("0", "1")), status=RunStatus.SKIPPED)
+        skipped = a_sync_run(ORDERS, id=RunId(str(run).replace("0", "1")), status=RunStatus.SKIPPED)
         await api.rig.store.add_runs([skipped])
         for unknown in (
             "nothing",
@@ -314,7 +323,8 @@ class TestListing:
 
     async def test_more_than_a_page(self, api: Api) -> None:
         runs = [
-            a_task(ORDERS, id=RunId(f"{n:036d}"), status=RunStatus.SUCCEEDED) for n in range(1201)
+            a_sync_run(ORDERS, id=RunId(f"{n:036d}"), status=RunStatus.SUCCEEDED)
+            for n in range(1201)
         ]
         await api.rig.store.add_runs(runs)
         assert [each["id"] for each in await api.tasks()] == [task_id(run) for run in runs]
@@ -330,8 +340,8 @@ class TestListing:
         running = await api.post()
         await api.claim()
         waiting = await api.post(collection="clients_eu")
-        tick = a_task(ORDERS, status=RunStatus.SKIPPED)
-        await api.rig.store.add_runs([tick, a_task(ORDERS, status=RunStatus.MISSED)])
+        tick = a_sync_run(ORDERS, status=RunStatus.SKIPPED)
+        await api.rig.store.add_runs([tick, a_sync_run(ORDERS, status=RunStatus.MISSED)])
         for word, expected in (
             ("SUCCESS", ended),
             ("success", ended),

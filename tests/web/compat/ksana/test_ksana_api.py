@@ -20,7 +20,7 @@ from chimes.testing import SettableClock
 from chimes.web.compat.ksana.routes import ksana_router
 from chimes.web.context import WebContext
 from chimes.web.server import build_app
-from tests.builders import LEASE, a_node, a_verdict, claim_request
+from tests.builders import LEASE, a_completion, a_node, claim_request
 from tests.store_contract.stores import KINDS
 from tests.tables import each_row
 from tests.web.rig import share_native_routes
@@ -54,7 +54,7 @@ class Api:
         await store.join(a_node("node-1"), LEASE)
         await store.fire_due(plan, limit=100)
         claimed = await store.claim(claim_request(free=100))
-        verdicts = [a_verdict(run, self.clock.now(), end, error=error) for run in claimed]
+        verdicts = [a_completion(run, self.clock.now(), end, error=error) for run in claimed]
         await store.finish(verdicts)
         return len(claimed)
 

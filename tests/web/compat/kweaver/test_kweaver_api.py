@@ -17,7 +17,7 @@ from chimes.model.run import RunStatus
 from chimes.model.target import ActionTarget
 from chimes.triggers import Cron
 from chimes.web.openapi import describe_api
-from tests.builders import LEASE, a_node, a_schedule, a_verdict, claim_request
+from tests.builders import LEASE, a_completion, a_node, a_schedule, claim_request
 from tests.web.compat.kweaver.requests import (
     KN1,
     KN2,
@@ -343,7 +343,7 @@ async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> N
     entries = (await rig.client.get(f"{KN1}?sort=next_run_time&direction=asc")).json()["entries"]
     assert [each.get("lock_holder") for each in entries] == ["node-7", None]
     assert entries[1]["id"] == idle
-    await rig.store.finish([a_verdict(run, rig.clock.now())])
+    await rig.store.finish([a_completion(run, rig.clock.now())])
     free = await shown(rig, schedule_id)
     assert "lock_holder" not in free
     assert "lock_time" not in free

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chimes.model.planning import plan
-from tests.builders import a_verdict, claim_request
+from tests.builders import a_completion, claim_request
 from tests.store_contract.scenes import joined
 from tests.tables import each_row
 from tests.web.compat.kweaver.requests import KN1, KN2, made
@@ -46,7 +46,7 @@ async def twenty_five(rig: Rig) -> None:
     offer = claim_request(free=4, capabilities=frozenset({"action"}))
     for run in (await rig.store.fire_due(plan, limit=50, request=offer)).claimed:
         rig.clock.advance(1)
-        await rig.store.finish([a_verdict(run, rig.clock.now())])
+        await rig.store.finish([a_completion(run, rig.clock.now())])
     (first, second, *_), _ = await listed(rig, "sort=name&direction=asc")
     for each in (second, first):
         rig.clock.advance(1)
