@@ -107,7 +107,7 @@ async def get_logs(
     more = len(found) > query.limit
     response = JSONResponse(
         {
-            "items": [log_out(entry, lang) for entry in entries],
+            "items": [log_out(entry) for entry in entries],
             "next_after": entries[-1].number if more else None,
         }
     )

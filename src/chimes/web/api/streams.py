@@ -88,7 +88,7 @@ async def stream_log(
     streams.check_limit()
     await context.runs.get(actor, run_id)
     allowed = partial(_still_allowed, request)
-    tail = LogStream(context, actor, run_id, streams, allowed=allowed, lang=lang)
+    tail = LogStream(context, actor, run_id, streams, allowed=allowed)
     events = _empty() if request.scope["state"].get("head") else tail.events(after)
     return set_language(StreamingResponse(events, media_type=STREAM, headers=_HEADERS), lang)
 
@@ -104,7 +104,6 @@ class LogStream:
         streams: StreamCounter,
         *,
         allowed: Callable[[], Awaitable[bool]],
-        lang: str,
     ) -> None:
         self._runs = context.runs
         self._clock: Clock = context.clock
@@ -113,7 +112,6 @@ class LogStream:
         self._run_id = run_id
         self._streams = streams
         self._allowed = allowed
-        self._lang = lang
 
     async def events(self, after: int) -> AsyncIterator[str]:
         self._streams.count += 1
@@ -153,7 +151,7 @@ class LogStream:
             page = await self._runs.list_logs(self._actor, self._run_id, after=after, limit=_PAGE)
             for entry in page:
                 after = entry.number
-                yield after, _event(log_out(entry, self._lang), number=after)
+                yield after, _event(log_out(entry), number=after)
             if len(page) < _PAGE:
                 return
 

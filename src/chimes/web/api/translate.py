@@ -611,7 +611,7 @@ def attempt_out(attempt: Attempt, lang: str = ENGLISH) -> Json:
     }
 
 
-def log_out(entry: LogEntry, lang: str = ENGLISH) -> Json:
+def log_out(entry: LogEntry) -> Json:
     return {
         "number": entry.number,
         "at": time_out(entry.at),

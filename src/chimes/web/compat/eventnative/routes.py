@@ -145,7 +145,7 @@ class _Tasks:
             if len(page) < _LOG_PAGE:
                 break
         lang = await negotiated_language(request)
-        logs = [log_out(task_id, entry, lang) for entry in found]
+        logs = [log_out(task_id, entry) for entry in found]
         return set_language(JSONResponse({"logs": logs}), lang)
 
     async def cancel(self, request: Request, task_id: str) -> Response:

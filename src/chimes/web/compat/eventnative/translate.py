@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, _
+from chimes.i18n import _
 from chimes.model.listing import RunQuery
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.sync import (
@@ -171,12 +171,11 @@ def task_out(run: Run, drivers: Mapping[str, str]) -> Json:
     return {**task_fields(run), "source_type": drivers.get(sync_target(run).source, "")}
 
 
-def log_out(task: str, entry: LogEntry, lang: str = ENGLISH) -> Json:
+def log_out(task: str, entry: LogEntry) -> Json:
     """Messages start with the task id, as in EventNative."""
-    text = entry.message
     return {
         "time": task_time(entry.at),
-        "message": f"[{task}] {text}",
+        "message": f"[{task}] {entry.message}",
         "level": _LEVELS.get(entry.level, entry.level),
         "system": SYSTEM,
     }

@@ -535,14 +535,7 @@ async def stream(request: PageRequest) -> Response:
     async def is_allowed() -> bool:
         return await session_is_active(request.context, request.sessions, request.http)
 
-    tail = LogStream(
-        request.context,
-        request.actor,
-        run.id,
-        streams,
-        allowed=is_allowed,
-        lang=request.display.language,
-    )
+    tail = LogStream(request.context, request.actor, run.id, streams, allowed=is_allowed)
     after = last_event_id(request.http, _after(request))
     if request.http.scope["state"].get("head"):
         return Response(media_type=STREAM, headers=_STREAM_HEADERS)
