@@ -123,6 +123,11 @@ async def test_a_failing_heartbeat_renews_nothing(node: Node) -> None:
     assert not node.membership.trusted
 
 
+async def test_a_heartbeat_that_never_started_can_be_stopped(node: Node) -> None:
+    """An engine whose start failed stops all its parts."""
+    await node.heartbeat.stop()
+
+
 async def test_joining_again_takes_another_id(node: Node) -> None:
     first = node.membership.node_id
     node.clock.advance(60)

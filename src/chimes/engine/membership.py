@@ -302,6 +302,8 @@ class Heartbeat:
         self._thread.start()
 
     async def stop(self) -> None:
+        if not self._thread.is_alive():
+            return
         own_loop = self._own_loop
         if own_loop is not None:
             with contextlib.suppress(RuntimeError):  # that loop is closed already
