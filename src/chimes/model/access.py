@@ -25,6 +25,8 @@ class Owner:
 
 
 SYSTEM_OWNER = Owner()
+#: Owner of requests without a valid key or session. Its name is in stored audit entries.
+ANONYMOUS_OWNER = Owner(id="nobody")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,7 @@ from chimes.errors import (
     RateLimited,
 )
 from chimes.i18n import _
-from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.access import ANONYMOUS_OWNER, Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId
 from chimes.services.access import USERS, AccessService
@@ -386,16 +386,16 @@ class SessionService:
 
     async def _failed(self, name: str, address: str) -> None:
         """Audits and counts a failed login."""
-        unknown = Actor(
-            owner=Owner(id="nobody"), role=Role.VIEWER, interface=INTERFACE, address=address
+        anonymous = Actor(
+            owner=ANONYMOUS_OWNER, role=Role.VIEWER, interface=INTERFACE, address=address
         )
         audit = entry(
-            unknown,
+            anonymous,
             "sign_in",
             "session",
             name or address,
             at=await self._store.now(),
-            owner=unknown.owner,
+            owner=ANONYMOUS_OWNER,
             allowed=False,
         )
         await self._store.append_audit(audit)

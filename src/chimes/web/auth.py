@@ -14,7 +14,7 @@ from starlette.requests import Request
 from chimes.clock import Clock
 from chimes.errors import ChimesError, NotAuthenticated, QuotaExceeded, RateLimited, StoreError
 from chimes.i18n import _
-from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
+from chimes.model.access import ANONYMOUS_OWNER, Actor, OwnerType, Role, Scope
 from chimes.model.ids import KeyId
 from chimes.services.access import RateLimiter, SharedLimiter, secrets_equal
 from chimes.services.audit import entry
@@ -28,7 +28,6 @@ _SCHEMES = frozenset({"Bearer", "ApiKey"})
 _FAILURES = 10
 _WINDOW = 10.0
 _MAX_ADDRESSES = 10_000
-_ANONYMOUS = Owner(id="nobody")
 _log = logging.getLogger("chimes.access")
 
 
@@ -78,7 +77,9 @@ class Authenticator:
         )
 
     async def _reject(self, address: str, interface: str, presented: str) -> NoReturn:
-        anonymous = Actor(owner=_ANONYMOUS, role=Role.VIEWER, interface=interface, address=address)
+        anonymous = Actor(
+            owner=ANONYMOUS_OWNER, role=Role.VIEWER, interface=interface, address=address
+        )
         await self._audit(anonymous, "auth_failed", "access", address)
         if presented:
             self._failures.count(address)
