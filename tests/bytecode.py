@@ -22,7 +22,7 @@ _config: pytest.Config
 
 
 def compile_all(config: pytest.Config) -> None:
-    """Does nothing where all of it is compiled already."""
+    """Compiles what is not compiled yet."""
     global _config
     if sys.dont_write_bytecode:
         return
@@ -31,7 +31,7 @@ def compile_all(config: pytest.Config) -> None:
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
         package = pool.submit(compileall.compile_dir, ROOT / "src", quiet=2)
         tests = pool.map(_compile, files, chunksize=8)
-        # A file that cannot be compiled fails where it is imported, with the reason.
+        # A file that cannot be compiled raises the error when it is imported.
         package.result()
         list(tests)
 
@@ -47,7 +47,7 @@ def _compile(file: Path) -> None:
             target.parent.mkdir(exist_ok=True)
             rewrite._write_pyc(_config.stash[rewrite.assertstate_key], code, source_hash, target)
     except (OSError, SyntaxError):
-        pass  # its import says what is wrong
+        pass  # the import of the file raises the same error
 
 
 def is_rewritten(file: Path) -> bool:
@@ -55,5 +55,5 @@ def is_rewritten(file: Path) -> bool:
 
 
 def compiled(file: Path) -> Path:
-    """Where pytest looks for a test file whose asserts are rewritten."""
+    """Path where pytest looks for the bytecode of a test file with rewritten asserts."""
     return rewrite.get_cache_dir(file) / (file.stem + rewrite.PYC_TAIL)

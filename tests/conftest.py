@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.bytecode import compile_all
-from tests.ordering import dealt_out, is_slow
+from tests.ordering import distribute, is_slow
 from tests.selection import is_everything, split
 from tests.servers import MARIADB, POSTGRES, session
 from tests.servers.kinds import Kind
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [item for item in items if is_slow(item.nodeid)]
-    items[:] = dealt_out(slow, [item for item in items if not is_slow(item.nodeid)], workers)
+    items[:] = distribute(slow, [item for item in items if not is_slow(item.nodeid)], workers)
 
 
 @pytest.fixture
@@ -96,8 +96,10 @@ def _database(kind: Kind) -> Iterator[str]:
 
 @pytest.fixture
 def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer limits for connections: a new one may take seconds while other tests use the machine,
-    and a store that gives up would fail a test that has another subject."""
+    """Longer connection timeouts, for tests that are not about them.
+
+    A connection may take seconds while other tests use the machine.
+    """
     from chimes.store.sql.database import mariadb, postgres
 
     for database in (mariadb, postgres):

@@ -1,15 +1,14 @@
-"""Strings of `src/chimes` that a person would read in English whatever their language is.
+"""Finds user-facing strings of `src/chimes` that bypass the message catalogues.
 
-`python -m tests.i18n_bypass src/chimes/cli` prints what it finds there. A finding is
+`python -m tests.i18n_bypass src/chimes/cli` prints the findings in that folder. The rules are:
 
-- `bare`: words where a person reads them (an error, its hint, what a command prints) without
-  `_` or `counted`;
-- `prose`: a sentence anywhere else that is neither a docstring, a log line, SQL, a pattern nor a
-  description of the API;
-- `glued`: a sentence of ours inside an f-string, or behind `+`, `%` or `.format`: its translation
-  is lost;
-- `template`: what `_` gets is no literal, so no catalogue can have it;
-- `piece`: a value of `_` that is a piece of an English sentence.
+- `bare`: text of an error, hint or command output without `_` or `counted`;
+- `prose`: a sentence anywhere else, except docstrings, log lines, SQL, patterns and OpenAPI
+  descriptions;
+- `glued`: a message inside an f-string, or combined with `+`, `%` or `.format`, which loses its
+  translation;
+- `template`: the argument of `_` is not a literal, so no catalogue contains it;
+- `piece`: a parameter of `_` is a fragment of an English sentence.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).parent.parent / "src" / "chimes"
 
-#: Each with the reason why English is right there: (file, beginning of the text, why).
+#: Findings that are intended: (file, beginning of the text, reason).
 ALLOWED: tuple[tuple[str, str, str], ...] = (
-    ("errors.py", "type(self).__doc__", "docstrings of errors are in the catalogues by themselves"),
-    ("web/api/idempotency.py", "'given up'", "a mark in the store"),
+    ("errors.py", "type(self).__doc__", "docstrings of errors are extracted into the catalogues"),
+    ("web/api/idempotency.py", "'given up'", "a value in the store"),
     ("web/api/schemas.py", "'Default: that ", "OpenAPI"),
     ("web/health.py", "'not ready'", "a status that programs read"),
-    ("web/requests.py", "'{detail}'", "pydantic's template around a sentence"),
+    ("web/requests.py", "'{detail}'", "pydantic's template around a message"),
     ("web/api/schemas.py", "'Morning report'", "an example in OpenAPI"),
-    ("notifications/telegram.py", "'chat not found'", "words of Telegram"),
-    ("notifications/telegram.py", "'chat_id is empty'", "words of Telegram"),
-    ("notifications/telegram.py", "'user is deactivated'", "words of Telegram"),
-    ("store/redis/server.py", "'unknown command'", "words of Redis"),
+    ("notifications/telegram.py", "'chat not found'", "an error text of Telegram"),
+    ("notifications/telegram.py", "'chat_id is empty'", "an error text of Telegram"),
+    ("notifications/telegram.py", "'user is deactivated'", "an error text of Telegram"),
+    ("store/redis/server.py", "'unknown command'", "an error text of Redis"),
     ("engine/membership.py", "'the lease ", "for the log of the process"),
     ("engine/membership.py", "'no heartbeat ", "for the log of the process"),
-    ("engine/in_flight.py", "'ownership lost'", "a word of the engine; completions have their own"),
-    ("engine/in_flight.py", "'shutdown grace", "a word of the engine; completions have their own"),
-    ("targets/action/runner.py", "'the run ", "told to the service that carries the action out"),
+    ("engine/in_flight.py", "'ownership lost'", "internal; completions have messages of their own"),
+    ("engine/in_flight.py", "'shutdown grace", "internal; completions have messages of their own"),
+    ("targets/action/runner.py", "'the run ", "sent to the service that executes the action"),
     ("triggers/expression.py", "f'every ", "an expression to try"),
     ("cli/schedules.py", "f'action {name}'", "the name of the schedule that is made"),
     ("web/dashboard/core/times.py", "f'Unix ", "a name and a number"),
@@ -50,42 +49,39 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("web/dashboard/schedule/definition.py", "'from chimes", "a program to copy"),
     ("web/dashboard/schedule/definition.py", "f'client = ", "a program to copy"),
     ("web/dashboard/schedules/views.py", "f'every ", "an expression as it is written"),
-    ("web/dashboard/inbox/routes.py", "'noopener", "words of HTML"),
+    ("web/dashboard/inbox/routes.py", "'noopener", "an HTML attribute"),
     ("web/dashboard/run/routes.py", "f'{format_moment", "a line of a file to keep"),
     ("web/dashboard/today/routes.py", "'from chimes", "a program to copy"),
-    ("web/dashboard/run/views.py", "'Traceback", "words of Python"),
+    ("web/dashboard/run/views.py", "'Traceback", "text printed by Python"),
     ("web/dashboard/runs/views.py", "'chart against'", "classes of CSS"),
     ("services/schedules/crontab.py", "f'Basic ", "a header of HTTP"),
     ("failpoints.py", "f'sleep ", "a command of the shell, in tests of faults"),
-    ("model/checkpoint.py", "'completed ", "words of pipelines"),
-    ("model/checkpoint.py", "'failed ", "words of pipelines"),
-    ("model/checkpoint.py", "'canceled ", "words of pipelines"),
+    ("model/checkpoint.py", "'completed ", "status words of pipelines"),
+    ("model/checkpoint.py", "'failed ", "status words of pipelines"),
+    ("model/checkpoint.py", "'canceled ", "status words of pipelines"),
     ("engine/capacity.py", "f'{runner.kind} worker'", "the name of a duty, in logs"),
 )
-#: Whole files and folders, below `src/chimes`.
-SPARED: tuple[tuple[str, str], ...] = (
-    ("language/", "grammars: each language has a module of its own, not templates"),
-    ("web/dashboard/charts/", "SVG; its words come from outside"),
+#: Files and folders below `src/chimes` that are not searched, with the reason.
+EXCLUDED_FILES: tuple[tuple[str, str], ...] = (
+    ("language/", "each language has its own module instead of templates"),
+    ("web/dashboard/charts/", "SVG; texts are passed in"),
     ("store/sql/migrations/", "statements"),
     ("store/sql/dialects/", "statements"),
     ("store/sql/migrations/mariadb_view.py", "statements"),
     ("store/sql/insights.py", "statements"),
     ("engine/metrics.py", "Prometheus help texts"),
-    ("engine/events.py", "log lines of the process, for operators"),
+    ("engine/events.py", "log lines for operators"),
     ("web/openapi.py", "OpenAPI"),
-    ("web/openapi.py", "OpenAPI, as a page"),
-    ("web/api/responses.py", "OpenAPI"),
     ("web/api/responses.py", "OpenAPI"),
     ("web/compat/kweaver/routes.py", "OpenAPI"),
-    ("services/demo.py", "what an example is called and says: data, as people write it"),
-    ("services/demo.py", "what an example delivers: data, as people write it"),
-    ("web/dashboard/editor/zones.py", "what people call places, in three languages"),
-    ("testing.py", "for those who write tests"),
+    ("services/demo.py", "names and texts of examples are data"),
+    ("web/dashboard/editor/zones.py", "names of places in three languages"),
+    ("testing.py", "for developers"),
 )
 
-SAYING = frozenset({"_", "counted", "joined"})
-#: Called with what a person reads, by the place or name of the argument.
-PLACES: Mapping[str, tuple[int | str, ...]] = {
+TRANSLATING = frozenset({"_", "counted", "joined"})
+#: Calls with user-facing arguments, by position or name of the argument.
+MESSAGE_ARGUMENTS: Mapping[str, tuple[int | str, ...]] = {
     "Refusal": (2,),
     "HTTPException": (1, "detail"),
     "FieldError": ("detail", "hint"),
@@ -106,9 +102,9 @@ PLACES: Mapping[str, tuple[int | str, ...]] = {
     "prompt": (0,),
     "remark": (1,),
 }
-#: Keywords that people read, whoever is called with them.
-READ = frozenset({"message", "hint", "detail", "title", "solution"})
-#: Classes over these take their message first.
+#: Keyword arguments that are user-facing in every call.
+MESSAGE_KEYWORDS = frozenset({"message", "hint", "detail", "title", "solution"})
+#: The first argument of these classes and their subclasses is the message.
 ERRORS = frozenset({"ChimesError", "CommandError", "ClickException"})
 #: Errors of programmers, not of users.
 INTERNAL = frozenset(
@@ -125,10 +121,10 @@ INTERNAL = frozenset(
 )
 LOGGING = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 LOGGERS = frozenset({"_log", "log", "logger", "logging"})
-#: What these are called with is for machines, or in the catalogues by a rule of its own.
-QUIET_CALLS = frozenset(
+#: Calls whose arguments are not shown to users, or are extracted into the catalogues otherwise.
+NOT_SHOWN_CALLS = frozenset(
     {
-        # click, whose texts are looked up where help is shown; `Column` likewise
+        # click and `Column` translate their texts when help is shown
         *("LazyCommand", "command", "group", "option", "argument", "version_option", "Column"),
         # OpenAPI
         *("FastAPI", "Field", "Query", "WithJsonSchema", "_parameter", "problem", "gives"),
@@ -142,18 +138,18 @@ QUIET_CALLS = frozenset(
         *("GaugeMetricFamily", "CounterMetricFamily"),
     }
 )
-QUIET_KEYWORDS = frozenset(
+NOT_SHOWN_KEYWORDS = frozenset(
     {"description", "examples", "help", "short_help", "epilog", "summary", "responses"}
 )
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _PROSE = re.compile(r"[A-Za-z]{2,}[,;:]? [a-z]{2,}")
-_BESIDE_A_HOLE = re.compile(r"[a-z]{3,}[,;:]? \0|\0[,;:]? [a-z]{3,}")
+_PROSE_NEXT_TO_A_FIELD = re.compile(r"[a-z]{3,}[,;:]? \0|\0[,;:]? [a-z]{3,}")
 _SQL = re.compile(
     r"\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|AND|OR|SET|INTO|VALUES|PRAGMA|CREATE|ALTER|TABLE"
     r"|JOIN|ORDER BY|LIMIT|RETURNING|LOCK|BEGIN|COMMIT|ROLLBACK|DROP|WITH|NULL|ANALYZE|VACUUM)\b"
 )
 _MARKUP = re.compile(r"^\s*<|https?://|\\[bsdw]|\(\?|^#!")
-#: Lines of protocols.
+#: Lines of network protocols.
 _WIRE = re.compile(
     r"^(Host|User-Agent|Accept|Accept-Encoding|Content-(Type|Length)|X-[\w-]+|webhook-\w+"
     r"|Idempotency-Key|event): |^(Bearer|[\w=]*@every) |^[a-z]+/[a-z+.-]+[,;] |max-age="
@@ -175,20 +171,20 @@ class Finding:
 class Place(NamedTuple):
     positions: tuple[int, ...]
     keywords: frozenset[str]
-    #: Of functions that were not named here: a single word may be a code or a field.
+    #: For functions not named here: a single word may be a code or a field.
     sentences_only: bool = False
 
 
 def findings(
     paths: Sequence[Path], allowed: Sequence[tuple[str, str, str]] = ALLOWED
 ) -> list[Finding]:
-    """In the files below these paths."""
+    """Findings in the files below these paths."""
     files = sorted({each for path in paths for each in _files(path)})
     places = _places()
     return sorted(
         found
         for file in files
-        if not _spared(file)
+        if not _is_excluded(file)
         for found in _Module(file, places).findings()
         if not is_allowed(found, allowed)
     )
@@ -202,9 +198,11 @@ def _below_source(path: Path | str) -> str:
     return str(path).rpartition("src/chimes/")[2]
 
 
-def _spared(file: Path) -> bool:
+def _is_excluded(file: Path) -> bool:
     name = _below_source(file)
-    return any(name == each or (each.endswith("/") and name.startswith(each)) for each, _ in SPARED)
+    return any(
+        name == each or (each.endswith("/") and name.startswith(each)) for each, _ in EXCLUDED_FILES
+    )
 
 
 def is_allowed(found: Finding, allowed: Sequence[tuple[str, str, str]]) -> bool:
@@ -216,13 +214,13 @@ def is_allowed(found: Finding, allowed: Sequence[tuple[str, str, str]]) -> bool:
 
 @cache
 def _places() -> Mapping[str, Place]:
-    """What is known by name, and every error class of Chimes."""
+    """MESSAGE_ARGUMENTS and every error class of Chimes."""
     places = {
         name: Place(
             tuple(each for each in given if isinstance(each, int)),
             frozenset(each for each in given if isinstance(each, str)),
         )
-        for name, given in PLACES.items()
+        for name, given in MESSAGE_ARGUMENTS.items()
     }
     bases: dict[str, set[str]] = {}
     for file in _files(SOURCE):
@@ -236,8 +234,8 @@ def _places() -> Mapping[str, Place]:
     return places
 
 
-def _builders(tree: ast.AST, places: Mapping[str, Place]) -> Mapping[str, Place]:
-    """Functions of a module that make an error, or raise one, of a message."""
+def _error_builders(tree: ast.AST, places: Mapping[str, Place]) -> Mapping[str, Place]:
+    """Functions of a module that build or raise an error from a message."""
     found: dict[str, Place] = {}
     for node in ast.walk(tree):
         if (
@@ -245,17 +243,19 @@ def _builders(tree: ast.AST, places: Mapping[str, Place]) -> Mapping[str, Place]
             and node.returns is not None
             and _names(node.returns) & (places.keys() | {"NoReturn"})
         ):
-            _learn(node, found)
+            _add_message_arguments(node, found)
     return found
 
 
-def _learn(node: ast.FunctionDef | ast.AsyncFunctionDef, places: dict[str, Place]) -> None:
+def _add_message_arguments(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, places: dict[str, Place]
+) -> None:
     arguments = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
     if arguments[:1] in (["self"], ["cls"]):
         del arguments[0]
-    told = {"message", "text", "problem", "what", "why", "hint", "detail", "reason"}
-    positions = tuple(place for place, name in enumerate(arguments) if name in told)
-    keywords = frozenset(told & {*arguments, *(each.arg for each in node.args.kwonlyargs)})
+    message_names = {"message", "text", "problem", "what", "why", "hint", "detail", "reason"}
+    positions = tuple(place for place, name in enumerate(arguments) if name in message_names)
+    keywords = frozenset(message_names & {*arguments, *(each.arg for each in node.args.kwonlyargs)})
     if keywords:
         places[node.name] = Place(positions, keywords, sentences_only=True)
 
@@ -265,7 +265,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _name(node: ast.AST) -> str:
-    """`a.b.Name` is known as `Name`."""
+    """Last part of a dotted name: `Name` for `a.b.Name`."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -281,9 +281,9 @@ class _Module:
     def __init__(self, file: Path, places: Mapping[str, Place]) -> None:
         self._file = file
         self._tree = ast.parse(file.read_text())
-        self._places = {**places, **_builders(self._tree, places)}
+        self._places = {**places, **_error_builders(self._tree, places)}
         if "/cli/" in file.as_posix():
-            # Of click's formatter; elsewhere a section of a file.
+            # A method of click's formatter; elsewhere a section of a file.
             self._places["section"] = Place((0,), frozenset())
         self._parents = {
             child: node for node in ast.walk(self._tree) for child in ast.iter_child_nodes(node)
@@ -301,21 +301,22 @@ class _Module:
         for call in self._all(ast.Call):
             name = _name(call.func)
             if name in ("_", "counted"):
-                yield from self._said(call, name)
+                yield from self._translation_calls(call, name)
                 continue
             place = self._places.get(name, Place((), frozenset()))
             given = [call.args[at] for at in place.positions if at < len(call.args)]
             given += [
                 each.value
                 for each in call.keywords
-                if each.arg in place.keywords or (each.arg in READ and name not in QUIET_CALLS)
+                if each.arg in place.keywords
+                or (each.arg in MESSAGE_KEYWORDS and name not in NOT_SHOWN_CALLS)
             ]
             for each in given:
                 for bare in self._bare(each, call):
                     if not place.sentences_only or " " in _text(bare).strip():
                         yield "bare", bare
 
-    def _said(self, call: ast.Call, name: str) -> Iterator[tuple[str, ast.AST]]:
+    def _translation_calls(self, call: ast.Call, name: str) -> Iterator[tuple[str, ast.AST]]:
         templates = 1 if name == "_" else 2
         for each in call.args[:templates]:
             if not (isinstance(each, ast.Constant) and isinstance(each.value, str)):
@@ -326,7 +327,7 @@ class _Module:
                     yield "piece", piece
 
     def _bare(self, node: ast.AST, at: ast.AST) -> Iterator[ast.AST]:
-        """Bare words in an expression, or in what was assigned to the name that it is."""
+        """Untranslated words in an expression, or in the values assigned to it if it is a name."""
         for each in self._literals(node, at):
             if _WORD.search(_text(each).replace("\0", "")):
                 yield each
@@ -351,8 +352,10 @@ class _Module:
                     yield from self._literals(each, each, depth - 1)
 
     def _assigned(self, name: str, at: ast.AST) -> Iterator[ast.AST]:
-        """What the name may stand for here: assignments in the same function, else in the
-        module. A loop variable or an argument stands for anything."""
+        """Values assigned to a name in the same function, else in the module.
+
+        Loop variables and arguments are not followed.
+        """
         for scope in (self._function(at), self._tree):
             found = [
                 node.value
@@ -378,13 +381,13 @@ class _Module:
             match node:
                 case ast.JoinedStr(values=values):
                     inside = [each.value for each in values if isinstance(each, ast.FormattedValue)]
-                    if any(_is_sentence(each) for each in inside) and not self._in_a_log(node):
+                    if any(_is_message(each) for each in inside) and not self._in_a_log(node):
                         yield "glued", node
                 case ast.BinOp(left=left, op=ast.Add() | ast.Mod(), right=right):
-                    if _is_sentence(left) or _is_sentence(right):
+                    if _is_message(left) or _is_message(right):
                         yield "glued", node
                 case ast.Call(func=ast.Attribute(value=inner, attr="format")):
-                    if _is_sentence(inner):
+                    if _is_message(inner):
                         yield "glued", node
 
     def _prose(self) -> Iterator[tuple[str, ast.AST]]:
@@ -395,11 +398,11 @@ class _Module:
                 continue
             if isinstance(self._parents.get(node), ast.JoinedStr | ast.FormattedValue):
                 continue
-            if _is_prose(_text(node)) and not self._is_quiet(node):
+            if _is_prose(_text(node)) and not self._is_not_shown(node):
                 yield "prose", node
 
-    def _is_quiet(self, node: ast.AST) -> bool:
-        """Whether nobody reads it, or a rule of its own is about it."""
+    def _is_not_shown(self, node: ast.AST) -> bool:
+        """Whether the text is not user-facing, or another rule checks it."""
         if node in self._docstrings or self._in_a_log(node):
             return True
         child = node
@@ -408,7 +411,7 @@ class _Module:
             match parent:
                 case ast.Assert() | ast.Compare() | ast.Subscript():
                     return True
-                case ast.keyword(arg=str(name)) if name in QUIET_KEYWORDS:
+                case ast.keyword(arg=str(name)) if name in NOT_SHOWN_KEYWORDS:
                     return True
                 case ast.Dict(keys=keys, values=values) if child in values:
                     key = keys[values.index(child)]
@@ -416,12 +419,12 @@ class _Module:
                         return True
                 case ast.Call() if child is not parent.func:
                     called = _name(parent.func)
-                    if called in SAYING | QUIET_CALLS | INTERNAL:
+                    if called in TRANSLATING | NOT_SHOWN_CALLS | INTERNAL:
                         return True
                 case ast.AnnAssign(annotation=annotation) if "Literal" in _names(annotation):
                     return True
                 case ast.Assign(targets=[ast.Name(id="name")]):
-                    return True  # of a duty: for logs and metrics
+                    return True  # name of a background duty, for logs and metrics
                 case ast.stmt():
                     return False
             child = parent
@@ -454,11 +457,11 @@ def _targets(node: ast.AST) -> Sequence[ast.AST]:
     return node.targets if isinstance(node, ast.Assign) else [node.target]  # type: ignore[attr-defined]
 
 
-def _is_sentence(node: ast.AST) -> bool:
-    """A sentence of ours: what `_` made, or the message of an error."""
+def _is_message(node: ast.AST) -> bool:
+    """Whether an expression is a message: a call of `_`, or `message` of an error."""
     match node:
         case ast.Call(func=func):
-            return _name(func) in SAYING
+            return _name(func) in TRANSLATING
         case ast.Attribute(attr="message"):
             return True
         case _:
@@ -468,11 +471,11 @@ def _is_sentence(node: ast.AST) -> bool:
 def _is_prose(text: str) -> bool:
     if _SQL.search(text) or _MARKUP.search(text) or _WIRE.search(text):
         return False
-    return bool(_PROSE.search(text) or _BESIDE_A_HOLE.search(text))
+    return bool(_PROSE.search(text) or _PROSE_NEXT_TO_A_FIELD.search(text))
 
 
 def _text(node: ast.AST) -> str:
-    """With a NUL for each hole."""
+    """Text of a string or f-string, with NUL for each placeholder."""
     match node:
         case ast.Constant(value=str(text)):
             return text

@@ -1,8 +1,8 @@
 """The order in which the workers of a session run its tests.
 
 Each worker gets one piece of the list (`--dist worksteal`), and a worker that is done takes tests
-from the end of another piece. So slow tests come first and are dealt out evenly: at the end no
-worker is left with a slow test, and what moves between workers are quick ones.
+from the end of another piece. So slow tests come first and are spread evenly: no worker is left
+with a slow test at the end, and only quick tests move between workers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def is_slow(test_id: str) -> bool:
     return test_id.startswith(SLOW)
 
 
-def dealt_out(slow: Sequence[T], quick: Sequence[T], workers: int) -> list[T]:
-    """One piece for each worker, one after another, each with its share of the slow tests first."""
+def distribute(slow: Sequence[T], quick: Sequence[T], workers: int) -> list[T]:
+    """Concatenates one piece per worker; each piece starts with its share of the slow tests."""
     left: list[T] = [*quick]
     found: list[T] = []
     total = len(slow) + len(quick)

@@ -1,4 +1,4 @@
-"""Enough of PromQL to tell whether an expression can be one, and which series it asks for."""
+"""Parser for a subset of PromQL: rejects invalid expressions and lists the series that are read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _DURATION = re.compile(r"\d+(?:ms|[smhdwy])|\$__rate_interval|\$__interval")
-#: Functions, with how many arguments; those of a range want one in brackets.
-_OF_RANGE = {"rate": 1, "increase": 1, "deriv": 1, "delta": 1, "irate": 1, "avg_over_time": 1}
+#: Functions and their number of arguments; range functions need a range vector (`x[5m]`).
+_RANGE_FUNCTIONS = {
+    "rate": 1,
+    "increase": 1,
+    "deriv": 1,
+    "delta": 1,
+    "irate": 1,
+    "avg_over_time": 1,
+}
 _FUNCTIONS = {"abs": 1, "absent": 1, "histogram_quantile": 2, "clamp_min": 2, "time": 0}
 _AGGREGATIONS = ("sum", "max", "min", "avg", "count")
-_LEVELS = (
+_OPERATORS_BY_PRECEDENCE = (
     ("or",),
     ("and", "unless"),
     ("==", "!=", "<", ">", "<=", ">="),
@@ -27,7 +34,7 @@ _LEVELS = (
 )
 
 
-class NotAnExpression(ValueError):
+class InvalidExpression(ValueError):
     pass
 
 
@@ -38,7 +45,7 @@ class Series:
 
 
 @dataclass
-class _Reader:
+class _Parser:
     tokens: list[str]
     place: int = 0
     found: list[Series] = field(default_factory=list)
@@ -49,19 +56,19 @@ class _Reader:
     def take(self, expected: str = "") -> str:
         token = self.peek()
         if not token or (expected and token != expected):
-            raise NotAnExpression(f"expected {expected or 'more'}, not {token or 'the end'}")
+            raise InvalidExpression(f"expected {expected or 'more'}, not {token or 'the end'}")
         self.place += 1
         return token
 
     def expression(self, level: int = 0) -> bool:
-        """Whether it is a range."""
-        if level == len(_LEVELS):
+        """Parses an expression; returns whether it is a range vector."""
+        if level == len(_OPERATORS_BY_PRECEDENCE):
             return self.postfix()
         ranged = self.expression(level + 1)
-        while self.peek() in _LEVELS[level]:
+        while self.peek() in _OPERATORS_BY_PRECEDENCE[level]:
             self.take()
             if self.expression(level + 1) or ranged:
-                raise NotAnExpression("a range cannot be computed with")
+                raise InvalidExpression("operators do not take a range vector")
         return ranged
 
     def postfix(self) -> bool:
@@ -71,29 +78,29 @@ class _Reader:
         inside = self.take()[1:-1]
         parts = inside.split(":")
         if len(parts) > 2 or not all(_DURATION.fullmatch(part) for part in parts):
-            raise NotAnExpression(f"{inside} is no duration")
+            raise InvalidExpression(f"{inside} is not a duration")
         return True
 
     def primary(self) -> None:
         token = self.take()
         if token == "(":
             if self.expression():
-                raise NotAnExpression("a range in brackets")
+                raise InvalidExpression("a range vector in parentheses")
             self.take(")")
         elif token[0].isdigit():
             return
         elif not re.match(r"[a-zA-Z_]", token):
-            raise NotAnExpression(f"{token} stands in no place of its own")
+            raise InvalidExpression(f"unexpected token {token}")
         elif token in _AGGREGATIONS:
             if self.peek() in ("by", "without"):
                 self.take()
                 self.names()
             self.arguments(1, ranged=False)
-        elif token in _OF_RANGE:
-            self.arguments(_OF_RANGE[token], ranged=True)
+        elif token in _RANGE_FUNCTIONS:
+            self.arguments(_RANGE_FUNCTIONS[token], ranged=True)
         elif self.peek() == "(":
             if token not in _FUNCTIONS:
-                raise NotAnExpression(f"there is no function {token}")
+                raise InvalidExpression(f"there is no function {token}")
             self.arguments(_FUNCTIONS[token], ranged=False)
         else:
             self.found.append(Series(token, self.labels()))
@@ -104,7 +111,7 @@ class _Reader:
             if place:
                 self.take(",")
             if self.expression() is not ranged:
-                raise NotAnExpression("a range where none belongs, or none where one does")
+                raise InvalidExpression("unexpected or missing range vector")
         self.take(")")
 
     def names(self) -> None:
@@ -123,7 +130,7 @@ class _Reader:
         while self.peek() != "}":
             names.add(self.take())
             if self.take() not in ("=", "=~", "!=", "!~") or not self.take().startswith('"'):
-                raise NotAnExpression("a label is compared with a text")
+                raise InvalidExpression("a label matcher needs an operator and a quoted value")
             if self.peek() == ",":
                 self.take()
         self.take("}")
@@ -131,19 +138,19 @@ class _Reader:
 
 
 def series_of(expression: str) -> list[Series]:
-    """Raises NotAnExpression."""
+    """Series that an expression reads; raises InvalidExpression."""
     tokens: list[str] = []
     place = 0
     text = expression.strip()
     while place < len(text):
         found = _TOKEN.match(text, place)
         if found is None:
-            raise NotAnExpression(f"{text[place:][:20]!r} cannot be read")
+            raise InvalidExpression(f"invalid token: {text[place:][:20]!r}")
         tokens.append(found[0].strip())
         place = found.end()
-    reader = _Reader(tokens)
-    if reader.expression():
-        raise NotAnExpression("a range is no answer")
-    if reader.peek():
-        raise NotAnExpression(f"{reader.peek()} is too much")
-    return reader.found
+    parser = _Parser(tokens)
+    if parser.expression():
+        raise InvalidExpression("a range vector is not a result")
+    if parser.peek():
+        raise InvalidExpression(f"unexpected {parser.peek()} after the expression")
+    return parser.found

@@ -1,16 +1,15 @@
-"""Which tests `make test` runs, and what it leaves to `make test-all`.
+"""Selects the tests of `make test`; `make test-all` runs all tests.
 
-`make test` takes minutes, `make test-all` takes everything. Two things make the difference:
+`make test` leaves out:
 
-- Tests with the marker `long`: whole classes of faults, mutation, long torture, further looks of
-  the pages.
-- Tests that run once for each store: `make test` runs them on one embedded store and on one server
-  only. The name of the test decides which, so a test stays with its stores, and each store gets its
+- Tests with the marker `long`: fault classes, mutation testing, long torture runs, additional
+  languages, themes and widths of the pages.
+- Variants of tests that run once per store: `make test` runs them on one embedded store and one
+  server. A hash of the test's name chooses them, so a test keeps its stores and every store gets a
   share of every folder.
 
-`pytest --long` runs everything, and so does `CHIMES_TEST_LONG=1 pytest`. A test that is named by
-its id (`pytest tests/x.py::test_y`) and a selection by marker (`pytest -m long`) are taken as they
-are.
+`pytest --long` and `CHIMES_TEST_LONG=1 pytest` run everything. Tests named by id
+(`pytest tests/x.py::test_y`) or selected by marker (`pytest -m long`) are run as selected.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ STORES = frozenset((*EMBEDDED, *SERVERS))
 
 
 def is_everything(config: pytest.Config) -> bool:
-    """Whether the command line asks for more than `make test` does."""
+    """Whether the command line disables this selection."""
     named = any("::" in argument for argument in config.args)
     return bool(config.getoption("--long") or config.option.markexpr or named)
 
 
 def split(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The tests of `make test`, and those that it leaves out; both in the order given."""
+    """The tests of `make test` and the tests that it leaves out, both in the given order."""
     short = [item for item in items if item.get_closest_marker("long") is None]
     stores = {item.nodeid: store for item in short if (store := _store(item)) is not None}
     left_out = {item.nodeid for item in items} - {item.nodeid for item in short}
@@ -46,8 +45,10 @@ def split(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.
 
 
 def representative(stores: dict[str, str]) -> set[str]:
-    """Of the ids of tests, each with the store that it runs on, one on an embedded store and one on
-    a server for each test."""
+    """Chooses one variant on an embedded store and one on a server for each test.
+
+    `stores` maps test ids to the stores that they run on.
+    """
     variants: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
     for test_id, store in stores.items():
         variants[_without(test_id, store), store in SERVERS].append(test_id)
@@ -60,13 +61,13 @@ def _chosen(name: str, ids: Iterable[str]) -> str:
 
 
 def _without(test_id: str, store: str) -> str:
-    """The id that all variants of a test have in common: `test_x[*-case]`."""
+    """The id that all store variants of a test share: `test_x[*-case]`."""
     name, bracket, parameters = test_id.partition("[")
     return name + bracket + re.sub(rf"(?<![^-]){store}(?![^\]-])", "*", parameters, count=1)
 
 
 def _store(item: pytest.Item) -> str | None:
-    """The name of the store that a test is parametrised with; with two of them, of the last."""
+    """Name of the store that a test is parametrised with, the last one if there are several."""
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return None

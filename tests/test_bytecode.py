@@ -9,7 +9,7 @@ import pytest
 from tests import bytecode
 
 
-def test_pytest_uses_what_was_compiled(
+def test_pytest_uses_precompiled_bytecode(
     tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bytecode, "_config", pytestconfig, raising=False)
@@ -25,7 +25,7 @@ def test_pytest_uses_what_was_compiled(
     assert target.stat().st_mtime_ns == before, "pytest has compiled it once more"
 
 
-def test_a_file_with_a_syntax_error_is_left_to_its_import(
+def test_file_with_a_syntax_error_is_not_compiled(
     tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bytecode, "_config", pytestconfig, raising=False)

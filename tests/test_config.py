@@ -23,7 +23,7 @@ from tests.tables import each_row
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -37,11 +37,11 @@ def from_yaml(text: str | bytes, environ: Mapping[str, str] | None = None) -> Se
     return load_settings(environ=environ or {}).settings
 
 
-def test_every_field_is_in_the_table_and_nothing_else() -> None:
+def test_fields_table_lists_exactly_the_settings() -> None:
     assert list(FIELDS) == [field.name for field in fields(Settings)]
 
 
-def test_without_anything_all_values_are_defaults() -> None:
+def test_all_values_default_without_configuration() -> None:
     loaded = load_settings(environ={})
     assert loaded.settings == Settings()
     assert set(loaded.origins.values()) == {"default"}
@@ -112,11 +112,11 @@ def test_precedence_of_data_dir_variables() -> None:
     assert settings(both | {"CHIMES_DATA_DIR": "c"}).data_dir == Path("c")
 
 
-def test_an_empty_variable_is_not_set() -> None:
+def test_empty_variable_counts_as_unset() -> None:
     assert load_settings(environ={"PORT": "", "CHIMES_PORT": ""}).origins["port"] == "default"
 
 
-def test_service_link_of_kubernetes_is_ignored() -> None:
+def test_kubernetes_service_link_variable_is_ignored() -> None:
     assert settings({"CHIMES_PORT": "tcp://10.0.0.1:7100"}).port == 7100
     assert settings({"CHIMES_PORT": "tcp://10.0.0.1:7100", "PORT": "8080"}).port == 8080
 
@@ -149,12 +149,12 @@ def test_file_search_order(tmp_path: Path) -> None:
     assert load_settings(environ={}).file == Path("data/chimes.yaml")
 
 
-def test_a_named_file_must_exist(tmp_path: Path) -> None:
+def test_missing_config_file_named_explicitly_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.yaml"):
         load_settings(environ={}, config_file=tmp_path / "nothing.yaml")
 
 
-def test_the_file_takes_the_names_of_eventnative(tmp_path: Path) -> None:
+def test_file_accepts_eventnative_setting_names(tmp_path: Path) -> None:
     file = tmp_path / "chimes.yaml"
     file.write_text(
         "server:\n  admin_token: secret-token\n  port: 8001\n"
@@ -166,7 +166,7 @@ def test_the_file_takes_the_names_of_eventnative(tmp_path: Path) -> None:
     assert (found.sync_workers, found.sync_log_runs) == (4, 10)
 
 
-def test_the_file_takes_yaml_types_nested_egress_and_dashes() -> None:
+def test_file_accepts_yaml_types_nested_egress_and_dashed_keys() -> None:
     found = from_yaml(
         "data-dir: /srv/x\nport: 81\nroles: [worker]\nworkers: 5\nretry_backoff: 3s\n"
         "egress:\n  allow: ['ci.corp.example:8080']\n  allow_metadata: true\n"
@@ -192,7 +192,7 @@ def test_sources_and_schedules_are_returned_unparsed() -> None:
     assert loaded.settings == Settings()
 
 
-def test_an_empty_file_is_fine() -> None:
+def test_empty_file_is_accepted() -> None:
     assert from_yaml("# nothing yet\n") == Settings()
 
 
@@ -226,7 +226,7 @@ BAD = [
 
 
 @each_row(("environ", "message"), BAD)
-def test_a_bad_value_names_key_expectation_and_what_was_given(
+def test_error_of_a_bad_value_names_key_expectation_and_value(
     environ: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -241,7 +241,7 @@ def test_a_bad_value_names_key_expectation_and_what_was_given(
         {"CHIMES_STORE": "postgresql://u@h/db?password=hush\x07"},
     ],
 )
-def test_a_bad_secret_is_not_repeated(environ: dict[str, str]) -> None:
+def test_error_does_not_repeat_a_bad_secret(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(environ=environ)
     assert "hush" not in str(caught.value)
@@ -260,7 +260,9 @@ def test_a_bad_secret_is_not_repeated(environ: dict[str, str]) -> None:
         ("memory", "memory", ()),
     ],
 )
-def test_the_password_of_a_store_is_hidden(url: str, shown: str, secrets: tuple[str, ...]) -> None:
+def test_store_url_is_shown_without_its_password(
+    url: str, shown: str, secrets: tuple[str, ...]
+) -> None:
     assert masked_store_url(url) == shown
     assert load_settings(environ={"CHIMES_STORE": url}).secrets == secrets
     if "://" in url and not url.startswith("sqlite"):
@@ -295,7 +297,7 @@ def test_invalid_files(text: str | bytes, message: str) -> None:
     assert caught.value.details.get("code") is None
 
 
-def test_a_bad_value_in_the_file_is_found_even_if_the_environment_covers_it() -> None:
+def test_bad_value_in_the_file_is_an_error_even_if_overridden_by_environment() -> None:
     with pytest.raises(ConfigError, match="port"):
         from_yaml("port: x\n", {"PORT": "1"})
 
@@ -322,7 +324,7 @@ def test_unsafe_yaml_is_rejected(text: str, message: str) -> None:
     assert caught.value.details["code"] == "unsafe_file"
 
 
-def test_a_file_with_a_secret_that_others_can_read_gives_a_warning() -> None:
+def test_world_readable_config_file_with_a_secret_gives_a_warning() -> None:
     file = Path("chimes.yaml")
     file.write_text("admin_token: hush\n")
     file.chmod(0o644)
@@ -336,18 +338,18 @@ def test_a_file_with_a_secret_that_others_can_read_gives_a_warning() -> None:
     assert "chmod 600 chimes.yaml" in load_settings(environ={}).warnings[0]
 
 
-def test_a_key_file_that_others_can_read_gives_a_warning() -> None:
+def test_world_readable_key_file_gives_a_warning() -> None:
     Path("keys.txt").write_text("k\n")
     Path("keys.txt").chmod(0o640)
     assert "keys.txt" in load_settings(environ={"AUTH_KEYS_FILE": "keys.txt"}).warnings[0]
 
 
-def test_secrets_are_named_for_redaction() -> None:
+def test_secret_settings_are_listed_for_redaction() -> None:
     assert load_settings(environ={"CHIMES_ADMIN_TOKEN": "hush"}).secrets == ("hush",)
     assert load_settings(environ={}).secrets == ()
 
 
-def test_roles_come_in_their_own_order_and_once() -> None:
+def test_roles_are_ordered_and_deduplicated() -> None:
     assert settings(roles="worker,api,worker,scheduler").roles == ROLES
 
 
@@ -362,13 +364,13 @@ def test_default_store_is_sqlite_in_the_data_directory(tmp_path: Path) -> None:
     assert location("memory") == location("memory://") == "memory://"
 
 
-def test_four_slashes_are_absolute(tmp_path: Path) -> None:
+def test_sqlite_url_with_four_slashes_is_absolute(tmp_path: Path) -> None:
     assert location(f"json:///{tmp_path}/x") == f"json:///{tmp_path}/x"
     assert location(f"sqlite:///{tmp_path}/x/y.db") == f"sqlite:///{tmp_path}/x/y.db"
     assert location("sqlite:////no-such-root/y.db") == "sqlite:////no-such-root/y.db"
 
 
-def test_three_slashes_are_relative(tmp_path: Path) -> None:
+def test_sqlite_url_with_three_slashes_is_relative(tmp_path: Path) -> None:
     assert location("sqlite:///some.db") == f"sqlite:///{tmp_path}/some.db"
     assert location("sqlite:///sub/some.db") == f"sqlite:///{tmp_path}/sub/some.db"
     assert location("json:///dir") == f"json:///{tmp_path}/dir"
@@ -376,7 +378,7 @@ def test_three_slashes_are_relative(tmp_path: Path) -> None:
     assert location("json:///../dir") == f"json:///{tmp_path.parent}/dir"
 
 
-def test_an_absolute_path_pasted_behind_two_slashes_is_understood(tmp_path: Path) -> None:
+def test_absolute_path_directly_after_the_scheme_is_accepted(tmp_path: Path) -> None:
     assert location(f"json://{tmp_path}") == f"json:///{tmp_path}"
     assert location(f"json://{tmp_path}/not/yet") == f"json:///{tmp_path}/not/yet"
     assert location(f"sqlite://{tmp_path}/not/yet.db") == f"sqlite:///{tmp_path}/not/yet.db"
@@ -399,7 +401,7 @@ def test_locations_carry_kind_and_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:6380/3?prefix=a:"])
-def test_a_store_on_redis_needs_no_more_than_a_host(url: str, tmp_path: Path) -> None:
+def test_redis_url_needs_only_a_host(url: str, tmp_path: Path) -> None:
     """The marker file with the identity of the store is kept if there is a data directory."""
     found = store_location(Settings(store=url, allow_volatile=True))
     assert (found.kind, found.server, found.allow_volatile) == ("redis", url, True)
@@ -441,7 +443,7 @@ def test_invalid_store_urls(store: str, message: str) -> None:
     ],
 )
 def test_invalid_port(url: str) -> None:
-    """A driver would dial another one."""
+    """Drivers would silently connect to another port."""
     with pytest.raises(ConfigError, match="invalid port") as caught:
         store_location(Settings(store=url))
     assert "hush" not in str(caught.value)
@@ -451,5 +453,5 @@ def test_invalid_port(url: str) -> None:
     "url",
     ["postgresql://u:99999@h/db", "postgresql://[::1]:5432/db", "postgresql://u:99999?@h/db"],
 )
-def test_text_that_only_looks_like_a_port(url: str) -> None:
+def test_password_or_ipv6_address_is_not_taken_for_a_port(url: str) -> None:
     assert store_location(Settings(store=url)).server == url

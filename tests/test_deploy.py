@@ -1,4 +1,4 @@
-"""The dashboard and the alerts ask for what a node really exposes (R1.14, R1.40)."""
+"""Grafana dashboard and Prometheus alerts use only series that a node exposes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.promql import NotAnExpression, Series, series_of
+from tests.promql import InvalidExpression, Series, series_of
 from tests.system.node import Node
 
 ROOT = Path(__file__).parents[1]
 DASHBOARD = ROOT / "deploy" / "grafana" / "chimes.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
-#: Prometheus adds these itself.
-BY_PROMETHEUS = {"job", "instance"}
+#: Labels that Prometheus adds.
+PROMETHEUS_LABELS = {"job", "instance"}
 
 
 def panels() -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def panels() -> list[dict[str, Any]]:
     return found
 
 
-def asked_by_the_dashboard() -> Iterator[tuple[str, str]]:
+def dashboard_expressions() -> Iterator[tuple[str, str]]:
     for panel in panels():
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
@@ -40,7 +40,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def exposed(text: str) -> dict[str, set[str]]:
-    """Names of series, with the labels that they have."""
+    """Labels by series name."""
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -50,7 +50,7 @@ def exposed(text: str) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def metrics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[str]]]:
-    """Of a real node that has not done anything yet."""
+    """Series of an idle real node."""
     home = tmp_path_factory.mktemp("node")
     node = Node(f"sqlite:///{home / 'chimes.db'}", home).start()
     try:
@@ -59,27 +59,26 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[
         node.stop()
 
 
-# R1.14: the seed's five
-def test_the_numbers_of_the_seed_are_there(metrics: dict[str, set[str]]) -> None:
+def test_softnix_metrics_are_exposed(metrics: dict[str, set[str]]) -> None:
     assert {
         f"chimes_{name}_total" for name in ("scheduled", "dispatched", "success", "failed")
     } <= {*metrics}
     assert {"chimes_lag_seconds_bucket", "chimes_lag_seconds_count"} <= {*metrics}
 
 
-def test_every_series_that_is_asked_for_exists(metrics: dict[str, set[str]]) -> None:
-    asked = [*asked_by_the_dashboard(), *((rule["alert"], rule["expr"]) for rule in rules())]
+def test_every_series_in_dashboard_and_alerts_is_exposed(metrics: dict[str, set[str]]) -> None:
+    asked = [*dashboard_expressions(), *((rule["alert"], rule["expr"]) for rule in rules())]
     assert len(asked) > 40
     for where, expression in asked:
         for series in series_of(expression):
             if series.name == "up":
                 continue
             assert series.name in metrics, f"{where}: there is no {series.name}"
-            unknown = series.labels - metrics[series.name] - BY_PROMETHEUS
+            unknown = series.labels - metrics[series.name] - PROMETHEUS_LABELS
             assert not unknown, f"{where}: {series.name} has no {unknown}"
 
 
-def test_every_number_of_a_node_is_documented_once_it_is_exposed(
+def test_documented_metrics_are_exactly_the_exposed_ones(
     metrics: dict[str, set[str]],
 ) -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
@@ -89,7 +88,7 @@ def test_every_number_of_a_node_is_documented_once_it_is_exposed(
     assert listed == ours
 
 
-def test_every_alert_says_how_bad_it_is_and_what_it_means() -> None:
+def test_every_alert_has_severity_and_summary() -> None:
     names = [rule["alert"] for rule in rules()]
     assert len(names) == len(set(names)) >= 10
     for rule in rules():
@@ -101,7 +100,7 @@ def test_every_alert_says_how_bad_it_is_and_what_it_means() -> None:
         assert any(name in each for each in names), name
 
 
-def test_the_dashboard_lies_well_on_its_grid() -> None:
+def test_dashboard_panels_fit_the_grid_without_overlap() -> None:
     ids = [panel["id"] for panel in panels()]
     assert len(ids) == len(set(ids))
     taken: set[tuple[int, int]] = set()
@@ -133,12 +132,12 @@ def test_the_dashboard_lies_well_on_its_grid() -> None:
         "",
     ],
 )
-def test_what_is_no_expression_is_seen(expression: str) -> None:
-    with pytest.raises(NotAnExpression):
+def test_invalid_promql_is_rejected(expression: str) -> None:
+    with pytest.raises(InvalidExpression):
         series_of(expression)
 
 
-def test_what_is_one_is_read() -> None:
+def test_series_and_labels_are_read_from_promql() -> None:
     text = 'max by (a) (x{l="1",m=~".*"}) > 1.5 and deriv(sum(y)[15m:1m]) / (2 + z) or up == 0'
     assert series_of(text) == [
         Series("x", frozenset({"l", "m"})),

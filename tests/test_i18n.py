@@ -1,4 +1,4 @@
-"""Sentences that remember their template."""
+"""Translatable messages: text with template and parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from chimes import i18n as wording
+from chimes import i18n
 from chimes.errors import ChimesError, NotFound
 from chimes.i18n import (
     Message,
@@ -30,7 +30,7 @@ MESSAGES = {
 
 
 class Catalogue:
-    """As gettext has it."""
+    """Stands in for a gettext catalogue."""
 
     def gettext(self, text: str) -> str:
         return MESSAGES.get(text, text)
@@ -40,70 +40,70 @@ class Catalogue:
 
 
 @pytest.fixture(autouse=True)
-def thai(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wording, "catalogue", lambda language: Catalogue())
+def thai_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(i18n, "catalogue", lambda language: Catalogue())
 
 
-def test_a_sentence_is_text_in_english_and_can_be_said_otherwise() -> None:
-    said = _("There is no run {id!r}", id="r1")
-    assert said == "There is no run 'r1'"
-    assert said.in_language("en") == said
-    assert said.in_language("th") == "ไม่มีการทำงาน 'r1'"
-    assert json.dumps(said) == "\"There is no run 'r1'\""
+def test_message_is_english_text_and_can_be_translated() -> None:
+    message = _("There is no run {id!r}", id="r1")
+    assert message == "There is no run 'r1'"
+    assert message.in_language("en") == message
+    assert message.in_language("th") == "ไม่มีการทำงาน 'r1'"
+    assert json.dumps(message) == "\"There is no run 'r1'\""
 
 
-def test_a_sentence_inside_another_is_said_too() -> None:
+def test_nested_message_is_translated() -> None:
     inner = _("There is no run {id!r}", id="r1")
     outer = _("{field}: {detail}", field="run", detail=inner)
     assert outer == "run: There is no run 'r1'"
     assert outer.in_language("th") == "ไม่มีการทำงาน 'r1' (run)"
 
 
-def test_a_number_of_things() -> None:
+def test_counted_message_chooses_singular_or_plural() -> None:
     assert counted("{count} run", "{count} runs", 1) == "1 run"
     several = counted("{count} run", "{count} runs", 3)
     assert (several, several.in_language("th")) == ("3 runs", "การทำงาน 3 ครั้ง")
 
 
-def test_sentences_in_a_row_are_said_one_by_one() -> None:
+def test_joined_messages_are_translated_one_by_one() -> None:
     both = joined("; ", [_("Not found"), "as it is", counted("{count} run", "{count} runs", 2)])
     assert both == "Not found; as it is; 2 runs"
     assert both.in_language("th") == "ไม่พบ; as it is; การทำงาน 2 ครั้ง"
 
 
-def test_without_values_a_brace_is_a_brace() -> None:
+def test_braces_are_literal_without_parameters() -> None:
     assert _("send {}") == "send {}"
 
 
-def test_what_people_wrote_stays() -> None:
+def test_plain_text_is_not_translated() -> None:
     assert in_language("Not found", "th") == "Not found"
 
 
-def test_plain_data_is_reworded_wherever_a_sentence_stands() -> None:
+def test_translate_replaces_messages_inside_data() -> None:
     data = {"a": [_("Not found"), 1], "b": (_("Not found"),), "c": "Not found", "d": None}
     assert translate(data, "th") == {"a": ["ไม่พบ", 1], "b": ("ไม่พบ",), "c": "Not found", "d": None}
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         _("There is no run {id!r}", id="r1"),
         counted("{count} run", "{count} runs", 2),
         joined("; ", [_("Not found"), "x"]),
     ],
 )
-def test_a_sentence_comes_through_a_pipe(said: wording.Message) -> None:
-    again = pickle.loads(pickle.dumps(said))
-    assert (again, again.in_language("th")) == (said, said.in_language("th"))
+def test_message_survives_pickling(message: i18n.Message) -> None:
+    again = pickle.loads(pickle.dumps(message))
+    assert (again, again.in_language("th")) == (message, message.in_language("th"))
 
 
-def test_the_docstring_of_an_error_is_its_default_message() -> None:
+def test_default_message_of_an_error_is_its_docstring() -> None:
     assert in_language(NotFound().message, "th") == "ไม่พบ"
     assert NotFound(_("There is no run {id!r}", id=1)).message == "There is no run 1"
     assert issubclass(NotFound, ChimesError)
 
 
-def test_a_message_survives_the_store_with_its_code_and_parameters() -> None:
+def test_message_is_stored_and_restored_with_code_and_parameters() -> None:
     message = _("There is no run {id!r}", id="r1")
     stored = to_stored(message)
     assert json.loads(stored) == {
@@ -119,7 +119,7 @@ def test_a_message_survives_the_store_with_its_code_and_parameters() -> None:
     assert to_stored(again) == stored
 
 
-def test_nested_joined_and_counted_messages_survive_the_store() -> None:
+def test_nested_joined_and_counted_messages_are_restored() -> None:
     inner = _("There is no run {id!r}", id="r1")
     for message in (
         _("{field}: {detail}", field="run", detail=inner),
@@ -132,14 +132,14 @@ def test_nested_joined_and_counted_messages_survive_the_store() -> None:
         assert in_language(again, "th") == in_language(message, "th")
 
 
-def test_plain_text_is_stored_as_it_is() -> None:
+def test_plain_text_is_stored_unchanged() -> None:
     for text in ("", "boom", "{", '{"code":', '{"code": 5}', '{"code":"x","text":"y"}', "{}"):
         again = from_stored(to_stored(text))
         assert (again, isinstance(again, Message)) == (text, False)
     assert to_stored("boom") == "boom"
 
 
-def test_stored_text_that_is_damaged_or_unknown_is_shown_as_it_is() -> None:
+def test_damaged_or_unknown_stored_message_is_shown_unchanged() -> None:
     for stored in (
         '{"code":',
         '{"code":"x"}',

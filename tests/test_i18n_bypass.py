@@ -1,4 +1,4 @@
-"""No user-facing sentence bypasses the message catalogues.
+"""No user-facing text bypasses the message catalogues.
 
 `python -m tests.i18n_bypass` prints the same findings.
 """
@@ -9,25 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.i18n_bypass import ALLOWED, SOURCE, SPARED, Finding, findings, is_allowed
+from tests.i18n_bypass import ALLOWED, EXCLUDED_FILES, SOURCE, Finding, findings, is_allowed
 from tests.tables import each_row
 
 
 @pytest.fixture(scope="module")
-def source() -> list[Finding]:
-    """All there is, also what is allowed."""
+def source_findings() -> list[Finding]:
+    """All findings, including allowed ones."""
     return findings([SOURCE], allowed=())
 
 
-def test_every_sentence_in_the_source_can_be_said_in_every_language(
-    source: list[Finding],
+def test_no_user_facing_text_in_the_source_bypasses_the_catalogues(
+    source_findings: list[Finding],
 ) -> None:
-    assert [str(each) for each in source if not is_allowed(each, ALLOWED)] == []
+    assert [str(each) for each in source_findings if not is_allowed(each, ALLOWED)] == []
 
 
-def test_what_is_spared_and_allowed_is_still_there(source: list[Finding]) -> None:
-    assert [name for name, _ in SPARED if not (SOURCE / name).exists()] == []
-    unused = [entry for entry in ALLOWED if not any(is_allowed(each, [entry]) for each in source)]
+def test_every_exclusion_and_exception_is_still_needed(source_findings: list[Finding]) -> None:
+    assert [name for name, _ in EXCLUDED_FILES if not (SOURCE / name).exists()] == []
+    unused = [
+        entry for entry in ALLOWED if not any(is_allowed(each, [entry]) for each in source_findings)
+    ]
     assert unused == []
 
 
@@ -82,7 +84,7 @@ PLANTED = {
 
 
 @each_row(("rule", "line"), [(rule, line) for rule, lines in PLANTED.items() for line in lines])
-def test_a_planted_sentence_is_found(tmp_path: Path, rule: str, line: str) -> None:
+def test_planted_untranslatable_text_is_found(tmp_path: Path, rule: str, line: str) -> None:
     file = tmp_path / "planted.py"
     file.write_text(
         "def bad(message: str) -> NotFound:\n    return NotFound(message)\n\n"

@@ -1,4 +1,4 @@
-"""Every sentence is in the Thai and in the Chinese catalogue, with the same values in it."""
+"""Every message has a Thai and a Chinese translation with the same placeholders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from string import Formatter
 from types import ModuleType
 
 import pytest
@@ -15,7 +14,7 @@ from babel.messages.catalog import Message
 from chimes.i18n import LANGUAGES, LOCALE
 
 ROOT = Path(__file__).parent.parent
-#: A field of `str.format`, or of `%` in a template of the dashboard.
+#: A placeholder of `str.format`, or of `%` in a dashboard template.
 FIELD = re.compile(r"\{\{|\}\}|\{[^{}]*\}|%\(\w+\)[a-z]")
 WORD = re.compile(r"(?<![\w/:`.-])[A-Za-z]{2,}(?![\w/:`.-])")
 SCRIPTS = {"th": re.compile("[\u0e01-\u0e5b]"), "zh": re.compile("[\u4e00-\u9fff]")}
@@ -35,7 +34,7 @@ TRANSLATED = tuple(each for each in LANGUAGES if each != "en")
 
 
 def translated(language: str) -> Iterator[tuple[str, str]]:
-    """English forms with the forms of the language."""
+    """Pairs of English text and translation."""
     for message in tool.read(language):
         if message.id:
             yield from _pairs(message)
@@ -45,33 +44,33 @@ def _pairs(message: Message) -> Iterator[tuple[str, str]]:
     if isinstance(message.id, str):
         yield message.id, str(message.string)
     else:
-        # Neither language has a plural; its one form is for any number.
+        # Thai and Chinese have one plural form.
         for form in message.string:
             yield message.id[1], form
 
 
-def test_the_catalogues_are_those_of_the_languages() -> None:
+def test_there_is_one_catalogue_per_language() -> None:
     assert tool.LOCALE == LOCALE
     assert set(tool.TRANSLATED) == set(TRANSLATED)
 
 
-def test_the_catalogues_are_up_to_date() -> None:
-    """`make messages` has been run since the last sentence was written."""
+def test_catalogues_are_up_to_date() -> None:
+    """If this fails, run `make messages`."""
     assert [str(path.relative_to(ROOT)) for path in tool.stale()] == []
 
 
 @pytest.mark.parametrize("language", TRANSLATED)
-def test_no_sentence_is_missing(language: str) -> None:
+def test_no_translation_is_missing(language: str) -> None:
     assert tool.untranslated(language) == []
 
 
 @pytest.mark.parametrize("language", TRANSLATED)
-def test_nothing_is_marked_as_unsure(language: str) -> None:
+def test_no_translation_is_fuzzy(language: str) -> None:
     assert [each.id for each in tool.read(language) if each.id and each.fuzzy] == []
 
 
 @pytest.mark.parametrize("language", TRANSLATED)
-def test_a_translation_has_the_same_values(language: str) -> None:
+def test_translation_has_the_same_placeholders(language: str) -> None:
     wrong = [
         (english, text)
         for english, text in translated(language)
@@ -81,8 +80,8 @@ def test_a_translation_has_the_same_values(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", TRANSLATED)
-def test_a_translation_is_in_its_own_script(language: str) -> None:
-    """What has a few words of prose in it cannot be the English over again."""
+def test_translation_is_in_the_script_of_its_language(language: str) -> None:
+    """A translation of prose is not the English text again."""
     wrong = [
         english
         for english, text in translated(language)
@@ -94,7 +93,7 @@ def test_a_translation_is_in_its_own_script(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", TRANSLATED)
-def test_white_space_at_the_ends_is_kept(language: str) -> None:
+def test_translation_keeps_leading_and_trailing_white_space(language: str) -> None:
     wrong = [
         english
         for english, text in translated(language)
@@ -105,23 +104,12 @@ def test_white_space_at_the_ends_is_kept(language: str) -> None:
     assert wrong == []
 
 
-def _parsed(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
-    try:
-        return list(Formatter().parse(template))
-    except ValueError:  # a brace that is one
-        return [(template, None, None, None)]
-
-
-def _filled(template: str, values: dict[str, str]) -> str:
-    return "".join(text + values.get(name or "", "") for text, name, _, _ in _parsed(template))
-
-
-def test_what_the_tool_finds() -> None:
+def test_tool_extracts_messages_docstrings_of_errors_and_click_texts() -> None:
     found = {each.id for each in tool.messages()}
     for text in (
-        "The input is not valid",  # say
-        "Another session holds a lock on this; try again",  # the docstring of an error
-        "Show this message and exit.",  # click's own
+        "The input is not valid",  # `_`
+        "Another session holds a lock on this; try again",  # docstring of an error
+        "Show this message and exit.",  # click
     ):
         assert text in found
     places = {each.file for each in tool.messages()}

@@ -17,7 +17,7 @@ from tests.tables import each_row
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _restored_logging() -> Iterator[None]:
     root = logging.getLogger()
     level = root.level
     levels = {name: logging.getLogger(name).level for name in VERBOSE_LIBRARIES}
@@ -43,7 +43,7 @@ def logged(
     return stream.getvalue()
 
 
-def test_a_json_line_has_time_level_logger_event_and_the_fields() -> None:
+def test_json_line_has_time_level_logger_event_and_fields() -> None:
     line = json.loads(
         logged("run %s", "ended", job_id="j1", job_name="n", latency_ms=12.5, ok=True)
     )
@@ -65,7 +65,7 @@ def test_the_time_is_utc_with_microseconds() -> None:
     assert json.loads(handler.format(record))["time"] == "2023-11-14T22:13:20.250000Z"
 
 
-def test_a_field_cannot_replace_what_the_line_says() -> None:
+def test_extra_fields_do_not_replace_standard_fields() -> None:
     line = json.loads(logged("x", level="fake", time="never", event="other"))
     assert (line["level"], line["level_"], line["time_"], line["event_"]) == (
         "info",
@@ -75,7 +75,7 @@ def test_a_field_cannot_replace_what_the_line_says() -> None:
     )
 
 
-def test_an_exception_is_a_field() -> None:
+def test_exception_is_one_redacted_field() -> None:
     stream = io.StringIO()
     configure_logging("info", "json", stream=stream)
     try:
@@ -96,20 +96,20 @@ def test_every_record_is_one_line_without_control_characters(format: str) -> Non
     assert "\r" not in text
 
 
-def test_escapes_are_visible() -> None:
+def test_control_characters_are_shown_escaped() -> None:
     assert escape_control("a\x1b[2Jb\nc\u202ed é ไทย") == "a\\x1b[2Jb\\nc\\u202ed é ไทย"
 
 
-def test_text_format_reads_well() -> None:
+def test_text_format() -> None:
     line = logged("run ended", format="text", run_id="r1", count=3)
     assert line.endswith("Z INFO    run ended  run_id=r1  count=3  (chimes.test)\n")
 
 
-def test_auto_is_json_without_a_terminal() -> None:
+def test_auto_format_is_json_without_a_terminal() -> None:
     assert json.loads(logged("x", format="auto"))["event"] == "x"
 
 
-def test_wrong_arguments_and_odd_values_are_logged_all_the_same() -> None:
+def test_wrong_arguments_and_odd_values_are_logged() -> None:
     handler = configure_logging("info", "json", stream=io.StringIO())
     record = logging.makeLogRecord({"msg": "%s %s", "args": ("one",), "thing": {1}})
     line = json.loads(handler.format(record))
@@ -117,7 +117,7 @@ def test_wrong_arguments_and_odd_values_are_logged_all_the_same() -> None:
     assert line["thing"] == [1]
 
 
-def test_a_value_that_cannot_be_shown_is_counted() -> None:
+def test_value_whose_str_raises_counts_as_dropped() -> None:
     class Bad:
         def __str__(self) -> str:
             raise RuntimeError("no")
@@ -127,11 +127,11 @@ def test_a_value_that_cannot_be_shown_is_counted() -> None:
     assert handler.dropped == 1
 
 
-def test_long_texts_are_cut() -> None:
+def test_long_texts_are_truncated() -> None:
     assert len(json.loads(logged("x" * 100_000))["event"]) == MAX_TEXT_LENGTH + 1
 
 
-def test_the_level_counts_and_libraries_stay_quiet() -> None:
+def test_level_applies_and_verbose_libraries_stay_quiet() -> None:
     stream = io.StringIO()
     configure_logging("debug", "json", stream=stream)
     logging.getLogger("chimes").debug("heard")
@@ -188,7 +188,7 @@ def test_configured_secrets_and_secret_fields_are_hidden() -> None:
     assert json.loads(found)["inner"] == {"Token": HIDDEN}
 
 
-def test_harmless_text_stays_as_it_is() -> None:
+def test_harmless_text_is_not_redacted() -> None:
     for text in (
         "https://example.com/a?b=c",
         "12:30 user@example.com",
@@ -209,7 +209,7 @@ open(sys.argv[1], "w").write(str(handler.dropped))
 """
 
 
-def test_a_closed_pipe_is_counted_and_stops_nobody(tmp_path: object) -> None:
+def test_lines_to_a_closed_pipe_count_as_dropped_and_do_not_raise(tmp_path: object) -> None:
     counted = f"{tmp_path}/dropped"
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, counted], stdin=subprocess.PIPE, stderr=subprocess.PIPE
@@ -224,7 +224,7 @@ def test_a_closed_pipe_is_counted_and_stops_nobody(tmp_path: object) -> None:
         assert file.read() == "5"
 
 
-def test_a_full_disk_is_counted() -> None:
+def test_lines_to_a_full_disk_count_as_dropped() -> None:
     with open("/dev/full", "w") as stream:
         handler = configure_logging("info", "json", stream=stream)
         logging.getLogger("chimes").info("x")

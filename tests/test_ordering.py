@@ -2,16 +2,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.ordering import SLOW, dealt_out
+from tests.ordering import SLOW, distribute
 from tests.tables import each_row
 
 
 @each_row("workers", [1, 2, 3, 4, 7])
 @each_row(("slow", "quick"), [(0, 0), (1, 0), (0, 5), (5, 40), (40, 5), (13, 100)])
-def test_each_worker_begins_with_its_share_of_the_slow_ones(
+def test_each_worker_starts_with_its_share_of_slow_tests(
     slow: int, quick: int, workers: int
 ) -> None:
-    items = dealt_out([f"s{n}" for n in range(slow)], [f"q{n}" for n in range(quick)], workers)
+    items = distribute([f"s{n}" for n in range(slow)], [f"q{n}" for n in range(quick)], workers)
     assert sorted(items) == sorted([f"s{n}" for n in range(slow)] + [f"q{n}" for n in range(quick)])
     left = items
     for number in range(workers):
@@ -23,6 +23,6 @@ def test_each_worker_begins_with_its_share_of_the_slow_ones(
             assert abs(kinds.count("s") - slow / workers) < 1
 
 
-def test_the_places_of_slow_tests_exist() -> None:
+def test_paths_of_slow_tests_exist() -> None:
     root = Path(__file__).parents[1]
     assert [each for each in SLOW if not (root / each).exists()] == []

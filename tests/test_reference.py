@@ -1,4 +1,4 @@
-"""docs/reference.md names everything that there is to set or to see."""
+"""docs/reference.md lists every setting, field, status, reason, role and exit code."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def section(title: str) -> str:
 
 
 def first_cells(title: str) -> set[str]:
-    """What the tables of a section list."""
+    """Names in the first column of a section's tables."""
     rows = [line.split("|")[1] for line in section(title).splitlines() if line.startswith("|")]
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
-def test_every_setting_with_its_other_names() -> None:
+def test_every_setting_is_listed_with_its_aliases() -> None:
     assert first_cells("Settings") == {field.name for field in fields(Settings)}
     for field in FIELDS.values():
         row = next(
@@ -52,7 +52,7 @@ def test_every_setting_with_its_other_names() -> None:
         assert re.findall(r"`([^`]+)`", row.split("|")[2]) == list(field.aliases)
 
 
-def test_every_key_of_a_schedule() -> None:
+def test_every_field_of_schedule_policy_and_targets_is_listed() -> None:
     assert first_cells("Schedule") == set(ScheduleIn.model_fields)
     assert first_cells("Policy") == set(PolicyIn.model_fields)
     assert first_cells("HTTP callbacks") == set(HttpTargetIn.model_fields)
@@ -62,31 +62,31 @@ def test_every_key_of_a_schedule() -> None:
         assert all(f"`{word}`" in section("Policy") for word in choice)
 
 
-def test_every_status_and_reason() -> None:
+def test_every_status_and_reason_of_runs_is_listed() -> None:
     listed = first_cells("Runs")
     assert {status.value for status in RunStatus} <= listed
     assert {word for name, word in vars(Reason).items() if name.isupper()} <= listed
 
 
-def test_every_reason_of_tasks_and_flows() -> None:
+def test_every_reason_of_tasks_and_flows_is_listed() -> None:
     listed = first_cells("Runs")
     for reasons in (SkipReason, FailReason):
         assert {word for name, word in vars(reasons).items() if name.isupper()} <= listed
 
 
-def test_every_field_of_a_node_and_every_template() -> None:
+def test_every_node_field_and_template_is_listed() -> None:
     assert all(f"`{name}`" in section("Nodes") for name in NodeOut.model_fields)
     rows = [line.split("|")[1:3] for line in section("Templates").splitlines() if "`" in line]
     listed = {(name.strip(), spec.strip(" `")) for name, spec in (row for row in rows if row[1:])}
     assert {(each.name, each.cron_spec) for each in TEMPLATES} <= listed
 
 
-def test_every_placeholder() -> None:
+def test_every_placeholder_is_listed() -> None:
     names = run_facts(a_run(), NOON)
     assert first_cells("Placeholders") == {f"{{{{{name}}}}}" for name in names}
 
 
-def test_every_role_and_exit_code() -> None:
+def test_every_role_and_exit_code_is_listed() -> None:
     assert all(f" {role} |" in section("Roles") for role in Role)
     codes = {
         value for name, value in vars(failure).items() if name.isupper() and isinstance(value, int)
@@ -96,7 +96,7 @@ def test_every_role_and_exit_code() -> None:
 
 
 @pytest.mark.parametrize("sample", re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL))
-def test_samples_of_triggers_are_read(sample: str) -> None:
+def test_trigger_samples_are_valid(sample: str) -> None:
     given = json.loads(sample)
     if "exclude" in given:
         given = {"kind": "every", "every": "1h"} | given

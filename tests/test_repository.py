@@ -1,4 +1,4 @@
-"""What the documents say is true, and what must not be in the tree is not."""
+"""Documents name existing paths; the tree contains no forbidden content."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_architecture_names_real_modules() -> None:
     assert not missing
 
 
-def test_the_code_map_lists_exactly_what_is_there() -> None:
+def test_code_map_lists_exactly_the_existing_modules() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     table = text.partition("## Code map")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
@@ -58,7 +58,7 @@ def test_the_code_map_lists_exactly_what_is_there() -> None:
     assert listed == present
 
 
-def test_locks_name_no_address() -> None:
+def test_lock_files_contain_no_urls() -> None:
     for lock in ("requirements.lock", "requirements-dev.lock"):
         for line in (ROOT / lock).read_text().splitlines():
             assert re.fullmatch(
@@ -77,8 +77,7 @@ def test_no_file_names_a_package_registry() -> None:
             assert host not in text, f"{path} names {host}"
 
 
-def test_nothing_dangerous_in_the_source() -> None:
-    # S67
+def test_source_uses_no_dangerous_functions() -> None:
     patterns = (
         r"\bpickle\b",
         r"\beval\(",
@@ -98,7 +97,7 @@ def test_versions_agree() -> None:
     assert project["version"] == chimes.__version__ == version("chimes")
 
 
-def test_every_dependency_has_a_floor() -> None:
+def test_every_dependency_has_a_minimum_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     for requirement in project["project"]["dependencies"] + project["dependency-groups"]["dev"]:
         assert ">=" in requirement, requirement

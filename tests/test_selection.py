@@ -8,7 +8,7 @@ STORES = ("memory", "sqlite", "json", "postgresql", "mariadb", "redis")
 
 
 def variants(name: str, *cases: str) -> dict[str, str]:
-    """A test that runs on every store, as pytest names it."""
+    """Ids of a test that runs on every store."""
     return {
         f"tests/test_a.py::{name}[{'-'.join((store, *case))}]": store
         for store in STORES
@@ -29,20 +29,20 @@ def test_each_case_of_a_test_runs_on_two_stores() -> None:
     assert cases == {"json]": 2, "one]": 2, "two]": 2}
 
 
-def test_every_store_gets_its_share_of_the_tests() -> None:
+def test_tests_are_spread_evenly_over_the_stores() -> None:
     stores = {test: store for n in range(300) for test, store in variants(f"test_{n}").items()}
     share = Counter(stores[each] for each in representative(stores))
     assert set(share) == set(STORES)
     assert min(share.values()) > 300 / 3 * 0.7
 
 
-def test_a_selection_does_not_depend_on_order_or_on_other_tests() -> None:
+def test_selection_does_not_depend_on_order_or_on_other_tests() -> None:
     stores = variants("test_x") | variants("test_y")
     backwards = dict(reversed(stores.items()))
     assert representative(backwards) == representative(stores)
     assert representative(variants("test_x")) < representative(stores)
 
 
-def test_a_test_for_one_kind_of_store_stays() -> None:
+def test_test_for_a_single_store_is_always_selected() -> None:
     only = {"tests/test_a.py::test_x[redis]": "redis"}
     assert representative(only) == set(only)

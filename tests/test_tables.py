@@ -24,7 +24,7 @@ def test_every_failing_row_is_reported() -> None:
     assert "row 2" not in text
 
 
-def test_other_exceptions_are_failures_too() -> None:
+def test_exceptions_other_than_assertion_errors_are_failures() -> None:
     @each_row("number", [0, 1, 2], ids=["zero", "one", "two"])
     def check(number: int) -> None:
         if number == 0:
@@ -62,7 +62,7 @@ def test_rows_after_a_timeout_are_not_run() -> None:
         check()
 
 
-def test_a_row_cannot_be_skipped() -> None:
+def test_skip_inside_a_row_is_an_error() -> None:
     @each_row("number", [1, 2])
     def check(number: int) -> None:
         pytest.skip(f"row {number}")
@@ -71,13 +71,13 @@ def test_a_row_cannot_be_skipped() -> None:
         check()
 
 
-def test_a_table_has_rows() -> None:
+def test_empty_table_is_an_error() -> None:
     with pytest.raises(AssertionError, match="without rows"):
         each_row("number", [])
 
 
 @each_row("suffix", ["a", "b"])
-def test_fixtures_are_passed_on(request: pytest.FixtureRequest, suffix: str) -> None:
-    assert request.function.__name__ == "test_fixtures_are_passed_on"
+def test_fixtures_are_passed_to_the_test(request: pytest.FixtureRequest, suffix: str) -> None:
+    assert request.function.__name__ == "test_fixtures_are_passed_to_the_test"
     assert list(inspect.signature(request.function).parameters) == ["request"]
     assert suffix in ("a", "b")

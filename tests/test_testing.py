@@ -9,7 +9,7 @@ import pytest
 from chimes.testing import DEFAULT_NOW, SettableClock
 
 
-def test_time_stands_still_until_told() -> None:
+def test_clock_only_moves_when_advanced() -> None:
     clock = SettableClock()
     assert (clock.now(), clock.monotonic()) == (DEFAULT_NOW, 0.0)
     assert clock.advance(1.5) == DEFAULT_NOW + timedelta(seconds=1.5)
@@ -17,7 +17,7 @@ def test_time_stands_still_until_told() -> None:
     assert clock.monotonic() == 61.5
 
 
-def test_turning_the_wall_clock_leaves_the_monotonic_one() -> None:
+def test_setting_the_wall_clock_leaves_the_monotonic_clock() -> None:
     clock = SettableClock()
     clock.set(datetime(2031, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))))
     assert clock.now() == datetime(2031, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ def test_turning_the_wall_clock_leaves_the_monotonic_one() -> None:
     assert clock.monotonic() == 0.0
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_negative_advance_and_naive_datetime_are_errors() -> None:
     with pytest.raises(ValueError, match="backwards"):
         SettableClock().advance(-1)
     with pytest.raises(ValueError, match="aware"):
