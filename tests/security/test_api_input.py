@@ -45,7 +45,7 @@ def target(**more: Any) -> dict[str, Any]:
     return {"target": HTTP | more}
 
 
-#: (what is sent instead of the good field, the pointer of the answer)
+#: (field that replaces the valid one, JSON pointer in the error)
 BAD: list[tuple[dict[str, Any], str]] = [
     # exact types
     ({"name": 5}, "/name"),
@@ -184,13 +184,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 async def send(rig: Rig, method: str, path: str, body: object) -> Any:
-    """In ASCII: the client itself would refuse half a surrogate pair."""
+    """Sends ASCII JSON: the client itself rejects lone surrogates."""
     return await rig.client.request(
         method, path, content=json.dumps(body), headers={"Content-Type": "application/json"}
     )
 
 
-def named(case: object) -> str:
+def case_id(case: object) -> str:
     return json.dumps(case)[:60]
 
 
@@ -198,8 +198,10 @@ def points_at(answer: Any, pointer: str) -> bool:
     return any(str(error["pointer"]).startswith(pointer) for error in answer.json()["errors"])
 
 
-@each_row(("bad", "pointer"), BAD, ids=named)
-async def test_bad_definitions_are_not_made(rig: Rig, bad: dict[str, Any], pointer: str) -> None:
+@each_row(("bad", "pointer"), BAD, ids=case_id)
+async def test_invalid_definition_is_rejected_with_its_pointer(
+    rig: Rig, bad: dict[str, Any], pointer: str
+) -> None:
     before = await rig.snapshot()
     answer = await send(rig, "POST", PATH, definition(**bad))
     assert answer.status_code == 422, answer.text
@@ -210,7 +212,7 @@ async def test_bad_definitions_are_not_made(rig: Rig, bad: dict[str, Any], point
 @each_row(
     ("bad", "pointer"),
     [
-        # In a change the target may be incomplete, and the owner may not be there at all.
+        # A change may contain a partial target; an owner cannot be changed.
         *((b, p) for b, p in BAD if b != {"target": {"kind": "http"}} and "owner" not in b),
         ({"id": "other"}, "/id"),
         ({"namespace": "other"}, "/namespace"),
@@ -219,9 +221,9 @@ async def test_bad_definitions_are_not_made(rig: Rig, bad: dict[str, Any], point
         ({"status": "x"}, "/status"),
         ({"role": "admin"}, "/role"),
     ],
-    ids=named,
+    ids=case_id,
 )
-async def test_bad_changes_are_not_made(
+async def test_invalid_change_is_rejected_with_its_pointer(
     rig_with_schedule: Rig, bad: dict[str, Any], pointer: str
 ) -> None:
     before = await rig_with_schedule.snapshot()
@@ -231,15 +233,15 @@ async def test_bad_changes_are_not_made(
     assert await rig_with_schedule.snapshot() == before
 
 
-@pytest.mark.parametrize("body", [[], "x", 5, None, True, [definition()]], ids=named)
-async def test_a_body_is_an_object(rig: Rig, body: object) -> None:
+@pytest.mark.parametrize("body", [[], "x", 5, None, True, [definition()]], ids=case_id)
+async def test_body_that_is_not_an_object_is_rejected(rig: Rig, body: object) -> None:
     answer = await rig.client.post(PATH, json=body)
     assert answer.status_code == 422
     assert await rig.snapshot() == []
 
 
 @pytest.mark.parametrize("missing", ["name", "trigger", "target"])
-async def test_missing_fields_are_named(rig: Rig, missing: str) -> None:
+async def test_missing_required_field_is_named(rig: Rig, missing: str) -> None:
     body = definition()
     del body[missing]
     answer = await rig.client.post(PATH, json=body)
@@ -256,9 +258,11 @@ async def test_missing_fields_are_named(rig: Rig, missing: str) -> None:
         (cron("* * * * *", timezone="Asia/Bankok"), "Asia/Bangkok"),
         (every("5"), "5s"),
     ],
-    ids=named,
+    ids=case_id,
 )
-async def test_hints_name_what_was_probably_meant(rig: Rig, bad: dict[str, Any], hint: str) -> None:
+async def test_hint_suggests_the_likely_intended_value(
+    rig: Rig, bad: dict[str, Any], hint: str
+) -> None:
     answer = await rig.client.post(PATH, json=definition(**bad))
     assert hint in answer.json()["errors"][0]["hint"]
 
@@ -278,7 +282,9 @@ async def test_hints_name_what_was_probably_meant(rig: Rig, bad: dict[str, Any],
     ],
     ids=lambda case: str(case)[:30],
 )
-async def test_json_itself(rig: Rig, content: bytes, status: int, code: str) -> None:
+async def test_malformed_and_hostile_json_is_rejected(
+    rig: Rig, content: bytes, status: int, code: str
+) -> None:
     answer = await rig.client.post(
         PATH, content=content, headers={"Content-Type": "application/json"}
     )
@@ -287,11 +293,11 @@ async def test_json_itself(rig: Rig, content: bytes, status: int, code: str) -> 
 
 
 @pytest.mark.parametrize("expression", ["0 0 29 2 *", "0 0 29 2 */7"])
-async def test_rare_expressions_are_taken(rig: Rig, expression: str) -> None:
+async def test_rarely_firing_cron_expressions_are_accepted(rig: Rig, expression: str) -> None:
     assert (await rig.create(**cron(expression)))["next_run_at"] is not None
 
 
-async def test_quotas_are_conflicts_that_name_themselves() -> None:
+async def test_quota_and_shortest_interval_errors() -> None:
     limits = Limits(quotas=lambda owner: (Quota(limit=2),), shortest_interval_member=10 * SECOND)
     async with serving(limits=lambda: limits) as rig:
         member = await rig.key(Role.MEMBER, ALICE)

@@ -1,4 +1,4 @@
-"""Each route for each role, generated from the OpenAPI document."""
+"""Status of every route for every role; the routes come from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SOFTNIX = "/schedules/"
 KWEAVER = "/knowledge-networks/{kn_id}/action-schedules"
 INTERNAL = f"/in/v1{KWEAVER}"
 ROUTERS = (eventnative_router, softnix_router, kweaver_router)
-#: Schedule ids for APIs that show one kind of target only.
-CANARIES = {SOFTNIX: "canary-prompt", KWEAVER: "canary-action"}
+#: Schedule ids for compatibility APIs that show one kind of target only.
+SCHEDULE_ID_BY_API = {SOFTNIX: "canary-prompt", KWEAVER: "canary-action"}
 ACTION = {"kind": "action", "action_type_id": "canary", "kn_id": "kn1", "identities": [{"id": 1}]}
 ROLES = ("none", "viewer", "member", "operator", "admin", "stranger")
-#: Codes in the order of ROLES. What is not named here fails the test: a new route needs its line.
+#: Status codes in the order of ROLES. Every route must be listed.
 READ_OWN = (401, 200, 200, 200, 200, 404)
 READ_LIST = (401, 200, 200, 200, 200, 200)
 WRITE_OWN = (401, 403, 200, 403, 200, 404)
@@ -41,7 +41,7 @@ OPERATE_QUEUED = (401, 403, 202, 202, 202, 404)
 OPERATORS = (401, 403, 403, 200, 200, 403)
 SENDS_TEST = (401, 403, 200, 403, 200, 200)
 NO_BOT = (401, 404, 404, 404, 404, 404)
-NOBODY = (401,) * 6
+NEVER_AUTHORISED = (401,) * 6
 ADMINS_BAD = (401, 403, 403, 403, 400, 403)
 ADMINS_MISSING = (401, 403, 403, 403, 404, 403)
 TABLE: dict[tuple[str, str], tuple[int, ...]] = {
@@ -64,7 +64,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/api/v1/runs/{run_id}/logs"): READ_OWN,
     ("post", "/api/v1/runs/{run_id}/cancel"): OPERATE,
     ("post", "/api/v1/runs/{run_id}/retry"): (401, 403, 409, 409, 409, 404),
-    # The run is queued: it has no mark, has not failed and has no answer of an agent.
+    # The run is queued: no known failure, no failure to retry, no agent response.
     ("get", "/api/v1/runs/{run_id}/known"): (401, 404, 404, 404, 404, 404),
     ("post", "/api/v1/runs/{run_id}/known"): (401, 403, 409, 409, 409, 404),
     ("delete", "/api/v1/runs/{run_id}/known"): (401, 403, 204, 204, 204, 404),
@@ -86,7 +86,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/api/v1/nodes/{node_id}"): OPERATORS,
     ("post", "/api/v1/nodes/{node_id}/drain"): OPERATORS,
     ("post", "/api/v1/nodes/{node_id}/resume"): OPERATORS,
-    # It is alive.
+    # The node is alive.
     ("delete", "/api/v1/nodes/{node_id}"): (401, 403, 403, 409, 409, 403),
     ("get", "/api/v1/audit"): OPERATORS,
     ("get", "/api/v1/audit/verify"): OPERATORS,
@@ -95,7 +95,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("patch", "/api/v1/me"): READ_LIST,
     ("get", "/api/v1/me/filters"): READ_LIST,
     ("post", "/api/v1/me/filters"): READ_LIST,
-    # Without another name, and without any.
+    # The filter name is missing.
     ("patch", "/api/v1/me/filters"): (401, 422, 422, 422, 422, 422),
     ("delete", "/api/v1/me/filters"): (401, 422, 422, 422, 422, 422),
     ("get", "/api/v1/keys"): (401, 403, 403, 403, 200, 403),
@@ -106,11 +106,11 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("patch", "/api/v1/users/{name}"): (401, 403, 403, 403, 200, 403),
     ("delete", "/api/v1/users/{name}"): (401, 403, 403, 403, 204, 403),
     ("get", "/api/v1/sources"): OPERATORS,
-    # There is no file here to read.
+    # The rig has no source file.
     ("post", "/api/v1/sources/reload"): (401, 403, 403, 403, 409, 403),
-    # Without the token of the run, with a key or without one.
+    # The token of the run is missing.
     ("post", "/api/v1/agent/callbacks/{run_id}"): (404,) * 6,
-    # There is no bot here; with one, see tests/telegram.
+    # Without a bot; tests/telegram covers the rest.
     ("get", "/api/v1/telegram/links"): NO_BOT,
     ("post", "/api/v1/telegram/links"): NO_BOT,
     ("delete", "/api/v1/telegram/links/{chat_id}"): NO_BOT,
@@ -122,7 +122,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/tasks/{task_id}"): ADMINS_MISSING,
     ("get", "/tasks/{task_id}/logs"): ADMINS_MISSING,
     ("post", "/tasks/{task_id}/cancel"): ADMINS_MISSING,
-    # As the native ones, except that input that is not valid is 400.
+    # As the native API, except that invalid input is 400.
     ("post", "/schedules"): (401, 403, 200, 403, 200, 200),
     ("get", "/schedules"): READ_LIST,
     ("post", "/schedules/parse"): READ_LIST,
@@ -132,21 +132,21 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("delete", "/schedules/{schedule_id}"): WRITE_OWN,
     ("post", "/schedules/{schedule_id}/run-now"): OPERATE,
     ("get", "/schedules/{schedule_id}/runs"): READ_OWN,
-    # As the native ones; input that is not valid is 400.
+    # As the native API, except that invalid input is 400.
     ("post", KWEAVER): (401, 403, 201, 403, 201, 201),
     ("get", KWEAVER): READ_LIST,
     ("get", f"{KWEAVER}/{{schedule_id}}"): READ_OWN,
     ("put", f"{KWEAVER}/{{schedule_id}}"): WRITE_OWN,
     ("delete", f"{KWEAVER}/{{schedule_ids}}"): (401, 403, 204, 403, 204, 404),
     ("put", f"{KWEAVER}/{{schedule_id}}/status"): OPERATE,
-    # No key opens these, and there is no internal token here; with one, see its own tests.
-    ("post", INTERNAL): NOBODY,
-    ("get", INTERNAL): NOBODY,
-    ("get", f"{INTERNAL}/due"): NOBODY,
-    ("get", f"{INTERNAL}/{{schedule_id}}"): NOBODY,
-    ("put", f"{INTERNAL}/{{schedule_id}}"): NOBODY,
-    ("delete", f"{INTERNAL}/{{schedule_ids}}"): NOBODY,
-    ("put", f"{INTERNAL}/{{schedule_id}}/status"): NOBODY,
+    # Keys are not accepted, and no internal token is configured; see tests/web/compat/kweaver.
+    ("post", INTERNAL): NEVER_AUTHORISED,
+    ("get", INTERNAL): NEVER_AUTHORISED,
+    ("get", f"{INTERNAL}/due"): NEVER_AUTHORISED,
+    ("get", f"{INTERNAL}/{{schedule_id}}"): NEVER_AUTHORISED,
+    ("put", f"{INTERNAL}/{{schedule_id}}"): NEVER_AUTHORISED,
+    ("delete", f"{INTERNAL}/{{schedule_ids}}"): NEVER_AUTHORISED,
+    ("put", f"{INTERNAL}/{{schedule_id}}/status"): NEVER_AUTHORISED,
     ("get", "/metrics"): (401, 200, 200, 200, 200, 200),
     ("get", "/health"): (200,) * 6,
     ("get", "/ready"): (200,) * 6,
@@ -187,9 +187,11 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-def canary(template: str) -> str | None:
-    """The schedule id for a route of such an API."""
-    return next((CANARIES[each] for each in CANARIES if template.startswith(each)), None)
+def schedule_id_of_api(template: str) -> str | None:
+    """Schedule id for a route of an API in SCHEDULE_ID_BY_API."""
+    return next(
+        (SCHEDULE_ID_BY_API[each] for each in SCHEDULE_ID_BY_API if template.startswith(each)), None
+    )
 
 
 @dataclass(kw_only=True)
@@ -198,8 +200,8 @@ class Scene:
     headers: dict[str, dict[str, str]]
     ids: dict[str, str]
 
-    async def ask(self, method: str, template: str, role: str, **ids: str) -> Any:
-        found = canary(template)
+    async def request(self, method: str, template: str, role: str, **ids: str) -> Any:
+        found = schedule_id_of_api(template)
         own = self.ids | (dict.fromkeys(("schedule_id", "schedule_ids"), found) if found else {})
         path = template.format(**(own | ids))
         body = BODIES.get(template) if method in ("post", "patch", "put") else None
@@ -207,9 +209,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def staged() -> AsyncIterator[Scene]:
-    """Alice's schedule with a waiting run, and a key for each role."""
-    # The tables send more requests than one key may send in a second.
+async def open_scene() -> AsyncIterator[Scene]:
+    """A rig with Alice's schedules, a queued run and a key for each role."""
+    # The tables exceed the default rate limit.
     settings = Settings(requests_per_second=math.inf)
     async with serving(routers=ROUTERS, settings=settings) as rig:
         headers = {
@@ -259,14 +261,14 @@ async def staged() -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
-    async with staged() as found:
+    async with open_scene() as found:
         yield found
 
 
-class Stage:
-    """Reuses a scene for the next request until a request has changed it.
+class ScenePool:
+    """Reuses a scene until a request has changed its store.
 
-    A scene is also replaced before its failed logins are so many that the server throttles them.
+    Also replaces it before failed logins are throttled.
     """
 
     def __init__(self, opened: AsyncExitStack) -> None:
@@ -286,19 +288,19 @@ class Stage:
             or await self.has_changed()
         ):
             await self._opened.aclose()
-            self._scene = await self._opened.enter_async_context(staged())
+            self._scene = await self._opened.enter_async_context(open_scene())
             self._before = await self._scene.rig.snapshot()
             self.failed_logins = 0
         return self._scene
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
+async def scene_pool() -> AsyncIterator[ScenePool]:
     async with AsyncExitStack() as opened:
-        yield Stage(opened)
+        yield ScenePool(opened)
 
 
-async def test_every_route_is_in_the_table() -> None:
+async def test_table_lists_every_route() -> None:
     async with serving(routers=ROUTERS) as rig:
         document = describe_api(rig.app)
     routes = {(method, path) for path, ops in document["paths"].items() for method in ops}
@@ -306,40 +308,43 @@ async def test_every_route_is_in_the_table() -> None:
 
 
 @each_row("route", TABLE, ids=" ".join)
-async def test_routes_by_role(stage: Stage, route: tuple[str, str]) -> None:
+async def test_status_of_every_route_by_role(scene_pool: ScenePool, route: tuple[str, str]) -> None:
     answers: dict[str, int] = {}
     for role in ROLES:
-        scene = await stage.unchanged()
-        answer = await scene.ask(*route, role)
+        scene = await scene_pool.unchanged()
+        answer = await scene.request(*route, role)
         answers[role] = answer.status_code
-        stage.failed_logins += answer.status_code == 401
-        changed = await stage.has_changed()
+        scene_pool.failed_logins += answer.status_code == 401
+        changed = await scene_pool.has_changed()
         assert not (changed and answer.status_code >= 400), f"{role}: {answer.text}"
     assert answers == dict(zip(ROLES, TABLE[route], strict=True))
 
 
-# Another owner's id is answered like one that does not exist
 @each_row(
     "route",
     [r for r in TABLE if TABLE[r][-1] == 404 != TABLE[r][1]],
     ids=lambda route: " ".join(route),
 )
-async def test_other_owners_ids_look_like_no_ids(scene: Scene, route: tuple[str, str]) -> None:
-    theirs = await scene.ask(*route, "stranger")
-    random = await scene.ask(*route, "stranger", **dict.fromkeys(scene.ids, "no-such-id"))
+async def test_ids_of_other_owners_are_answered_like_unknown_ids(
+    scene: Scene, route: tuple[str, str]
+) -> None:
+    theirs = await scene.request(*route, "stranger")
+    random = await scene.request(*route, "stranger", **dict.fromkeys(scene.ids, "no-such-id"))
 
     def anonymous(answer: Any, own_id: str) -> str:
-        told = answer.json().get("request_id", "")
-        text: str = answer.text.replace(told, "") if told else answer.text
+        request_id = answer.json().get("request_id", "")
+        text: str = answer.text.replace(request_id, "") if request_id else answer.text
         return text.replace(own_id, "ID")
 
     theirs_id = next(scene.ids[each] for each in scene.ids if f"{{{each}}}" in route[1])
-    theirs_id = canary(route[1]) or theirs_id
+    theirs_id = schedule_id_of_api(route[1]) or theirs_id
     assert anonymous(theirs, theirs_id) == anonymous(random, "no-such-id")
     assert theirs.status_code == random.status_code == 404
 
 
-async def test_a_foreign_schedule_cannot_be_depended_on(scene: Scene) -> None:
+async def test_dependency_on_a_schedule_of_another_owner_is_rejected(
+    scene: Scene,
+) -> None:
     answers = [
         await scene.rig.client.post(
             "/api/v1/schedules",
@@ -373,7 +378,7 @@ async def test_a_foreign_schedule_cannot_be_depended_on(scene: Scene) -> None:
         "/metrics",
     ],
 )
-async def test_nothing_of_alice_is_seen_by_bob(scene: Scene, path: str) -> None:
+async def test_lists_and_metrics_contain_nothing_of_other_owners(scene: Scene, path: str) -> None:
     answer = await scene.rig.client.get(path, headers=scene.headers["stranger"])
     assert answer.status_code == 200
     assert "canary" not in answer.text.replace(path, "")

@@ -1,4 +1,4 @@
-"""Every change through any API leaves an audit entry, and the hash chain shows tampering."""
+"""Every change through any API appends an audit entry; the hash chain reveals tampering."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FILE = Sources(
     }
 )
 MOMENT = "2030-01-16T01:00:00Z"
-PAST = {"from": "2030-01-14T00:00:00Z", "to": "2030-01-15T08:00:00Z"}
+BACKFILL_RANGE = {"from": "2030-01-14T00:00:00Z", "to": "2030-01-15T08:00:00Z"}
 PROMPT = {"kind": "agent", "prompt": "x"}
 ONE = "/api/v1/schedules/{schedule_id}"
 FILTERS = "/api/v1/me/filters"
@@ -51,13 +51,13 @@ JOB = {
 }
 ACTIONS = "/knowledge-networks/{kn_id}/action-schedules"
 ACTION = {"kind": "action", "action_type_id": "x", "kn_id": "kn1", "identities": [{"id": 1}]}
-ACTED = {
+ACTION_BODY = {
     "name": "x",
     "action_type_id": "x",
     "cron_expression": "0 9 * * *",
     "_instance_identities": [{"id": "pod-1"}],
 }
-PROMPTED = {"task": "x", "schedule_type": "cron", "cron_expr": "0 9 * * *"}
+PROMPT_BODY = {"task": "x", "schedule_type": "cron", "cron_expr": "0 9 * * *"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Case:
     query: str = ""
 
 
-#: What is not named here, nor below, fails the test: a new route needs its line.
+#: Every writing route must be listed here or in EXCLUDED_ROUTES.
 CASES: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/schedules"): Case(verb="create", body=definition()),
     ("patch", ONE): Case(verb="update", body={"priority": 1}),
@@ -78,7 +78,7 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", f"{ONE}/skip"): Case(verb="skip"),
     ("post", f"{ONE}/move"): Case(verb="move", body={"to": MOMENT}),
     ("post", f"{ONE}/reschedule"): Case(verb="reschedule", body={"to": MOMENT}),
-    ("post", f"{ONE}/backfill"): Case(verb="backfill", body=PAST),
+    ("post", f"{ONE}/backfill"): Case(verb="backfill", body=BACKFILL_RANGE),
     ("post", "/api/v1/runs"): Case(verb="start", body={"target": HTTP}),
     ("post", "/api/v1/runs/{run_id}/cancel"): Case(verb="cancel"),
     ("post", "/api/v1/runs/{ended_id}/retry"): Case(verb="retry"),
@@ -115,18 +115,18 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", "/jobs/{schedule_id}/resume"): Case(verb="resume"),
     ("post", "/tasks"): Case(verb="start", query="?source=shop&collection=clients"),
     ("post", "/tasks/{task_id}/cancel"): Case(verb="cancel"),
-    ("post", "/schedules"): Case(verb="create", body=PROMPTED),
+    ("post", "/schedules"): Case(verb="create", body=PROMPT_BODY),
     ("post", "/schedules/from-text"): Case(verb="create", body={"text": "every day at 9am sum up"}),
     ("patch", "/schedules/{prompt_id}"): Case(verb="update", body={"task": "y"}),
     ("delete", "/schedules/{prompt_id}"): Case(verb="delete"),
     ("post", "/schedules/{prompt_id}/run-now"): Case(verb="run"),
-    ("post", ACTIONS): Case(verb="create", body=ACTED),
+    ("post", ACTIONS): Case(verb="create", body=ACTION_BODY),
     ("put", f"{ACTIONS}/{{action_id}}"): Case(verb="update", body={"name": "y"}),
     ("put", f"{ACTIONS}/{{action_id}}/status"): Case(verb="pause", body={"status": "inactive"}),
     ("delete", f"{ACTIONS}/{{action_id}}"): Case(verb="delete"),
 }
 #: Routes that save nothing, are not audited, or have their own test.
-WITHOUT = {
+EXCLUDED_ROUTES = {
     ("post", f"/in/v1{ACTIONS}"): "tests/web/compat/kweaver",
     ("put", f"/in/v1{ACTIONS}/{{schedule_id}}"): "tests/web/compat/kweaver",
     ("put", f"/in/v1{ACTIONS}/{{schedule_id}}/status"): "tests/web/compat/kweaver",
@@ -137,14 +137,14 @@ WITHOUT = {
     ("post", "/schedules/parse"): "saves nothing",
     ("patch", "/api/v1/inbox/{item_id}"): "marks what its reader has read",
     ("post", "/api/v1/inbox/read-all"): "marks what its reader has read",
-    ("post", "/api/v1/agent/callbacks/{run_id}"): "a pipeline tells the end of a run",
+    ("post", "/api/v1/agent/callbacks/{run_id}"): "a pipeline reports the end of a run",
     ("post", "/api/v1/telegram/links"): "tests/telegram",
     ("post", "/api/v1/telegram/links/{chat_id}/confirm"): "tests/telegram",
     ("delete", "/api/v1/telegram/links/{chat_id}"): "tests/telegram",
     ("post", "/api/v1/telegram/test"): "tests/telegram",
 }
-#: The document has one name for an id, whatever it is the id of.
-NAMES = {
+#: Id names of the OpenAPI document, by path, and their names in `Scene.ids`.
+ID_NAMES = {
     ("/jobs/", "job_id"): "schedule_id",
     ("/schedules/", "schedule_id"): "prompt_id",
     ("/knowledge-networks/", "schedule_id"): "action_id",
@@ -164,7 +164,7 @@ class Scene:
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
-    """One of everything, keys on."""
+    """A rig with keys and one object of every kind."""
     async with serving(routers=ROUTERS, sources=FILE, fixed_keys=["root"], documented=False) as rig:
         headers = {"X-API-Key": "root", "X-Admin-Token": "root"}
 
@@ -208,27 +208,29 @@ async def scene() -> AsyncIterator[Scene]:
         yield Scene(rig=rig, ids=ids, headers=headers)
 
 
-async def test_every_route_that_changes_something_is_here() -> None:
+async def test_cases_list_every_writing_route() -> None:
     async with serving(routers=ROUTERS, documented=False) as rig:
         document = describe_api(rig.app)
     found = {
-        (method, _named(path))
+        (method, _with_own_id_names(path))
         for path, operations in document["paths"].items()
         for method in operations
         if method != "get"
     }
-    assert found == {*CASES, *WITHOUT}
+    assert found == {*CASES, *EXCLUDED_ROUTES}
 
 
-def _named(path: str) -> str:
-    for (prefix, name), ours in NAMES.items():
+def _with_own_id_names(path: str) -> str:
+    for (prefix, name), ours in ID_NAMES.items():
         if path.startswith(prefix):
             path = path.replace(f"{{{name}}}", f"{{{ours}}}")
     return path
 
 
 @pytest.mark.parametrize("route", CASES, ids=lambda route: " ".join(route))
-async def test_every_verb_leaves_an_entry(scene: Scene, route: tuple[str, str]) -> None:
+async def test_every_writing_route_appends_an_audit_entry(
+    scene: Scene, route: tuple[str, str]
+) -> None:
     case = CASES[route]
     if case.verb == "resume":
         await scene.rig.client.post("/api/v1/schedules/s/pause", headers=scene.headers)
@@ -253,7 +255,7 @@ def _interface(path: str) -> str:
     )
 
 
-async def test_the_entries_are_found_by_what_they_say(scene: Scene) -> None:
+async def test_audit_entries_are_filtered_by_their_fields(scene: Scene) -> None:
     client, headers = scene.rig.client, scene.headers
     await client.post("/jobs/s/pause", headers=headers)
 
@@ -275,25 +277,25 @@ async def test_the_entries_are_found_by_what_they_say(scene: Scene) -> None:
     assert older[0]["hash"] == pause["prev_hash"]
 
 
-async def test_a_changed_entry_is_found(scene: Scene) -> None:
+async def test_verify_detects_changed_and_removed_entries(scene: Scene) -> None:
     client, headers = scene.rig.client, scene.headers
     trail = scene.rig.store._state.audit  # type: ignore[attr-defined]
     whole = list(trail)
     assert len(whole) > 3
-    verdict = (await client.get("/api/v1/audit/verify", headers=headers)).json()
-    assert verdict == {"ok": True, "checked": len(whole), "first_bad": None}
+    verification = (await client.get("/api/v1/audit/verify", headers=headers)).json()
+    assert verification == {"ok": True, "checked": len(whole), "first_bad": None}
     for number, forged in (
         (2, [whole[0], replace(whole[1], verb="invent"), whole[2]]),
         (3, [whole[0], whole[2]]),
         (2, whole[1:]),
     ):
         trail[:] = forged
-        verdict = (await client.get("/api/v1/audit/verify", headers=headers)).json()
-        assert (verdict["ok"], verdict["first_bad"]) == (False, number)
+        verification = (await client.get("/api/v1/audit/verify", headers=headers)).json()
+        assert (verification["ok"], verification["first_bad"]) == (False, number)
 
 
-# Clients can verify the chain as docs/reference.md describes
-async def test_the_hashes_can_be_computed_from_outside() -> None:
+# As described in docs/reference.md.
+async def test_clients_can_recompute_the_hash_chain() -> None:
     async with serving() as rig:
         await _check_hashes(rig)
 

@@ -1,6 +1,6 @@
 """Outgoing callbacks: SSRF, header injection, signatures, secrets.
 
-Every test that says "not called" has a canary: a real listener that must stay untouched.
+Tests of denied calls use a canary: a real listener that must receive nothing.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from tests.targets.sinks import (
     a_call,
     a_sink,
     answer,
-    calling,
+    callback_runner,
     serving,
 )
 
 KEYS = tuple("whsec_" + base64.b64encode(bytes([n]) * 24).decode() for n in (1, 2, 3))
 
 
-def here(host: str) -> Sequence[str]:
+def resolve_to_loopback(host: str) -> Sequence[str]:
     return ["127.0.0.1"]
 
 
-def refusal(egress: EgressRules | None = None, **target: Any) -> InvalidInput:
+def validation_error(egress: EgressRules | None = None, **target: Any) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
         check_http_target(HttpTarget(**({"url": "http://h/"} | target)), egress=egress)
     return caught.value
 
 
-def denied(outcome: Outcome) -> bool:
+def is_denied(outcome: Outcome) -> bool:
     return (outcome.end, outcome.code, outcome.retryable) == ("failed", "egress_denied", False)
 
 
-# Success is judged by status codes; there is no pattern of the user's to run
-def test_a_target_has_no_pattern() -> None:
+# Success depends on status codes only, so users cannot supply expensive patterns.
+def test_http_target_has_no_user_defined_pattern() -> None:
     assert {field.name for field in dataclasses.fields(HttpTarget)} == {
         "kind",
         "url",
@@ -75,52 +75,53 @@ LITERALS = [
 
 
 @pytest.mark.parametrize("host", LITERALS)
-async def test_private_addresses_in_server_mode(host: str) -> None:
-    assert refusal(SERVER, url=f"http://{host}:8080/").code == "egress_denied"
-    async with a_sink() as canary, calling(SERVER) as callback:
+async def test_private_addresses_are_denied_in_server_mode(host: str) -> None:
+    assert validation_error(SERVER, url=f"http://{host}:8080/").code == "egress_denied"
+    async with a_sink() as canary, callback_runner(SERVER) as callback:
         outcome = await callback.execute(a_call(f"http://{host}:{canary.port}/"))
-    assert denied(outcome)
+    assert is_denied(outcome)
     assert canary.connections == 0
 
 
-# A neutral name that resolves to each of them
+# A name that resolves to a private address.
 @pytest.mark.parametrize(
     "address",
     ["127.0.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "169.254.169.254", "0.0.0.0"],
 )
-async def test_names_of_private_addresses_in_server_mode(address: str) -> None:
-    async with a_sink() as canary, calling(SERVER, lookup=lambda _: [address]) as callback:
+async def test_names_that_resolve_to_private_addresses_are_denied_in_server_mode(
+    address: str,
+) -> None:
+    async with a_sink() as canary, callback_runner(SERVER, lookup=lambda _: [address]) as callback:
         outcome = await callback.execute(a_call(f"http://innocent.example:{canary.port}/"))
-    assert denied(outcome)
+    assert is_denied(outcome)
     assert address not in outcome.error, "the refusal does not map the inside for outsiders"
     assert canary.connections == 0
 
 
-# Even where the loopback is open
+# Open mode allows loopback only.
 @pytest.mark.parametrize("host", ["0", "169.254.169.254", "224.0.0.1", "[fe80::1]"])
-async def test_some_addresses_are_denied_in_open_mode_too(host: str) -> None:
-    assert refusal(OPEN, url=f"http://{host}:8080/").code == "egress_denied"
-    async with calling(OPEN) as callback:
-        assert denied(await callback.execute(a_call(f"http://{host}:8080/")))
+async def test_link_local_and_multicast_addresses_are_denied_in_open_mode(host: str) -> None:
+    assert validation_error(OPEN, url=f"http://{host}:8080/").code == "egress_denied"
+    async with callback_runner(OPEN) as callback:
+        assert is_denied(await callback.execute(a_call(f"http://{host}:8080/")))
 
 
-# Our own API, by every name of it
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "localhost", "own.example"])
-async def test_our_own_port_is_denied(host: str) -> None:
+async def test_own_port_is_denied_under_every_name(host: str) -> None:
     async with a_sink() as canary:
         rules = EgressRules(open_mode=True, own_ports=frozenset({("127.0.0.1", canary.port)}))
-        async with calling(rules, lookup=here) as callback:
-            assert denied(await callback.execute(a_call(f"http://{host}:{canary.port}/")))
+        async with callback_runner(rules, lookup=resolve_to_loopback) as callback:
+            assert is_denied(await callback.execute(a_call(f"http://{host}:{canary.port}/")))
         assert canary.connections == 0
 
 
-# Bound to every address, so that only the connection itself shows that it leads back here
-async def test_our_own_port_on_another_address_of_this_machine_gets_no_request() -> None:
+# The server is bound to every address, so only the established connection reveals the own port.
+async def test_own_port_on_another_address_of_the_machine_is_denied() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
         except OSError:
-            return  # a machine without any other address has nothing to protect
+            return  # the machine has no other address
         address = probe.getsockname()[0]
     received: list[bytes] = []
 
@@ -129,51 +130,50 @@ async def test_our_own_port_on_another_address_of_this_machine_gets_no_request()
 
     async with serving(listen, host="0.0.0.0") as port:
         rules = EgressRules(open_mode=True, own_ports=frozenset({("0.0.0.0", port)}))
-        async with calling(rules) as callback:
-            assert denied(await callback.execute(a_call(f"http://{address}:{port}/")))
+        async with callback_runner(rules) as callback:
+            assert is_denied(await callback.execute(a_call(f"http://{address}:{port}/")))
     assert set(received) <= {b""}
 
 
-# The first key ends open mode while connections to private places are still kept
+# The first key ends open mode while connections to private addresses are pooled.
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "innocent.example"])
-async def test_a_kept_connection_is_judged_by_the_rules_of_now(host: str) -> None:
+async def test_pooled_connection_is_denied_after_open_mode_ends(host: str) -> None:
     modes = [True]
     rules = ModeEgress(open_mode=lambda: modes[-1], while_open=OPEN, with_keys=SERVER)
-    async with a_sink() as sink, calling(rules, lookup=here) as callback:
+    async with a_sink() as sink, callback_runner(rules, lookup=resolve_to_loopback) as callback:
         call = a_call(f"http://{host}:{sink.port}/")
         for _ in range(2):
             assert (await callback.execute(call)).end is AttemptEnd.SUCCEEDED
         assert (sink.connections, len(sink.requests)) == (1, 2), "kept alive"
         modes.append(False)
-        assert denied(await callback.execute(call))
+        assert is_denied(await callback.execute(call))
         assert (sink.connections, len(sink.requests)) == (1, 2)
         modes.append(True)
         assert (await callback.execute(call)).end is AttemptEnd.SUCCEEDED
 
 
-# The allow-list is what opens it, and only for its port
-async def test_an_allowed_private_address_is_called() -> None:
+async def test_allow_list_opens_a_private_address_for_its_port_only() -> None:
     async with a_sink() as sink, a_sink() as canary:
         rules = EgressRules(open_mode=False, allow=(f"127.0.0.0/8:{sink.port}",))
-        async with calling(rules, lookup=here) as callback:
+        async with callback_runner(rules, lookup=resolve_to_loopback) as callback:
             for host in ("127.0.0.1", "ci.corp.example"):
                 outcome = await callback.execute(a_call(f"http://{host}:{sink.port}/"))
                 assert outcome.end is AttemptEnd.SUCCEEDED
-                assert denied(await callback.execute(a_call(f"http://{host}:{canary.port}/")))
+                assert is_denied(await callback.execute(a_call(f"http://{host}:{canary.port}/")))
         assert canary.connections == 0
 
 
 @pytest.mark.parametrize("order", [1, -1])
-async def test_one_private_address_among_public_ones_denies_the_name(order: int) -> None:
+async def test_name_with_one_private_address_is_denied(order: int) -> None:
     async with a_sink() as canary:
         addresses = ["8.8.8.8", "127.0.0.1"][::order]
-        async with calling(SERVER, lookup=lambda _: addresses) as callback:
+        async with callback_runner(SERVER, lookup=lambda _: addresses) as callback:
             outcome = await callback.execute(a_call(f"http://mixed.example:{canary.port}/"))
-        assert denied(outcome)
+        assert is_denied(outcome)
         assert canary.connections == 0
 
 
-# 127.0.0.2 plays the public address here, by allow-list; 127.0.0.1 is what must not be called
+# The allowed 127.0.0.2 stands for a public address; 127.0.0.1 must not be called.
 async def test_dns_rebinding_reaches_only_the_checked_address() -> None:
     answers = [["127.0.0.2"], ["127.0.0.1"], ["127.0.0.1"]]
     asked = 0
@@ -193,24 +193,23 @@ async def test_dns_rebinding_reaches_only_the_checked_address() -> None:
 
     async with serving(respond, host="0.0.0.0") as port:
         rules = EgressRules(open_mode=False, allow=(f"127.0.0.2/32:{port}",))
-        async with calling(rules, lookup=rebinding) as callback:
+        async with callback_runner(rules, lookup=rebinding) as callback:
             first = await callback.execute(a_call(f"http://rebind.example:{port}/"))
             assert (first.end, asked) == (AttemptEnd.SUCCEEDED, 1), "looked up once, dialled as is"
-            assert denied(await callback.execute(a_call(f"http://rebind.example:{port}/")))
+            assert is_denied(await callback.execute(a_call(f"http://rebind.example:{port}/")))
     assert seen == ["127.0.0.2"]
 
 
-# A connection kept by an earlier call is judged like a new one
-async def test_a_pooled_connection_does_not_bypass_the_rules() -> None:
+async def test_pooled_connection_is_not_reused_for_a_denied_name() -> None:
     async with a_sink() as sink:
         rules = EgressRules(open_mode=False, allow=(f"trusted.example:{sink.port}",))
-        async with calling(rules, lookup=here) as callback:
+        async with callback_runner(rules, lookup=resolve_to_loopback) as callback:
             trusted = await callback.execute(a_call(f"http://trusted.example:{sink.port}/"))
             other = await callback.execute(a_call(f"http://other.example:{sink.port}/"))
             literal = await callback.execute(a_call(f"http://127.0.0.1:{sink.port}/"))
     assert trusted.end is AttemptEnd.SUCCEEDED
-    assert denied(other)
-    assert denied(literal)
+    assert is_denied(other)
+    assert is_denied(literal)
     assert sink.connections == 1
     assert len(sink.requests) == 1
 
@@ -219,7 +218,10 @@ async def test_a_pooled_connection_does_not_bypass_the_rules() -> None:
 async def test_redirects_are_not_followed(status: str) -> None:
     async with a_sink() as canary:
         where = f"{canary.url}/steal?token=abcdefghij"
-        async with a_sink(answer(f"{status} Moved", Location=where)) as sink, calling() as callback:
+        async with (
+            a_sink(answer(f"{status} Moved", Location=where)) as sink,
+            callback_runner() as callback,
+        ):
             outcome = await callback.execute(a_call(sink.url, body="secret body"))
         assert (outcome.end, outcome.code, outcome.retryable) == ("failed", "redirect", False)
         assert outcome.result is not None
@@ -228,8 +230,8 @@ async def test_redirects_are_not_followed(status: str) -> None:
         assert len(sink.requests) == 1
 
 
-async def test_a_loop_and_a_refresh_header_are_one_request() -> None:
-    async with a_sink() as sink, calling() as callback:
+async def test_redirect_loop_and_refresh_header_cause_one_request() -> None:
+    async with a_sink() as sink, callback_runner() as callback:
         sink.answers = [answer("302 Found", Location=sink.url)]
         assert (await callback.execute(a_call(sink.url))).code == "redirect"
         sink.answers = [answer("200 OK", Refresh=f"0; url={sink.url}/again")]
@@ -256,9 +258,9 @@ async def test_a_loop_and_a_refresh_header_are_one_request() -> None:
         "http://host/" + "x" * 2048,
     ],
 )
-async def test_urls_that_are_refused(url: str) -> None:
-    assert refusal(OPEN, url=url).field == "url"
-    async with calling() as callback:
+async def test_invalid_urls_are_rejected(url: str) -> None:
+    assert validation_error(OPEN, url=url).field == "url"
+    async with callback_runner() as callback:
         outcome = await callback.execute(a_call(url))
     assert (outcome.end, outcome.retryable) == ("failed", False)
 
@@ -283,17 +285,17 @@ async def test_urls_that_are_refused(url: str) -> None:
         ("(x)", "v", "header_name"),
     ],
 )
-def test_headers_that_are_refused(name: str, value: str, code: str) -> None:
-    refused = refusal(headers={name: value})
-    assert refused.code == code
-    assert refused.field is not None
-    assert refused.field.startswith("headers")
+def test_invalid_headers_are_rejected(name: str, value: str, code: str) -> None:
+    error = validation_error(headers={name: value})
+    assert error.code == code
+    assert error.field is not None
+    assert error.field.startswith("headers")
 
 
-def test_no_more_than_a_hundred_headers() -> None:
+def test_more_than_a_hundred_headers_are_rejected() -> None:
     check_http_target(HttpTarget(url="http://h/", headers={f"X-{n}": "v" for n in range(100)}))
     many = {f"X-{n}": "v" for n in range(101)}
-    assert refusal(headers=many).code == "too_many_headers"
+    assert validation_error(headers=many).code == "too_many_headers"
 
 
 @each_row(
@@ -305,26 +307,25 @@ def test_no_more_than_a_hundred_headers() -> None:
         "Upgrade", "TE", "Trailer", "Expect", "Keep-Alive",
     ],
 )  # fmt: skip
-def test_headers_that_are_ours(name: str) -> None:
-    refused = refusal(headers={name: "v"})
-    assert (refused.code, refused.field) == ("header_reserved", f"headers.{name}")
+def test_reserved_headers_are_rejected(name: str) -> None:
+    error = validation_error(headers={name: "v"})
+    assert (error.code, error.field) == ("header_reserved", f"headers.{name}")
 
 
-# The same header in two spellings would be two headers on the wire
-def test_one_header_in_two_spellings() -> None:
-    assert refusal(headers={"X-A": "1", "x-a": "2"}).code == "header_twice"
+# Two spellings of one header would be two headers on the wire.
+def test_header_given_in_two_spellings_is_rejected() -> None:
+    assert validation_error(headers={"X-A": "1", "x-a": "2"}).code == "header_twice"
 
 
 @pytest.mark.parametrize("tail", ["/a\r\nX-Evil: 1", "/a b", "/?q=a\nb", "/\x00"])
-def test_control_characters_and_spaces_in_a_path_are_refused(tail: str) -> None:
-    assert refusal(url=f"http://h{tail}").code == "url_character"
+def test_control_characters_and_spaces_in_a_path_are_rejected(tail: str) -> None:
+    assert validation_error(url=f"http://h{tail}").code == "url_character"
 
 
-# Raw bytes at the sink show one request only
-async def test_everything_else_is_encoded_into_one_request() -> None:
+async def test_hostile_url_and_placeholder_values_are_encoded_into_one_request() -> None:
     evil = "/ü/%0d%0aX-Evil:%201/<>\"'^`{|}?q=ä%0D%0A%0D%0AGET%20/evil&p=100%&n={{schedule_name}}"
     call_run = {"schedule_name": "x\r\n\r\nGET /evil HTTP/1.1\r\nX-Evil: 1\r\n\r\n"}
-    async with a_sink() as sink, calling() as callback:
+    async with a_sink() as sink, callback_runner() as callback:
         outcome = await callback.execute(
             a_call(
                 sink.url + evil,
@@ -344,8 +345,8 @@ async def test_everything_else_is_encoded_into_one_request() -> None:
     assert all(0x20 < byte < 0x7F for byte in sink.last.target.encode())
 
 
-async def test_a_signature_verifies_and_during_a_rotation_both_do() -> None:
-    async with a_sink() as sink, calling() as callback:
+async def test_signature_verifies_with_each_secret_during_rotation() -> None:
+    async with a_sink() as sink, callback_runner() as callback:
         call = a_call(
             sink.url,
             body='{"run_id": "<filled-by-service>", "ü": "{{slot}}"}',
@@ -355,22 +356,22 @@ async def test_a_signature_verifies_and_during_a_rotation_both_do() -> None:
         await callback.execute(call)
     assert len(sink.last.headers["webhook-signature"].split(" ")) == 2
     for key in KEYS[:2]:
-        said = Webhook(key).verify(sink.last.body, sink.last.headers)
-        assert said["run_id"] == call.run.id
+        payload = Webhook(key).verify(sink.last.body, sink.last.headers)
+        assert payload["run_id"] == call.run.id
     with pytest.raises(WebhookVerificationError):
         Webhook(KEYS[2]).verify(sink.last.body, sink.last.headers)
     with pytest.raises(WebhookVerificationError):
         Webhook(KEYS[0]).verify(sink.last.body + b" ", sink.last.headers)
 
 
-def test_short_secrets_are_refused() -> None:
+def test_short_signing_secrets_are_rejected() -> None:
     short = "whsec_" + base64.b64encode(b"x" * 23).decode()
-    refused = refusal(signing_secrets=(short,))
-    assert (refused.field, refused.code) == ("signing_secrets", "signing_secret")
+    error = validation_error(signing_secrets=(short,))
+    assert (error.field, error.code) == ("signing_secrets", "signing_secret")
 
 
-async def test_a_retry_has_the_same_id_a_new_timestamp_and_a_higher_fence() -> None:
-    async with a_sink(answer("503 Busy"), answer("200 OK")) as sink, calling() as callback:
+async def test_retry_has_the_same_id_a_new_timestamp_and_a_higher_fence() -> None:
+    async with a_sink(answer("503 Busy"), answer("200 OK")) as sink, callback_runner() as callback:
         for attempt in (1, 2):
             await callback.execute(
                 a_call(
@@ -389,24 +390,24 @@ async def test_a_retry_has_the_same_id_a_new_timestamp_and_a_higher_fence() -> N
     assert first["webhook-signature"] != second["webhook-signature"]
 
 
-# This machine's clock is years from the store's
-async def test_the_timestamp_is_the_stores() -> None:
+# The clock of this machine differs from the store's by years.
+async def test_webhook_timestamp_is_the_store_time() -> None:
     stores_time = datetime.fromisoformat("2031-05-06T07:08:09.900000+00:00")
-    async with a_sink() as sink, calling() as callback:
+    async with a_sink() as sink, callback_runner() as callback:
         await callback.execute(a_call(sink.url, triggered_at=stores_time, body="{{triggered_at}}"))
     assert sink.last.headers["webhook-timestamp"] == str(int(stores_time.timestamp()))
     assert sink.last.body == b"2031-05-06T07:08:09.900000Z"
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
-async def test_a_proxy_in_the_environment_is_not_used(
+async def test_proxy_in_the_environment_is_ignored(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with a_sink() as canary, a_sink() as sink:
         monkeypatch.setenv(name, canary.url)
         monkeypatch.delenv("NO_PROXY", raising=False)
         monkeypatch.delenv("no_proxy", raising=False)
-        async with calling() as callback:
+        async with callback_runner() as callback:
             outcome = await callback.execute(a_call(sink.url))
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert canary.connections == 0
@@ -428,10 +429,10 @@ async def test_a_proxy_in_the_environment_is_not_used(
     ids=["script", "terminal", "not utf-8", "nul", "letters", "odd letters", "surrogates", "empty"],
 )
 @pytest.mark.parametrize(("status", "end"), [("200 OK", "succeeded"), ("500 Oops", "failed")])
-async def test_hostile_bodies_are_kept_as_little_plain_text(
+async def test_hostile_response_body_is_stored_truncated_as_plain_text(
     body: bytes, status: str, end: str
 ) -> None:
-    async with a_sink(answer(status, body)) as sink, calling() as callback:
+    async with a_sink(answer(status, body)) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url))
     assert outcome.end == end
     assert outcome.result is not None
@@ -445,13 +446,13 @@ async def test_hostile_bodies_are_kept_as_little_plain_text(
         assert len(kept.encode()) > 65000 or not outcome.result["truncated"]
 
 
-async def test_hostile_headers_and_phrases_too() -> None:
+async def test_hostile_response_headers_are_stored_sanitised() -> None:
     raw = (
         b"HTTP/1.1 400 N\xff\xfeo\r\nX-Bad: \xff\xfe\r\nX-Long: "
         + b"y" * 5000
         + b"\r\nContent-Length: 0\r\n\r\n"
     )
-    async with a_sink(raw) as sink, calling() as callback:
+    async with a_sink(raw) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url))
     assert outcome.result is not None
     headers = outcome.result["headers"]
@@ -469,14 +470,14 @@ async def test_hostile_headers_and_phrases_too() -> None:
         {"headers": {"Authorization": "Bearer {{secret.X}}"}},
     ],
 )
-def test_secrets_of_nobody_are_refused(target: dict[str, Any]) -> None:
-    assert refusal(**target).code == "unknown_secret"
+def test_unknown_secret_placeholder_is_rejected(target: dict[str, Any]) -> None:
+    assert validation_error(**target).code == "unknown_secret"
 
 
-# Secrets in echoed responses, URLs and logs
-async def test_secrets_are_masked_everywhere() -> None:
+# Receivers may echo secrets in their responses.
+async def test_secrets_are_masked_in_result_and_log() -> None:
     token, key, api_key = "t0psecret-token", "urlsecret%2Bkey", "chm_abcdefghijkl"
-    async with a_sink() as sink, calling() as callback:
+    async with a_sink() as sink, callback_runner() as callback:
         sink.answers = [
             answer(
                 "500 Oops",
@@ -505,10 +506,9 @@ async def test_secrets_are_masked_everywhere() -> None:
     assert sink.last.target.startswith(f"/bot12345:AAbotsecret/send?api_key={key}"), "it was sent"
 
 
-# Closed, silent and unroutable ports look alike; no timing is exposed beyond that of the attempt
-async def test_failures_to_connect_are_uniform() -> None:
+async def test_refused_connections_have_the_same_error() -> None:
     outcomes = []
-    async with calling() as callback:
+    async with callback_runner() as callback:
         for _ in range(3):
             with socket.socket() as closed:
                 closed.bind(("127.0.0.1", 0))

@@ -39,7 +39,7 @@ async def rig() -> AsyncIterator[Rig]:
         "localhost:port",
     ],
 )
-async def test_another_host_is_misdirected(rig: Rig, host: str) -> None:
+async def test_unknown_host_is_misdirected(rig: Rig, host: str) -> None:
     for path in ("/health", PATH, "/x/../api/v1/schedules", "/docs"):
         answer = await rig.client.get(path, headers={"Host": host, "Origin": f"http://{host}"})
         assert (answer.status_code, answer.json()["code"]) == (421, "host_not_allowed")
@@ -51,17 +51,17 @@ async def test_another_host_is_misdirected(rig: Rig, host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["localhost:7100", "127.0.0.1:7100", "[::1]:7100", "LOCALHOST:7100"]
 )
-async def test_our_own_names(rig: Rig, host: str) -> None:
+async def test_own_host_names_are_accepted(rig: Rig, host: str) -> None:
     assert (await rig.client.get(PATH, headers={"Host": host})).status_code == 200
 
 
-async def test_no_host_and_two_hosts(rig: Rig) -> None:
+async def test_missing_or_repeated_host_is_a_bad_request(rig: Rig) -> None:
     assert (await rig.client.get(PATH, headers={"Host": ""})).status_code == 400
     two = [("Host", "localhost:7100"), ("Host", "evil.example")]
     assert (await rig.client.get(PATH, headers=two)).status_code == 400
 
 
-async def test_configured_hosts() -> None:
+async def test_only_configured_hosts_are_accepted() -> None:
     settings = Settings(allowed_hosts=("chimes.corp", "other.corp:8443"))
     async with serving(settings=settings) as rig:
         for host, code in (
@@ -77,7 +77,7 @@ async def test_configured_hosts() -> None:
         assert answer.status_code == 421
 
 
-async def test_with_keys_any_host_is_fine() -> None:
+async def test_any_host_is_accepted_once_there_are_keys() -> None:
     async with serving() as rig:
         headers = await rig.key(Role.ADMIN)
         answer = await rig.client.get(PATH, headers=headers | {"Host": "box.lan:7100"})
@@ -96,7 +96,7 @@ async def test_with_keys_any_host_is_fine() -> None:
         "http://[",
     ],
 )
-async def test_a_page_of_another_origin_changes_nothing(rig: Rig, origin: str) -> None:
+async def test_write_from_another_origin_is_rejected(rig: Rig, origin: str) -> None:
     made = await rig.create()
     before = await rig.snapshot()
     path = f"{PATH}/{made['id']}"
@@ -113,12 +113,12 @@ async def test_a_page_of_another_origin_changes_nothing(rig: Rig, origin: str) -
     assert await rig.snapshot() == before
 
 
-async def test_our_own_origin_may(rig: Rig) -> None:
+async def test_write_from_own_origin_is_accepted(rig: Rig) -> None:
     headers = {"Origin": "http://localhost:7100"}
     assert (await rig.client.post(PATH, json=definition(), headers=headers)).status_code == 201
 
 
-async def test_cors_is_for_configured_origins_only() -> None:
+async def test_cors_allows_configured_origins_only() -> None:
     ask = {"Origin": "https://app.corp", "Access-Control-Request-Method": "POST"}
     async with serving(settings=Settings(cors_origins=("https://app.corp",))) as rig:
         preflight = await rig.client.options(PATH, headers=ask)
@@ -163,11 +163,11 @@ async def test_override_headers_are_ignored(rig: Rig, header: dict[str, str]) ->
         "/api/v1/runs/%ff",
     ],
 )
-async def test_path_tricks_find_nothing(rig: Rig, path: str) -> None:
+async def test_path_tricks_are_not_found(rig: Rig, path: str) -> None:
     assert (await rig.client.get(path)).status_code == 404
 
 
-async def test_large_bodies(rig: Rig) -> None:
+async def test_body_above_the_limit_is_rejected(rig: Rig) -> None:
     for size, code in ((limits.BODY_LIMIT, 422), (limits.BODY_LIMIT + 1, 413)):
         content = b'{"name":"' + b"x" * (size - 11) + b'"}'
         assert len(content) == size
@@ -175,7 +175,7 @@ async def test_large_bodies(rig: Rig) -> None:
         assert answer.status_code == code
 
 
-async def test_large_bodies_without_a_length_are_cut_off_early(rig: Rig) -> None:
+async def test_large_chunked_body_is_cut_off_at_the_limit(rig: Rig) -> None:
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -189,7 +189,7 @@ async def test_large_bodies_without_a_length_are_cut_off_early(rig: Rig) -> None
     assert sent <= limits.BODY_LIMIT + 2 * 65536
 
 
-async def test_a_body_without_a_length_is_refused(rig: Rig) -> None:
+async def test_chunked_body_is_rejected(rig: Rig) -> None:
     async def parts() -> AsyncIterator[bytes]:
         yield b'{"expression":'
         yield b'"* * * * *"}'
@@ -199,14 +199,14 @@ async def test_a_body_without_a_length_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("length", ["3", "100", "-1", "abc", "1e3", "9" * 30, "٣"])
-async def test_a_wrong_length(rig: Rig, length: str) -> None:
+async def test_wrong_content_length_is_rejected(rig: Rig, length: str) -> None:
     answer = await rig.client.post(
         PATH, content=b"{}    ", headers=JSON | {"Content-Length": length.encode()}
     )
     assert (answer.status_code, answer.json()["code"]) == (400, "wrong_length")
 
 
-async def test_large_headers(rig: Rig) -> None:
+async def test_headers_above_the_limit_are_rejected(rig: Rig) -> None:
     fine = await rig.client.get(PATH, headers={"X-Padding": "x" * 7000})
     assert fine.status_code == 200
     answer = await rig.client.get(PATH, headers={"X-Padding": "x" * 8192})
@@ -214,7 +214,7 @@ async def test_large_headers(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "gzip, identity"])
-async def test_compressed_bodies(rig: Rig, encoding: str) -> None:
+async def test_compressed_body_is_rejected(rig: Rig, encoding: str) -> None:
     answer = await rig.client.post(
         PATH, content=b"{}", headers=JSON | {"Content-Encoding": encoding}
     )
@@ -233,7 +233,7 @@ async def test_compressed_bodies(rig: Rig, encoding: str) -> None:
         "application/jsonx",
     ],
 )
-async def test_other_content_types(rig: Rig, content_type: str) -> None:
+async def test_other_content_types_are_rejected(rig: Rig, content_type: str) -> None:
     headers = {"Content-Type": content_type} if content_type else {}
     for method, path in (("POST", PATH), ("PATCH", f"{PATH}/x"), ("POST", f"{PATH}/x/pause")):
         answer = await rig.client.request(method, path, content=b"{}", headers=headers)
@@ -245,7 +245,7 @@ async def test_other_content_types(rig: Rig, content_type: str) -> None:
     ["application/json", "Application/JSON", "application/json; charset=UTF-8",
      'application/json;charset="utf-8"'],
 )  # fmt: skip
-async def test_json_content_types(rig: Rig, content_type: str) -> None:
+async def test_json_content_types_are_accepted(rig: Rig, content_type: str) -> None:
     answer = await rig.client.post(
         "/api/v1/explain",
         content=b'{"expression":"* * * * *"}',
@@ -254,15 +254,14 @@ async def test_json_content_types(rig: Rig, content_type: str) -> None:
     assert answer.status_code == 200
 
 
-async def test_without_a_body_no_content_type_is_needed(rig: Rig) -> None:
+async def test_request_without_a_body_needs_no_content_type(rig: Rig) -> None:
     made = await rig.create()
     for action in ("run", "pause", "resume", "skip"):
         answer = await rig.client.post(f"{PATH}/{made['id']}/{action}")
         assert answer.status_code < 300
 
 
-# What is ours of it
-async def test_a_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_body_that_does_not_arrive_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
     sent: list[Any] = []
 
