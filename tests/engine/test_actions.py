@@ -25,8 +25,8 @@ from tests.targets.action_servers import (
     PENDING,
     RUNNING,
     TARGET,
-    a_service,
-    acting,
+    action_runner,
+    action_service,
 )
 
 LEASE = timedelta(seconds=1.2)
@@ -59,7 +59,10 @@ async def due(rig: Rig, policy: Policy = POLICY) -> Schedule:
 
 
 async def test_a_failed_dispatch_is_retried_within_its_run(rig: Rig) -> None:
-    async with a_service(executes=[500, 429, PENDING]) as there, acting(there.url) as runner:
+    async with (
+        action_service(executes=[500, 429, PENDING]) as there,
+        action_runner(there.url) as runner,
+    ):
         await rig.engine(runners=[runner])
         schedule = await due(rig)
         (run,) = await rig.ended(schedule)
@@ -76,7 +79,7 @@ async def test_a_failed_dispatch_is_retried_within_its_run(rig: Rig) -> None:
 
 
 async def test_a_dispatch_that_never_succeeds_fails(rig: Rig) -> None:
-    async with a_service(executes=[503]) as there, acting(there.url) as runner:
+    async with action_service(executes=[503]) as there, action_runner(there.url) as runner:
         await rig.engine(runners=[runner])
         schedule = await due(rig, replace(POLICY, max_retries=1))
         (run,) = await rig.ended(schedule)
@@ -87,7 +90,7 @@ async def test_a_dispatch_that_never_succeeds_fails(rig: Rig) -> None:
 
 async def test_a_failed_execution_is_not_repeated(rig: Rig) -> None:
     failed = {"id": "e1", "status": "failed"}
-    async with a_service(states=[failed]) as there, acting(there.url) as runner:
+    async with action_service(states=[failed]) as there, action_runner(there.url) as runner:
         await rig.engine(runners=[runner])
         (run,) = await rig.ended(await due(rig))
         await rig.close()
@@ -99,15 +102,15 @@ async def test_a_failed_execution_is_not_repeated(rig: Rig) -> None:
 async def test_the_next_node_resumes_the_same_execution(rig: Rig) -> None:
     faults = Faults(rig.store)
     async with (
-        a_service(states=[RUNNING]) as there,
-        acting(there.url) as first,
-        acting(there.url) as second,
+        action_service(states=[RUNNING]) as there,
+        action_runner(there.url) as first,
+        action_runner(there.url) as second,
     ):
         engine = await rig.engine(
             store=faults.store, runner=Recording("other"), runners=[first], lease=LEASE
         )
         schedule = await due(rig)
-        await until(lambda: there.asked)
+        await until(lambda: there.polls)
         faults.down = StoreUnavailable("the cable is cut")
         await until(lambda: not engine.trusted)
         there.states = [COMPLETED]
@@ -123,10 +126,10 @@ async def test_the_next_node_resumes_the_same_execution(rig: Rig) -> None:
 
 
 async def test_a_cancel_is_forwarded_to_the_action_service(rig: Rig) -> None:
-    async with a_service(states=[RUNNING]) as there, acting(there.url) as runner:
+    async with action_service(states=[RUNNING]) as there, action_runner(there.url) as runner:
         await rig.engine(runners=[runner])
         schedule = await due(rig)
-        await until(lambda: there.asked)
+        await until(lambda: there.polls)
         (run,) = await rig.runs(schedule)
         await rig.store.cancel_run(run.id, "canceled_by_hand")
         assert (await rig.reached(run.id, RunStatus.CANCELED)).reason == "canceled_by_hand"

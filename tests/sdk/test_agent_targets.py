@@ -31,11 +31,11 @@ from tests.sdk.inspection import QUICK, eventually, runs_of, stored
 from tests.targets.agent_servers import (
     API_KEY,
     USAGE,
-    a_model,
-    a_pipeline,
     delta,
     ending,
     events,
+    model_server,
+    pipeline_server,
     sending,
 )
 from tests.targets.sinks import a_sink, answer, until
@@ -92,7 +92,7 @@ async def nothing_kept(app: Chimes, run: Run) -> None:
 
 
 async def test_declared_prompt_returns_the_answer() -> None:
-    async with a_model(GOOD) as model:
+    async with model_server(GOOD) as model:
         settings = configured(model.url, dispatch_attempts=5, agent_timeout=timedelta(minutes=2))
         app = Chimes("memory://", settings=settings)
         app.schedule(
@@ -189,7 +189,7 @@ async def test_node_without_a_pipeline_does_not_claim_prompts(
     sqlite_url: str,
 ) -> None:
     async with (
-        a_model(GOOD) as model,
+        model_server(GOOD) as model,
         an_app(QUICK, sqlite_url) as without,
         an_app(configured(model.url), sqlite_url),
     ):
@@ -201,7 +201,7 @@ async def test_node_without_a_pipeline_does_not_claim_prompts(
 async def test_failed_dispatch_is_retried_up_to_the_limit(url: str) -> None:
     busy = answer("503 Busy", b"not now")
     async with (
-        a_model(then=sending(busy, head=b"")) as model,
+        model_server(then=sending(busy, head=b"")) as model,
         an_app(configured(model.url, dispatch_attempts=3), url) as app,
     ):
         failed = await ended(app, await ordered(app))
@@ -219,7 +219,7 @@ async def test_failed_dispatch_is_retried_up_to_the_limit(url: str) -> None:
 
 async def test_permanent_error_is_not_retried() -> None:
     async with (
-        a_model(then=sending(answer("401 No", b"no"), head=b"")) as model,
+        model_server(then=sending(answer("401 No", b"no"), head=b"")) as model,
         an_app(configured(model.url)) as app,
     ):
         failed = await ended(app, await ordered(app))
@@ -238,8 +238,8 @@ async def test_endless_stream_does_not_block_others() -> None:
             await writer.drain()
 
     async with (
-        a_model(then=flood) as endless,
-        a_model(GOOD) as model,
+        model_server(then=flood) as endless,
+        model_server(GOOD) as model,
         an_app(configured(model.url)) as app,
         an_app(configured(endless.url)) as other,
     ):
@@ -260,7 +260,7 @@ async def test_hanging_prompts_do_not_block_other_runs() -> None:
         await reader.read()
 
     async with (
-        a_model(then=hang) as model,
+        model_server(then=hang) as model,
         a_sink() as sink,
         an_app(configured(model.url, workers=1)) as app,
     ):
@@ -287,7 +287,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_checkpoint_is_deleted_at_the_end(url: str) -> None:
     there_first = [{"status": "running"}, {"status": "completed", "output": "made"}]
     async with (
-        a_pipeline(statuses=there_first, refusals=[503]) as there,
+        pipeline_server(statuses=there_first, refusals=[503]) as there,
         an_app(configured(there.url, "runs"), url) as app,
     ):
         run = await ended(app, await ordered(app))
@@ -302,7 +302,7 @@ async def test_checkpoint_is_deleted_at_the_end(url: str) -> None:
 async def test_callback_to_another_node_ends_the_run(url: str) -> None:
     settings = {"agent_callback_url": "https://chimes.example"}
     async with (
-        a_pipeline(statuses=[{"status": "running"}]) as there,
+        pipeline_server(statuses=[{"status": "running"}]) as there,
         an_app(configured(there.url, "runs", **settings), url) as app,
     ):
         run = await ordered(app)
@@ -323,7 +323,7 @@ async def test_callback_to_another_node_ends_the_run(url: str) -> None:
 @pytest.mark.usefixtures("quick")
 async def test_cancel_is_forwarded_to_the_pipeline() -> None:
     async with (
-        a_pipeline(statuses=[{"status": "running"}]) as there,
+        pipeline_server(statuses=[{"status": "running"}]) as there,
         an_app(configured(there.url, "runs")) as app,
     ):
         run = await ordered(app)
@@ -338,7 +338,7 @@ async def test_cancel_is_forwarded_to_the_pipeline() -> None:
 @pytest.mark.usefixtures("quick")
 async def test_another_node_continues_after_shutdown(sqlite_url: str) -> None:
     states: list[Any] = [{"status": "running"}]
-    async with a_pipeline(statuses=states) as there:
+    async with pipeline_server(statuses=states) as there:
         settings = configured(there.url, "runs", shutdown_grace=timedelta(milliseconds=50))
         async with an_app(settings, sqlite_url) as app:
             run = await ordered(app)

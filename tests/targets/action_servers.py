@@ -1,4 +1,4 @@
-"""A stub on the loopback in the place of an action service, and what has actions executed there."""
+"""A stub action service on the loopback, and runners and calls for it."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ COMPLETED = {
     "results": [],
 }
 
-#: A document, a bare status, or raw bytes.
+#: A JSON document, a bare HTTP status, or raw bytes.
 Given = dict[str, Any] | int | bytes
 
 
 @dataclass
-class Actions:
+class ActionService:
     """Each POST to execute answers with the next of `executes` (then the last), each GET of an
     execution with the next of `states`."""
 
     executes: list[Given] = field(default_factory=lambda: [PENDING])
     states: list[Given] = field(default_factory=lambda: [COMPLETED])
-    #: Takes the place of an answer to execute.
+    #: Handles the connection instead of a response to execute.
     then: Handler | None = None
     requests: list[Received] = field(default_factory=list)
     port: int = 0
@@ -66,7 +66,7 @@ class Actions:
         return [each for each in self.requests if each.target.partition("?")[0].endswith("execute")]
 
     @property
-    def asked(self) -> list[str]:
+    def polls(self) -> list[str]:
         return [each.target for each in self.requests if each.method == "GET"]
 
     @property
@@ -84,17 +84,17 @@ class Actions:
 
     def _reply(self, received: Received) -> bytes:
         if received in self.canceled:
-            return as_answer({"execution_id": "e1", "status": "cancelled", "cancelled_count": 1})
+            return as_response({"execution_id": "e1", "status": "cancelled", "cancelled_count": 1})
         if received.method == "POST":
-            return as_answer(_nth(self.executes, len(self.executed)), "202 Accepted")
-        return as_answer(_nth(self.states, len(self.asked)))
+            return as_response(_nth(self.executes, len(self.executed)), "202 Accepted")
+        return as_response(_nth(self.states, len(self.polls)))
 
 
 def _nth(given: list[Given], number: int) -> Given:
     return given[min(number, len(given)) - 1]
 
 
-def as_answer(given: Given, status: str = "200 OK") -> bytes:
+def as_response(given: Given, status: str = "200 OK") -> bytes:
     if isinstance(given, bytes):
         return given
     if isinstance(given, int):
@@ -103,15 +103,15 @@ def as_answer(given: Given, status: str = "200 OK") -> bytes:
 
 
 @asynccontextmanager
-async def a_service(**given: Any) -> AsyncIterator[Actions]:
-    service = Actions(**given)
+async def action_service(**given: Any) -> AsyncIterator[ActionService]:
+    service = ActionService(**given)
     async with serving(service.handle) as port:
         service.port = port
         yield service
 
 
 @asynccontextmanager
-async def acting(
+async def action_runner(
     url: str, *, egress: Egress = OPEN, lookup: Lookup = system_lookup, **given: Any
 ) -> AsyncIterator[ActionRunner]:
     config = checked_config(ActionConfig(url=url, **given))

@@ -1,5 +1,4 @@
-"""Stubs on the loopback in the place of other people's model servers and run pipelines, and what
-hands prompts to them."""
+"""Stub model servers and run pipelines on the loopback, and runners and calls for them."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def events(*found: object) -> bytes:
 
 
 def sending(*pieces: bytes, head: bytes = STREAM, pause: float = 0.0) -> Handler:
-    """One answer in these pieces, then the end of the connection."""
+    """Sends the response in these pieces, then closes the connection."""
 
     async def send(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head)
@@ -61,7 +60,7 @@ def bytewise(data: bytes) -> Iterable[bytes]:
 
 
 @asynccontextmanager
-async def a_model(*pieces: bytes, then: Handler | None = None) -> AsyncIterator[Sink]:
+async def model_server(*pieces: bytes, then: Handler | None = None) -> AsyncIterator[Sink]:
     sink = Sink(then=then or sending(*pieces))
     async with serving(sink.handle) as port:
         sink.port = port
@@ -69,7 +68,7 @@ async def a_model(*pieces: bytes, then: Handler | None = None) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def prompting(url: str, **given: Any) -> AsyncIterator[AgentPrompt]:
+async def agent_runner(url: str, **given: Any) -> AsyncIterator[AgentPrompt]:
     values: dict[str, Any] = {"pipeline": "openai", "model": "wanted-1", "api_key": API_KEY}
     config = AgentConfig(url=url, **(values | given))
     runner = AgentPrompt(checked_config(config), user_agent="Chimes/test")
@@ -82,7 +81,7 @@ async def prompting(url: str, **given: Any) -> AsyncIterator[AgentPrompt]:
 
 @dataclass
 class StoredCheckpoint:
-    """The state of a run, as the engine would keep it."""
+    """The checkpoint of a run, in memory."""
 
     value: str | None = None
     said: str | None = None
@@ -137,7 +136,7 @@ class Pipeline:
     statuses: list[dict[str, Any] | int] = field(
         default_factory=lambda: [{"status": "completed", "output": "done"}]
     )
-    #: To a POST that makes a run; the first ones are refused so.
+    #: HTTP statuses of the first POSTs to /runs, which are refused.
     refusals: list[int] = field(default_factory=list)
     requests: list[Received] = field(default_factory=list)
     runs: dict[str, str] = field(default_factory=dict)
@@ -179,7 +178,7 @@ def _json(found: object, status: str = "200 OK") -> bytes:
 
 
 @asynccontextmanager
-async def a_pipeline(**given: Any) -> AsyncIterator[Pipeline]:
+async def pipeline_server(**given: Any) -> AsyncIterator[Pipeline]:
     pipeline = Pipeline(**given)
     async with serving(pipeline.handle) as port:
         pipeline.port = port

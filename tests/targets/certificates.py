@@ -13,7 +13,7 @@ class Authority:
     folder: Path
 
     def client(self) -> ssl.SSLContext:
-        """What trusts this authority and nobody else."""
+        """A client context that trusts this authority only."""
         return ssl.create_default_context(cafile=self.folder / "ca.pem")
 
     def server(self, name: str = "hook.example", *, expired: bool = False) -> ssl.SSLContext:
@@ -49,7 +49,7 @@ class Authority:
         )
 
 
-def an_authority(folder: Path) -> Authority:
+def create_authority(folder: Path) -> Authority:
     self_signed(folder / "ca", "Test authority")
     return Authority(folder)
 

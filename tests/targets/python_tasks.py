@@ -44,7 +44,7 @@ isolated = task(isolation="process")
 
 
 def note(path: str, what: object) -> None:
-    """Whole or not at all: tests look for the file while it is written."""
+    """Writes the file atomically: tests poll for it."""
     Path(f"{path}.new").write_text(str(what))
     Path(f"{path}.new").rename(path)
 
@@ -94,7 +94,7 @@ def facts_process(context: Context) -> dict[str, object]:
 
 
 @isolated
-def talk() -> None:
+def prints_and_logs() -> None:
     print("to out")
     print("to err", file=sys.stderr)
     sys.stdout.write("no end of line")
@@ -113,13 +113,13 @@ def segfaults() -> None:
 
 
 @task(isolation="process", memory_limit=512 * 1024 * 1024)
-def eats_memory() -> int:
+def exceeds_memory_limit() -> int:
     return len(bytearray(4 * 1024**3))
 
 
 @isolated
 def forks(pids: str) -> None:
-    """A small fork bomb: each child tries again, all of them stay."""
+    """A small fork bomb: every child forks again and none exits."""
     for _ in range(4):
         os.fork()
     with open(pids, "a") as file:
@@ -164,8 +164,8 @@ def ignores_sigterm(pid: str) -> None:
 
 
 @isolated
-def hopeless_regex() -> None:
-    """A C call that never lets go of the interpreter."""
+def endless_regex() -> None:
+    """A C call that never releases the GIL."""
     re.match(r"(a+)+$", "a" * 40 + "b")
 
 
@@ -202,7 +202,7 @@ async def cleans_up_later(started: str, cleaned: str) -> None:
         note(cleaned, "yes")
 
 
-# What becomes of a run
+# Ends of a task
 
 
 @isolated
@@ -245,7 +245,7 @@ def hangs_with_handler() -> None:
 
 
 @isolated
-def says_and_waits(word: str, go: str) -> None:
+def prints_and_waits(word: str, go: str) -> None:
     print(word)
     while not Path(go).exists():
         time.sleep(0.005)
@@ -259,7 +259,7 @@ def hangs_with_a_child(pid: str) -> None:
 
 
 @isolated
-def hopeless_with_a_child(pid: str) -> None:
+def endless_regex_with_a_child(pid: str) -> None:
     child = subprocess.Popen(["sleep", "600"])
     note(pid, f"{os.getpid()} {child.pid}")
     re.match(r"(a+)+$", "a" * 60 + "b")

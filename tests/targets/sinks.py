@@ -1,4 +1,4 @@
-"""Servers on the loopback that receive callbacks, well-behaved or not, and what calls them."""
+"""Callback receivers on the loopback, and runners and calls for them."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Received:
 
 @dataclass
 class Sink:
-    """Counts connections, keeps requests, answers with the next of `answers` (then the last)."""
+    """Counts connections, records requests, answers with the next of `answers` (then the last)."""
 
     answers: list[bytes] = field(default_factory=lambda: [OK])
-    #: Takes the place of the answer, with the request read.
+    #: Handles the connection instead of an answer, after the request was read.
     then: Handler | None = None
     requests: list[Received] = field(default_factory=list)
     connections: int = 0
@@ -94,7 +94,7 @@ async def read_request(reader: asyncio.StreamReader) -> Received | None:
 async def serving(
     handler: Handler, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """The port on which `handler` gets each connection; all of them end with the block."""
+    """Serves `handler` and yields the port; closes all connections at the end of the block."""
     tasks: set[asyncio.Task[Any]] = set()
 
     async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -131,7 +131,7 @@ async def a_sink(
 
 
 @asynccontextmanager
-async def calling(egress: Egress = OPEN, **given: Any) -> AsyncIterator[HttpCallback]:
+async def callback_runner(egress: Egress = OPEN, **given: Any) -> AsyncIterator[HttpCallback]:
     values: dict[str, Any] = {"user_agent": "Chimes/test", "max_connections": 100}
     callback = HttpCallback(egress=egress, **(values | given))
     await callback.open()

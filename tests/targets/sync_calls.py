@@ -1,4 +1,4 @@
-"""What the tests of sync tasks call them with."""
+"""Runners and calls for tests of sync tasks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MODULE = "tests.targets.sync_module"
 
 @dataclass
 class StoredCheckpoint:
-    """The state of the pair."""
+    """The checkpoint of a source and collection, in memory."""
 
     value: str | None = None
     values: list[str] = field(default_factory=list)
-    #: Another node has the run.
+    #: Writes are fenced off: another node has claimed the run.
     lost: bool = False
-    #: Seconds that keeping takes.
+    #: Seconds that a write takes.
     slow: float = 0.0
     error: Exception | None = None
 

@@ -18,7 +18,7 @@ NOTHING: Any = None
 
 
 def counts(source: str, collection: str, config: dict[str, Any], state: Any) -> Any:
-    """The state is how often it was called."""
+    """Returns the number of calls as its state."""
     times = (state or {"times": 0})["times"] + 1
     print(f"{source} {collection} for the {times}. time, {config.get('greeting', 'no greeting')}")
     return {"times": times}
@@ -79,12 +79,12 @@ def stops_itself(source: str, collection: str, config: dict[str, Any], state: An
 
 
 def holds_the_interpreter(source: str, collection: str, config: dict[str, Any], state: Any) -> None:
-    """No other thread of this process has a turn while this goes on."""
+    """Holds the GIL in a C call."""
     re.match(r"(a+)+$", "a" * int(config["length"]) + "b")
 
 
 def waits(source: str, collection: str, config: dict[str, Any], state: Any) -> Any:
-    """With a child of its own; until told to go on."""
+    """Starts a child process and waits for the file `go`."""
     helper = subprocess.Popen(["sleep", "600"], start_new_session=bool(config.get("escapes")))
     pids = Path(config["pids"])
     draft = pids.with_suffix(".draft")

@@ -1,4 +1,4 @@
-"""What the tests of Python tasks call them with."""
+"""Runners and calls for tests of Python tasks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether it runs; one that has ended and is not yet waited for does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""Actions: handed over once, followed to their end, found again after a crash."""
+"""Action target: executed once, polled until its end, resumed after a crash."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from tests.targets.action_servers import (
     TARGET,
     TOKEN,
     Given,
-    a_service,
-    acting,
+    action_runner,
+    action_service,
     an_action,
-    as_answer,
+    as_response,
     logged,
 )
 from tests.targets.agent_servers import StoredCheckpoint
@@ -45,17 +45,19 @@ from tests.targets.sinks import SERVER, answer, until
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(following, "LONGEST_PAUSE", 0.02)
 
 
-async def test_an_action_is_executed_for_its_account_and_followed_to_its_end() -> None:
+async def test_action_is_executed_for_its_account_and_polled_until_it_ends() -> None:
     states: list[Given] = [PENDING, RUNNING, COMPLETED]
     headers = (("Authorization", TOKEN), ("X-Business-Domain", "bd_public"))
     async with (
-        a_service(states=states) as there,
-        acting(f"{there.url}/in/v1/knowledge-networks/{{kn_id}}/", headers=headers) as runner,
+        action_service(states=states) as there,
+        action_runner(
+            f"{there.url}/in/v1/knowledge-networks/{{kn_id}}/", headers=headers
+        ) as runner,
     ):
         call = an_action(
             state=(state := StoredCheckpoint()),
@@ -91,31 +93,30 @@ async def test_an_action_is_executed_for_its_account_and_followed_to_its_end() -
     assert (sent["authorization"], sent["x-business-domain"]) == (TOKEN, "bd_public")
     assert (sent["x-chimes-attempt"], sent["x-chimes-schedule-id"]) == ("1", "sch-1")
     assert sent["x-chimes-slot"] == "2030-01-02T02:00:00Z"
-    assert there.asked == [f"{base}/action-executions/e1"] * 3
-    # The account is asked for there, too.
+    assert there.polls == [f"{base}/action-executions/e1"] * 3
+    # Polls carry the account as well.
     assert {each.headers["x-account-id"] for each in there.requests} == {"u-1"}
     assert decode_action_checkpoint(state.value) == "e1"
     assert "Accepted as execution e1" in [text for _, text in logged(call)]
 
 
-async def test_the_execution_is_kept_before_it_is_asked_for() -> None:
+async def test_execution_id_is_checkpointed_before_the_first_poll() -> None:
     seen: list[str] = []
 
     class Watched(StoredCheckpoint):
         async def keep(self, value: str) -> bool:
-            seen.extend(there.asked)
+            seen.extend(there.polls)
             return await super().keep(value)
 
-    async with a_service() as there, acting(there.url) as runner:
+    async with action_service() as there, action_runner(there.url) as runner:
         await runner.execute(an_action(state=(state := Watched())))
     assert seen == []
     assert state.writes == [encode_action_checkpoint("e1")]
 
 
-# A node that takes over asks for the execution there is
-async def test_another_attempt_goes_on_with_the_same_execution() -> None:
+async def test_next_attempt_resumes_the_same_execution() -> None:
     state = StoredCheckpoint(value=encode_action_checkpoint("e1"))
-    async with a_service() as there, acting(there.url) as runner:
+    async with action_service() as there, action_runner(there.url) as runner:
         outcome = await runner.execute(an_action(state=state, attempt=2, fence=2))
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
@@ -123,9 +124,8 @@ async def test_another_attempt_goes_on_with_the_same_execution() -> None:
     assert there.executed == []
 
 
-# The same key however often it is tried
-async def test_the_key_and_the_body_are_the_same_for_all_attempts() -> None:
-    async with a_service(executes=[500, PENDING]) as there, acting(there.url) as runner:
+async def test_idempotency_key_and_body_are_the_same_for_all_attempts() -> None:
+    async with action_service(executes=[500, PENDING]) as there, action_runner(there.url) as runner:
         first = await runner.execute(an_action(id="run-1"))
         again = await runner.execute(an_action(id="run-1", attempt=2, fence=2))
     assert (first.end, first.code, first.retryable) == (AttemptEnd.FAILED, "http_500", True)
@@ -136,7 +136,7 @@ async def test_the_key_and_the_body_are_the_same_for_all_attempts() -> None:
     assert (one.headers["x-chimes-attempt"], two.headers["x-chimes-attempt"]) == ("1", "2")
 
 
-# Only 200 and 202 count as accepted
+# Only 200 and 202 count as accepted.
 @pytest.mark.parametrize(
     ("status", "retryable"),
     [
@@ -151,8 +151,8 @@ async def test_the_key_and_the_body_are_the_same_for_all_attempts() -> None:
         (409, False),
     ],
 )
-async def test_what_is_not_accepted(status: int, retryable: bool) -> None:
-    async with a_service(executes=[status]) as there, acting(there.url) as runner:
+async def test_error_status_on_execute_fails_the_attempt(status: int, retryable: bool) -> None:
+    async with action_service(executes=[status]) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(call := an_action())
     assert (outcome.end, outcome.retryable) == (AttemptEnd.FAILED, retryable)
     assert outcome.code == ("redirect" if status == 301 else f"http_{status}")
@@ -161,25 +161,25 @@ async def test_what_is_not_accepted(status: int, retryable: bool) -> None:
     assert outcome.result is not None
     assert (outcome.result["accepted"], outcome.result["http_status"]) == (False, status)
     assert ("error", outcome.error) in logged(call)
-    assert there.asked == []
+    assert there.polls == []
 
 
-async def test_the_service_may_say_when_to_come_back() -> None:
+async def test_retry_after_of_the_service_delays_the_retry() -> None:
     busy = answer("429 Too Many Requests", Retry_After="7")
-    async with a_service(executes=[busy]) as there, acting(there.url) as runner:
+    async with action_service(executes=[busy]) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(an_action())
     assert (outcome.retryable, outcome.retry_after) == (True, timedelta(seconds=7))
 
 
 @pytest.mark.parametrize("status", ["200 OK", "202 Accepted"])
-async def test_accepted_and_ended_at_once(status: str) -> None:
-    done = as_answer(COMPLETED | {"execution_id": "e1"}, status)
-    async with a_service(executes=[done]) as there, acting(there.url) as runner:
+async def test_execution_that_ended_on_acceptance_is_not_polled(status: str) -> None:
+    done = as_response(COMPLETED | {"execution_id": "e1"}, status)
+    async with action_service(executes=[done]) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(an_action())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
     assert (outcome.result["status"], outcome.result["followed"]) == ("completed", True)
-    assert there.asked == []
+    assert there.polls == []
 
 
 @pytest.mark.parametrize(
@@ -198,19 +198,21 @@ async def test_accepted_and_ended_at_once(status: str) -> None:
         answer("202 Accepted", b"[" * 100_000),
     ],
 )
-async def test_accepted_without_a_usable_id_is_all_that_is_known(accepted: bytes) -> None:
-    async with a_service(executes=[accepted]) as there, acting(there.url) as runner:
+async def test_accepted_without_execution_id_succeeds_without_polling(accepted: bytes) -> None:
+    async with action_service(executes=[accepted]) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(call := an_action(state=(state := StoredCheckpoint())))
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
     assert (outcome.result["execution_id"], outcome.result["followed"]) == ("", False)
     assert ("info", "Accepted; the action service returned no execution_id") in logged(call)
-    assert (state.value, there.asked) == (None, [])
+    assert (state.value, there.polls) == (None, [])
 
 
 @pytest.mark.parametrize(("status", "looks"), [(404, 3), (405, 1), (501, 1), (403, 1)])
-async def test_a_service_that_does_not_tell_how_it_ends(status: int, looks: int) -> None:
-    async with a_service(states=[status]) as there, acting(there.url) as runner:
+async def test_service_without_a_status_endpoint_succeeds_as_accepted(
+    status: int, looks: int
+) -> None:
+    async with action_service(states=[status]) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(call := an_action())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
@@ -220,17 +222,17 @@ async def test_a_service_that_does_not_tell_how_it_ends(status: int, looks: int)
         "info",
         f"Accepted; the action service does not report the end (HTTP {status})",
     )
-    assert len(there.asked) == looks
+    assert len(there.polls) == looks
 
 
-# A service behind a page that answers everything: accepted, and never canceled over there
+# A proxy may answer every URL with 200: the run counts as accepted and nothing is canceled.
 @pytest.mark.parametrize(
     "empty",
     [{}, {"id": "e1"}, {"status": None}, answer("200 OK", b"<html>hello</html>")],
     ids=["nothing", "id", "null", "page"],
 )
-async def test_a_200_that_says_nothing_three_times_is_no_offer(empty: Given) -> None:
-    async with a_service(states=[empty]) as there, acting(there.url) as runner:
+async def test_three_empty_status_responses_stop_the_polling(empty: Given) -> None:
+    async with action_service(states=[empty]) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(call := an_action(timeout=2))
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
@@ -238,53 +240,53 @@ async def test_a_200_that_says_nothing_three_times_is_no_offer(empty: Given) -> 
     assert logged(call)[-1][1] == (
         "Accepted; the action service does not report the end (HTTP 200)"
     )
-    assert (len(there.asked), there.canceled) == (3, [])
+    assert (len(there.polls), there.canceled) == (3, [])
 
 
-async def test_one_that_told_before_is_asked_on_though_it_says_nothing_for_a_while() -> None:
+async def test_empty_responses_after_a_known_status_do_not_stop_the_polling() -> None:
     states: list[Given] = [RUNNING, {}, {}, {}, {}, COMPLETED]
-    async with a_service(states=states) as there, acting(there.url) as runner:
+    async with action_service(states=states) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(an_action())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
     assert outcome.result["followed"]
 
 
-# Whoever took the run over follows the same execution
-async def test_who_has_lost_the_run_stops_and_cancels_nothing() -> None:
+# The node that claimed the run polls the same execution.
+async def test_fenced_attempt_stops_without_canceling_the_execution() -> None:
     class Fenced(StoredCheckpoint):
         async def keep(self, value: str) -> bool:
             return False
 
-    async with a_service(states=[RUNNING]) as there:
-        async with acting(there.url) as runner:
+    async with action_service(states=[RUNNING]) as there:
+        async with action_runner(there.url) as runner:
             outcome = await runner.execute(an_action(timeout=0.5, state=Fenced()))
         assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "lost")
         assert not outcome.retryable
-        assert (there.asked, there.canceled) == ([], [])
+        assert (there.polls, there.canceled) == ([], [])
         assert len(there.executed) == 1
 
 
-async def test_an_execution_may_be_known_a_moment_later_than_its_id() -> None:
+async def test_brief_404_responses_do_not_stop_the_polling() -> None:
     states: list[Given] = [404, 404, RUNNING, 404, 404, COMPLETED]
-    async with a_service(states=states) as there, acting(there.url) as runner:
+    async with action_service(states=states) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(an_action())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
     assert outcome.result["followed"]
-    assert len(there.asked) == 6
+    assert len(there.polls) == 6
 
 
-async def test_an_execution_that_was_known_and_is_not_any_more() -> None:
-    async with a_service(states=[RUNNING, 404]) as there, acting(there.url) as runner:
+async def test_execution_that_disappears_fails_without_retry() -> None:
+    async with action_service(states=[RUNNING, 404]) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(an_action())
     assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "execution_lost")
     assert not outcome.retryable
     assert outcome.error == "the action service no longer knows execution e1"
-    assert len(there.asked) == 4
+    assert len(there.polls) == 4
 
 
-# It was executed: another attempt would execute it once more.
+# A retry would execute the action a second time.
 @pytest.mark.parametrize(
     ("ended", "code", "error"),
     [
@@ -324,13 +326,13 @@ async def test_an_execution_that_was_known_and_is_not_any_more() -> None:
         ),
     ],
 )
-async def test_what_ends_badly_is_not_executed_again(
+async def test_failed_execution_is_not_retried(
     ended: dict[str, Any], code: str, error: str
 ) -> None:
     headers = (("Authorization", TOKEN),)
     async with (
-        a_service(states=[RUNNING, ended]) as there,
-        acting(there.url, headers=headers) as runner,
+        action_service(states=[RUNNING, ended]) as there,
+        action_runner(there.url, headers=headers) as runner,
     ):
         outcome = await runner.execute(an_action())
     assert (outcome.end, outcome.code, outcome.error) == (AttemptEnd.FAILED, code, error)
@@ -339,23 +341,23 @@ async def test_what_ends_badly_is_not_executed_again(
     assert outcome.result["execution_id"] == "e1"
 
 
-async def test_failed_without_a_reason() -> None:
+async def test_failed_execution_without_reason_gets_a_default_error() -> None:
     async with (
-        a_service(executes=[{"execution_id": "e1", "status": "failed"}]) as there,
-        acting(there.url) as runner,
+        action_service(executes=[{"execution_id": "e1", "status": "failed"}]) as there,
+        action_runner(there.url) as runner,
     ):
         outcome = await runner.execute(an_action())
     assert (outcome.code, outcome.error) == ("action_failed", "the action failed")
 
 
-# The whole has failed only if all of its objects have.
-async def test_completed_with_objects_that_failed_is_told() -> None:
+# The run fails only if all objects failed.
+async def test_partial_failure_succeeds_with_a_warning() -> None:
     some = COMPLETED | {
         "success_count": 1,
         "failed_count": 1,
         "results": [{"error_message": "gone"}],
     }
-    async with a_service(states=[some]) as there, acting(there.url) as runner:
+    async with action_service(states=[some]) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(call := an_action())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
@@ -363,25 +365,28 @@ async def test_completed_with_objects_that_failed_is_told() -> None:
     assert ("warning", "1 of 2 objects failed: gone") in logged(call)
 
 
-async def test_while_it_is_asked_for_trouble_passes() -> None:
+async def test_transient_errors_do_not_stop_the_polling() -> None:
     broken = b"nonsense\r\n\r\n"
     states: list[Given] = [500, 503, 429, 408, broken, answer("200 OK", b"?"), {}, COMPLETED]
-    async with a_service(states=states) as there, acting(there.url) as runner:
+    async with action_service(states=states) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(call := an_action())
     assert outcome.end is AttemptEnd.SUCCEEDED
-    assert len(there.asked) == 8
+    assert len(there.polls) == 8
     assert sum(level == "warning" for level, _ in logged(call)) == 7
 
 
-async def test_a_document_that_is_too_long_is_asked_for_in_short() -> None:
-    long = as_answer(COMPLETED | {"results": [{"result": "x" * READ_LIMIT}]})
-    async with a_service(states=[long, COMPLETED]) as there, acting(there.url) as runner:
+async def test_oversized_status_is_read_again_with_a_results_limit() -> None:
+    long = as_response(COMPLETED | {"results": [{"result": "x" * READ_LIMIT}]})
+    async with (
+        action_service(states=[long, COMPLETED]) as there,
+        action_runner(there.url) as runner,
+    ):
         outcome = await runner.execute(an_action())
     assert outcome.end is AttemptEnd.SUCCEEDED
-    assert there.asked == ["/action-executions/e1", "/action-logs/e1?results_limit=20"]
+    assert there.polls == ["/action-executions/e1", "/action-logs/e1?results_limit=20"]
 
 
-async def test_a_service_that_hangs_or_floods_at_the_hand_over() -> None:
+async def test_execute_response_that_hangs_or_floods_is_bounded() -> None:
     async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -392,31 +397,34 @@ async def test_a_service_that_hangs_or_floods_at_the_hand_over() -> None:
             await writer.drain()
 
     limit = timedelta(seconds=0.3)
-    async with a_service(then=hang) as there, acting(there.url, timeout=limit) as runner:
+    async with (
+        action_service(then=hang) as there,
+        action_runner(there.url, timeout=limit) as runner,
+    ):
         outcome = await runner.execute(an_action())
         assert (outcome.end, outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
         assert outcome.retryable
         assert outcome.error == "the action service did not answer within 0.3 s"
-    async with a_service(then=flood) as there, acting(there.url) as runner:
+    async with action_service(then=flood) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(an_action())
         assert outcome.end is AttemptEnd.SUCCEEDED
         assert outcome.result is not None
         assert outcome.result["execution_id"] == ""
 
 
-async def test_refused_connections_are_tried_again() -> None:
-    async with a_service() as there:
+async def test_refused_connection_is_retryable() -> None:
+    async with action_service() as there:
         pass
-    async with acting(there.url) as runner:
+    async with action_runner(there.url) as runner:
         outcome = await runner.execute(an_action())
     assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "connect_failed")
     assert outcome.retryable
     assert outcome.error == "the action service: connection refused"
 
 
-async def test_an_execution_that_takes_too_long_is_canceled_and_not_repeated() -> None:
-    async with a_service(states=[RUNNING]) as there:
-        async with acting(there.url) as runner:
+async def test_execution_past_its_timeout_is_canceled_and_not_retried() -> None:
+    async with action_service(states=[RUNNING]) as there:
+        async with action_runner(there.url) as runner:
             outcome = await runner.execute(an_action(timeout=0.3))
         assert (outcome.end, outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
         assert not outcome.retryable
@@ -428,23 +436,23 @@ async def test_an_execution_that_takes_too_long_is_canceled_and_not_repeated() -
     assert "idempotency-key" not in cancel.headers
 
 
-async def test_the_time_is_over_before_anything_was_accepted() -> None:
+async def test_timeout_before_acceptance_is_retryable() -> None:
     async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with a_service(then=hang) as there, acting(there.url) as runner:
+    async with action_service(then=hang) as there, action_runner(there.url) as runner:
         outcome = await runner.execute(an_action(timeout=0.2))
     assert (outcome.end, outcome.retryable) == (AttemptEnd.TIMEOUT, True)
     assert there.canceled == []
 
 
 @pytest.mark.parametrize("canceled", [True, False])
-async def test_only_a_cancel_for_good_is_passed_on(canceled: bool) -> None:
-    async with a_service(states=[RUNNING]) as there:
-        async with acting(there.url) as runner:
+async def test_only_a_user_cancel_cancels_the_execution(canceled: bool) -> None:
+    async with action_service(states=[RUNNING]) as there:
+        async with action_runner(there.url) as runner:
             call = an_action(canceled=canceled)
             task = asyncio.create_task(runner.execute(call))
-            await until(lambda: len(there.asked) > 1)
+            await until(lambda: len(there.polls) > 1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -453,10 +461,10 @@ async def test_only_a_cancel_for_good_is_passed_on(canceled: bool) -> None:
         )
 
 
-async def test_by_hand_without_an_account_for_its_owner_on_another_branch() -> None:
+async def test_manual_run_uses_owner_as_account_and_sends_its_branch() -> None:
     target = ActionTarget(action_type_id="a/b ü", kn_id="kn/1", branch="dev/2")
     owner = Owner(type=OwnerType.USER, id="alice")
-    async with a_service() as there, acting(there.url) as runner:
+    async with action_service() as there, action_runner(there.url) as runner:
         await runner.execute(an_action(target, owner=owner, origin=Origin.MANUAL))
         await runner.execute(an_action(target))
     first, *_, last = (each for each in there.requests if each.method == "POST")
@@ -470,36 +478,36 @@ async def test_by_hand_without_an_account_for_its_owner_on_another_branch() -> N
     }
     assert (first.headers["x-account-id"], first.headers["x-account-type"]) == ("alice", "user")
     assert "x-account-id" not in last.headers
-    assert there.asked[0] == "/action-executions/e1?branch=dev%2F2"
+    assert there.polls[0] == "/action-executions/e1?branch=dev%2F2"
 
 
-async def test_network_and_branch_in_the_address() -> None:
+async def test_kn_id_and_branch_are_encoded_in_the_url() -> None:
     target = replace(TARGET, kn_id="../kn", branch="a b")
     async with (
-        a_service() as there,
-        acting(f"{there.url}/v1/{{kn_id}}/{{branch}}") as runner,
+        action_service() as there,
+        action_runner(f"{there.url}/v1/{{kn_id}}/{{branch}}") as runner,
     ):
         await runner.execute(an_action(target))
     assert there.executed[0].target == "/v1/..%2Fkn/a%20b/action-types/restart/execute"
 
 
-# The operator has named this server, and only this one
-async def test_the_service_may_be_private_and_nothing_else_is_opened() -> None:
-    async with a_service() as there, acting(there.url, egress=SERVER) as runner:
+# The operator configured this server, so its private address is allowed.
+async def test_private_service_address_is_allowed_but_own_ports_and_metadata_are_not() -> None:
+    async with action_service() as there, action_runner(there.url, egress=SERVER) as runner:
         assert (await runner.execute(an_action())).end is AttemptEnd.SUCCEEDED
     own = EgressRules(open_mode=True, own_ports=frozenset({("127.0.0.1", there.port)}))
     for egress, url in ((own, there.url), (SERVER, "http://169.254.169.254:80")):
-        async with acting(url, egress=egress) as runner:
+        async with action_runner(url, egress=egress) as runner:
             outcome = await runner.execute(an_action())
         assert (outcome.code, outcome.retryable) == ("egress_denied", False)
 
 
-# A name of the own network, by what it resolves to
-async def test_the_service_by_its_name() -> None:
-    async with a_service() as there:
+# Egress rules apply to the resolved address.
+async def test_egress_rules_apply_to_the_resolved_service_address() -> None:
+    async with action_service() as there:
         for address, code in (("127.0.0.1", ""), ("169.254.169.254", "egress_denied")):
             url = f"http://ontology-query:{there.port}"
-            async with acting(url, egress=SERVER, lookup=lambda _: [address]) as runner:  # noqa: B023
+            async with action_runner(url, egress=SERVER, lookup=lambda _: [address]) as runner:  # noqa: B023
                 outcome = await runner.execute(an_action())
             assert outcome.code == code
     assert there.executed[0].headers["host"] == f"ontology-query:{there.port}"
@@ -514,32 +522,32 @@ async def test_the_service_by_its_name() -> None:
         (b'{"error": {"code": 5}}', 'the action service answered HTTP 502: {"code": 5}'),
     ],
 )
-async def test_what_a_refusal_says(body: bytes, told: str) -> None:
+async def test_error_text_is_taken_from_the_response_body(body: bytes, told: str) -> None:
     refusal = answer("502 Bad Gateway", body)
-    async with a_service(executes=[refusal]) as there, acting(there.url) as runner:
+    async with action_service(executes=[refusal]) as there, action_runner(there.url) as runner:
         assert (await runner.execute(an_action())).error == told
 
 
-async def test_a_number_is_an_id_and_long_texts_are_cut() -> None:
+async def test_numeric_execution_id_is_accepted_and_long_message_truncated() -> None:
     ended = COMPLETED | {"message": "x" * 5000}
     async with (
-        a_service(executes=[{"execution_id": 17}], states=[ended]) as there,
-        acting(there.url) as runner,
+        action_service(executes=[{"execution_id": 17}], states=[ended]) as there,
+        action_runner(there.url) as runner,
     ):
         outcome = await runner.execute(an_action())
     assert outcome.result is not None
     assert outcome.result["execution_id"] == "17"
     assert len(str(outcome.result["message"])) == 1000
-    assert there.asked == ["/action-executions/17"]
+    assert there.polls == ["/action-executions/17"]
 
 
-async def test_secrets_are_not_repeated() -> None:
+async def test_secrets_are_redacted_in_errors_results_and_logs() -> None:
     told = TOKEN.split()[1]
     refusal = answer("400 Bad Request", f'{{"description": "bad token {told}"}}'.encode())
     headers = (("Authorization", TOKEN),)
     async with (
-        a_service(executes=[refusal, PENDING | {"message": told}]) as there,
-        acting(there.url, headers=headers) as runner,
+        action_service(executes=[refusal, PENDING | {"message": told}]) as there,
+        action_runner(there.url, headers=headers) as runner,
     ):
         refused = await runner.execute(call := an_action())
         accepted = await runner.execute(an_action())
@@ -559,33 +567,33 @@ async def test_secrets_are_not_repeated() -> None:
         ({"headers": (("Idempotency-Key", "x"),)}, "action_headers: Idempotency-Key"),
     ],
 )
-def test_settings_that_cannot_be_used(given: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_rejected(given: dict[str, Any], message: str) -> None:
     values: dict[str, Any] = {"url": "http://svc"}
     with pytest.raises(ConfigError, match=message):
         checked_config(ActionConfig(**(values | given)))
 
 
-async def test_without_a_service_the_run_says_which_setting_is_missing() -> None:
-    async def nobody() -> bool:
+async def test_run_without_action_service_names_the_missing_setting() -> None:
+    async def no_other_node() -> bool:
         return False
 
-    async def somebody() -> bool:
+    async def another_node() -> bool:
         return True
 
     def runner(elsewhere: Callable[[], Awaitable[bool]]) -> NotConfigured:
         return NotConfigured("action", "no_action_service", NO_ACTION_SERVICE, elsewhere)
 
     call = an_action()
-    outcome = await runner(nobody).execute(call)
+    outcome = await runner(no_other_node).execute(call)
     assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "no_action_service")
     assert "CHIMES_ACTION_URL" in outcome.error
     assert logged(call) == [("error", outcome.error)]
     with pytest.raises(WrongNode):
-        await runner(somebody).execute(call)
+        await runner(another_node).execute(call)
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{", '{"execution_id": 5}'])
-def test_what_was_not_kept_by_us_is_nothing(text: str | None) -> None:
+def test_invalid_checkpoint_decodes_to_no_execution(text: str | None) -> None:
     assert decode_action_checkpoint(text) == ""
 
 
@@ -598,5 +606,7 @@ def test_what_was_not_kept_by_us_is_nothing(text: str | None) -> None:
         (("cancelled", "canceled"), ExecutionEnd.CANCELLED),
     ],
 )
-def test_words_of_a_service(words: tuple[str, ...], end: ExecutionEnd | None) -> None:
+def test_status_words_map_to_execution_ends(
+    words: tuple[str, ...], end: ExecutionEnd | None
+) -> None:
     assert {execution_end(word) for word in words} == {end}

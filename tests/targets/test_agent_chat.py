@@ -1,4 +1,4 @@
-"""Prompts for an OpenAI-compatible endpoint: what is sent, what is kept, what is never done."""
+"""Agent target on an OpenAI-compatible endpoint: request, streamed answer, limits, errors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.targets.agent_servers import (
     API_KEY,
     STREAM,
     USAGE,
-    a_model,
     a_prompt,
+    agent_runner,
     bytewise,
     delta,
     ending,
     event,
     events,
     logged,
-    prompting,
+    model_server,
     sending,
 )
 from tests.targets.sinks import a_sink, answer, until
@@ -34,11 +34,10 @@ from tests.targets.sinks import a_sink, answer, until
 GOOD = events(delta("Hello"), delta(" world"), ending(), {"choices": [], "usage": USAGE}, "[DONE]")
 
 
-# The shape that is documented
-async def test_a_prompt_is_streamed_and_its_answer_tokens_and_cost_are_the_result() -> None:
+async def test_answer_tokens_and_cost_of_a_streamed_prompt_are_the_result() -> None:
     async with (
-        a_model(GOOD) as model,
-        prompting(model.url + "/", input_price=2.0, output_price=10.0, max_tokens=500) as runner,
+        model_server(GOOD) as model,
+        agent_runner(model.url + "/", input_price=2.0, output_price=10.0, max_tokens=500) as runner,
     ):
         call = a_prompt("สรุปข่าว", run={"id": "run-7"})
         outcome = await runner.execute(call)
@@ -71,8 +70,8 @@ async def test_a_prompt_is_streamed_and_its_answer_tokens_and_cost_are_the_resul
     assert lines[-1].startswith("answer: 11 bytes, model stub-1, 120 tokens (100 in, 20 out), ")
 
 
-async def test_the_target_has_the_last_word_on_model_and_tokens() -> None:
-    async with a_model(GOOD) as model, prompting(model.url + "/v1", api_key="") as runner:
+async def test_model_and_max_tokens_of_the_target_override_the_settings() -> None:
+    async with model_server(GOOD) as model, agent_runner(model.url + "/v1", api_key="") as runner:
         await runner.execute(a_prompt(model="other-2", max_tokens=9))
     body = json.loads(model.last.body)
     assert (body["model"], body["max_tokens"]) == ("other-2", 9)
@@ -81,27 +80,30 @@ async def test_the_target_has_the_last_word_on_model_and_tokens() -> None:
 
 
 @pytest.mark.parametrize("eol", ["\n", "\r\n", "\r"])
-async def test_events_may_be_cut_anywhere_even_within_a_character(eol: str) -> None:
+async def test_stream_is_read_when_split_at_any_byte(eol: str) -> None:
     stream = b"\xef\xbb\xbf: a comment" + eol.encode() * 2
     stream += event(delta("สวัสดี 🙂 "), eol) + b"id: 7" + eol.encode() + b"event: x" + eol.encode()
     half, other = json.dumps(delta("世界")).split(', "choices"')
     stream += f'data: {half},{eol}data: "choices"{other}{eol}{eol}'.encode()
     stream += event(ending(), eol) + event("[DONE]", eol)
-    async with a_model(then=sending(*bytewise(stream))) as model, prompting(model.url) as runner:
+    async with (
+        model_server(then=sending(*bytewise(stream))) as model,
+        agent_runner(model.url) as runner,
+    ):
         outcome = await runner.execute(a_prompt())
     assert outcome.result is not None
     assert outcome.result["text"] == "สวัสดี 🙂 世界"
 
 
-async def test_a_chunked_answer_whose_end_has_no_empty_line() -> None:
+async def test_chunked_stream_without_final_empty_line_is_complete() -> None:
     stream = GOOD.removesuffix(b"\n\n")
     chunks = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (stream[:50], stream[50:])]
     head = (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
     async with (
-        a_model(then=sending(*chunks, b"0\r\n\r\n", head=head)) as model,
-        prompting(model.url) as runner,
+        model_server(then=sending(*chunks, b"0\r\n\r\n", head=head)) as model,
+        agent_runner(model.url) as runner,
     ):
         outcome = await runner.execute(a_prompt())
     assert outcome.result is not None
@@ -110,14 +112,14 @@ async def test_a_chunked_answer_whose_end_has_no_empty_line() -> None:
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain"])
-async def test_a_server_that_does_not_stream_is_understood(content_type: str) -> None:
+async def test_answer_that_is_not_streamed_is_read(content_type: str) -> None:
     whole = {
         "model": "stub-1",
         "choices": [{"message": {"content": "all at once"}, "finish_reason": "length"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 4},
     }
     reply = answer("200 OK", json.dumps(whole).encode(), Content_Type=content_type)
-    async with a_sink(reply) as model, prompting(model.url) as runner:
+    async with a_sink(reply) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert outcome.result is not None
     assert outcome.result["text"] == "all at once"
@@ -130,7 +132,7 @@ async def test_a_server_that_does_not_stream_is_understood(content_type: str) ->
     assert outcome.result["cost"] is None
 
 
-async def test_parts_of_an_answer_and_what_belongs_to_another_one() -> None:
+async def test_text_parts_are_joined_and_other_choices_ignored() -> None:
     parts = [{"type": "text", "text": "one "}, {"type": "image"}, "x", {"text": "two"}]
     stream = events(
         {"choices": None},
@@ -140,20 +142,23 @@ async def test_parts_of_an_answer_and_what_belongs_to_another_one() -> None:
         ending(),
         "[DONE]",
     )
-    async with a_model(stream) as model, prompting(model.url) as runner:
+    async with model_server(stream) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert outcome.result is not None
     assert outcome.result["text"] == "one two"
     assert outcome.result["refused_tools"] == ["f"]
 
 
-async def test_a_stream_that_is_cut_after_its_last_word_is_whole() -> None:
+async def test_stream_cut_after_its_finish_reason_succeeds() -> None:
     piece = events(delta("all"), ending())
     head = (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
     chunk = b"%x\r\n%s\r\n" % (len(piece), piece)
-    async with a_model(then=sending(chunk, head=head)) as model, prompting(model.url) as runner:
+    async with (
+        model_server(then=sending(chunk, head=head)) as model,
+        agent_runner(model.url) as runner,
+    ):
         outcome = await runner.execute(a_prompt())
         model.then = sending(chunk[:-20], head=head)
         broken = await runner.execute(a_prompt())
@@ -172,23 +177,23 @@ async def test_a_stream_that_is_cut_after_its_last_word_is_whole() -> None:
         (b"\xff\x00", ": \ufffd\ufffd"),
     ],
 )
-async def test_what_a_refusal_says_is_found_in_every_usual_shape(body: bytes, said: str) -> None:
-    async with a_sink(answer("500 No", body)) as model, prompting(model.url) as runner:
+async def test_error_text_is_found_in_every_common_response_shape(body: bytes, said: str) -> None:
+    async with a_sink(answer("500 No", body)) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert outcome.error == f"the model server answered HTTP 500{said}"
 
 
-async def test_a_server_that_hangs_up_is_worth_another_attempt() -> None:
-    async with a_model(then=sending(head=b"")) as model, prompting(model.url) as runner:
+async def test_closed_connection_is_retryable() -> None:
+    async with model_server(then=sending(head=b"")) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.code, outcome.retryable) == ("reset", True)
 
 
-async def test_a_server_that_refuses_stream_options_is_asked_without_them() -> None:
+async def test_refused_stream_options_are_left_out_on_repeat() -> None:
     refusal = answer("400 Bad Request", b'{"error": {"message": "unknown: stream_options"}}')
     whole = {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}
     reply = answer("200 OK", json.dumps(whole).encode(), Content_Type="application/json")
-    async with a_sink(refusal, reply) as model, prompting(model.url) as runner:
+    async with a_sink(refusal, reply) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert ["stream_options" in json.loads(each.body) for each in model.requests] == [True, False]
@@ -201,11 +206,11 @@ async def test_a_server_that_refuses_stream_options_is_asked_without_them() -> N
         *((status, True) for status in ("408", "429", "500", "502", "503")),
     ],
 )
-async def test_which_refusals_are_worth_another_attempt(status: str, retryable: bool) -> None:
+async def test_retryable_error_statuses(status: str, retryable: bool) -> None:
     said = json.dumps({"error": {"message": f"no, with {API_KEY}\nand more"}}).encode()
     async with (
         a_sink(answer(f"{status} No", said, Retry_After="7")) as model,
-        prompting(model.url) as runner,
+        agent_runner(model.url) as runner,
     ):
         call = a_prompt()
         outcome = await runner.execute(call)
@@ -222,17 +227,17 @@ async def test_a_redirect_is_not_followed() -> None:
     async with (
         a_sink() as canary,
         a_sink(answer("307 Go", Location=canary.url)) as model,
-        prompting(model.url) as runner,
+        agent_runner(model.url) as runner,
     ):
         outcome = await runner.execute(a_prompt())
     assert (outcome.code, outcome.retryable) == ("redirect", False)
     assert canary.connections == 0
 
 
-async def test_nobody_at_home_is_worth_another_attempt() -> None:
+async def test_refused_connection_is_retryable() -> None:
     async with a_sink() as model:
         url = model.url
-    async with prompting(url) as runner:
+    async with agent_runner(url) as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.end, outcome.retryable) == (AttemptEnd.FAILED, True)
     assert outcome.code == "connect_failed"
@@ -250,41 +255,42 @@ async def test_nobody_at_home_is_worth_another_attempt() -> None:
         ([event("[" * 100_000)], "bad_answer", True),
     ],
 )
-async def test_an_answer_that_is_none(pieces: list[bytes], code: str, retryable: bool) -> None:
-    async with a_model(*pieces) as model, prompting(model.url) as runner:
+async def test_invalid_or_broken_stream_fails(
+    pieces: list[bytes], code: str, retryable: bool
+) -> None:
+    async with model_server(*pieces) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, code)
     assert outcome.retryable is retryable
 
 
-async def test_an_answer_without_a_body_that_says_json() -> None:
+async def test_json_array_as_answer_fails() -> None:
     async with (
         a_sink(answer("200 OK", b"[]", Content_Type="application/json")) as model,
-        prompting(model.url) as runner,
+        agent_runner(model.url) as runner,
     ):
         outcome = await runner.execute(a_prompt())
     assert outcome.code == "bad_answer"
 
 
-# The deadline holds, whatever the server does
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_server_that_hangs_ends_at_the_deadline(begun: bool) -> None:
+async def test_hanging_server_times_out(begun: bool) -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if begun:
             writer.write(STREAM + event(delta("I think")))
         await reader.read()
 
-    async with a_model(then=hang) as model, prompting(model.url) as runner:
+    async with model_server(then=hang) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt(timeout=0.3))
         await until(lambda: model.open_now == 0)
     assert (outcome.end, outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
-    # What was being answered would be paid for twice.
+    # A retry would pay for the answer twice.
     assert outcome.retryable is not begun
     assert outcome.result is not None
     assert outcome.result["text"] == ("I think" if begun else "")
 
 
-async def test_a_drip_ends_at_the_deadline() -> None:
+async def test_dripping_server_times_out() -> None:
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM)
         while True:
@@ -292,14 +298,14 @@ async def test_a_drip_ends_at_the_deadline() -> None:
             await writer.drain()
             await asyncio.sleep(0.01)
 
-    async with a_model(then=drip) as model, prompting(model.url) as runner:
+    async with model_server(then=drip) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt(timeout=0.3))
         await until(lambda: model.open_now == 0)
     assert outcome.end is AttemptEnd.TIMEOUT
 
 
-# An endless stream hurts neither memory nor anybody else on the loop
-async def test_an_endless_stream_is_left_and_costs_no_memory() -> None:
+# Memory stays bounded and the event loop stays responsive.
+async def test_endless_answer_is_cut_off_in_bounded_memory() -> None:
     piece = events(*(delta("word " * 40) for _ in range(200)))
 
     async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -316,7 +322,7 @@ async def test_an_endless_stream_is_left_and_costs_no_memory() -> None:
             await asyncio.sleep(0.001)
             turns += 1
 
-    async with a_model(then=flood) as model, prompting(model.url) as runner:
+    async with model_server(then=flood) as model, agent_runner(model.url) as runner:
         beating = asyncio.create_task(beat())
         tracemalloc.start()
         try:
@@ -337,19 +343,21 @@ async def test_an_endless_stream_is_left_and_costs_no_memory() -> None:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_ten_megabytes_at_once(streamed: bool) -> None:
+async def test_answer_of_ten_megabytes_fails_as_too_long(streamed: bool) -> None:
     text = "x" * 10_000_000
     if streamed:
         then = sending(event(delta(text)), event("[DONE]"))
     else:
         whole = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
         then = sending(answer("200 OK", whole, Content_Type="application/json"), head=b"")
-    async with a_model(then=then) as model, prompting(model.url) as runner:
+    async with model_server(then=then) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.code, outcome.retryable) == ("answer_too_long", False)
 
 
-async def test_junk_without_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_stream_of_comments_fails_as_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(chat, "STREAM_LIMIT", 100_000)
 
     async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -358,15 +366,15 @@ async def test_junk_without_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> N
             writer.write(b": nothing\n\n" * 1000)
             await writer.drain()
 
-    async with a_model(then=flood) as model, prompting(model.url) as runner:
+    async with model_server(then=flood) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert outcome.code == "answer_too_long"
 
 
-async def test_a_long_answer_is_cut_and_says_so_but_is_heard_to_its_end() -> None:
+async def test_long_answer_is_truncated_but_read_to_its_end() -> None:
     pieces = [event(delta("ไ" * 1000)) for _ in range(60)]
     end = events(ending(), {"choices": [], "usage": USAGE}, "[DONE]")
-    async with a_model(*pieces, end) as model, prompting(model.url) as runner:
+    async with model_server(*pieces, end) as model, agent_runner(model.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
@@ -375,8 +383,7 @@ async def test_a_long_answer_is_cut_and_says_so_but_is_heard_to_its_end() -> Non
     assert outcome.result["usage"] == USAGE
 
 
-# No tools are sent, and what the model asks for is not done
-async def test_a_tool_that_the_model_asks_for_is_refused() -> None:
+async def test_tool_call_of_the_model_is_refused() -> None:
     asked: dict[str, Any] = {
         "choices": [
             {
@@ -391,7 +398,7 @@ async def test_a_tool_that_the_model_asks_for_is_refused() -> None:
         ]
     }
     stream = events(asked, asked, ending("tool_calls"), "[DONE]")
-    async with a_model(stream) as model, prompting(model.url) as runner:
+    async with model_server(stream) as model, agent_runner(model.url) as runner:
         call = a_prompt()
         outcome = await runner.execute(call)
         assert "tools" not in json.loads(model.last.body)
@@ -407,12 +414,12 @@ async def test_a_tool_that_the_model_asks_for_is_refused() -> None:
     assert answered.result["text"] == "I cannot."
 
 
-# The key is nowhere, also where the model repeats it in pieces
-async def test_the_key_is_in_no_result_no_error_and_no_log() -> None:
+# Also where the model repeats the key in several events.
+async def test_api_key_is_redacted_in_result_error_and_log() -> None:
     stream = events(
         delta(f"my key is {API_KEY[:9]}"), delta(f"{API_KEY[9:]}!\nmore\n"), ending(), "[DONE]"
     )
-    async with a_model(*bytewise(stream)) as model, prompting(model.url) as runner:
+    async with model_server(*bytewise(stream)) as model, agent_runner(model.url) as runner:
         call = a_prompt()
         outcome = await runner.execute(call)
     assert outcome.result is not None
@@ -421,14 +428,14 @@ async def test_the_key_is_in_no_result_no_error_and_no_log() -> None:
     assert API_KEY[9:] not in f"{logged(call)}"
 
 
-# Output is data and nothing else
-async def test_what_no_store_takes_is_replaced_and_the_rest_is_as_it_was() -> None:
+# Markup and links in the output stay as they are.
+async def test_nul_and_lone_surrogates_are_replaced_in_the_answer() -> None:
     wild = "![x](https://evil.example/?q=1) tg://resolve <b>bold</b> \x00"
     stream = event(delta(wild)) + b'data: {"choices": [{"delta": {"content": "\\ud83d"}}]}\n\n'
     stream += b'data: {"choices": [{"delta": {"content": "\\ude42 \\ud800."}}]}\n\n'
     async with (
-        a_model(stream + events(ending(), "[DONE]")) as model,
-        prompting(model.url) as runner,
+        model_server(stream + events(ending(), "[DONE]")) as model,
+        agent_runner(model.url) as runner,
     ):
         outcome = await runner.execute(a_prompt())
     assert outcome.result is not None
@@ -437,20 +444,20 @@ async def test_what_no_store_takes_is_replaced_and_the_rest_is_as_it_was() -> No
     text.encode()
 
 
-async def test_an_answer_that_is_withheld_is_a_failure() -> None:
+async def test_content_filter_fails_the_attempt() -> None:
     async with (
-        a_model(events(ending("content_filter"), "[DONE]")) as model,
-        prompting(model.url) as runner,
+        model_server(events(ending("content_filter"), "[DONE]")) as model,
+        agent_runner(model.url) as runner,
     ):
         outcome = await runner.execute(a_prompt())
     assert (outcome.code, outcome.retryable) == ("content_filter", False)
 
 
-async def test_being_cancelled_ends_the_request() -> None:
+async def test_cancel_closes_the_request() -> None:
     async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with a_model(then=hang) as model, prompting(model.url) as runner:
+    async with model_server(then=hang) as model, agent_runner(model.url) as runner:
         task = asyncio.create_task(runner.execute(a_prompt(canceled=True)))
         await until(lambda: model.requests != [])
         task.cancel()
@@ -459,8 +466,8 @@ async def test_being_cancelled_ends_the_request() -> None:
         await until(lambda: model.open_now == 0)
 
 
-async def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_sink() as proxy, a_model(GOOD) as model, prompting(model.url) as runner:
+async def test_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_sink() as proxy, model_server(GOOD) as model, agent_runner(model.url) as runner:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         outcome = await runner.execute(a_prompt())
     assert outcome.end is AttemptEnd.SUCCEEDED
@@ -470,15 +477,15 @@ async def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "url", ["", "localhost:11434", "ftp://x", "http://", "http://h/?a=1", "http://[bad"]
 )
-def test_an_address_that_cannot_be_one_is_a_clear_error(url: str) -> None:
+def test_invalid_agent_url_is_a_config_error(url: str) -> None:
     with pytest.raises(ConfigError, match="agent_url"):
         checked_config(AgentConfig(pipeline="openai", url=url))
 
 
-async def test_credentials_in_the_address_are_sent_and_shown_nowhere() -> None:
-    async with a_model(GOOD) as model:
+async def test_credentials_in_the_url_are_sent_but_not_logged() -> None:
+    async with model_server(GOOD) as model:
         url = model.url.replace("//", "//me:very-secret@")
-        async with prompting(url, api_key="") as runner:
+        async with agent_runner(url, api_key="") as runner:
             outcome = await runner.execute(a_prompt())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert model.last.headers["authorization"].startswith("Basic ")

@@ -1,4 +1,4 @@
-"""Prompts for a run pipeline: handed over once, asked for until the end, called back."""
+"""Agent target on a run pipeline: created once, polled until its end, or ended by a callback."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from chimes.targets.agent.service import KEEP_LIMIT, MOST_ARTIFACTS
 from tests.targets.agent_servers import (
     API_KEY,
     StoredCheckpoint,
-    a_pipeline,
     a_prompt,
+    agent_runner,
     logged,
-    prompting,
+    pipeline_server,
 )
 from tests.targets.sinks import a_sink, answer, until
 
@@ -28,17 +28,17 @@ DONE = {"status": "completed", "output": "the summary"}
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(pipeline, "LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(pipeline, "HEARING", 0.01)
 
 
-def on_runs(url: str, **given: Any) -> Any:
-    return prompting(url, **({"pipeline": "runs", "model": ""} | given))
+def pipeline_runner(url: str, **given: Any) -> Any:
+    return agent_runner(url, **({"pipeline": "runs", "model": ""} | given))
 
 
-async def test_a_prompt_becomes_one_run_over_there_and_its_output_the_result() -> None:
+async def test_prompt_creates_one_pipeline_run_and_returns_its_output() -> None:
     ended = {
         "status": "completed",
         "output": "the summary",
@@ -52,7 +52,7 @@ async def test_a_prompt_becomes_one_run_over_there_and_its_output_the_result() -
         "error": None,
     }
     states: list[dict[str, Any] | int] = [{"status": "queued"}, {"status": "running"}, ended]
-    async with a_pipeline(statuses=states) as there, on_runs(there.url) as runner:
+    async with pipeline_server(statuses=states) as there, pipeline_runner(there.url) as runner:
         call = a_prompt(
             "สรุปข่าว",
             state=(state := StoredCheckpoint()),
@@ -102,13 +102,12 @@ async def test_a_prompt_becomes_one_run_over_there_and_its_output_the_result() -
     assert decode_agent_checkpoint(state.value) == AgentCheckpoint(pipeline_run_id="pipe/1")
 
 
-# One run however often it is tried
-async def test_another_attempt_goes_on_with_the_same_run() -> None:
-    async with a_pipeline() as there, on_runs(there.url) as runner:
+async def test_next_attempt_resumes_the_same_pipeline_run() -> None:
+    async with pipeline_server() as there, pipeline_runner(there.url) as runner:
         state = StoredCheckpoint()
         first = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
         again = await runner.execute(a_prompt(state=state, run={"id": "run-1", "attempt": 2}))
-        # What was kept is lost as well: the key still leads to the same run.
+        # Without the checkpoint the idempotency key still finds the same run.
         lost = await runner.execute(a_prompt(run={"id": "run-1", "attempt": 3}))
     assert first.result == again.result == lost.result
     assert len(there.posts) == 2
@@ -116,33 +115,36 @@ async def test_another_attempt_goes_on_with_the_same_run() -> None:
     assert there.runs == {"run-1": "pipe/1"}
 
 
-# Whoever took the run over goes on with the same one over there
+# The node that claimed the run polls the same pipeline run.
 @pytest.mark.parametrize("callback_url", ["", "https://chimes.example"])
-async def test_who_has_lost_the_run_stops_and_cancels_nothing(callback_url: str) -> None:
+async def test_fenced_attempt_stops_without_canceling_the_pipeline_run(callback_url: str) -> None:
     class Fenced(StoredCheckpoint):
         async def keep(self, value: str) -> bool:
             return False
 
-    async with a_pipeline() as there, on_runs(there.url, callback_url=callback_url) as runner:
+    async with (
+        pipeline_server() as there,
+        pipeline_runner(there.url, callback_url=callback_url) as runner,
+    ):
         outcome = await runner.execute(a_prompt(state=Fenced()))
     assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "lost")
-    # Without a token to keep first, it is found out when the run over there is known.
+    # Without a callback token the first checkpoint is written after the POST.
     assert (len(there.posts), there.gets) == (0 if callback_url else 1, 0)
     assert there.canceled == []
 
 
 @pytest.mark.parametrize(("status", "retryable"), [(503, True), (429, True), (400, False)])
-async def test_a_refused_hand_over(status: int, retryable: bool) -> None:
-    async with a_pipeline(refusals=[status]) as there, on_runs(there.url) as runner:
+async def test_error_status_on_creation_fails_the_attempt(status: int, retryable: bool) -> None:
+    async with pipeline_server(refusals=[status]) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, f"http_{status}")
     assert outcome.retryable is retryable
     assert outcome.error == f"the run pipeline answered HTTP {status}: not now"
 
 
-async def test_while_it_is_asked_for_trouble_passes() -> None:
+async def test_transient_errors_do_not_stop_the_polling() -> None:
     states: list[dict[str, Any] | int] = [500, 503, {"status": "running"}, 429, 502, DONE]
-    async with a_pipeline(statuses=states) as there, on_runs(there.url) as runner:
+    async with pipeline_server(statuses=states) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(call := a_prompt())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert there.gets == 6
@@ -160,8 +162,8 @@ async def test_while_it_is_asked_for_trouble_passes() -> None:
         ({"status": "cancelled"}, "pipeline_canceled", "canceled in the pipeline"),
     ],
 )
-async def test_how_it_can_fail_for_good(found: Any, code: str, error: str) -> None:
-    async with a_pipeline(statuses=[found]) as there, on_runs(there.url) as runner:
+async def test_final_failures_of_a_pipeline_run(found: Any, code: str, error: str) -> None:
+    async with pipeline_server(statuses=[found]) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.end, outcome.retryable) == (AttemptEnd.FAILED, False)
     assert outcome.code == code
@@ -174,21 +176,21 @@ async def test_how_it_can_fail_for_good(found: Any, code: str, error: str) -> No
 @pytest.mark.parametrize(
     "reply", [b"{}", b'{"run_id": null}', b'{"run_id": true}', b"[]", b"nothing", b'{"id": {}}']
 )
-async def test_a_pipeline_that_does_not_say_which_run(reply: bytes) -> None:
-    async with a_sink(answer("202 Accepted", reply)) as there, on_runs(there.url) as runner:
+async def test_response_without_run_id_is_retryable(reply: bytes) -> None:
+    async with a_sink(answer("202 Accepted", reply)) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.code, outcome.retryable) == ("bad_answer", True)
 
 
-async def test_an_id_that_cannot_be_one_is_a_failure() -> None:
+async def test_run_id_that_is_too_long_fails() -> None:
     reply = answer("202 Accepted", json.dumps({"run_id": "x" * 201}).encode())
-    async with a_sink(reply) as there, on_runs(there.url) as runner:
+    async with a_sink(reply) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.code, outcome.retryable) == ("bad_answer", False)
 
 
-async def test_a_pipeline_that_is_not_known_is_a_failure() -> None:
-    async with on_runs("http://127.0.0.1:9", pipeline="other") as runner:
+async def test_unknown_pipeline_fails() -> None:
+    async with pipeline_runner("http://127.0.0.1:9", pipeline="other") as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.code, outcome.retryable) == ("unknown_pipeline", False)
 
@@ -202,15 +204,15 @@ async def test_a_pipeline_that_is_not_known_is_a_failure() -> None:
         ("a\x00b", "a\ufffdb"),
     ],
 )
-async def test_outputs_of_every_kind(output: object, text: str) -> None:
+async def test_output_of_any_json_type_becomes_text(output: object, text: str) -> None:
     found = {"status": "succeeded", "output": output}
-    async with a_pipeline(statuses=[found]) as there, on_runs(there.url) as runner:
+    async with pipeline_server(statuses=[found]) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert outcome.result is not None
     assert outcome.result["text"] == text
 
 
-async def test_outputs_and_artifacts_have_their_caps() -> None:
+async def test_output_and_artifacts_are_limited() -> None:
     found = {
         "status": "completed",
         "output": "x" * 100_000,
@@ -224,7 +226,7 @@ async def test_outputs_and_artifacts_have_their_caps() -> None:
             *({"name": f"n\n{n}" * 200, "url": f"/files/{n}"} for n in range(100)),
         ],
     }
-    async with a_pipeline(statuses=[found]) as there, on_runs(there.url) as runner:
+    async with pipeline_server(statuses=[found]) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(call := a_prompt())
     assert outcome.result is not None
     assert outcome.result["text"] == "x" * KEEP_LIMIT
@@ -237,16 +239,16 @@ async def test_outputs_and_artifacts_have_their_caps() -> None:
     assert ("warning", "62 artifacts are left out") in logged(call)
 
 
-async def test_ten_megabytes_are_not_read() -> None:
+async def test_status_of_ten_megabytes_fails_as_too_long() -> None:
     found = {"status": "completed", "output": "x" * 10_000_000}
-    async with a_pipeline(statuses=[found]) as there, on_runs(there.url) as runner:
+    async with pipeline_server(statuses=[found]) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert (outcome.code, outcome.retryable) == ("answer_too_long", False)
 
 
-async def test_at_the_deadline_the_run_over_there_is_given_up_and_told_so() -> None:
-    async with a_pipeline(statuses=[{"status": "running"}]) as there:
-        async with on_runs(there.url) as runner:
+async def test_timeout_cancels_the_pipeline_run() -> None:
+    async with pipeline_server(statuses=[{"status": "running"}]) as there:
+        async with pipeline_runner(there.url) as runner:
             outcome = await runner.execute(a_prompt(timeout=0.2))
         assert there.canceled == ["/runs/pipe%2F1/cancel"]
     assert (outcome.end, outcome.retryable) == (AttemptEnd.TIMEOUT, False)
@@ -254,20 +256,20 @@ async def test_at_the_deadline_the_run_over_there_is_given_up_and_told_so() -> N
     assert outcome.result["pipeline_run_id"] == "pipe/1"
 
 
-async def test_a_pipeline_that_never_takes_it_over_is_worth_another_attempt() -> None:
+async def test_timeout_before_creation_is_retryable() -> None:
     async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with a_sink(then=hang) as there, on_runs(there.url) as runner:
+    async with a_sink(then=hang) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(a_prompt(timeout=0.1))
     assert (outcome.end, outcome.retryable) == (AttemptEnd.TIMEOUT, True)
 
 
-# A node that has only lost its lease leaves the run to another
+# After a lost lease another node continues the pipeline run.
 @pytest.mark.parametrize("canceled", [True, False])
-async def test_only_a_cancel_is_passed_on(canceled: bool) -> None:
-    async with a_pipeline(statuses=[{"status": "running"}]) as there:
-        async with on_runs(there.url) as runner:
+async def test_only_a_user_cancel_cancels_the_pipeline_run(canceled: bool) -> None:
+    async with pipeline_server(statuses=[{"status": "running"}]) as there:
+        async with pipeline_runner(there.url) as runner:
             task = asyncio.create_task(runner.execute(a_prompt(canceled=canceled)))
             await until(lambda: there.gets > 0)
             task.cancel()
@@ -276,8 +278,10 @@ async def test_only_a_cancel_is_passed_on(canceled: bool) -> None:
         assert len(there.canceled) == canceled
 
 
-async def cut_short(runner: AgentPrompt, state: StoredCheckpoint, there: Any) -> None:
-    """An attempt whose node dies as soon as the run is asked for."""
+async def interrupt_after_first_poll(
+    runner: AgentPrompt, state: StoredCheckpoint, there: Any
+) -> None:
+    """An attempt that is interrupted after the first poll."""
     task = asyncio.create_task(runner.execute(a_prompt(state=state, run={"id": "run-1"})))
     await until(lambda: there.gets > 0)
     task.cancel()
@@ -285,16 +289,16 @@ async def cut_short(runner: AgentPrompt, state: StoredCheckpoint, there: Any) ->
         await task
 
 
-async def test_a_callback_ends_the_wait_and_its_address_is_the_same_for_every_attempt() -> None:
+async def test_callback_ends_the_polling_and_its_url_is_stable_across_attempts() -> None:
     async with (
-        a_pipeline(statuses=[{"status": "running"}]) as there,
-        on_runs(there.url, callback_url="https://chimes.example/") as runner,
+        pipeline_server(statuses=[{"status": "running"}]) as there,
+        pipeline_runner(there.url, callback_url="https://chimes.example/") as runner,
     ):
         state = StoredCheckpoint()
-        await cut_short(runner, state, there)
+        await interrupt_after_first_poll(runner, state, there)
         state.said = json.dumps({"status": "completed", "output": "told"})
         outcome = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
-        # The pipeline's id was not kept in time: the very same is sent again.
+        # Without the pipeline's run id the same request is sent again.
         kept = decode_agent_checkpoint(state.value)
         state.value = AgentCheckpoint(token=kept.token).to_text()
         again = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
@@ -308,10 +312,10 @@ async def test_a_callback_ends_the_wait_and_its_address_is_the_same_for_every_at
     )
 
 
-async def test_the_token_is_kept_before_it_is_sent() -> None:
+async def test_callback_token_is_checkpointed_before_it_is_sent() -> None:
     async with (
-        a_pipeline(refusals=[503]) as there,
-        on_runs(there.url, callback_url="https://chimes.example") as runner,
+        pipeline_server(refusals=[503]) as there,
+        pipeline_runner(there.url, callback_url="https://chimes.example") as runner,
     ):
         state = StoredCheckpoint()
         await runner.execute(a_prompt(state=state))
@@ -321,15 +325,15 @@ async def test_the_token_is_kept_before_it_is_sent() -> None:
     assert {each["callback_url"].rpartition("=")[2] for each in there.posts} == tokens
 
 
-async def test_an_unknown_word_is_taken_for_under_way() -> None:
+async def test_unknown_status_counts_as_running() -> None:
     states: list[dict[str, Any] | int] = [{"status": "pondering"}, {}, DONE]
-    async with a_pipeline(statuses=states) as there, on_runs(there.url) as runner:
+    async with pipeline_server(statuses=states) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(call := a_prompt())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert ("warning", "the pipeline says: pondering") in logged(call)
 
 
-async def test_asking_becomes_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_poll_interval_grows_to_its_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     pauses: list[float] = []
 
@@ -338,26 +342,26 @@ async def test_asking_becomes_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pipeline, "_heard", heard)
     states: list[dict[str, Any] | int] = [*({"status": "running"} for _ in range(9)), DONE]
-    async with a_pipeline(statuses=states) as there, on_runs(there.url) as runner:
+    async with pipeline_server(statuses=states) as there, pipeline_runner(there.url) as runner:
         await runner.execute(a_prompt())
     assert pauses[0] == 0.5
     assert pauses == sorted(pauses)
     assert pauses[-1] == 5.0
 
 
-async def test_a_retry_after_lengthens_no_more_than_the_longest_pause() -> None:
+async def test_retry_after_is_capped_by_the_longest_poll_interval() -> None:
     refusal = answer("503 Busy", Retry_After="3600")
     made = answer("202 OK", b'{"run_id": 7, "status": "queued"}')
     ended = answer("200 OK", json.dumps(DONE).encode())
-    async with a_sink(made, refusal, ended) as there, on_runs(there.url) as runner:
+    async with a_sink(made, refusal, ended) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(a_prompt(timeout=5))
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
     assert outcome.result["pipeline_run_id"] == "7"
 
 
-async def test_a_busy_pipeline_says_when_to_come_back() -> None:
+async def test_retry_after_on_creation_delays_the_retry() -> None:
     refusal = answer("429 Busy", b"busy", Retry_After="120")
-    async with a_sink(refusal) as there, on_runs(there.url) as runner:
+    async with a_sink(refusal) as there, pipeline_runner(there.url) as runner:
         outcome = await runner.execute(a_prompt())
     assert outcome.retry_after == timedelta(seconds=120)

@@ -1,4 +1,4 @@
-"""Server-sent events, cut at every place where a network could cut them."""
+"""Reader of server-sent events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(*pieces: bytes) -> list[str]:
 
 @pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("eol", ["\n", "\r\n", "\r"])
-def test_wherever_it_is_cut_the_same_is_read(eol: str, bom: bytes) -> None:
+def test_events_are_the_same_however_the_stream_is_split(eol: str, bom: bytes) -> None:
     stream = bom + eol.join([*LINES, ""]).encode()
     assert read(stream) == FOUND
     assert read(*(stream[place : place + 1] for place in range(len(stream)))) == FOUND
@@ -42,17 +42,17 @@ def test_wherever_it_is_cut_the_same_is_read(eol: str, bom: bytes) -> None:
         assert read(stream[:place], b"", stream[place:]) == FOUND
 
 
-def test_what_is_not_text_is_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     assert read(b"data: a\xffb\n\n") == ["a\ufffdb"]
 
 
 @pytest.mark.parametrize("end", [b"", b"\n"])
-def test_an_event_without_an_empty_line_behind_it_counts_at_the_end(end: bytes) -> None:
+def test_last_event_needs_no_empty_line(end: bytes) -> None:
     assert read(b"data: [DONE]" + end) == ["[DONE]"]
     assert read(b"data: one\n\n: bye") == ["one"]
 
 
 @pytest.mark.parametrize("pieces", [[b"x" * 1001], [b"data: 1234567\n"] * 200])
-def test_neither_a_line_nor_an_event_may_be_endless(pieces: list[bytes]) -> None:
+def test_line_and_event_lengths_are_limited(pieces: list[bytes]) -> None:
     with pytest.raises(EventTooLong):
         read(*pieces)

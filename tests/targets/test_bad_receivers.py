@@ -1,5 +1,5 @@
-"""Receivers that hang, drip, flood, lie or die: one attempt each, bounded in
-time and memory, never a second send."""
+"""Callback receivers that hang, drip, flood or break off: an attempt is bounded in time and
+memory and sends one request."""
 
 from __future__ import annotations
 
@@ -17,29 +17,39 @@ from collections.abc import Sequence
 import pytest
 
 from chimes.model.run import AttemptEnd, Outcome
-from tests.targets.sinks import OK, OPEN, Handler, a_call, a_sink, answer, calling, serving, until
+from tests.targets.sinks import (
+    OK,
+    OPEN,
+    Handler,
+    a_call,
+    a_sink,
+    answer,
+    callback_runner,
+    serving,
+    until,
+)
 
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 
 
 async def attempt(then: Handler, *, within: float = 10) -> tuple[Outcome, int]:
-    """The outcome, and how many requests the receiver saw."""
-    async with a_sink(then=then) as sink, calling() as callback:
+    """Returns the outcome and the number of requests received."""
+    async with a_sink(then=then) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url, timeout=within))
         await until(lambda: sink.open_now == 0)
         return outcome, len(sink.requests)
 
 
-async def forever(reader: Reader) -> None:
-    """Until the caller hangs up."""
+async def until_closed(reader: Reader) -> None:
+    """Waits until the caller closes the connection."""
     with contextlib.suppress(ConnectionError):
         await reader.read()
 
 
-async def test_f56_a_receiver_that_never_answers_is_timed_out() -> None:
+async def test_receiver_that_never_answers_times_out() -> None:
     async def hang(reader: Reader, writer: Writer) -> None:
-        await forever(reader)
+        await until_closed(reader)
 
     outcome, requests = await attempt(hang, within=0.25)
     assert (outcome.end, outcome.retryable, outcome.code) == (AttemptEnd.TIMEOUT, True, "timeout")
@@ -47,17 +57,16 @@ async def test_f56_a_receiver_that_never_answers_is_timed_out() -> None:
     assert requests == 1
 
 
-# The deadline covers the TCP connection and the TLS handshake as well
-async def test_f56_a_tls_handshake_that_never_ends_is_timed_out() -> None:
+async def test_tls_handshake_that_never_ends_times_out() -> None:
     async def silent(reader: Reader, writer: Writer) -> None:
-        await forever(reader)
+        await until_closed(reader)
 
-    async with serving(silent) as port, calling() as callback:
+    async with serving(silent) as port, callback_runner() as callback:
         outcome = await callback.execute(a_call(f"https://127.0.0.1:{port}", timeout=0.2))
     assert outcome.end is AttemptEnd.TIMEOUT
 
 
-async def test_f57_a_drip_does_not_outlive_the_total_deadline() -> None:
+async def test_dripping_body_times_out() -> None:
     async def drip(reader: Reader, writer: Writer) -> None:
         writer.write(HEAD + b"Content-Length: 100000\r\n\r\n")
         while not writer.is_closing():
@@ -69,7 +78,7 @@ async def test_f57_a_drip_does_not_outlive_the_total_deadline() -> None:
     assert outcome.end is AttemptEnd.TIMEOUT
 
 
-async def test_f57_dripping_headers_do_not_either() -> None:
+async def test_dripping_headers_time_out() -> None:
     async def drip(reader: Reader, writer: Writer) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n")
         while not writer.is_closing():
@@ -81,11 +90,11 @@ async def test_f57_dripping_headers_do_not_either() -> None:
     assert outcome.end is AttemptEnd.TIMEOUT
 
 
-async def test_a_cancelled_attempt_stops_at_once_and_gives_its_place_back() -> None:
+async def test_cancel_stops_the_attempt_and_frees_its_connection() -> None:
     async def hang(reader: Reader, writer: Writer) -> None:
-        await forever(reader)
+        await until_closed(reader)
 
-    async with a_sink(then=hang) as sink, calling(max_connections=1) as callback:
+    async with a_sink(then=hang) as sink, callback_runner(max_connections=1) as callback:
         task = asyncio.create_task(callback.execute(a_call(sink.url)))
         await until(lambda: len(sink.requests) == 1)
         task.cancel()
@@ -96,7 +105,7 @@ async def test_a_cancelled_attempt_stops_at_once_and_gives_its_place_back() -> N
         assert (await callback.execute(a_call(sink.url))).end is AttemptEnd.SUCCEEDED
 
 
-async def test_f58_an_endless_body_is_cut_and_judged_by_its_status() -> None:
+async def test_endless_body_is_truncated_and_the_status_decides() -> None:
     sent = 0
 
     async def endless(reader: Reader, writer: Writer) -> None:
@@ -116,13 +125,13 @@ async def test_f58_an_endless_body_is_cut_and_judged_by_its_status() -> None:
     assert sent < 16 * 1024 * 1024
 
 
-# 50 MB in 50 KB
+# 50 MB compressed to 50 KB.
 @pytest.mark.parametrize(("encoding", "window"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
-async def test_f58_a_bomb_does_not_unfold(encoding: str, window: int) -> None:
+async def test_decompression_bomb_stays_within_bounded_memory(encoding: str, window: int) -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, window)
     bomb = b"".join(packer.compress(bytes(1024 * 1024)) for _ in range(50)) + packer.flush()
     sent = answer("200 OK", bomb, Content_Encoding=encoding)
-    async with a_sink(sent) as sink, calling() as callback:
+    async with a_sink(sent) as sink, callback_runner() as callback:
         tracemalloc.start()
         try:
             outcome = await callback.execute(a_call(sink.url))
@@ -139,8 +148,8 @@ async def test_f58_a_bomb_does_not_unfold(encoding: str, window: int) -> None:
     assert peak < 5 * 1024 * 1024
 
 
-# Compressed bytes count too, or empty blocks would go on for ever
-async def test_f58_an_endless_stream_of_empty_blocks_is_cut() -> None:
+# Compressed bytes count as well, because empty blocks decompress to nothing.
+async def test_endless_stream_of_empty_compressed_blocks_is_truncated() -> None:
     async def endless(reader: Reader, writer: Writer) -> None:
         packer = zlib.compressobj(9, zlib.DEFLATED, -15)
         block = packer.flush(zlib.Z_FULL_FLUSH) * 1000
@@ -154,18 +163,18 @@ async def test_f58_an_endless_stream_of_empty_blocks_is_cut() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "x-gzip"])
-async def test_compressed_answers_are_read(encoding: str) -> None:
+async def test_compressed_responses_are_decoded(encoding: str) -> None:
     packed = zlib.compress(b"hello") if encoding == "deflate" else gzip.compress(b"hello")
     sent = answer("200 OK", packed, Content_Encoding=encoding)
-    async with a_sink(sent) as sink, calling() as callback:
+    async with a_sink(sent) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url))
     assert outcome.result is not None
     assert (outcome.result["body"], outcome.result["truncated"]) == ("hello", False)
 
 
-async def test_a_broken_compressed_answer_is_judged_by_its_status() -> None:
+async def test_corrupt_compressed_body_is_truncated_and_the_status_decides() -> None:
     sent = answer("200 OK", gzip.compress(b"hello")[:10] + b"garbage", Content_Encoding="gzip")
-    async with a_sink(sent) as sink, calling() as callback:
+    async with a_sink(sent) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url))
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
@@ -181,11 +190,11 @@ async def test_a_broken_compressed_answer_is_judged_by_its_status() -> None:
     ],
     ids=["one of 5 MB", "10000 of them", "5 MB in 1300"],
 )
-async def test_f59_a_flood_of_headers_is_refused(flood: bytes) -> None:
+async def test_oversized_headers_are_a_bad_response(flood: bytes) -> None:
     async def pour(reader: Reader, writer: Writer) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n" + flood + b"Content-Length: 0\r\n\r\n")
         await writer.drain()
-        await forever(reader)
+        await until_closed(reader)
 
     outcome, requests = await attempt(pour)
     assert (outcome.end, outcome.retryable, outcome.code) == ("failed", True, "bad_response")
@@ -196,11 +205,11 @@ async def test_f59_a_flood_of_headers_is_refused(flood: bytes) -> None:
     "garbage",
     [b"SSH-2.0-OpenSSH_9.2\r\n\r\n", b"HTTP/9.9 banana\r\n\r\n", b"\x00\x01\x02\x03\r\n\r\n"],
 )
-async def test_what_is_not_http_is_a_bad_response(garbage: bytes) -> None:
+async def test_garbage_instead_of_http_is_a_bad_response(garbage: bytes) -> None:
     async def babble(reader: Reader, writer: Writer) -> None:
         writer.write(garbage)
         await writer.drain()
-        await forever(reader)
+        await until_closed(reader)
 
     outcome, _ = await attempt(babble)
     assert (outcome.end, outcome.retryable, outcome.code) == ("failed", True, "bad_response")
@@ -236,8 +245,8 @@ async def close_in_chunk(reader: Reader, writer: Writer) -> None:
     await writer.drain()
 
 
-# Unknown effect, so the attempt failed, and nothing is sent twice within it. GET and PUT are
-# the methods that clients like to repeat on their own.
+# The effect is unknown, so the attempt fails without sending again. Many HTTP clients repeat
+# GET and PUT by themselves.
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST"])
 @pytest.mark.parametrize(
     "die",
@@ -245,8 +254,10 @@ async def close_in_chunk(reader: Reader, writer: Writer) -> None:
     ids=lambda die: die.__name__,
 )
 @pytest.mark.parametrize("pooled", [False, True])
-async def test_f63_a_lost_connection_is_one_send(method: str, die: Handler, pooled: bool) -> None:
-    async with a_sink() as sink, calling() as callback:
+async def test_lost_connection_does_not_repeat_the_request(
+    method: str, die: Handler, pooled: bool
+) -> None:
+    async with a_sink() as sink, callback_runner() as callback:
         if pooled:
             await callback.execute(a_call(sink.url, method=method, body="warm"))
         before = len(sink.requests)
@@ -257,9 +268,9 @@ async def test_f63_a_lost_connection_is_one_send(method: str, die: Handler, pool
         assert sink.connections == 1
 
 
-# A kept connection that the server closed meanwhile is noticed before anything is sent, also
-# when only the kernel knows: the loop gets no turn between the close and the next call.
-async def test_f63_a_connection_closed_under_us_is_not_used() -> None:
+# A pooled connection that the server closed is detected before the request is sent, even if the
+# event loop has not run between the close and the next call.
+async def test_pooled_connection_closed_by_the_server_is_not_reused() -> None:
     close, closed = threading.Event(), threading.Event()
     requests: list[bytes] = []
 
@@ -277,7 +288,7 @@ async def test_f63_a_connection_closed_under_us_is_not_used() -> None:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with calling() as callback:
+        async with callback_runner() as callback:
             first = await callback.execute(a_call(url, method="POST"))
             close.set()
             assert closed.wait(10)
@@ -287,8 +298,8 @@ async def test_f63_a_connection_closed_under_us_is_not_used() -> None:
     assert len(requests) == 2
 
 
-# A body of 64 KiB that the server never reads
-async def test_f63_an_answer_before_the_body_was_read_counts() -> None:
+# The server never reads the body of 64 KiB.
+async def test_response_before_the_body_was_read_fails_without_repeat() -> None:
     async def early(reader: Reader, writer: Writer) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer("413 Too Large", b"no", Connection="close"))
@@ -301,7 +312,7 @@ async def test_f63_an_answer_before_the_body_was_read_counts() -> None:
         connections += 1
         await early(reader, writer)
 
-    async with serving(counted) as port, calling() as callback:
+    async with serving(counted) as port, callback_runner() as callback:
         outcome = await callback.execute(
             a_call(f"http://127.0.0.1:{port}", body="x" * 65536, timeout=5)
         )
@@ -313,7 +324,7 @@ async def test_f63_an_answer_before_the_body_was_read_counts() -> None:
 async def test_a_refused_connection_is_retryable() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        async with calling() as callback:
+        async with callback_runner() as callback:
             outcome = await callback.execute(
                 a_call(f"http://127.0.0.1:{free.getsockname()[1]}/x?token=abcdefghij")
             )
@@ -335,24 +346,24 @@ async def test_a_refused_connection_is_retryable() -> None:
         OSError("broken"),
     ],
 )
-async def test_f62_a_name_that_does_not_resolve_is_dns(error: OSError) -> None:
+async def test_name_that_does_not_resolve_fails_with_code_dns(error: OSError) -> None:
     def fail(host: str) -> Sequence[str]:
         raise error
 
-    async with calling(lookup=fail) as callback:
+    async with callback_runner(lookup=fail) as callback:
         outcome = await callback.execute(a_call("http://no.such.example/"))
     assert (outcome.end, outcome.retryable, outcome.code) == ("failed", True, "dns")
     assert outcome.error == "the name no.such.example could not be resolved"
 
 
-async def test_f62_a_name_without_addresses_is_dns() -> None:
-    async with calling(lookup=lambda host: []) as callback:
+async def test_name_without_addresses_fails_with_code_dns() -> None:
+    async with callback_runner(lookup=lambda host: []) as callback:
         outcome = await callback.execute(a_call("http://empty.example/"))
     assert (outcome.code, outcome.retryable) == ("dns", True)
 
 
-# 50 schedules whose names never answer, at once, twice over; others do not notice
-async def test_f62_black_holed_names_do_not_hold_up_others() -> None:
+# Each of 50 names blocks its resolver thread in both rounds.
+async def test_hanging_dns_lookups_do_not_delay_other_hosts() -> None:
     release = threading.Event()
     asked: list[str] = []
 
@@ -363,7 +374,7 @@ async def test_f62_black_holed_names_do_not_hold_up_others() -> None:
             raise OSError("no answer")
         return ["127.0.0.1"]
 
-    async with a_sink() as sink, calling(lookup=lookup) as callback:
+    async with a_sink() as sink, callback_runner(lookup=lookup) as callback:
         try:
             for _ in range(2):
                 dead = [
@@ -386,19 +397,21 @@ async def test_f62_black_holed_names_do_not_hold_up_others() -> None:
 
 
 async def test_a_second_address_is_tried_when_the_first_refuses() -> None:
-    async with a_sink() as sink, calling(lookup=lambda host: ["::1", "127.0.0.1"]) as callback:
+    async with (
+        a_sink() as sink,
+        callback_runner(lookup=lambda host: ["::1", "127.0.0.1"]) as callback,
+    ):
         outcome = await callback.execute(a_call(f"http://both.example:{sink.port}/"))
     assert outcome.end is AttemptEnd.SUCCEEDED
 
 
-# Idle connections are kept, but not without limit
 async def test_idle_connections_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chimes.targets.http.connection.MAX_IDLE", 3)
 
     def here(host: str) -> Sequence[str]:
         return ["127.0.0.1"]
 
-    async with a_sink() as sink, calling(lookup=here, max_connections=1) as callback:
+    async with a_sink() as sink, callback_runner(lookup=here, max_connections=1) as callback:
         for n in range(10):
             await callback.execute(a_call(f"http://host{n}.example:{sink.port}/"))
         await until(lambda: sink.open_now <= 3)
@@ -407,13 +420,13 @@ async def test_idle_connections_are_capped(monkeypatch: pytest.MonkeyPatch) -> N
         assert sink.connections == 10, "the first hosts still have theirs"
 
 
-async def test_attempts_leak_no_descriptor() -> None:
+async def test_attempts_leak_no_file_descriptor() -> None:
     def open_descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
     async with (
         a_sink(OK, answer("500 Oops")) as sink,
-        calling(OPEN, max_connections=10) as callback,
+        callback_runner(OPEN, max_connections=10) as callback,
     ):
         await callback.execute(a_call(sink.url))
         before = open_descriptors()

@@ -1,4 +1,4 @@
-"""Where a flow stands: from its child runs to the next ones, without a store."""
+"""`advance`: the next steps of a flow from its child runs, without a store."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Fails(Exception):
     pass
 
 
-class Playing:
-    """Carries a flow out in memory: `act` says what each step returns, or raises."""
+class FlowSimulation:
+    """Executes a flow in memory; `act` returns the output of a step or raises."""
 
     def __init__(self, flow: Flow, act: Act, **input: object) -> None:
         self.flow = flow
@@ -43,7 +43,7 @@ class Playing:
         self.mapped: dict[str, Elements] = {}
 
     def next(self) -> Any:
-        """What a node says that has watched all the time, and one that takes over."""
+        """Result of `advance`, the same with and without the cache of mapped steps."""
         ids = ids_of(self.run.id)
         watching = advance(self.flow, self.run, self.children, NOW, ids, self.mapped)
         if any(step.map for step in self.flow.ordered):
@@ -51,7 +51,7 @@ class Playing:
         return watching
 
     def add(self) -> list[str]:
-        """The steps that are next."""
+        """Adds the next steps and returns their names."""
         added = self.next().add
         self.children.update((run.id, run) for run in added)
         return [run.step for run in added]
@@ -110,37 +110,36 @@ def failing(*names: str) -> Act:
     return act
 
 
-def test_a_child_has_what_its_flow_has() -> None:
-    playing = Playing(diamond(), echo, key=1)
-    (child,) = playing.next().add
-    assert child.id == step_run_id(playing.run.id, "top")
-    assert (child.origin, child.parent_id, child.step) == (Origin.CHILD, playing.run.id, "top")
+def test_child_run_inherits_from_its_flow() -> None:
+    simulation = FlowSimulation(diamond(), echo, key=1)
+    (child,) = simulation.next().add
+    assert child.id == step_run_id(simulation.run.id, "top")
+    assert (child.origin, child.parent_id, child.step) == (Origin.CHILD, simulation.run.id, "top")
     assert (child.owner, child.namespace, child.priority) == (ALICE, "ns", 2)
     assert child.target == TaskTarget(name="diamond/top", args={})
     assert (child.schedule_id, child.slot, child.concurrency_key) == (None, None, None)
     assert (child.created_at, child.available_at) == (NOW, NOW - SECOND)
 
 
-# Whoever looks again, or at the same time, asks for the same rows
-def test_asking_again_changes_nothing() -> None:
-    playing = Playing(diamond(), echo)
-    assert playing.next() == playing.next()
-    playing.add()
-    assert playing.next().add == ()
-    assert playing.next().waiting == (playing.row("top").id,)
+def test_advance_is_idempotent() -> None:
+    simulation = FlowSimulation(diamond(), echo)
+    assert simulation.next() == simulation.next()
+    simulation.add()
+    assert simulation.next().add == ()
+    assert simulation.next().waiting == (simulation.row("top").id,)
 
 
-def test_branches_are_added_together() -> None:
-    playing = Playing(diamond(), echo)
-    assert playing.add() == ["top"]
-    playing.end(playing.row("top"))
-    assert playing.add() == ["left", "right"]
-    playing.end(playing.row("right"))
-    assert playing.add() == []
-    playing.end(playing.row("left"))
-    assert playing.add() == ["end"]
-    assert playing.row("end").target.args == {"left": {"top": {}}, "right": {"top": {}}}
-    assert playing.play().result == {"value": {"end": playing.row("end").target.args}}
+def test_parallel_branches_are_added_together() -> None:
+    simulation = FlowSimulation(diamond(), echo)
+    assert simulation.add() == ["top"]
+    simulation.end(simulation.row("top"))
+    assert simulation.add() == ["left", "right"]
+    simulation.end(simulation.row("right"))
+    assert simulation.add() == []
+    simulation.end(simulation.row("left"))
+    assert simulation.add() == ["end"]
+    assert simulation.row("end").target.args == {"left": {"top": {}}, "right": {"top": {}}}
+    assert simulation.play().result == {"value": {"end": simulation.row("end").target.args}}
 
 
 @pytest.mark.parametrize(
@@ -155,10 +154,12 @@ def test_branches_are_added_together() -> None:
         (RunIf.ALWAYS, ["top"], True, ""),
     ],
 )
-def test_failures_before_a_step(run_if: RunIf, broken: list[str], ran: bool, reason: str) -> None:
-    playing = Playing(diamond(run_if=run_if), failing(*broken))
-    outcome = playing.play()
-    assert ("end" in playing.order, playing.row("end").reason) == (ran, reason)
+def test_run_if_after_failed_steps(
+    run_if: RunIf, broken: list[str], ran: bool, reason: str
+) -> None:
+    simulation = FlowSimulation(diamond(run_if=run_if), failing(*broken))
+    outcome = simulation.play()
+    assert ("end" in simulation.order, simulation.row("end").reason) == (ran, reason)
     assert outcome.end is (AttemptEnd.FAILED if broken else AttemptEnd.SUCCEEDED)
     assert not outcome.retryable
     if broken:
@@ -169,16 +170,16 @@ def test_failures_before_a_step(run_if: RunIf, broken: list[str], ran: bool, rea
 
 
 @pytest.mark.parametrize("run_if", list(RunIf))
-def test_skipped_steps_before_a_step(run_if: RunIf) -> None:
+def test_run_if_after_skipped_steps(run_if: RunIf) -> None:
     flow = FlowBuilder("f")
     flow.step(name="no", when=lambda: False)(lambda: 1)
     flow.step(name="yes")(lambda: 1)
     flow.step(name="some", after=["no", "yes"], run_if=run_if)(lambda no, yes: 1)
     flow.step(name="none", after=["no"], run_if=run_if)(lambda no: 1)
-    playing = Playing(flow.complete(), echo)
-    assert playing.play().end is AttemptEnd.SUCCEEDED
-    assert playing.row("some").target.args == {"no": None, "yes": {}}
-    none = playing.row("none")
+    simulation = FlowSimulation(flow.complete(), echo)
+    assert simulation.play().end is AttemptEnd.SUCCEEDED
+    assert simulation.row("some").target.args == {"no": None, "yes": {}}
+    none = simulation.row("none")
     if run_if is RunIf.ALWAYS:
         assert none.status is RunStatus.SUCCEEDED
     else:
@@ -193,19 +194,19 @@ def test_skipped_steps_before_a_step(run_if: RunIf) -> None:
         (RunStatus.UNKNOWN, "step 'only' ended unknown"),
     ],
 )
-def test_every_bad_end_of_a_step_fails_the_flow(status: RunStatus, words: str) -> None:
+def test_step_that_does_not_succeed_fails_the_flow(status: RunStatus, words: str) -> None:
     from dataclasses import replace
 
     flow = FlowBuilder("f")
     flow.step(name="only")(lambda: 1)
-    playing = Playing(flow.complete(), echo)
-    playing.add()
-    row = playing.row("only")
-    playing.children[row.id] = replace(row, status=status, finished_at=NOW)
-    assert playing.play().error == words
+    simulation = FlowSimulation(flow.complete(), echo)
+    simulation.add()
+    row = simulation.row("only")
+    simulation.children[row.id] = replace(row, status=status, finished_at=NOW)
+    assert simulation.play().error == words
 
 
-def test_a_condition_is_asked_once() -> None:
+def test_condition_is_evaluated_once() -> None:
     asked: list[object] = []
     flow = FlowBuilder("f")
     flow.step(name="a")(lambda: 1)
@@ -215,8 +216,8 @@ def test_a_condition_is_asked_once() -> None:
         return True
 
     flow.step(name="b", after=["a"], when=when)(lambda: 1)
-    playing = Playing(flow.complete(), failing(), key=7)
-    playing.play()
+    simulation = FlowSimulation(flow.complete(), failing(), key=7)
+    simulation.play()
     assert asked == [("a", {"a": "a"}, {"key": 7}, 7)]
 
 
@@ -230,43 +231,48 @@ def test_a_condition_is_asked_once() -> None:
         ({"items": [0] * (MOST_ELEMENTS + 1)}, f"has {MOST_ELEMENTS + 1} elements"),
     ],
 )
-def test_what_cannot_be_mapped_fails_its_step(input: dict[str, object], words: str) -> None:
+def test_invalid_map_input_fails_its_step(input: dict[str, object], words: str) -> None:
     flow = FlowBuilder("f")
     flow.step(name="each", map="items")(lambda item: item)
-    playing = Playing(flow.complete(), echo, **input)
-    assert playing.play().end is AttemptEnd.FAILED
-    row = playing.row("each")
+    simulation = FlowSimulation(flow.complete(), echo, **input)
+    assert simulation.play().end is AttemptEnd.FAILED
+    row = simulation.row("each")
     assert (row.status, row.reason) == (RunStatus.FAILED, "invalid_map")
     assert words in row.error
 
 
-def test_a_list_that_was_skipped_skips_what_is_mapped_over_it() -> None:
+def test_step_mapped_over_a_skipped_step_is_skipped() -> None:
     flow = FlowBuilder("f")
     flow.step(name="source", when=lambda: False)(lambda: [1])
     flow.step(name="other")(lambda: 1)
     flow.step(name="each", after=["source", "other"], map="source")(lambda item: item)
-    playing = Playing(flow.complete(), echo)
-    playing.play()
-    assert playing.row("each").reason == "upstream_skipped"
+    simulation = FlowSimulation(flow.complete(), echo)
+    simulation.play()
+    assert simulation.row("each").reason == "upstream_skipped"
 
 
-def test_a_long_list_is_added_in_parts_and_gathered_in_order() -> None:
+def test_long_map_is_added_in_batches_and_gathered_in_order() -> None:
     flow = FlowBuilder("f")
     flow.step(name="each", map="items", concurrency=MOST_ELEMENTS)(lambda item, index: item)
     flow.step(name="gather", after=["each"])(lambda each: each)
     length = BATCH * 2 + 7
-    playing = Playing(flow.complete(), lambda step, args: args.get("item", step))
-    playing.run = a_run(target=FlowTarget(name="f", input={"items": list(range(length))}))
-    parts = [len(playing.add()), len(playing.add()), len(playing.add()), len(playing.add())]
+    simulation = FlowSimulation(flow.complete(), lambda step, args: args.get("item", step))
+    simulation.run = a_run(target=FlowTarget(name="f", input={"items": list(range(length))}))
+    parts = [
+        len(simulation.add()),
+        len(simulation.add()),
+        len(simulation.add()),
+        len(simulation.add()),
+    ]
     assert parts == [BATCH, BATCH, 7, 0]
-    for run in playing.open:
-        playing.end(run)
-    assert playing.add() == ["gather"]
-    assert playing.row("gather").target.args == {"each": list(range(length))}
+    for run in simulation.open:
+        simulation.end(run)
+    assert simulation.add() == ["gather"]
+    assert simulation.row("gather").target.args == {"each": list(range(length))}
 
 
 @pytest.mark.parametrize("failing", [None, 0, 17])
-def test_a_long_list_goes_through_its_window(failing: int | None) -> None:
+def test_map_runs_all_elements_within_its_concurrency(failing: int | None) -> None:
     flow = FlowBuilder("f")
     flow.step(name="each", map="items", concurrency=3)(lambda item: item)
     flow.step(name="last", after=["each"], run_if=RunIf.ALWAYS)(lambda: 1)
@@ -276,40 +282,42 @@ def test_a_long_list_goes_through_its_window(failing: int | None) -> None:
             raise Fails("no")
         return args.get("item")
 
-    playing = Playing(flow.complete(), act, items=list(range(20)))
-    outcome = playing.play()
+    simulation = FlowSimulation(flow.complete(), act, items=list(range(20)))
+    outcome = simulation.play()
     assert outcome.end is (AttemptEnd.SUCCEEDED if failing is None else AttemptEnd.FAILED)
-    assert playing.order == [*(f"each[{index}]" for index in range(20)), "last"]
+    assert simulation.order == [*(f"each[{index}]" for index in range(20)), "last"]
 
 
-def test_a_long_list_is_not_walked_through_for_each_element() -> None:
+def test_advance_does_not_scan_all_elements_of_a_map() -> None:
     flow = FlowBuilder("f")
     flow.step(name="each", map="items", concurrency=20)(lambda item: item)
-    playing = Playing(flow.complete(), lambda step, args: 1)
+    simulation = FlowSimulation(flow.complete(), lambda step, args: 1)
     length = 1000
-    playing.run = a_run(target=FlowTarget(name="f", input={"items": list(range(length))}))
+    simulation.run = a_run(target=FlowTarget(name="f", input={"items": list(range(length))}))
     asked: list[int | None] = []
-    known = ids_of(playing.run.id)
+    known = ids_of(simulation.run.id)
 
     def ids(step: str, index: int | None) -> RunId:
         asked.append(index)
         return known(step, index)
 
     for _ in range(length // 2):
-        step = advance(playing.flow, playing.run, playing.children, NOW, ids, playing.mapped)
-        playing.children.update((run.id, run) for run in step.add)
-        playing.end(playing.children[known("each", len(playing.order))])
+        step = advance(
+            simulation.flow, simulation.run, simulation.children, NOW, ids, simulation.mapped
+        )
+        simulation.children.update((run.id, run) for run in step.add)
+        simulation.end(simulation.children[known("each", len(simulation.order))])
     asked.clear()
-    advance(playing.flow, playing.run, playing.children, NOW, ids, playing.mapped)
+    advance(simulation.flow, simulation.run, simulation.children, NOW, ids, simulation.mapped)
     assert len(asked) < 60
 
 
-def test_elements_are_told_apart() -> None:
+def test_map_elements_get_their_item_and_index() -> None:
     flow = FlowBuilder("f")
     flow.step(name="each", map="items")(lambda item, index, key: 1)
-    playing = Playing(flow.complete(), echo, items=["a", "b"], key=1)
-    assert playing.add() == ["each[0]", "each[1]"]
-    args = [run.target.args for run in playing.children.values()]
+    simulation = FlowSimulation(flow.complete(), echo, items=["a", "b"], key=1)
+    assert simulation.add() == ["each[0]", "each[1]"]
+    args = [run.target.args for run in simulation.children.values()]
     assert args == [{"item": "a", "index": 0, "key": 1}, {"item": "b", "index": 1, "key": 1}]
 
 
@@ -333,19 +341,21 @@ def graphs(draw: st.DrawFn) -> tuple[Flow, frozenset[str]]:
 
 @settings(max_examples=200, deadline=None)
 @given(graphs())
-def test_every_flow_ends_with_a_record_of_each_step(drawn: tuple[Flow, frozenset[str]]) -> None:
+def test_every_flow_ends_with_one_record_per_step(drawn: tuple[Flow, frozenset[str]]) -> None:
     flow, broken = drawn
-    playing = Playing(flow, failing(*broken))
-    outcome = playing.play()
-    rows = {run.step: run for run in playing.children.values()}
+    simulation = FlowSimulation(flow, failing(*broken))
+    outcome = simulation.play()
+    rows = {run.step: run for run in simulation.children.values()}
     assert rows.keys() == {step.name for step in flow.steps}
-    assert len(playing.order) == len(set(playing.order)), "no step twice"
+    assert len(simulation.order) == len(set(simulation.order)), "no step twice"
     failed = {name for name, run in rows.items() if run.status is RunStatus.FAILED}
     assert (outcome.end is AttemptEnd.FAILED) == bool(failed)
     for step in flow.steps:
         bad = [rows[name].status is RunStatus.FAILED for name in step.after]
         if any(bad) and step.run_if is RunIf.ALL:
             assert rows[step.name].reason == "upstream_failed"
-        if step.name in playing.order:
-            places = [playing.order.index(name) for name in step.after if name in playing.order]
-            assert all(place < playing.order.index(step.name) for place in places)
+        if step.name in simulation.order:
+            places = [
+                simulation.order.index(name) for name in step.after if name in simulation.order
+            ]
+            assert all(place < simulation.order.index(step.name) for place in places)

@@ -1,4 +1,4 @@
-"""Declaring flows: what is taken, and what is refused with which words."""
+"""Declaration of flows, and the messages of rejected ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_step_is_a_task_with_its_own_policy() -> None:
         assert policy.on_lost is OnLost.STOP
 
 
-def test_steps_are_named_by_function_or_name_in_any_order() -> None:
+def test_after_accepts_functions_and_names_in_any_order() -> None:
     flow = FlowBuilder("order")
     flow.step(name="last", after=["middle"])(plain)
 
@@ -59,7 +59,7 @@ def test_steps_are_named_by_function_or_name_in_any_order() -> None:
     assert FlowRunner([complete]).capabilities == frozenset({"flow:order"})
 
 
-def test_a_step_without_options_needs_no_brackets() -> None:
+def test_step_decorator_without_options_needs_no_parentheses() -> None:
     flow = FlowBuilder("short")
 
     @flow.step
@@ -128,7 +128,7 @@ Declare = Callable[[FlowBuilder], object]
         (lambda flow: flow.step(isolation="moon")(plain), "isolation must be"),
     ],
 )
-def test_what_is_wrong_is_said(declare: Declare, words: str) -> None:
+def test_invalid_declarations_are_rejected_with_a_message(declare: Declare, words: str) -> None:
     flow = FlowBuilder("f")
     if "no steps" not in words:
         flow.step(name="a")(plain)
@@ -146,7 +146,7 @@ async def _asked() -> bool:
     return True
 
 
-def test_a_longer_circle_is_named() -> None:
+def test_cycle_of_several_steps_is_named() -> None:
     flow = FlowBuilder("round")
     flow.step(name="a", after=["c"])(plain)
     flow.step(name="b", after=["a"])(plain)
@@ -159,6 +159,6 @@ def test_a_longer_circle_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "1st", "x" * 101])
-def test_a_flow_has_a_plain_name(name: str) -> None:
+def test_invalid_flow_names_are_rejected(name: str) -> None:
     with pytest.raises(InvalidInput, match="cannot be the name of a flow"):
         FlowBuilder(name)

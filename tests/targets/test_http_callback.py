@@ -1,4 +1,4 @@
-"""One attempt of an HTTP callback as the receiver sees it, and what is kept of the answer."""
+"""One attempt of an HTTP callback: the request, and the result that is stored."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from chimes.clock import SystemClock
 from chimes.model.run import AttemptEnd
 from chimes.targets.http.request import signatures
 from tests.builders import NOW
-from tests.targets.sinks import OK, Logged, a_call, a_sink, answer, calling, until
+from tests.targets.sinks import OK, Logged, a_call, a_sink, answer, callback_runner, until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER_SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
 
 
-async def test_a_callback_carries_method_headers_body_and_the_identity_of_its_run() -> None:
-    async with a_sink() as sink, calling() as callback:
+async def test_callback_sends_method_headers_body_and_run_identity() -> None:
+    async with a_sink() as sink, callback_runner() as callback:
         call = a_call(
             sink.url + "/hook?a=1",
             method="POST",
@@ -64,8 +64,8 @@ async def test_a_callback_carries_method_headers_body_and_the_identity_of_its_ru
     }
 
 
-async def test_a_manual_run_without_slot_or_schedule_says_when_it_was_planned() -> None:
-    async with a_sink() as sink, calling(node_id="node-7") as callback:
+async def test_manual_run_sends_its_planned_time_as_slot() -> None:
+    async with a_sink() as sink, callback_runner(node_id="node-7") as callback:
         await callback.execute(a_call(sink.url, run={"planned_at": NOW + timedelta(seconds=1)}))
     assert sink.last.headers["x-chimes-slot"] == (
         (NOW + timedelta(seconds=1)).isoformat().replace("+00:00", "Z")
@@ -74,13 +74,13 @@ async def test_a_manual_run_without_slot_or_schedule_says_when_it_was_planned() 
     assert sink.last.headers["x-chimes-node"] == "node-7"
 
 
-# A body goes out with GET too
+# GET sends a body as well.
 @pytest.mark.parametrize(
     "method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE"]
 )
 async def test_every_method_sends_its_body(method: str) -> None:
     empty = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-    async with a_sink(empty) as sink, calling() as callback:
+    async with a_sink(empty) as sink, callback_runner() as callback:
         for body in ("hello", ""):
             outcome = await callback.execute(a_call(sink.url, method=method, body=body))
             assert outcome.end is AttemptEnd.SUCCEEDED
@@ -100,22 +100,22 @@ async def test_every_method_sends_its_body(method: str) -> None:
         ('{"a": 1}', {"content-type": "application/x-own"}, "application/x-own"),
     ],
 )
-async def test_the_content_type_is_the_jobs_or_inferred(
+async def test_content_type_is_the_targets_own_or_inferred(
     body: str, headers: dict[str, str], expected: str
 ) -> None:
-    async with a_sink() as sink, calling() as callback:
+    async with a_sink() as sink, callback_runner() as callback:
         await callback.execute(a_call(sink.url, body=body, headers=headers))
     assert sink.last.headers["content-type"] == expected
 
 
-async def test_a_jobs_own_user_agent_is_kept() -> None:
-    async with a_sink() as sink, calling() as callback:
+async def test_user_agent_of_the_target_is_kept() -> None:
+    async with a_sink() as sink, callback_runner() as callback:
         await callback.execute(a_call(sink.url, headers={"USER-AGENT": "mine/1"}))
     assert sink.last.headers["user-agent"] == "mine/1"
 
 
 async def test_placeholders_are_filled_in_url_headers_and_body() -> None:
-    async with a_sink() as sink, calling() as callback:
+    async with a_sink() as sink, callback_runner() as callback:
         call = a_call(
             sink.url + "/{{run_id}}/x?at={{scheduled_at}}&n={{schedule_name}}&odd={{nobody}}",
             headers={"X-Run": "{{run_id}} {{ attempt }}", "X-Name": "{{schedule_name}}"},
@@ -164,9 +164,11 @@ async def test_placeholders_are_filled_in_url_headers_and_body() -> None:
         ("599 Odd", "failed", True, "http_599"),
     ],
 )
-async def test_the_status_decides(status: str, end: str, retryable: bool, code: str) -> None:
+async def test_response_status_decides_the_outcome(
+    status: str, end: str, retryable: bool, code: str
+) -> None:
     body = b"" if status.startswith("204") else b"said so"
-    async with a_sink(answer(status, body)) as sink, calling() as callback:
+    async with a_sink(answer(status, body)) as sink, callback_runner() as callback:
         call = a_call(sink.url + "/x")
         outcome = await callback.execute(call)
     assert (outcome.end, outcome.retryable, outcome.code) == (end, retryable, code)
@@ -182,7 +184,7 @@ async def test_the_status_decides(status: str, end: str, retryable: bool, code: 
 
 
 async def test_expected_status_replaces_the_2xx_rule() -> None:
-    async with a_sink(answer("302 Found", Location="/x")) as sink, calling() as callback:
+    async with a_sink(answer("302 Found", Location="/x")) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url, expected_status=(302, 404)))
         assert outcome.end is AttemptEnd.SUCCEEDED
         sink.answers = [OK]
@@ -190,8 +192,8 @@ async def test_expected_status_replaces_the_2xx_rule() -> None:
         assert (outcome.end, outcome.retryable, outcome.code) == ("failed", False, "http_200")
 
 
-async def test_410_says_that_the_receiver_wants_no_more() -> None:
-    async with a_sink(answer("410 Gone")) as sink, calling() as callback:
+async def test_410_fails_as_gone() -> None:
+    async with a_sink(answer("410 Gone")) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url))
     assert (outcome.end, outcome.gone, outcome.retryable, outcome.code) == (
         "failed",
@@ -217,17 +219,18 @@ async def test_410_says_that_the_receiver_wants_no_more() -> None:
     ],
 )
 @pytest.mark.parametrize("status", ["429 Too Many Requests", "503 Service Unavailable"])
-async def test_retry_after(value: str, expected: timedelta | None, status: str) -> None:
-    async with a_sink(answer(status, Retry_After=value)) as sink, calling() as callback:
+async def test_retry_after_header_sets_the_delay(
+    value: str, expected: timedelta | None, status: str
+) -> None:
+    async with a_sink(answer(status, Retry_After=value)) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url))
     assert outcome.retry_after == expected
     assert outcome.retryable
 
 
-# A date is read against the store's clock, not the node's
-async def test_retry_after_as_a_date_counts_from_the_stores_time() -> None:
+async def test_retry_after_date_is_relative_to_the_store_clock() -> None:
     later = (NOW + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S GMT")
-    async with a_sink(answer("503 Busy", Retry_After=later)) as sink, calling() as callback:
+    async with a_sink(answer("503 Busy", Retry_After=later)) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url, triggered_at=NOW))
         assert outcome.retry_after is not None
         assert timedelta(seconds=80) < outcome.retry_after <= timedelta(seconds=90)
@@ -236,7 +239,7 @@ async def test_retry_after_as_a_date_counts_from_the_stores_time() -> None:
 
 
 # The reference vector of the Standard Webhooks specification
-def test_the_signature_is_that_of_the_reference_vector() -> None:
+def test_signature_matches_the_reference_vector() -> None:
     assert (
         signatures(
             [SECRET],
@@ -248,9 +251,9 @@ def test_the_signature_is_that_of_the_reference_vector() -> None:
     )
 
 
-async def test_an_unsigned_callback_has_no_signature_and_a_signed_one_verifies() -> None:
+async def test_only_callbacks_with_a_secret_are_signed() -> None:
     now = SystemClock().now()
-    async with a_sink() as sink, calling() as callback:
+    async with a_sink() as sink, callback_runner() as callback:
         await callback.execute(a_call(sink.url, body="x", triggered_at=now))
         assert "webhook-signature" not in sink.last.headers
         call = a_call(
@@ -263,7 +266,7 @@ async def test_an_unsigned_callback_has_no_signature_and_a_signed_one_verifies()
 
 async def test_the_result_keeps_status_headers_body_and_duration() -> None:
     sent = answer("200 OK", "grüß".encode(), X_One="1", Set_Cookie="sid=topsecret", X_Two="2")
-    async with a_sink(sent) as sink, calling() as callback:
+    async with a_sink(sent) as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url + "/a?b=c"))
     assert outcome.result is not None
     result = dict(outcome.result)
@@ -285,21 +288,24 @@ async def test_the_result_keeps_status_headers_body_and_duration() -> None:
     json.dumps(outcome.result)
 
 
-async def test_cookies_are_not_kept_from_one_call_to_the_next() -> None:
-    async with a_sink(answer("200 OK", Set_Cookie="sid=1; Path=/")) as sink, calling() as callback:
+async def test_cookies_are_not_sent_back() -> None:
+    async with (
+        a_sink(answer("200 OK", Set_Cookie="sid=1; Path=/")) as sink,
+        callback_runner() as callback,
+    ):
         await callback.execute(a_call(sink.url))
         await callback.execute(a_call(sink.url))
     assert "cookie" not in sink.last.headers
 
 
-# A target that was saved under other rules fails for good and says why; nothing is sent.
+# A target stored under older rules fails without a request.
 async def test_an_invalid_target_in_the_store_fails_without_a_retry() -> None:
-    async with calling() as callback:
+    async with callback_runner() as callback:
         outcome = await callback.execute(a_call("http://user:pw@127.0.0.1/"))
     assert (outcome.end, outcome.retryable, outcome.code) == ("failed", False, "invalid_target")
 
 
-# What frames a request is ours, also for a target that was saved under other rules
+# Also for a target that was stored under older rules.
 @pytest.mark.parametrize(
     "target",
     [
@@ -313,23 +319,23 @@ async def test_an_invalid_target_in_the_store_fails_without_a_retry() -> None:
         {"method": "GET /other"},
     ],
 )
-async def test_s38_a_stored_target_cannot_frame_a_request(target: dict[str, Any]) -> None:
-    async with a_sink() as sink, calling() as callback:
+async def test_stored_target_cannot_inject_request_framing(target: dict[str, Any]) -> None:
+    async with a_sink() as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(sink.url, **target))
         assert (await callback.execute(a_call(sink.url, method="post"))).code == ""
     assert (outcome.end, outcome.retryable, outcome.code) == ("failed", False, "invalid_target")
     assert [request.method for request in sink.requests] == ["POST"]
 
 
-# No more connections than workers, and waiting for one is inside the deadline
-async def test_no_more_connections_than_allowed() -> None:
+# Waiting for a connection counts towards the timeout.
+async def test_connections_are_limited_and_waiting_times_out() -> None:
     release = asyncio.Event()
 
     async def wait(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await release.wait()
         writer.write(OK)
 
-    async with a_sink(then=wait) as sink, calling(max_connections=2) as callback:
+    async with a_sink(then=wait) as sink, callback_runner(max_connections=2) as callback:
         calls = [asyncio.create_task(callback.execute(a_call(sink.url))) for _ in range(2)]
         await until(lambda: len(sink.requests) == 2)
         late = await callback.execute(a_call(sink.url, timeout=0.2))
@@ -339,8 +345,8 @@ async def test_no_more_connections_than_allowed() -> None:
         assert {(await call).end for call in calls} == {AttemptEnd.SUCCEEDED}
 
 
-async def test_the_systems_own_names_resolve() -> None:
-    async with a_sink() as sink, calling() as callback:
+async def test_localhost_resolves() -> None:
+    async with a_sink() as sink, callback_runner() as callback:
         outcome = await callback.execute(a_call(f"http://localhost:{sink.port}/x"))
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert sink.last.headers["host"] == f"localhost:{sink.port}"

@@ -1,4 +1,4 @@
-"""Messages: a text that is told at its time, by the same outbox as every result."""
+"""Message target: delivers its text through the outbox."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REMINDER = {
 }
 
 
-async def test_the_text_is_the_result_and_nothing_else_happens() -> None:
+async def test_result_of_a_message_is_its_text() -> None:
     runner = MessageRunner()
     run = a_run(target=MessageTarget(text="Hello"))
     lines: list[str] = []
@@ -44,26 +44,26 @@ async def test_the_text_is_the_result_and_nothing_else_happens() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "a\x00b", "x" * (MAX_MESSAGE_BYTES + 1)])
-def test_what_cannot_be_told_is_refused(text: str) -> None:
+def test_invalid_text_is_rejected(text: str) -> None:
     with pytest.raises(InvalidInput) as error:
         check_target(MessageTarget(text=text))
     assert error.value.field == "text"
 
 
-def test_it_is_kept_as_it_is() -> None:
+def test_message_target_survives_storage() -> None:
     target = MessageTarget(text="ประชุม\n")
     assert target_from_plain(target_to_plain(target)) == target
     assert target_keys(target) == {"text": "ประชุม\n"}
 
 
-def test_one_run_may_say_something_else() -> None:
+def test_text_is_the_payload_of_a_message() -> None:
     one, other = MessageTarget(text="a"), MessageTarget(text="b")
     assert (payload_of(one), payload_name(one)) == ("a", "text")
     assert same_but_payload(one, other)
     assert not same_but_payload(one, HttpTarget(url="http://localhost/"))
 
 
-async def test_by_the_api_it_goes_to_the_inbox_unless_told_otherwise() -> None:
+async def test_message_created_by_the_api_is_delivered_to_the_inbox_by_default() -> None:
     async with serving() as rig:
         answer = await rig.client.post("/api/v1/schedules", json=REMINDER)
         assert answer.status_code == 201, answer.text
@@ -82,7 +82,7 @@ async def test_by_the_api_it_goes_to_the_inbox_unless_told_otherwise() -> None:
         assert (await rig.client.post(f"{path}/run")).status_code == 202
 
 
-async def test_options_of_the_command_line_and_the_sdk_make_one() -> None:
+async def test_cli_options_and_client_build_a_message_target() -> None:
     from chimes.cli.schedules import target_from_options
     from chimes.client.requests import target_json
 

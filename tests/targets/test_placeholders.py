@@ -1,4 +1,4 @@
-"""Filling a body, header or URL touches the placeholders and nothing else."""
+"""Placeholders in body, headers and URL."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def filled(body: str, *, form: bool = False) -> str:
     return fill_body(body, FACTS, form=form)
 
 
-# The seed's own example
-def test_the_seeds_example() -> None:
+def test_marker_values_of_known_keys_are_filled() -> None:
     body = json.dumps(
         {
             "job_id": MARKER,
@@ -54,9 +53,9 @@ def test_the_seeds_example() -> None:
     [
         ('{"run_id":"<filled-by-service>"}', '{"run_id":"R"}'),
         ('{ "run_id"\n:\t"<filled-by-service>" , "n":1.50 }', '{ "run_id"\n:\t"R" , "n":1.50 }'),
-        # any depth
+        # nested objects
         ('[{"a":{"fence":"<filled-by-service>"}}]', '[{"a":{"fence":"5"}}]'),
-        # Go's encoder writes < and > so
+        # Go's JSON encoder escapes < and >
         (r'{"run_id":"\u003cfilled-by-service\u003e"}', '{"run_id":"R"}'),
         (r'{"run\u005fid":"<filled-by-service>"}', r'{"run\u005fid":"R"}'),
         ('{"schedule_name":"<filled-by-service>"}', r'{"schedule_name":"na\"me\\\n"}'),
@@ -89,7 +88,7 @@ def test_the_seeds_example() -> None:
         ("{{7*7}} {{x}} {{Run_Id}} {{}} {{ {a} }}", "{{7*7}} {{x}} {{Run_Id}} {{}} {{ {a} }}"),
     ],
 )
-def test_bodies(body: str, expected: str) -> None:
+def test_placeholders_in_bodies(body: str, expected: str) -> None:
     assert filled(body) == expected
 
 
@@ -101,15 +100,14 @@ def test_form_values_are_encoded() -> None:
     assert filled("n={{schedule_name}}", form=True) == "n=na%22me%5C%0A"
 
 
-def test_headers_stay_one_line_and_urls_one_word() -> None:
+def test_filled_headers_stay_one_line_and_urls_are_encoded() -> None:
     assert fill_header("{{schedule_name}}!", FACTS) == 'na"me\\ !'
     assert fill_url("/{{schedule_name}}/{{slot}}?{{x}}", FACTS) == (
         "/na%22me%5C%0A/2030-01-01T00%3A00%3A00Z?{{x}}"
     )
 
 
-# What is filled in is not looked at again.
-def test_a_value_is_not_filled_in_turn() -> None:
+def test_filled_values_are_not_filled_again() -> None:
     facts = FACTS | {"schedule_name": "{{run_id}}"}
     assert fill_body("{{schedule_name}}", facts, form=False) == "{{run_id}}"
 
@@ -130,14 +128,13 @@ def expected_value(value: object) -> object:
     return [expected_value(inner) for inner in value] if isinstance(value, list) else value
 
 
-# Any JSON, however it is written
 @settings(max_examples=50)
 @given(
     st.dictionaries(st.text() | st.sampled_from([*FACTS]), values),
     st.booleans(),
     st.sampled_from([None, 2]),
 )
-def test_json_is_filled_by_meaning_and_otherwise_untouched(
+def test_only_marker_values_of_known_keys_change_in_any_json(
     document: dict[str, object], ascii_only: bool, indent: int | None
 ) -> None:
     body = json.dumps(document, ensure_ascii=ascii_only, indent=indent)
@@ -148,7 +145,7 @@ def test_json_is_filled_by_meaning_and_otherwise_untouched(
             assert filled(body) == body
 
 
-# Nothing a user writes is searched for with anything that can blow up
+# Guards against catastrophic backtracking.
 @pytest.mark.parametrize(
     "body",
     [
@@ -161,5 +158,5 @@ def test_json_is_filled_by_meaning_and_otherwise_untouched(
     ],
 )
 @pytest.mark.timeout(10)
-def test_hostile_bodies_come_back_unchanged_and_soon(body: str) -> None:
+def test_hostile_bodies_are_returned_unchanged_within_the_time_limit(body: str) -> None:
     assert filled(body) == body

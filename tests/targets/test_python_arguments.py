@@ -1,4 +1,4 @@
-"""Typed arguments: JSON in the store, Python values in the function, clear words for the rest."""
+"""Typed arguments of Python tasks: JSON in the store, Python values in the function."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_task(function: Any, name: str = "t") -> Task:
     return Task(name=name, function=function)
 
 
-def called(task: Task, args: dict[str, object]) -> Any:
+def call_task(task: Task, args: dict[str, object]) -> Any:
     bound = bind(task, args, CONTEXT)
     return task.function(*bound.args, **bound.kwargs)
 
@@ -95,14 +95,14 @@ def of_type(annotation: object) -> Task:
     ],
     ids=str,
 )
-def test_values_go_through_json_and_come_back(
+def test_argument_values_round_trip_through_json(
     annotation: object, value: object, stored: object
 ) -> None:
     task = of_type(annotation)
     dumped = dump(task, {"value": value})
     assert dumped == {"value": stored}
     assert type(dumped["value"]) is type(stored)
-    back = called(task, dumped)
+    back = call_task(task, dumped)
     assert back == value
     assert annotation is float or type(back) is type(value)
 
@@ -128,7 +128,7 @@ def test_values_go_through_json_and_come_back(
     ],
     ids=str,
 )
-def test_wrong_values_are_named_with_what_was_expected(
+def test_error_of_a_wrong_value_names_the_expected_type(
     annotation: object, value: object, said: str | None
 ) -> None:
     task = of_type(annotation)
@@ -143,7 +143,7 @@ def test_wrong_values_are_named_with_what_was_expected(
     assert len(caught.value.message) < 400
 
 
-def test_names_are_checked() -> None:
+def test_argument_names_are_checked() -> None:
     def send(recipient: str, subject: str = "hi") -> None: ...
 
     task = a_task(send)
@@ -157,7 +157,7 @@ def test_names_are_checked() -> None:
         check(a_task(lambda: None), {"a": 1})
 
 
-def test_values_of_telling_names_are_not_repeated() -> None:
+def test_secret_argument_values_are_not_in_errors() -> None:
     def login(password: int, order: RunRequest) -> None: ...
 
     with pytest.raises(InvalidInput) as caught:
@@ -171,18 +171,18 @@ def test_values_of_telling_names_are_not_repeated() -> None:
     assert "hunter22" not in caught.value.message
 
 
-def test_every_kind_of_parameter() -> None:
+def test_every_kind_of_parameter_is_bound() -> None:
     def first(a: int, /, b: int, *rest: int, c: int = 3, **more: int) -> object:
         return a, b, rest, c, more
 
     task = a_task(first)
     args: dict[str, object] = {"a": 1, "b": 2, "x": 9}
-    assert called(task, args) == (1, 2, (), 3, {"x": 9})
+    assert call_task(task, args) == (1, 2, (), 3, {"x": 9})
     with pytest.raises(InvalidInput, match="'x' must be int"):
         check(task, args | {"x": "9"})
 
 
-def test_the_context_is_not_an_argument() -> None:
+def test_context_parameter_is_injected() -> None:
     def by_name(context: int, a: int) -> object:
         return context, a
 
@@ -197,14 +197,14 @@ def test_the_context_is_not_an_argument() -> None:
 
     for function in (by_name, by_type, maybe, first):
         task = a_task(function)
-        assert called(task, {"a": 1}) == (CONTEXT, 1)
+        assert call_task(task, {"a": 1}) == (CONTEXT, 1)
         assert list(parameters_of(function).named) == ["a"]
         for name in ("context", "me"):
             with pytest.raises(InvalidInput, match="has no argument"):
                 check(task, {"a": 1, name: 2})
 
 
-def test_methods_partials_and_objects() -> None:
+def test_methods_partials_and_callable_objects_can_be_tasks() -> None:
     class Mailer:
         def send(self, to: str) -> str:
             return to
@@ -223,16 +223,16 @@ def test_methods_partials_and_objects() -> None:
         return a + b
 
     for function in (Mailer().send, Mailer(), Unhashable("")):
-        assert called(a_task(function), {"to": "me"}) == "me"
+        assert call_task(a_task(function), {"to": "me"}) == "me"
         with pytest.raises(InvalidInput, match="'to' must be str"):
             check(a_task(function), {"to": 1})
     task = a_task(functools.partial(add, b=2))
-    assert called(task, {"a": 1}) == 3
+    assert call_task(task, {"a": 1}) == 3
     with pytest.raises(InvalidInput, match="'a' must be int"):
         check(task, {"a": "1"})
 
 
-def test_signatures_that_cannot_work_are_refused_at_once() -> None:
+def test_unsupported_signatures_are_rejected_on_declaration() -> None:
     class Opaque:
         pass
 
@@ -255,23 +255,23 @@ def test_signatures_that_cannot_work_are_refused_at_once() -> None:
         a_task(min)
 
 
-def test_the_type_of_the_result_need_not_be_found() -> None:
+def test_unresolvable_return_annotation_is_ignored() -> None:
     def fine(a: int) -> Nowhere:  # type: ignore[name-defined]  # noqa: F821
         return a
 
-    assert called(a_task(fine), {"a": 1}) == 1
+    assert call_task(a_task(fine), {"a": 1}) == 1
 
 
 @pytest.mark.parametrize(
     "value", [object(), float("nan"), float("inf"), {1: object()}, "a\x00b", ["\ud800"], b"\xff"]
 )
-def test_what_has_no_form_in_json_is_refused(value: object) -> None:
+def test_values_that_are_not_json_are_rejected(value: object) -> None:
     with pytest.raises(InvalidInput) as caught:
         dump(a_task(lambda value: value), {"value": value})
     assert caught.value.field == "value"
 
 
-def test_something_that_refers_to_itself_is_refused() -> None:
+def test_circular_values_are_rejected() -> None:
     loop: list[object] = []
     loop.append(loop)
     with pytest.raises(InvalidInput, match="not JSON serializable"):

@@ -1,4 +1,4 @@
-"""Tasks under a real engine: what is written down about them."""
+"""Python tasks on a real engine: what is recorded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def lines(rig: Rig, run_id: RunId) -> list[tuple[str, str]]:
     return [(entry.level, entry.message) for entry in page]
 
 
-async def test_a_result_and_its_lines_are_written_down(rig: Rig) -> None:
+async def test_result_and_log_lines_are_recorded(rig: Rig) -> None:
     run = await ended(rig, run_id := await add(rig, "facts_process"))
     assert run.status is RunStatus.SUCCEEDED
     assert run.result is not None
@@ -68,7 +68,7 @@ async def test_a_result_and_its_lines_are_written_down(rig: Rig) -> None:
     assert await lines(rig, run_id) == [("debug", "a detail"), ("warning", "careful with this")]
 
 
-async def test_poison_ends_as_failed_and_the_node_goes_on(rig: Rig) -> None:
+async def test_crashing_task_fails_and_other_runs_continue(rig: Rig) -> None:
     poison = await add(rig, "segfaults", max_retries=1, retry_backoff=timedelta(milliseconds=10))
     good = await add(rig, "add", {"a": 1})
     assert (await ended(rig, good)).status is RunStatus.SUCCEEDED
@@ -78,10 +78,8 @@ async def test_poison_ends_as_failed_and_the_node_goes_on(rig: Rig) -> None:
     assert (await ended(rig, await add(rig, "add", {"a": 1}))).status is RunStatus.SUCCEEDED
 
 
-async def test_the_process_is_gone_before_the_verdict_on_a_time_out(
-    rig: Rig, tmp_path: Path
-) -> None:
-    """Even if it ignores SIGTERM: a retry never meets the attempt before it."""
+async def test_process_is_killed_before_the_timeout_is_recorded(rig: Rig, tmp_path: Path) -> None:
+    """Also if it ignores SIGTERM: a retry never overlaps the previous attempt."""
     pid = tmp_path / "pid"
     run_id = await add(rig, "ignores_sigterm", {"pid": str(pid)}, timeout=timedelta(seconds=6))
     run = await ended(rig, run_id)
@@ -90,7 +88,7 @@ async def test_the_process_is_gone_before_the_verdict_on_a_time_out(
     assert not rig.emitted(TargetStuck)
 
 
-async def test_the_process_is_gone_before_the_verdict_on_a_cancel(rig: Rig, tmp_path: Path) -> None:
+async def test_process_is_killed_before_the_cancel_is_recorded(rig: Rig, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     run_id = await add(rig, "ignores_sigterm", {"pid": str(pid)})
     await until(pid.exists, 60)
@@ -101,7 +99,7 @@ async def test_the_process_is_gone_before_the_verdict_on_a_cancel(rig: Rig, tmp_
     assert not rig.emitted(TargetStuck)
 
 
-async def test_a_flood_leaves_room_for_what_is_said_about_the_task(rig: Rig) -> None:
+async def test_output_flood_leaves_room_for_the_error_in_the_log(rig: Rig) -> None:
     run_id = await add(rig, "floods_and_fails")
     run = await ended(rig, run_id)
     assert (run.status, run.error) == (RunStatus.FAILED, "ValueError: after the flood")

@@ -1,4 +1,4 @@
-"""The small parts that processes of tasks are made of."""
+"""Parts of isolated tasks: line readers, wire messages, app lookup, exit watching."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from chimes.targets.python.loader import find_app_path, load_registry
 from chimes.targets.python.wire import LOG_LIMITS, Request, ResultMessage, message_of
 from tests.builders import NOW, a_run
 
-# Reading
+# Readers
 
 
 class Lines(LineReader):
@@ -50,7 +50,9 @@ class Lines(LineReader):
         ([], []),
     ],
 )
-async def test_lines_are_cut(pieces: list[bytes], lines: list[tuple[bytes, bool]]) -> None:
+async def test_long_lines_are_truncated(
+    pieces: list[bytes], lines: list[tuple[bytes, bool]]
+) -> None:
     reader = Lines(8)
     for piece in pieces:
         reader.data_received(piece)
@@ -71,7 +73,7 @@ async def test_output_stops_when_the_log_is_full() -> None:
     log.close()
 
 
-async def test_half_a_message_means_nothing() -> None:
+async def test_incomplete_message_is_dropped() -> None:
     got: list[bytes] = []
     reader = MessageReader(100, got.append)
     reader.data_received(b'{"a": 1}\n{"b"')
@@ -79,10 +81,10 @@ async def test_half_a_message_means_nothing() -> None:
     assert got == [b'{"a": 1}']
 
 
-# The wire
+# Wire messages
 
 
-def test_a_request_comes_through_whole() -> None:
+def test_request_round_trips_over_the_wire() -> None:
     run = a_run(
         schedule_id=ScheduleId("s"),
         schedule_name="ä",
@@ -121,17 +123,17 @@ def test_a_request_comes_through_whole() -> None:
         ),
     ],
 )
-def test_a_message_comes_through_whole(message: LogLine | ResultMessage) -> None:
+def test_message_round_trips_over_the_wire(message: LogLine | ResultMessage) -> None:
     assert message_of(message.to_line()) == message
 
 
 @pytest.mark.parametrize("line", [b"", b"no", b"{}", b'{"log": 1}', b'{"end": "never"}', b"5"])
-def test_what_is_no_message(line: bytes) -> None:
+def test_invalid_messages_are_rejected(line: bytes) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         message_of(line)
 
 
-# Finding applications
+# App lookup
 
 
 @pytest.fixture
@@ -151,7 +153,7 @@ def script(tmp_path: Path) -> Iterator[Path]:
     sys.modules.pop(importing.SCRIPT_NAME, None)
 
 
-def test_an_app_by_the_path_of_its_file(script: Path) -> None:
+def test_app_is_loaded_by_file_path(script: Path) -> None:
     registry = load_registry(f"{script}:app")
     assert find_app_path(registry) == f"{importing.SCRIPT_NAME}:app"
     assert load_registry(f"{script}:Holder.app") is not registry, "imported afresh"
@@ -168,12 +170,14 @@ def test_an_app_by_the_path_of_its_file(script: Path) -> None:
         ("SCRIPT:Holder", "is not an application"),
     ],
 )
-def test_apps_that_are_none(script: Path, path: str, said: str) -> None:
+def test_invalid_app_paths_are_config_errors(script: Path, path: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_registry(path.replace("SCRIPT", str(script)))
 
 
-def test_an_app_in_main_is_found_by_its_file(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_app_of_main_module_is_found_by_its_file(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry = load_registry(f"{script}:app")
     module = sys.modules.pop(importing.SCRIPT_NAME)
     module.__name__, module.__spec__ = "__main__", None
@@ -183,11 +187,11 @@ def test_an_app_in_main_is_found_by_its_file(script: Path, monkeypatch: pytest.M
     assert find_app_path(registry) == "", "typed in at a prompt"
 
 
-# Ends
+# Process exit
 
 
 @pytest.mark.parametrize("without", [(), ("pidfd_open",), ("pidfd_open", "waitid")])
-async def test_the_end_of_a_process_is_seen_on_every_system(
+async def test_process_exit_is_detected_without_pidfd_and_waitid(
     monkeypatch: pytest.MonkeyPatch, without: tuple[str, ...]
 ) -> None:
     for name in without:
@@ -197,7 +201,7 @@ async def test_the_end_of_a_process_is_seen_on_every_system(
         process = started(theirs)
         exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         watch_exit(process, exited)
-        await asyncio.sleep(0)  # nothing is to come of this
+        await asyncio.sleep(0)  # a wrong early exit event would be delivered here
         assert not exited.done()
     async with asyncio.timeout(20):
         await exited
@@ -205,7 +209,7 @@ async def test_the_end_of_a_process_is_seen_on_every_system(
 
 
 def started(stdin: socket.socket) -> subprocess.Popen[bytes]:
-    """Ends with status 7 when its input does."""
+    """A process that exits with status 7 at the end of its input."""
     with stdin:
         return subprocess.Popen(
             [sys.executable, "-S", "-c", "import sys; sys.stdin.read(); sys.exit(7)"], stdin=stdin

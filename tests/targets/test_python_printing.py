@@ -1,4 +1,4 @@
-"""What tasks print is in their runs' logs, and still on the streams of the process."""
+"""Output of tasks goes to the log of the run and to the streams of the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chimes.targets.python.call import capture_prints
 from tests.targets.task_calls import a_registry, execute, running
 
 
-async def aloud() -> None:
+async def prints_inline() -> None:
     print("one")
     await asyncio.sleep(0)
     print("two, ", end="")
@@ -26,11 +26,11 @@ def in_thread() -> None:
     print("wrong", file=sys.stderr, end="")
 
 
-async def test_what_a_task_prints_is_in_its_log(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_printed_lines_are_logged_in_their_run(capsys: pytest.CaptureFixture[str]) -> None:
     with capture_prints():
-        async with running(a_registry(aloud, in_thread)) as runner:
+        async with running(a_registry(prints_inline, in_thread)) as runner:
             inline, thread = await asyncio.gather(
-                execute(runner, "aloud"), execute(runner, "in_thread")
+                execute(runner, "prints_inline"), execute(runner, "in_thread")
             )
     assert inline.lines == [
         ("info", "one"),
@@ -44,7 +44,7 @@ async def test_what_a_task_prints_is_in_its_log(capsys: pytest.CaptureFixture[st
     assert all(each in err for each in ("three\n", "wrong"))
 
 
-async def test_others_are_not_overheard(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_output_outside_of_tasks_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout, sys.stderr
 
     def starts_a_thread() -> None:
@@ -63,7 +63,7 @@ async def test_others_are_not_overheard(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "nobody's\na\nb\nfrom a thread of its own\n"
 
 
-async def test_a_line_without_end_is_bounded() -> None:
+async def test_output_without_line_end_is_truncated() -> None:
     def floods() -> None:
         for _ in range(100):
             sys.stdout.write("x" * 10_000)

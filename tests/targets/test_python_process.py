@@ -1,4 +1,4 @@
-"""Tasks in processes of their own: what they may do to themselves without harm to the node."""
+"""Tasks isolated in child processes: crashes, limits, timeouts, leftovers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.targets.python_tasks import PATH, registry
 from tests.targets.task_calls import a_call, alive, execute, running, until
 
 
-def processes_of_tasks() -> list[bytes]:
+def task_processes() -> list[bytes]:
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
     return [each for each in commands if b"targets.python.child" in each]
@@ -39,13 +39,13 @@ async def runner() -> AsyncIterator[PythonTask]:
         yield opened
 
 
-async def test_arguments_go_in_and_a_value_comes_out(runner: PythonTask) -> None:
+async def test_arguments_are_passed_and_the_result_returned(runner: PythonTask) -> None:
     assert (await execute(runner, "add", a=2)).value == 3
     assert (await execute(runner, "add_later", a=2, b=40)).value == 42
 
 
-async def test_what_is_printed_and_logged_are_lines_of_the_run(runner: PythonTask) -> None:
-    done = await execute(runner, "talk")
+async def test_output_and_log_records_are_lines_of_the_run(runner: PythonTask) -> None:
+    done = await execute(runner, "prints_and_logs")
     assert sorted(done.lines) == [
         ("error", "to err"),
         ("info", "no end of line"),
@@ -54,10 +54,10 @@ async def test_what_is_printed_and_logged_are_lines_of_the_run(runner: PythonTas
     ]
 
 
-async def test_lines_come_while_the_task_runs(runner: PythonTask, tmp_path: Path) -> None:
+async def test_lines_arrive_while_the_task_runs(runner: PythonTask, tmp_path: Path) -> None:
     said = asyncio.Event()
     call = a_call(
-        "says_and_waits", lambda level, message: said.set(), go=str(tmp_path / "go"), word="hello"
+        "prints_and_waits", lambda level, message: said.set(), go=str(tmp_path / "go"), word="hello"
     )
     attempt = asyncio.create_task(runner.execute(call))
     async with asyncio.timeout(20):
@@ -67,7 +67,7 @@ async def test_lines_come_while_the_task_runs(runner: PythonTask, tmp_path: Path
     assert (await attempt).end is AttemptEnd.SUCCEEDED
 
 
-# The seven poison tasks
+# Misbehaving tasks
 
 
 async def test_os_exit_is_a_crash(runner: PythonTask) -> None:
@@ -79,20 +79,22 @@ async def test_os_exit_is_a_crash(runner: PythonTask) -> None:
     assert done.lines == [("info", "last words")]
 
 
-async def test_a_segfault_names_its_signal(runner: PythonTask) -> None:
+async def test_segfault_is_a_crash_with_its_signal(runner: PythonTask) -> None:
     done = await execute(runner, "segfaults")
     assert done.outcome.code == "crashed"
     assert "killed by signal 11 (SIGSEGV)" in done.outcome.error
 
 
-async def test_a_memory_limit_ends_in_a_memory_error(runner: PythonTask) -> None:
-    done = await execute(runner, "eats_memory")
+async def test_memory_limit_raises_memory_error(runner: PythonTask) -> None:
+    done = await execute(runner, "exceeds_memory_limit")
     assert done.outcome.end is AttemptEnd.FAILED
     assert done.outcome.error == "MemoryError"
     assert done.outcome.retryable
 
 
-async def test_a_fork_bomb_dies_with_its_group(runner: PythonTask, tmp_path: Path) -> None:
+async def test_fork_bomb_is_killed_with_its_process_group(
+    runner: PythonTask, tmp_path: Path
+) -> None:
     pids = tmp_path / "pids"
     pids.touch()
     attempt = asyncio.create_task(runner.execute(a_call("forks", timeout=60, pids=str(pids))))
@@ -104,7 +106,9 @@ async def test_a_fork_bomb_dies_with_its_group(runner: PythonTask, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["floods", "floods_one_line"])
-async def test_a_gigabyte_of_output_is_drained_and_dropped(runner: PythonTask, name: str) -> None:
+async def test_gigabyte_of_output_is_drained_in_bounded_memory(
+    runner: PythonTask, name: str
+) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     done = await execute(runner, name, timeout=100, megabytes=1024)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
@@ -117,17 +121,17 @@ async def test_a_gigabyte_of_output_is_drained_and_dropped(runner: PythonTask, n
         assert done.lines[-1] == ("warning", "output truncated: the attempt exceeded its log limit")
 
 
-async def test_closed_descriptors_are_a_crash(runner: PythonTask) -> None:
+async def test_task_that_closes_its_descriptors_crashes(runner: PythonTask) -> None:
     done = await execute(runner, "closes_descriptors", stay=False)
     assert done.outcome.code == "crashed"
 
 
-async def test_one_that_closed_its_descriptors_and_stays_is_killed(runner: PythonTask) -> None:
+async def test_task_that_closes_its_descriptors_and_hangs_times_out(runner: PythonTask) -> None:
     done = await execute(runner, "closes_descriptors", timeout=2, stay=True)
     assert done.outcome.end is AttemptEnd.TIMEOUT
 
 
-async def test_one_that_ignores_sigterm_is_killed_after_the_grace(
+async def test_task_that_ignores_sigterm_is_killed_after_the_grace_period(
     runner: PythonTask, tmp_path: Path
 ) -> None:
     pid = tmp_path / "pid"
@@ -135,11 +139,13 @@ async def test_one_that_ignores_sigterm_is_killed_after_the_grace(
     done = await execute(runner, "ignores_sigterm", timeout=6, pid=str(pid))
     assert done.outcome.end is AttemptEnd.TIMEOUT
     assert not alive(int(pid.read_text()))
-    # The engine calls a target stuck that takes five seconds more.
+    # The engine reports a target as stuck after five more seconds.
     assert time.monotonic() - began < 6 + 5
 
 
-async def test_other_runs_go_on_beside_poison(runner: PythonTask, tmp_path: Path) -> None:
+async def test_other_runs_are_not_affected_by_crashing_tasks(
+    runner: PythonTask, tmp_path: Path
+) -> None:
     poison = [
         execute(runner, "exits"),
         execute(runner, "segfaults"),
@@ -152,10 +158,12 @@ async def test_other_runs_go_on_beside_poison(runner: PythonTask, tmp_path: Path
     assert all(each.outcome.end is not AttemptEnd.SUCCEEDED for each in done[4:])
 
 
-# Deadlines and cancels
+# Timeouts and cancels
 
 
-async def test_a_hopeless_regex_is_killed_and_the_loop_stays_awake(runner: PythonTask) -> None:
+async def test_endless_regex_is_killed_and_the_event_loop_stays_responsive(
+    runner: PythonTask,
+) -> None:
     gaps: list[float] = []
 
     async def tick() -> None:
@@ -167,7 +175,7 @@ async def test_a_hopeless_regex_is_killed_and_the_loop_stays_awake(runner: Pytho
 
     ticking = asyncio.create_task(tick())
     began = time.monotonic()
-    done = await execute(runner, "hopeless_regex", timeout=2)
+    done = await execute(runner, "endless_regex", timeout=2)
     took = time.monotonic() - began
     ticking.cancel()
     assert done.outcome.end is AttemptEnd.TIMEOUT
@@ -198,20 +206,20 @@ async def test_a_stopped_task_can_clean_up(
     assert not alive(int(started.read_text()))
 
 
-async def test_a_cancel_during_the_start_leaves_no_process(runner: PythonTask) -> None:
+async def test_cancel_during_start_leaves_no_process(runner: PythonTask) -> None:
     attempt = asyncio.create_task(runner.execute(a_call("add", a=1)))
-    await asyncio.sleep(0)  # the task has to begin, or there is nothing to cancel
+    await asyncio.sleep(0)  # lets the task start
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
-    assert not processes_of_tasks()
+    assert not task_processes()
 
 
-async def test_the_guard_of_the_engine_does_not_cut_the_grace_short(
+async def test_cancel_after_the_deadline_does_not_shorten_the_grace_period(
     runner: PythonTask, tmp_path: Path
 ) -> None:
-    """Cancelled half a second after the deadline, as the engine does it: still a time-out, and
-    the process is gone before the answer."""
+    """The engine cancels half a second after the deadline: the outcome is still a timeout, and the
+    process is killed first."""
     pid = tmp_path / "pid"
     attempt = asyncio.create_task(
         runner.execute(a_call("ignores_sigterm", timeout=6, pid=str(pid)))
@@ -221,17 +229,19 @@ async def test_the_guard_of_the_engine_does_not_cut_the_grace_short(
     assert not alive(int(pid.read_text()))
 
 
-# Nothing is left
+# Leftover processes
 
 
-async def test_what_a_task_started_ends_with_it(runner: PythonTask, tmp_path: Path) -> None:
+async def test_child_processes_of_a_task_are_killed_with_it(
+    runner: PythonTask, tmp_path: Path
+) -> None:
     pid = tmp_path / "pid"
     done = await execute(runner, "leaves_a_child", pid=str(pid))
     assert done.value == "done"
     assert not alive(int(pid.read_text()))
 
 
-async def test_one_that_does_not_end_after_its_result_is_killed(runner: PythonTask) -> None:
+async def test_process_that_does_not_exit_after_its_result_is_killed(runner: PythonTask) -> None:
     done = await execute(runner, "never_exits")
     assert done.value == "done"
     assert done.lines == [("warning", "the process did not exit after its result and was killed")]
@@ -254,8 +264,8 @@ def a_node(task: str, pids: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", NODE, task, str(pids)], cwd=ROOT)
 
 
-@pytest.mark.parametrize("name", ["hangs_with_a_child", "hopeless_with_a_child"])
-async def test_no_orphan_is_left_when_the_node_is_killed(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["hangs_with_a_child", "endless_regex_with_a_child"])
+async def test_killed_node_leaves_no_orphans(tmp_path: Path, name: str) -> None:
     pids = tmp_path / "pids"
     node = a_node(name, pids)
     try:
@@ -269,7 +279,7 @@ async def test_no_orphan_is_left_when_the_node_is_killed(tmp_path: Path, name: s
     await until(lambda: not alive(own) and not alive(grandchild))
 
 
-# What came of it
+# Outcomes
 
 
 @pytest.mark.parametrize(
@@ -282,7 +292,7 @@ async def test_no_orphan_is_left_when_the_node_is_killed(tmp_path: Path, name: s
         ("exit", AttemptEnd.FAILED, "exception", True, "SystemExit: given up"),
     ],
 )
-async def test_exceptions(
+async def test_exceptions_become_outcomes(
     runner: PythonTask, kind: str, end: AttemptEnd, code: str, retryable: bool, error: str
 ) -> None:
     done = await execute(runner, "raises", kind=kind)
@@ -294,7 +304,7 @@ async def test_exceptions(
     assert ("Traceback" in done.text, "python_tasks.py" in done.text) == (traced, traced)
 
 
-async def test_results_that_cannot_be_kept(runner: PythonTask) -> None:
+async def test_unstorable_results_fail(runner: PythonTask) -> None:
     for name, code in (("returns_object", "bad_result"), ("returns_much", "result_too_large")):
         outcome = (await execute(runner, name)).outcome
         assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, code)
@@ -304,7 +314,7 @@ async def test_results_that_cannot_be_kept(runner: PythonTask) -> None:
 @pytest.mark.parametrize(
     ("name", "seconds"), [("fails_with_handler", 60), ("hangs_with_handler", 2)]
 )
-async def test_the_handler_has_a_process_of_its_own(
+async def test_failure_handler_runs_in_its_own_process(
     runner: PythonTask, name: str, seconds: float
 ) -> None:
     done = await execute(runner, name, timeout=seconds)
@@ -314,13 +324,13 @@ async def test_the_handler_has_a_process_of_its_own(
     assert int(pid) != os.getpid()
 
 
-async def test_a_forked_copy_of_the_task_does_not_answer(runner: PythonTask) -> None:
+async def test_forked_copy_of_the_task_sends_no_result(runner: PythonTask) -> None:
     done = await execute(runner, "forks_and_returns")
     assert done.value == "from the first"
 
 
 @pytest.mark.parametrize("what", ["spawn", "watch_exit"])
-async def test_a_machine_that_gives_no_process(
+async def test_failed_process_start_is_retryable(
     runner: PythonTask, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     def refuse(*given: object, **options: object) -> None:
@@ -330,13 +340,13 @@ async def test_a_machine_that_gives_no_process(
     done = await execute(runner, "add", a=1)
     assert (done.outcome.code, done.outcome.retryable) == ("not_started", True)
     assert "Too many open files" in done.outcome.error
-    assert not processes_of_tasks()
+    assert not task_processes()
 
 
-# Finding the application
+# App lookup
 
 
-async def test_an_app_that_no_process_can_find() -> None:
+async def test_isolated_task_without_importable_app_fails() -> None:
     lost = Registry()
     lost.add(Task(name="add", function=lambda: 1, isolation="process"))
     async with running(lost) as runner:
@@ -355,14 +365,14 @@ async def test_an_app_that_no_process_can_find() -> None:
         ("tests.targets.no_such_module:app", "exception", "ModuleNotFoundError"),
     ],
 )
-async def test_a_wrong_app(app: str, code: str, error: str) -> None:
+async def test_invalid_app_path_fails_the_run(app: str, code: str, error: str) -> None:
     async with running(registry, app=app) as runner:
         done = await execute(runner, "add", a=1)
     assert done.outcome.code == code
     assert error in done.outcome.error
 
 
-def test_an_app_is_found_among_the_modules() -> None:
+def test_app_path_is_found_in_loaded_modules() -> None:
     path = find_app_path(registry)
     assert path == PATH
     assert load_registry(path) is registry
@@ -421,7 +431,7 @@ def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_app_in_a_script(tmp_path: Path) -> None:
+def test_app_in_a_script_runs_isolated_tasks(tmp_path: Path) -> None:
     done = run_script(tmp_path, SCRIPT)
     assert "result={'value': 5}" in done.stdout, done.stdout + done.stderr
 
@@ -451,8 +461,8 @@ asyncio.run(main())
 """
 
 
-def test_a_script_that_starts_a_node_whenever_it_is_imported(tmp_path: Path) -> None:
-    """It would start one for each isolated run, and each of those further ones."""
+def test_script_without_main_guard_fails_with_no_app(tmp_path: Path) -> None:
+    """Importing it in the child would start a node per isolated run, recursively."""
     done = run_script(tmp_path, UNGUARDED)
     assert "code='no_app'" in done.stdout, done.stdout + done.stderr
     assert "__main__" in done.stdout

@@ -1,4 +1,4 @@
-"""Tasks by name, and what their options mean for a run."""
+"""Registry of tasks: names, options, policy, queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_task(**given: Any) -> Task:
     return Task(**({"name": "mail", "function": plain} | given))
 
 
-def test_a_registry_knows_its_tasks() -> None:
+def test_registry_returns_tasks_by_name() -> None:
     registry = Registry()
     first = registry.add(a_task())
     second = registry.add(a_task(name="flow/step"))
@@ -35,14 +35,14 @@ def test_a_registry_knows_its_tasks() -> None:
     assert len(registry) == 2
 
 
-def test_a_name_is_given_once() -> None:
+def test_duplicate_task_name_is_rejected() -> None:
     registry = Registry()
     registry.add(a_task())
     with pytest.raises(AlreadyExists, match=r"'mail': .*plain and .*awaited"):
         registry.add(a_task(function=awaited))
 
 
-def test_an_unknown_name_comes_with_the_nearest() -> None:
+def test_unknown_task_name_suggests_the_nearest() -> None:
     registry = Registry()
     registry.add(a_task())
     with pytest.raises(NotFound, match=r"'mial' here; did you mean 'mail'\?"):
@@ -54,14 +54,14 @@ def test_an_unknown_name_comes_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     "name", ["", "two words", "a\tb", "a\nb", "a\x00", "x" * 201, "a\u2028b", 5]
 )
-def test_names_that_are_refused(name: object) -> None:
+def test_invalid_task_names_are_rejected(name: object) -> None:
     with pytest.raises(InvalidInput) as caught:
         a_task(name=name)
     assert caught.value.field == "name"
 
 
 @pytest.mark.parametrize("name", ["a", "mail.send", "flow/step", "ส่ง", "送信", "x" * 200, "a:b"])
-def test_names_that_are_fine(name: str) -> None:
+def test_valid_task_names(name: str) -> None:
     assert a_task(name=name).name == name
 
 
@@ -97,7 +97,7 @@ async def async_generator() -> AsyncIterator[int]:
         ({"memory_limit": 1000, "isolation": "process"}, "memory_limit"),
     ],
 )
-def test_wrong_options_name_themselves(given: dict[str, Any], field: str) -> None:
+def test_error_of_an_invalid_option_names_its_field(given: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput, match=r"mail|queue") as caught:
         a_task(**given)
     assert caught.value.field == field
@@ -121,11 +121,13 @@ class Sender:
         (Sender().send, None, Isolation.INLINE),
     ],
 )
-def test_where_a_function_runs(function: Any, isolation: str | None, mode: Isolation) -> None:
+def test_isolation_mode_of_a_function(
+    function: Any, isolation: str | None, mode: Isolation
+) -> None:
     assert a_task(function=function, isolation=isolation).mode is mode
 
 
-def test_the_policy_of_a_run() -> None:
+def test_task_options_override_the_policy() -> None:
     base = Policy(misfire=Misfire.SKIP, overlap=Overlap.ALLOW)
     task = a_task(
         retries=3,
@@ -151,7 +153,7 @@ def test_the_policy_of_a_run() -> None:
     assert limited.overlap is Overlap.QUEUE
 
 
-async def test_a_node_offers_the_tasks_of_its_queues() -> None:
+async def test_capabilities_are_the_tasks_of_the_nodes_queues() -> None:
     registry = Registry()
     registry.add(a_task(name="a"))
     registry.add(a_task(name="b", queue="slow"))

@@ -1,4 +1,4 @@
-"""Tasks on the event loop and in threads: contexts, ends, deadlines, cancels, handlers."""
+"""Tasks on the event loop and in threads: contexts, outcomes, timeouts, cancels, handlers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _marked(value: str) -> str:
 Marked = Annotated[str, BeforeValidator(_marked)]
 
 
-async def once(function: Callable[..., object], **given: Any) -> ExecutedRun:
+async def execute_once(function: Callable[..., object], **given: Any) -> ExecutedRun:
     options = given.pop("options", {})
     async with running(a_registry(function, **options)) as runner:
         return await execute(runner, function.__name__, **given)
@@ -67,7 +67,7 @@ async def runner() -> AsyncIterator[PythonTask]:
 
 
 @pytest.mark.parametrize("where", ALL)
-async def test_a_context_tells_about_the_run(runner: PythonTask, where: str) -> None:
+async def test_context_has_the_fields_of_the_run(runner: PythonTask, where: str) -> None:
     slot = datetime(2026, 5, 1, tzinfo=UTC)
     done = await execute(
         runner,
@@ -98,12 +98,12 @@ async def test_a_context_tells_about_the_run(runner: PythonTask, where: str) -> 
     assert done.lines == [("debug", "a detail"), ("warning", "careful with this")]
 
 
-def test_outside_of_a_task_there_is_no_context() -> None:
+def test_current_context_outside_of_a_task_raises() -> None:
     with pytest.raises(LookupError):
         current_context()
 
 
-async def test_runs_side_by_side_have_their_own_contexts() -> None:
+async def test_concurrent_runs_have_separate_contexts() -> None:
     both = asyncio.Barrier(2)
 
     async def inline(n: int) -> int:
@@ -120,8 +120,8 @@ async def test_runs_side_by_side_have_their_own_contexts() -> None:
     assert (first.text, second.text) == ("I am 1", "I am 2")
 
 
-async def test_what_a_task_sets_in_its_context_is_gone_with_it() -> None:
-    """Attempts follow each other in one and the same task of the loop."""
+async def test_context_variables_of_an_attempt_do_not_leak() -> None:
+    """Several attempts run in the same asyncio task."""
     here: ContextVar[str] = ContextVar("here", default="nothing")
 
     async def sets(waits: bool) -> list[str]:
@@ -144,7 +144,7 @@ async def test_what_a_task_sets_in_its_context_is_gone_with_it() -> None:
         current_context()
 
 
-async def test_reading_arguments_leaves_nothing_behind_and_a_handler_finds_what_was_set() -> None:
+async def test_handler_sees_context_variables_of_its_task() -> None:
     found: list[str] = []
 
     async def fails(value: Marked) -> None:
@@ -161,8 +161,8 @@ async def test_reading_arguments_leaves_nothing_behind_and_a_handler_finds_what_
     assert _here.get() == "nothing"
 
 
-async def test_a_handler_has_the_completion_of_its_task() -> None:
-    """Whoever has completed its run cannot do so a second time, whoever asks."""
+async def test_handler_shares_the_completion_of_its_task() -> None:
+    """Task and handler share one completion, so the run cannot be completed twice."""
     made: list[Ending] = []
 
     class Ending:
@@ -195,7 +195,7 @@ async def test_a_handler_has_the_completion_of_its_task() -> None:
     assert one.asked == ["the task", "its handler"]
 
 
-async def test_lines_from_many_threads_are_whole_and_bounded() -> None:
+async def test_log_lines_from_many_threads_are_complete_and_limited() -> None:
     def chatter(context: Context) -> None:
         def speak() -> None:
             for number in range(LOG_LIMITS.lines // 8 + 10):
@@ -221,13 +221,13 @@ async def test_lines_from_many_threads_are_whole_and_bounded() -> None:
     assert lines[-1] == "output truncated: the attempt exceeded its log limit"
 
 
-async def test_a_line_is_cut_and_its_secrets_hidden() -> None:
+async def test_log_line_is_truncated_and_its_secrets_redacted() -> None:
     async def leaks(context: Context) -> None:
         context.logger.error("Authorization: Bearer abcdefgh12345")
         context.logger.info("x" * 100_000)
         context.logger.info("a\x00b")
 
-    done = await once(leaks)
+    done = await execute_once(leaks)
     assert "abcdefgh12345" not in done.text
     assert len(done.lines[1][1]) == 8 * 1024
     assert done.lines[2] == ("info", "a\ufffdb")
@@ -254,11 +254,11 @@ class Invoice:
         ("a\x00\ud800", "a\ufffd\ufffd\ufffd\ufffd"),
     ],
 )
-async def test_results(value: object, stored: object) -> None:
+async def test_results_are_stored_as_json(value: object, stored: object) -> None:
     async def give() -> object:
         return value
 
-    done = await once(give)
+    done = await execute_once(give)
     assert done.outcome.end is AttemptEnd.SUCCEEDED
     assert done.outcome.result == {"value": stored}
 
@@ -277,20 +277,20 @@ async def forgotten() -> None: ...
     ],
     ids=["object", "nan", "inf", "huge", "large"],
 )
-async def test_results_that_cannot_be_kept(value: object, code: str) -> None:
+async def test_unstorable_results_fail(value: object, code: str) -> None:
     def give() -> object:
         return value
 
-    outcome = (await once(give)).outcome
+    outcome = (await execute_once(give)).outcome
     assert (outcome.end, outcome.code, outcome.retryable) == (AttemptEnd.FAILED, code, False)
     assert outcome.result is None
 
 
-async def test_a_coroutine_is_no_result() -> None:
+async def test_coroutine_as_result_fails() -> None:
     def give() -> object:
         return forgotten()
 
-    outcome = (await once(give)).outcome
+    outcome = (await execute_once(give)).outcome
     assert outcome.code == "bad_result"
     assert "async def" in outcome.error
 
@@ -320,7 +320,7 @@ class Unspeakable(Exception):
     ],
     ids=repr,
 )
-async def test_exceptions(
+async def test_exceptions_become_outcomes(
     where: str, error: BaseException, end: AttemptEnd, code: str, retryable: bool, text: str | None
 ) -> None:
     async def inline() -> None:
@@ -329,13 +329,13 @@ async def test_exceptions(
     def thread() -> None:
         raise error
 
-    outcome = (await once(inline if where == "inline" else thread)).outcome
+    outcome = (await execute_once(inline if where == "inline" else thread)).outcome
     assert (outcome.end, outcome.code, outcome.retryable) == (end, code, retryable)
     if text is not None:
         assert outcome.error.startswith(text)
 
 
-async def test_a_traceback_is_logged_from_the_task_on_and_bounded() -> None:
+async def test_traceback_starts_at_the_task_and_is_truncated() -> None:
     def deep(level: int) -> None:
         if level == 0:
             raise ValueError("token=sekret123 " + "y" * 20_000)
@@ -344,7 +344,7 @@ async def test_a_traceback_is_logged_from_the_task_on_and_bounded() -> None:
     def fails(password: str) -> None:
         deep(3)
 
-    done = await once(fails, password="unseen-value")
+    done = await execute_once(fails, password="unseen-value")
     ((level, message),) = done.lines
     assert level == "error"
     assert len(message) <= 8 * 1024
@@ -353,7 +353,7 @@ async def test_a_traceback_is_logged_from_the_task_on_and_bounded() -> None:
     def plainly() -> None:
         raise ValueError("GET /x?token=sekret123 failed")
 
-    done = await once(plainly)
+    done = await execute_once(plainly)
     assert "Traceback" in done.text
     assert "plainly" in done.text
     assert "sekret123" not in done.text + done.outcome.error
@@ -364,16 +364,16 @@ async def test_a_traceback_is_logged_from_the_task_on_and_bounded() -> None:
     ("after", "seconds"),
     [(90, 90), (1.5, 1.5), (timedelta(minutes=1), 60), ("2m", 120), (0, 0), (None, None)],
 )
-async def test_a_task_may_ask_to_be_tried_again(after: Any, seconds: float | None) -> None:
+async def test_retry_exception_sets_the_delay(after: Any, seconds: float | None) -> None:
     async def again() -> None:
         raise Retry("busy", after=after)
 
-    outcome = (await once(again)).outcome
+    outcome = (await execute_once(again)).outcome
     assert outcome.retryable
     assert outcome.retry_in == (None if seconds is None else timedelta(seconds=seconds))
 
 
-async def test_what_cannot_be_called() -> None:
+async def test_unknown_task_or_bad_arguments_fail_without_retry() -> None:
     def add(a: int) -> int:
         return a
 
@@ -388,7 +388,7 @@ async def test_what_cannot_be_called() -> None:
             assert done.lines == [("error", done.outcome.error)]
 
 
-# Deadlines and cancels
+# Timeouts and cancels
 
 
 async def test_a_coroutine_is_cancelled_at_its_deadline() -> None:
@@ -401,7 +401,7 @@ async def test_a_coroutine_is_cancelled_at_its_deadline() -> None:
             seen.append(context.canceled)
             raise
 
-    done = await once(slow, timeout=0.05)
+    done = await execute_once(slow, timeout=0.05)
     assert done.outcome.end is AttemptEnd.TIMEOUT
     assert done.outcome.retryable
     assert done.outcome.error == "timed out after 0.05s"
@@ -409,7 +409,7 @@ async def test_a_coroutine_is_cancelled_at_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("how", ["returns", "raises"])
-async def test_a_coroutine_that_goes_on_after_its_deadline_is_late(how: str) -> None:
+async def test_coroutine_that_ignores_its_timeout_still_times_out(how: str) -> None:
     async def stubborn() -> str:
         try:
             await asyncio.sleep(600)
@@ -418,11 +418,11 @@ async def test_a_coroutine_that_goes_on_after_its_deadline_is_late(how: str) -> 
                 raise ValueError("anyway") from None
         return "anyway"
 
-    assert (await once(stubborn, timeout=0.05)).outcome.end is AttemptEnd.TIMEOUT
+    assert (await execute_once(stubborn, timeout=0.05)).outcome.end is AttemptEnd.TIMEOUT
 
 
-async def test_a_coroutine_is_canceled() -> None:
-    """And can tell so while it clears up."""
+async def test_canceled_coroutine_sees_the_cancel() -> None:
+    """Its context reports the cancel during cleanup."""
     started = asyncio.Event()
     seen: list[bool] = []
 
@@ -442,8 +442,8 @@ async def test_a_coroutine_is_canceled() -> None:
     assert seen == [True]
 
 
-async def test_a_blocked_loop_that_is_told_late_is_a_time_out() -> None:
-    """The engine's own guard and the deadline come at once when the loop stood still."""
+async def test_cancel_after_a_blocked_loop_is_a_timeout() -> None:
+    """After a blocked loop the engine's cancel and the deadline arrive together."""
 
     async def blocks() -> None:
         time.sleep(0.3)  # noqa: ASYNC251 - what the test is about
@@ -455,20 +455,18 @@ async def test_a_blocked_loop_that_is_told_late_is_a_time_out() -> None:
         assert (await attempt).end is AttemptEnd.TIMEOUT
 
 
-async def test_a_sync_function_inline_runs_on_the_loop() -> None:
+async def test_sync_function_with_inline_isolation_runs_on_the_loop() -> None:
     def where() -> int:
         return threading.get_ident()
 
-    done = await once(where, options={"isolation": "inline"})
+    done = await execute_once(where, options={"isolation": "inline"})
     assert done.value == threading.get_ident()
-    assert (await once(where)).value != threading.get_ident()
+    assert (await execute_once(where)).value != threading.get_ident()
 
 
 @pytest.mark.parametrize("why", ["timeout", "cancel"])
-async def test_a_thread_is_told_to_stop(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        threads, "GRACE_SECONDS", 30.0
-    )  # a busy machine may stand still for a second
+async def test_thread_sees_timeout_and_cancel(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "GRACE_SECONDS", 30.0)  # a busy machine may stall for a second
     started, ended = threading.Event(), threading.Event()
 
     def polls(context: Context) -> None:
@@ -491,21 +489,21 @@ async def test_a_thread_is_told_to_stop(why: str, monkeypatch: pytest.MonkeyPatc
         else:
             assert (await attempt).end is AttemptEnd.TIMEOUT
         assert ended.is_set()
-        # Its last word comes a moment before the thread itself has ended.
+        # `ended` is set shortly before the thread exits.
         await until(lambda: runner.abandoned_threads == 0)
 
 
-async def test_a_function_that_sees_its_deadline_first_has_timed_out() -> None:
+async def test_function_that_checks_its_expired_deadline_times_out() -> None:
     def looks(context: Context) -> None:
         while context.remaining():
             pass
         context.check_canceled()
 
-    done = await once(looks, timeout=0.05, options={"isolation": "inline"})
+    done = await execute_once(looks, timeout=0.05, options={"isolation": "inline"})
     assert done.outcome.end is AttemptEnd.TIMEOUT
 
 
-async def test_threads_that_never_end_are_counted_and_replaced(
+async def test_stuck_threads_are_counted_and_replaced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(threads, "GRACE_SECONDS", 0.01)
@@ -527,8 +525,8 @@ async def test_threads_that_never_end_are_counted_and_replaced(
         await until(lambda: runner.abandoned_threads == 0)
 
 
-async def test_a_thread_that_is_given_up_twice_is_given_up_at_once() -> None:
-    """The second cancel is the engine's: there is no time left for the grace."""
+async def test_second_cancel_abandons_the_thread_immediately() -> None:
+    """The second cancel comes from the engine and skips the grace period."""
     free, started = threading.Event(), threading.Event()
 
     def stuck() -> None:
@@ -548,7 +546,7 @@ async def test_a_thread_that_is_given_up_twice_is_given_up_at_once() -> None:
         free.set()
 
 
-async def test_there_is_an_end_to_the_threads_that_never_end(
+async def test_stuck_threads_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "GRACE_SECONDS", 0.0)
@@ -565,7 +563,7 @@ async def test_there_is_an_end_to_the_threads_that_never_end(
     assert codes[-1].retryable
 
 
-async def test_no_more_threads_than_allowed_are_at_work() -> None:
+async def test_concurrent_threads_are_limited() -> None:
     at_work: list[int] = []
     most: list[int] = []
     lock = threading.Lock()
@@ -585,7 +583,7 @@ async def test_no_more_threads_than_allowed_are_at_work() -> None:
     assert max(most) == 2
 
 
-async def test_who_waits_for_a_thread_waits_no_longer_than_its_time() -> None:
+async def test_waiting_for_a_free_thread_times_out() -> None:
     free = threading.Event()
 
     def work() -> None:
@@ -593,7 +591,7 @@ async def test_who_waits_for_a_thread_waits_no_longer_than_its_time() -> None:
 
     async with running(a_registry(work), threads=1) as runner:
         first = asyncio.create_task(execute(runner, "work"))
-        await asyncio.sleep(0)  # so that it is the first
+        await asyncio.sleep(0)  # lets it take the thread
         second = await execute(runner, "work", timeout=0.05)
         free.set()
         assert (await first).outcome.end is AttemptEnd.SUCCEEDED
@@ -616,7 +614,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_thread_that_never_ends_does_not_keep_the_node() -> None:
+async def test_stuck_thread_does_not_prevent_exit() -> None:
     node = await asyncio.create_subprocess_exec(
         sys.executable, "-c", STUCK_NODE, stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )
@@ -628,8 +626,8 @@ async def test_a_thread_that_never_ends_does_not_keep_the_node() -> None:
 # on_failure
 
 
-class Told:
-    """A handler that remembers."""
+class RecordingHandler:
+    """A failure handler that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, str]] = []
@@ -684,11 +682,11 @@ FAILED_BEFORE = Attempt(
         (works, 0, (), None),
     ],
 )
-async def test_the_handler_is_told_of_final_failures_only(
+async def test_failure_handler_is_called_on_final_failure_only(
     function: Callable[..., object], retries: int, attempts: tuple[Attempt, ...], told: str | None
 ) -> None:
-    handler = Told()
-    done = await once(
+    handler = RecordingHandler()
+    done = await execute_once(
         function,
         timeout=0.1,
         retries=retries,
@@ -702,23 +700,25 @@ async def test_the_handler_is_told_of_final_failures_only(
     assert threading.get_ident() not in handler.threads
 
 
-async def test_arguments_that_never_fit_are_told_too() -> None:
-    handler = Told()
-    await once(works, options={"on_failure": handler}, nonsense=1)
+async def test_failure_handler_is_called_for_bad_arguments() -> None:
+    handler = RecordingHandler()
+    await execute_once(works, options={"on_failure": handler}, nonsense=1)
     assert [code for _, code, _ in handler.calls] == ["bad_arguments"]
 
 
-async def test_a_handler_that_fails_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_in_the_failure_handler_is_only_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def bad_handler(context: Context, error: TaskError) -> None:
         raise KeyError("handler")
 
-    done = await once(broken, options={"on_failure": bad_handler})
+    done = await execute_once(broken, options={"on_failure": bad_handler})
     assert done.outcome.error == "ValueError: x"
     assert done.lines[-1] == ("error", "on_failure failed: KeyError: 'handler'")
     assert "on_failure handler failed" in caplog.text
 
 
-async def test_a_stop_while_the_handler_works_changes_nothing() -> None:
+async def test_cancel_during_the_failure_handler_keeps_the_outcome() -> None:
     begun, go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def handler(context: Context, error: TaskError) -> None:

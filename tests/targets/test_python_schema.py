@@ -1,4 +1,4 @@
-"""What a task takes, as JSON Schema: the editor makes a form of it."""
+"""JSON Schema of a task's arguments, for the form of the editor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report(
     """
 
 
-def test_each_argument_has_its_type_and_default_and_no_secret_leaves() -> None:
+def test_schema_has_types_and_defaults_but_no_secrets() -> None:
     found = argument_schema(Task(name="report", function=report))
     properties = found["properties"]
     assert isinstance(properties, dict)
@@ -62,7 +62,7 @@ def test_each_argument_has_its_type_and_default_and_no_secret_leaves() -> None:
     assert "hunter2" not in json.dumps(found)
 
 
-def test_what_has_no_schema_is_open_and_what_is_long_is_not_told() -> None:
+def test_schema_of_keyword_arguments_is_open_and_oversized_schema_is_empty() -> None:
     def takes_all(**values: int) -> None: ...
 
     assert argument_schema(Task(name="all", function=takes_all))["additionalProperties"] is True

@@ -1,4 +1,4 @@
-"""Driver command: any program, and taps of Singer (issue 4, 3)."""
+"""Driver `command`: any program, and Singer taps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def run(
     return await execute(a_runner("command", config, tmp_path, **given), kept)
 
 
-async def test_output_and_errors_are_lines(tmp_path: Path) -> None:
+async def test_stdout_and_stderr_are_log_lines(tmp_path: Path) -> None:
     done = await run(sh("echo hello; echo oh >&2; printf 'no end'"), tmp_path)
     assert done.outcome.end is AttemptEnd.SUCCEEDED
     assert done.at("info")[:2] == ["hello", "no end"]
@@ -39,7 +39,7 @@ async def test_output_and_errors_are_lines(tmp_path: Path) -> None:
     assert done.lines[-1][1].startswith("FINISHED SUCCESSFULLY in [")
 
 
-async def test_it_is_told_everything_by_files_that_do_not_stay(tmp_path: Path) -> None:
+async def test_config_and_state_are_passed_in_private_temporary_files(tmp_path: Path) -> None:
     script = """
 import json, os, stat
 print(os.environ["CHIMES_SOURCE"], os.environ["CHIMES_COLLECTION"], os.environ["EXTRA"])
@@ -60,13 +60,13 @@ print(os.getcwd())
     assert not Path(lines[1]).parent.exists()
 
 
-async def test_a_tap_is_given_files_as_arguments(tmp_path: Path) -> None:
+async def test_placeholders_in_arguments_are_file_paths(tmp_path: Path) -> None:
     script = "import sys; print(open(sys.argv[1]).read(), sys.argv[2:])"
     config = {"command": [sys.executable, "-c", script, "{state_file}", "{collection}", "a{b}"]}
     assert (await run(config, tmp_path)).at("info")[0] == "{} ['orders', 'a{b}']"
 
 
-async def test_a_directory_of_its_own(tmp_path: Path) -> None:
+async def test_working_directory_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     assert (await run(sh("pwd", cwd="inner"), tmp_path)).at("info")[0] == str(tmp_path / "inner")
     done = await run(sh("pwd", cwd="none"), tmp_path)
@@ -80,14 +80,16 @@ async def test_a_directory_of_its_own(tmp_path: Path) -> None:
         ("kill -SEGV $$", "killed", "the command was killed by signal 11 (SIGSEGV)"),
     ],
 )
-async def test_how_it_failed(tmp_path: Path, script: str, code: str, error: str) -> None:
+async def test_exit_status_and_signal_fail_the_run(
+    tmp_path: Path, script: str, code: str, error: str
+) -> None:
     done = await run(sh(script), tmp_path)
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, code)
     assert done.outcome.error == error
     assert done.lines[-1] == ("error", error)
 
 
-async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+async def test_missing_program_is_not_started(tmp_path: Path) -> None:
     done = await run({"command": ["no-such-program"]}, tmp_path)
     assert done.outcome.code == "not_started"
     assert "no-such-program: No such file or directory" in done.outcome.error
@@ -105,7 +107,7 @@ async def test_a_changed_state_file_is_the_new_state(tmp_path: Path) -> None:
     assert kept.values == ['{"n": 2}']
 
 
-async def test_not_that_of_a_program_that_failed(tmp_path: Path) -> None:
+async def test_state_file_of_a_failed_command_is_ignored(tmp_path: Path) -> None:
     kept = StoredCheckpoint()
     await run(sh("echo '{\"n\": 2}' > $CHIMES_STATE_FILE; exit 1"), tmp_path, kept)
     assert kept.values == []
@@ -114,7 +116,7 @@ async def test_not_that_of_a_program_that_failed(tmp_path: Path) -> None:
     assert kept.values == []
 
 
-async def test_a_state_file_that_is_gone_is_a_failure(tmp_path: Path) -> None:
+async def test_deleted_state_file_fails_the_run(tmp_path: Path) -> None:
     kept = StoredCheckpoint('{"n": 1}')
     done = await run(sh("rm $CHIMES_STATE_FILE"), tmp_path, kept)
     assert (done.outcome.code, done.outcome.error) == (
@@ -137,7 +139,7 @@ sys.exit(int(os.environ.get("ENDS_WITH", 0)))
 """
 
 
-async def test_states_of_a_tap_are_kept_at_once(tmp_path: Path) -> None:
+async def test_states_of_a_tap_are_stored_immediately(tmp_path: Path) -> None:
     kept = StoredCheckpoint()
     config = py(TAP, format="singer", output="pulled/orders.jsonl")
     done = await run(config, tmp_path, kept)
@@ -145,7 +147,7 @@ async def test_states_of_a_tap_are_kept_at_once(tmp_path: Path) -> None:
     assert done.outcome.result == {"records": 3, "states": 3}
     assert done.at("info")[0] == "a word for people"
     assert len(done.lines) == 2
-    # Also of one that fails later: the next goes on from there.
+    # A state written before a failure is kept: the next run continues from it.
     done = await run(config | {"env": {"ENDS_WITH": "4"}}, tmp_path, kept)
     assert done.outcome.error == "the command ended with status 4"
     assert json.loads(kept.value or "") == {"at": 6}
@@ -153,7 +155,7 @@ async def test_states_of_a_tap_are_kept_at_once(tmp_path: Path) -> None:
     assert [json.loads(line)["record"]["id"] for line in lines] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_each_collection_may_have_an_output_of_its_own(tmp_path: Path) -> None:
+async def test_output_path_may_name_source_and_collection(tmp_path: Path) -> None:
     config = py(TAP, format="singer", output="out/{source}-{collection}.jsonl")
     assert (await run(config, tmp_path)).outcome.end is AttemptEnd.SUCCEEDED
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["shop-orders.jsonl"]
@@ -166,7 +168,7 @@ for number in range(1500):
 """
 
 
-async def test_taps_that_share_an_output_write_whole_lines(tmp_path: Path) -> None:
+async def test_taps_that_share_an_output_do_not_mix_lines(tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_bytes(b'{"type": "RECORD", "record": {"id": 5')
     runner = a_runner("command", py(MANY, format="singer", output="out.jsonl"), tmp_path)
     done = await asyncio.gather(execute(runner), execute(runner))
@@ -176,8 +178,8 @@ async def test_taps_that_share_an_output_write_whole_lines(tmp_path: Path) -> No
     assert sorted(found) == sorted([*range(1500)] * 2)
 
 
-async def test_what_was_kept_last_counts_however_it_ends(tmp_path: Path) -> None:
-    """Also where the store takes its time."""
+async def test_last_state_is_stored_after_crash_or_timeout(tmp_path: Path) -> None:
+    """Also when the store is slow."""
     state = """echo '{"type": "STATE", "value": 7}'; """
     for script, timeout in ((state + "sleep 0.5; kill -9 $PPID", 60.0), (state + "sleep 60", 1.5)):
         kept = StoredCheckpoint(slow=0.3)
@@ -187,7 +189,7 @@ async def test_what_was_kept_last_counts_however_it_ends(tmp_path: Path) -> None
         assert kept.values == ["7"]
 
 
-async def test_states_are_understood_in_plain_output_too(tmp_path: Path) -> None:
+async def test_state_messages_are_read_from_plain_output(tmp_path: Path) -> None:
     kept = StoredCheckpoint()
     done = await run(py(TAP), tmp_path, kept)
     assert json.loads(kept.value or "") == {"at": 3}
@@ -198,10 +200,10 @@ async def test_states_are_understood_in_plain_output_too(tmp_path: Path) -> None
     assert len((await run(sh(noise), tmp_path, kept)).at("info")) == 5
 
 
-# Being ended
+# Timeouts, stalls and cancels
 
 
-async def test_a_flood_is_read_where_it_hurts_nobody(tmp_path: Path) -> None:
+async def test_flood_of_output_is_truncated_and_the_state_kept(tmp_path: Path) -> None:
     kept = StoredCheckpoint()
     script = 'head -c 300000000 /dev/zero | tr "\\0" "x\\n"; echo; '
     script += """echo '{"type": "STATE", "value": 5}'; yes | head -c 100000000"""
@@ -216,20 +218,20 @@ async def test_a_flood_is_read_where_it_hurts_nobody(tmp_path: Path) -> None:
 STALL_AFTER = timedelta(seconds=4)
 
 
-async def test_a_stopped_program_has_stalled(tmp_path: Path) -> None:
+async def test_stopped_program_is_killed_as_stalled(tmp_path: Path) -> None:
     script = f"sh -c 'echo $$ > {tmp_path}/pid; kill -STOP $$'; true"
     done = await run(sh(script), tmp_path, stall_after=STALL_AFTER)
     assert done.outcome.code == "stalled"
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-async def test_a_silent_one_has_not(tmp_path: Path) -> None:
+async def test_silent_program_is_not_stalled(tmp_path: Path) -> None:
     longer = 2 * STALL_AFTER.total_seconds()
     done = await run(sh(f"exec >&- 2>&-; sleep {longer}"), tmp_path, stall_after=STALL_AFTER)
     assert done.outcome.end is AttemptEnd.SUCCEEDED
 
 
-async def test_cancel_reaches_those_that_it_started(tmp_path: Path) -> None:
+async def test_cancel_stops_child_processes_of_the_command(tmp_path: Path) -> None:
     script = f"trap 'echo stopping; exit 9' TERM; sleep 600 & echo $$ $! > {tmp_path}/pids; "
     script += "echo ready; wait"
     lines: list[str] = []
@@ -244,14 +246,14 @@ async def test_cancel_reaches_those_that_it_started(tmp_path: Path) -> None:
     assert "stopping" in lines
 
 
-async def test_one_that_leaves_others_behind(tmp_path: Path) -> None:
-    """They have its output open, and are ended with the task."""
+async def test_background_processes_are_killed_with_the_command(tmp_path: Path) -> None:
+    """They keep the output pipe open."""
     done = await run(sh(f"sleep 600 & echo $! > {tmp_path}/pid; echo done"), tmp_path)
     assert done.outcome.end is AttemptEnd.SUCCEEDED
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-async def test_also_if_they_have_left_the_group(tmp_path: Path) -> None:
+async def test_background_processes_in_another_session_are_killed(tmp_path: Path) -> None:
     script = f"(setsid sleep 600 >&- 2>&- & echo $! > {tmp_path}/pid); echo done"
     done = await run(sh(script), tmp_path)
     assert done.outcome.end is AttemptEnd.SUCCEEDED

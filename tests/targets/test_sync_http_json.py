@@ -1,4 +1,4 @@
-"""Driver http_json: a paged JSON API into JSON Lines or SQLite (issue 4, 3)."""
+"""Driver `http_json`: a paged JSON API into JSON Lines or SQLite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Api:
-    """Answers with what a test hands it; remembers what was asked."""
+    """An HTTP server with a handler per test that records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[web.Request] = []
@@ -45,7 +45,7 @@ class Api:
         return [dict(request.query) for request in self.asked]
 
     def pages(self, *answers: Any) -> None:
-        """One answer after the other; a number is a status, a tuple a status with headers."""
+        """Sets the responses in order: a body, a status, or a tuple of headers, body and status."""
         left = list(answers)
 
         async def handle(request: web.Request) -> web.Response:
@@ -152,7 +152,7 @@ async def test_pages_by_token_and_by_link(api: Api, tmp_path: Path) -> None:
     assert lines(tmp_path) == ids(1, 2, 3, 4, 5, 6)
 
 
-async def test_what_never_ends_is_ended(api: Api, tmp_path: Path) -> None:
+async def test_endless_pagination_fails(api: Api, tmp_path: Path) -> None:
     api.pages(*[{"r": ids(1), "next": "/same"}] * 9)
     config = jsonl(api, records="r", pagination={"style": "next", "path": "next"})
     done = await pull(config, tmp_path)
@@ -166,7 +166,7 @@ async def test_what_never_ends_is_ended(api: Api, tmp_path: Path) -> None:
     assert lines(tmp_path) == []
 
 
-async def test_headers_go_to_no_other_host(api: Api, tmp_path: Path) -> None:
+async def test_next_page_on_another_host_is_rejected(api: Api, tmp_path: Path) -> None:
     api.pages({"r": ids(1), "next": "http://elsewhere.example/"})
     config = jsonl(
         api,
@@ -183,7 +183,7 @@ async def test_headers_go_to_no_other_host(api: Api, tmp_path: Path) -> None:
 # The cursor
 
 
-async def test_the_cursor_goes_on_where_the_last_run_ended(api: Api, tmp_path: Path) -> None:
+async def test_cursor_continues_from_the_last_run(api: Api, tmp_path: Path) -> None:
     kept = StoredCheckpoint()
     cursor = {"field": "meta.at", "parameter": "since", "start": "2020-01-01"}
     config = jsonl(api, cursor=cursor)
@@ -197,7 +197,7 @@ async def test_the_cursor_goes_on_where_the_last_run_ended(api: Api, tmp_path: P
     assert [query["since"] for query in api.queries] == ["2020-01-01", "2024-03-01"]
 
 
-async def test_the_cursor_in_the_url(api: Api, tmp_path: Path) -> None:
+async def test_cursor_is_encoded_in_the_url(api: Api, tmp_path: Path) -> None:
     api.pages(ids(7, 5))
     config = jsonl(api, cursor={"field": "id"}) | {
         "url": f"{api.url}/{{source}}/{{collection}}/after/{{cursor}}"
@@ -205,12 +205,12 @@ async def test_the_cursor_in_the_url(api: Api, tmp_path: Path) -> None:
     kept = StoredCheckpoint('{"cursor": "a/b"}')
     done = await pull(config, tmp_path, kept)
     assert api.asked[0].raw_path == "/shop/orders/after/a%2Fb"
-    # The kept text and these numbers cannot be compared: better to say so than to go on wrongly.
+    # The stored text and the numbers of this page cannot be compared.
     assert done.outcome.code == "bad_cursor"
     assert kept.values == []
 
 
-async def test_a_run_that_fails_half_way_leaves_nothing(api: Api, tmp_path: Path) -> None:
+async def test_failed_run_writes_no_records(api: Api, tmp_path: Path) -> None:
     kept = StoredCheckpoint()
     for config in (jsonl(api), sqlite(api)):
         api.pages(ids(1), 404)
@@ -226,7 +226,7 @@ async def test_a_run_that_fails_half_way_leaves_nothing(api: Api, tmp_path: Path
 
 
 async def test_collections_may_share_a_database(api: Api, tmp_path: Path) -> None:
-    """While one is being pulled the others go on: it is locked only for writing."""
+    """The database is locked only while records are written."""
     users_done = asyncio.Event()
 
     async def handle(request: web.Request) -> web.Response:
@@ -252,8 +252,8 @@ async def test_collections_may_share_a_database(api: Api, tmp_path: Path) -> Non
     assert rows(tmp_path) == [(1,)]
 
 
-async def test_a_torn_line_is_not_glued_to_the_next(api: Api, tmp_path: Path) -> None:
-    """What a process that was killed in the middle has left."""
+async def test_incomplete_last_line_is_removed_before_appending(api: Api, tmp_path: Path) -> None:
+    """A killed process may leave an incomplete last line."""
     for before, kept in (
         ('{"id": 1}\n{"id": 2, "na', ids(1)),
         ('{"id": 2, "na', []),
@@ -266,8 +266,8 @@ async def test_a_torn_line_is_not_glued_to_the_next(api: Api, tmp_path: Path) ->
         assert lines(tmp_path) == kept + ids(2, 3)
 
 
-def test_what_could_not_be_written_as_a_whole_is_taken_back(tmp_path: Path) -> None:
-    """A full disk, for example."""
+def test_partial_append_is_rolled_back(tmp_path: Path) -> None:
+    """For example on a full disk."""
     file = tmp_path / "out.jsonl"
     file.write_text('{"id": 1}\n')
 
@@ -281,7 +281,7 @@ def test_what_could_not_be_written_as_a_whole_is_taken_back(tmp_path: Path) -> N
     assert file.read_text() == '{"id": 1}\n'
 
 
-async def test_a_record_pulled_again_replaces_itself(api: Api, tmp_path: Path) -> None:
+async def test_record_with_the_same_key_is_replaced(api: Api, tmp_path: Path) -> None:
     first = [
         {"id": 1, "name": "a", "tags": ["x"], "big": 2**70, "ok": True},
         {"id": 2, "name": None, "price": 1.5},
@@ -314,14 +314,16 @@ async def test_a_record_pulled_again_replaces_itself(api: Api, tmp_path: Path) -
         ({"id": 1}, "expected a list of records as the response body"),
     ],
 )
-async def test_records_that_do_not_fit(api: Api, tmp_path: Path, records: Any, error: str) -> None:
+async def test_invalid_records_fail_the_run(
+    api: Api, tmp_path: Path, records: Any, error: str
+) -> None:
     api.pages(ids(1), records)
     done = await pull(sqlite(api, pagination={"style": "page"}), tmp_path)
     assert done.outcome.error == error
     assert rows(tmp_path, "SELECT * FROM sqlite_master") == []
 
 
-async def test_without_a_key_records_are_added(api: Api, tmp_path: Path) -> None:
+async def test_records_without_key_are_appended(api: Api, tmp_path: Path) -> None:
     output = {"format": "sqlite", "path": "out.db"}
     for _ in range(2):
         api.pages([{}, {"a": 1}])
@@ -329,10 +331,10 @@ async def test_without_a_key_records_are_added(api: Api, tmp_path: Path) -> None
     assert rows(tmp_path) == [(1,), (1,)]
 
 
-# Trouble
+# Errors
 
 
-async def test_busy_servers_are_asked_again(api: Api, tmp_path: Path) -> None:
+async def test_busy_server_is_retried(api: Api, tmp_path: Path) -> None:
     api.pages(({"Retry-After": "1"}, None, 429), 503, ids(1))
     done = await pull(jsonl(api, retries=2), tmp_path)
     assert done.outcome.end is AttemptEnd.SUCCEEDED
@@ -343,7 +345,7 @@ async def test_busy_servers_are_asked_again(api: Api, tmp_path: Path) -> None:
     assert lines(tmp_path) == ids(1)
 
 
-async def test_not_for_ever(api: Api, tmp_path: Path) -> None:
+async def test_retries_are_limited(api: Api, tmp_path: Path) -> None:
     api.pages(500)
     done = await pull(jsonl(api, retries=0, params={"token": "t0p"}), tmp_path)
     assert done.outcome.error == f"HTTP status 500: {api.url}/x?token=***"
@@ -356,14 +358,16 @@ async def test_not_for_ever(api: Api, tmp_path: Path) -> None:
         (401, "returned HTTP status 401"),
     ],
 )
-async def test_answers_that_are_final(api: Api, tmp_path: Path, status: int, error: str) -> None:
+async def test_final_error_statuses_are_not_retried(
+    api: Api, tmp_path: Path, status: int, error: str
+) -> None:
     api.pages(status)
     done = await pull(jsonl(api), tmp_path)
     assert (done.outcome.code, done.outcome.error) == ("bad_status", f"{api.url}/x {error}")
     assert len(api.asked) == 1
 
 
-async def test_bodies_have_a_limit_also_unpacked(api: Api, tmp_path: Path) -> None:
+async def test_decompressed_page_size_is_limited(api: Api, tmp_path: Path) -> None:
     bomb = gzip.compress(b"[" + b" " * 50_000_000 + b"]")
 
     async def handle(request: web.Request) -> web.Response:
@@ -374,7 +378,7 @@ async def test_bodies_have_a_limit_also_unpacked(api: Api, tmp_path: Path) -> No
     assert done.outcome.error == "a page is larger than 1000000 bytes (max_page_bytes)"
 
 
-async def test_what_is_no_json(api: Api, tmp_path: Path) -> None:
+async def test_invalid_json_fails_the_run(api: Api, tmp_path: Path) -> None:
     async def handle(request: web.Request) -> web.Response:
         return web.Response(text="<html>")
 
@@ -383,8 +387,7 @@ async def test_what_is_no_json(api: Api, tmp_path: Path) -> None:
     assert done.outcome.error.startswith("the response is not valid JSON: ")
 
 
-async def test_the_rules_of_egress_hold(api: Api, tmp_path: Path) -> None:
-    """As for HTTP callbacks."""
+async def test_egress_rules_apply(api: Api, tmp_path: Path) -> None:
     runner = a_runner(
         "http_json", jsonl(api), tmp_path, egress=lambda: EgressRules(open_mode=False)
     )
@@ -394,7 +397,7 @@ async def test_the_rules_of_egress_hold(api: Api, tmp_path: Path) -> None:
     assert api.asked == []
 
 
-async def test_an_output_that_cannot_be_written(api: Api, tmp_path: Path) -> None:
+async def test_unwritable_output_fails_before_the_first_request(api: Api, tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").mkdir()
     done = await pull(jsonl(api), tmp_path)
     assert done.outcome.code == "no_output"
@@ -405,11 +408,11 @@ async def test_an_output_that_cannot_be_written(api: Api, tmp_path: Path) -> Non
     ("one", "other", "found"),
     [(None, 3, 3), (3, None, 3), (2, 10, 10), ("b", "a", "b"), (1, 1.5, 1.5), (None, None, None)],
 )
-def test_the_higher_of_two(one: object, other: object, found: object) -> None:
+def test_max_cursor(one: object, other: object, found: object) -> None:
     assert max_cursor(one, other) == found
 
 
 @pytest.mark.parametrize(("one", "other"), [(1, "1"), (True, 2), ([], [])])
-def test_what_cannot_be_compared(one: object, other: object) -> None:
+def test_max_cursor_of_incomparable_values_fails(one: object, other: object) -> None:
     with pytest.raises(DriverFailure):
         max_cursor(one, other)

@@ -1,4 +1,4 @@
-"""What a sync task may do without harm to the node, and how it is ended."""
+"""Processes of sync tasks: output limits, cancel, timeout, stall, node crash."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def none_alive(pids: list[int]) -> bool:
 
 
 @pytest.mark.parametrize("length", [60, 200_000])
-async def test_a_flood_is_cut_and_grows_nothing(tmp_path: Path, length: int) -> None:
-    """1 GB of output hurts nobody. The pipe is drained, so the task comes to its end."""
+async def test_flood_of_output_is_truncated_in_bounded_memory(tmp_path: Path, length: int) -> None:
+    """The pipe is drained, so the task can finish."""
     config = {"callable": f"{MODULE}:floods", "bytes": 1024 * MEGABYTE, "length": length}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     done = await execute(a_runner("python", config, tmp_path))
@@ -65,7 +65,7 @@ async def test_a_flood_is_cut_and_grows_nothing(tmp_path: Path, length: int) -> 
     assert done.lines[-1][1].startswith("FINISHED SUCCESSFULLY")
 
 
-async def test_odd_bytes_become_text_that_every_store_takes(tmp_path: Path) -> None:
+async def test_invalid_bytes_in_output_are_replaced(tmp_path: Path) -> None:
     config = {"callable": f"{MODULE}:odd_bytes"}
     done = await execute(a_runner("python", config, tmp_path))
     assert done.at("info")[:2] == ["bad �� utf-8", "nul � here"]
@@ -73,7 +73,7 @@ async def test_odd_bytes_become_text_that_every_store_takes(tmp_path: Path) -> N
     assert done.at("info")[3] == "after"
 
 
-async def test_lines_come_while_it_runs(tmp_path: Path) -> None:
+async def test_lines_arrive_while_the_task_runs(tmp_path: Path) -> None:
     said = asyncio.Event()
     runner = a_runner("python", waiting(tmp_path), tmp_path)
     attempt = asyncio.create_task(
@@ -87,11 +87,11 @@ async def test_lines_come_while_it_runs(tmp_path: Path) -> None:
     assert none_alive(await pids_in(tmp_path / "pids"))
 
 
-# Being ended
+# Cancel, timeout and stall
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-async def test_cancel_stops_the_whole_group(
+async def test_cancel_stops_the_process_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool
 ) -> None:
     monkeypatch.setattr("chimes.targets.sync.runner.GRACE_SECONDS", 0.3)
@@ -110,7 +110,7 @@ async def test_cancel_stops_the_whole_group(
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-async def test_those_that_left_the_group_are_stopped_too(
+async def test_cancel_stops_children_in_another_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool
 ) -> None:
     monkeypatch.setattr("chimes.targets.sync.runner.GRACE_SECONDS", 1.0)
@@ -127,7 +127,7 @@ async def test_those_that_left_the_group_are_stopped_too(
     assert none_alive(pids)
 
 
-async def test_the_time_is_over(tmp_path: Path) -> None:
+async def test_timeout_kills_the_processes(tmp_path: Path) -> None:
     runner = a_runner("python", waiting(tmp_path), tmp_path)
     done = await execute(runner, timeout=1.5)
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
@@ -139,8 +139,7 @@ async def test_the_time_is_over(tmp_path: Path) -> None:
 STALL_AFTER = timedelta(seconds=4)
 
 
-async def test_a_stopped_process_has_stalled(tmp_path: Path) -> None:
-    """No sign of life: it fails, and does not stay."""
+async def test_stopped_process_is_killed_as_stalled(tmp_path: Path) -> None:
     config = {"callable": f"{MODULE}:stops_itself", "pid": str(tmp_path / "pid")}
     runner = a_runner("python", config, tmp_path, stall_after=STALL_AFTER)
     done = await execute(runner)
@@ -149,9 +148,8 @@ async def test_a_stopped_process_has_stalled(tmp_path: Path) -> None:
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-async def test_one_that_works_or_waits_has_not_stalled(tmp_path: Path) -> None:
-    """A bad regex holds the interpreter, so that nothing can be sent: it is at work all the same,
-    and its timeout is what ends it."""
+async def test_busy_or_waiting_process_is_not_stalled(tmp_path: Path) -> None:
+    """A regex that holds the GIL sends no heartbeat but uses the CPU: only its timeout ends it."""
     config: dict[str, Any] = {"callable": f"{MODULE}:holds_the_interpreter", "length": 40}
     runner = a_runner("python", config, tmp_path, stall_after=STALL_AFTER)
     done = await execute(runner, timeout=10)
@@ -177,8 +175,8 @@ asyncio.run(runner.execute(a_call(lambda *line: None, StoredCheckpoint())))
 
 
 @pytest.mark.parametrize("driver", ["python", "command"])
-async def test_nothing_outlives_a_node_that_is_killed(tmp_path: Path, driver: str) -> None:
-    """Nothing of the first attempt may run beside the second."""
+async def test_killed_node_leaves_no_processes(tmp_path: Path, driver: str) -> None:
+    """The first attempt must not overlap the second."""
     config = waiting(tmp_path)
     if driver == "command":
         script = f"sleep 600 & echo $$ $! > {tmp_path}/d; mv {tmp_path}/d {tmp_path}/pids; wait"
@@ -204,10 +202,10 @@ with private_directory() as folder:
 """
 
 
-def test_folders_of_killed_nodes_are_removed(
+def test_temporary_directories_of_killed_nodes_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By their locks: in another container the same number is another process, or none."""
+    """Locks decide, not pids: another container has its own pids."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     other = subprocess.Popen(
         [sys.executable, "-c", FOLDER],

@@ -1,4 +1,4 @@
-"""Driver python: a function of the operator's, in a process of its own."""
+"""Driver `python`: a function in a child process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def run(
     return await execute(python(function, directory, **config), kept)
 
 
-async def test_what_it_returns_is_its_state_the_next_time(tmp_path: Path) -> None:
+async def test_return_value_is_the_state_of_the_next_run(tmp_path: Path) -> None:
     kept = StoredCheckpoint()
     first = await run("counts", tmp_path, kept, greeting="hello")
     assert first.outcome.end is AttemptEnd.SUCCEEDED
@@ -37,13 +37,13 @@ async def test_what_it_returns_is_its_state_the_next_time(tmp_path: Path) -> Non
     assert second.lines[0] == ("info", "shop orders for the 2. time, no greeting")
 
 
-async def test_the_last_line_of_a_good_run(tmp_path: Path) -> None:
+async def test_last_log_line_of_a_successful_run(tmp_path: Path) -> None:
     level, message = (await run("counts", tmp_path)).lines[-1]
     assert level == "info"
     assert re.fullmatch(r"FINISHED SUCCESSFULLY in \[\d+\.\d\d\] seconds", message)
 
 
-async def test_output_errors_and_records_are_lines_at_their_level(tmp_path: Path) -> None:
+async def test_output_and_log_records_are_lines_with_levels(tmp_path: Path) -> None:
     kept = StoredCheckpoint('{"a": 1}')
     done = await run("talks", tmp_path, kept)
     assert sorted(done.lines[:-1]) == [
@@ -52,22 +52,22 @@ async def test_output_errors_and_records_are_lines_at_their_level(tmp_path: Path
         ("info", "to out"),
         ("warning", "some.library: from a library"),
     ]
-    assert kept.values == []  # None keeps what is there
+    assert kept.values == []  # None leaves the state as it is
 
 
-async def test_async_functions_and_methods(tmp_path: Path) -> None:
+async def test_async_functions_and_methods_can_be_called(tmp_path: Path) -> None:
     done = await run("later", tmp_path, StoredCheckpoint('{"a": 1}'))
     assert json.loads(done.kept.value or "") == ["async", {"a": 1}]
     assert (await run("Shop.sync", tmp_path)).lines[0] == ("info", "in a shop")
 
 
-async def test_a_module_beside_the_file_is_found(tmp_path: Path) -> None:
+async def test_module_beside_the_configuration_file_is_imported(tmp_path: Path) -> None:
     (tmp_path / "my_shop.py").write_text("def sync(*given):\n    print(__file__)\n")
     done = await execute(a_runner("python", {"callable": "my_shop:sync"}, tmp_path))
     assert done.lines[0] == ("info", str(tmp_path / "my_shop.py"))
 
 
-async def test_an_exception_is_a_failure_with_its_traceback(tmp_path: Path) -> None:
+async def test_exception_fails_the_run_and_logs_its_traceback(tmp_path: Path) -> None:
     done = await run("raises", tmp_path, api_token="s3cr3t-token")
     assert done.outcome.end is AttemptEnd.FAILED
     assert done.outcome.error == "ValueError: no such shop, with ***"
@@ -87,21 +87,21 @@ async def test_an_exception_is_a_failure_with_its_traceback(tmp_path: Path) -> N
         ("crashes", "the process was killed by signal 11 (SIGSEGV) without a result"),
     ],
 )
-async def test_crashes_hurt_only_the_task(tmp_path: Path, function: str, error: str) -> None:
+async def test_crash_fails_only_the_task(tmp_path: Path, function: str, error: str) -> None:
     done = await run(function, tmp_path)
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "crashed")
     assert done.outcome.error == error
     assert done.lines == [("info", "last words"), ("error", error)]
 
 
-async def test_sys_exit(tmp_path: Path) -> None:
+async def test_sys_exit_status_decides_the_outcome(tmp_path: Path) -> None:
     assert (await run("leaves", tmp_path, **{"with": 0})).outcome.end is AttemptEnd.SUCCEEDED
     done = await run("leaves", tmp_path, **{"with": "no more"})
     assert done.outcome.error == "the function exited with 'no more'"
 
 
 @pytest.mark.parametrize(("what", "code"), [("set", "bad_state"), ("large", "state_too_large")])
-async def test_a_state_that_cannot_be_kept(tmp_path: Path, what: str, code: str) -> None:
+async def test_unstorable_state_fails_the_run(tmp_path: Path, what: str, code: str) -> None:
     done = await run("returns", tmp_path, what=what)
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, code)
     assert done.kept.values == []
@@ -118,12 +118,12 @@ async def test_a_state_that_cannot_be_kept(tmp_path: Path, what: str, code: str)
         ),
     ],
 )
-async def test_a_callable_that_is_not_there(tmp_path: Path, path: str, error: str) -> None:
+async def test_missing_callable_fails_the_run(tmp_path: Path, path: str, error: str) -> None:
     done = await execute(a_runner("python", {"callable": path}, tmp_path))
     assert done.outcome.error == error
 
 
-async def test_the_nodes_secrets_are_not_in_its_environment(
+async def test_secrets_of_the_node_are_not_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHIMES_STORE", "postgresql://u:p@h/d")
@@ -132,7 +132,7 @@ async def test_the_nodes_secrets_are_not_in_its_environment(
     assert [message for _, message in done.lines[:2]] == [str(tmp_path), "None None"]
 
 
-async def test_what_the_file_no_longer_has(tmp_path: Path) -> None:
+async def test_unknown_source_or_collection_fails_the_run(tmp_path: Path) -> None:
     runner = python("counts", tmp_path)
     gone = await execute(runner, target=SyncTarget(source="shop", collection="order"))
     assert gone.outcome.code == "unknown_collection"
@@ -147,26 +147,26 @@ async def test_what_the_file_no_longer_has(tmp_path: Path) -> None:
     assert "has no source 'shopp'" in gone.outcome.error
 
 
-def test_it_offers_what_its_file_has(tmp_path: Path) -> None:
+def test_capabilities_are_the_sources_of_the_configuration_file(tmp_path: Path) -> None:
     runner = python("counts", tmp_path)
     assert runner.capabilities == {"sync:shop"}
     assert (runner.kind, runner.permits, runner.resumable) == ("sync", 16, False)
 
 
-async def test_another_node_has_the_run(tmp_path: Path) -> None:
+async def test_fenced_state_write_fails_as_lost(tmp_path: Path) -> None:
     """Checkpoints are fenced like completions."""
     done = await run("counts", tmp_path, StoredCheckpoint(lost=True))
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "lost")
 
 
-async def test_a_store_that_refuses_the_state(tmp_path: Path) -> None:
-    """The attempt must not end well without what it wanted to keep."""
+async def test_store_error_on_state_write_is_raised(tmp_path: Path) -> None:
+    """The attempt must not succeed without its state."""
     with pytest.raises(RuntimeError, match="no such table"):
         await run("counts", tmp_path, StoredCheckpoint(error=RuntimeError("no such table")))
 
 
-async def test_what_only_another_node_has_is_left_to_it(tmp_path: Path) -> None:
-    """While nodes are given a new file one by one."""
+async def test_collection_known_to_another_node_is_left_to_that_node(tmp_path: Path) -> None:
+    """Nodes get a new configuration file one after the other."""
     target = SyncTarget(source="shop", collection="new")
     asked: list[SyncTarget] = []
 
