@@ -1,7 +1,7 @@
-"""A real browser on a real node. One browser for each test worker, a context for each test.
+"""Fixtures: a real browser and real nodes. One browser per test worker, one context per test.
 
-Playwright's own loop stays "running" between two calls, so it is put aside after each test:
-otherwise no test with a loop of its own could follow in the same worker.
+Playwright's event loop stays "running" between calls, so it is detached after each test:
+otherwise later tests of the same worker could not run a loop of their own.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.browser.watching import Watch
+from tests.browser.page_checks import Watch
 from tests.system.node import Node
 
-#: The browser without windows needs a sixth of the CPU time of the whole one.
+#: The headless shell needs a sixth of the CPU time of the full browser.
 CHROMIUM = (
     os.environ.get("CHIMES_CHROMIUM")
     or shutil.which("chromium-headless-shell")
@@ -31,7 +31,7 @@ CHROMIUM = (
 PHONE, DESK = 375, 1280
 LANGUAGES = ("en", "th", "zh")
 THEMES = ("light", "dark")
-#: `make test` opens each page in these two looks: language, theme and width.
+#: A look is language, theme and width. `make test` opens each page in these two.
 LOOKS = (("en", "light", DESK), ("th", "dark", PHONE))
 ALL_LOOKS = tuple(product(LANGUAGES, THEMES, (DESK, PHONE)))
 #: `make test-all` opens each page in every look.
@@ -40,19 +40,19 @@ EACH_LOOK = pytest.mark.parametrize(
     [pytest.param(*look, marks=() if look in LOOKS else pytest.mark.long) for look in ALL_LOOKS],
 )
 ZONE = "Asia/Bangkok"
-#: Four browsers may be at work on two cores.
-_MILLISECONDS = 30_000
-expect.set_options(timeout=_MILLISECONDS)
+#: Four browsers may share two cores.
+_ACTION_TIMEOUT_MS = 30_000
+expect.set_options(timeout=_ACTION_TIMEOUT_MS)
 
 _HERE = Path(__file__).parent
-_SECONDS = 300
+_TEST_TIMEOUT_SECONDS = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """More than elsewhere: the first one of a worker starts a browser and a keeper of nodes."""
+    """Longer timeout: the first test of a worker also starts a browser and the fork server."""
     for item in items:
         if item.path.is_relative_to(_HERE):
-            item.add_marker(pytest.mark.timeout(_SECONDS))
+            item.add_marker(pytest.mark.timeout(_TEST_TIMEOUT_SECONDS))
 
 
 class _Running:
@@ -94,7 +94,7 @@ def browser(running_browser: _Running) -> Iterator[Browser]:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A served node, and its API for making what pages show."""
+    """A running node and its API, which tests use to create data."""
 
     node: Node
 
@@ -115,7 +115,7 @@ class Site:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    """Starts nodes with settings of their own: `serve(CHIMES_ADMIN_TOKEN="…")`."""
+    """Starts nodes with their own settings: `serve(CHIMES_ADMIN_TOKEN="…")`."""
     nodes: list[Node] = []
 
     def start(store: str = "sqlite:///chimes.db", **environment: str) -> Site:
@@ -131,19 +131,19 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Site]]:
 
 @pytest.fixture
 def looks(pytestconfig: pytest.Config) -> tuple[tuple[str, str, int], ...]:
-    """The looks for tests that open one page in all of them."""
+    """Looks for tests that loop over them."""
     return ALL_LOOKS if pytestconfig.getoption("--long") else LOOKS
 
 
 @pytest.fixture
 def site(serve: Callable[..., Site]) -> Site:
-    """Open mode, SQLite, empty."""
+    """An empty node in open mode on SQLite."""
     return serve()
 
 
 @pytest.fixture(scope="session")
 def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """For tests that change nothing that others would miss: one for each worker."""
+    """One node per worker, for tests that do not change its data."""
     node = Node("sqlite:///chimes.db", tmp_path_factory.mktemp("shared"))
     node.start()
     yield Site(node=node)
@@ -151,7 +151,7 @@ def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 class Visitor:
-    """Somebody at a browser, with a context of their own."""
+    """A browser context and page of one user."""
 
     def __init__(self, browser: Browser, site: Site, **options: Any) -> None:
         look = {
@@ -169,7 +169,7 @@ class Visitor:
             java_script_enabled=options.pop("scripts", True),
             **options,
         )
-        self.context.set_default_timeout(_MILLISECONDS)
+        self.context.set_default_timeout(_ACTION_TIMEOUT_MS)
         self.context.add_cookies(
             [{"name": "chimes_look", "value": urlencode(look), "url": site.url}]
         )
@@ -184,8 +184,10 @@ class Visitor:
 
 @pytest.fixture
 def visitor(browser: Browser) -> Iterator[Callable[..., Visitor]]:
-    """`visitor(site, language="th", theme="dark", width=PHONE, scripts=False)`. At the end of the
-    test everything that a page did wrong is an error."""
+    """Opens contexts: `visitor(site, language="th", theme="dark", width=PHONE, scripts=False)`.
+
+    Complaints of their `Watch` fail the test at its end.
+    """
     found: list[Visitor] = []
 
     def enter(site: Site, **options: Any) -> Visitor:

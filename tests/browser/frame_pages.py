@@ -1,6 +1,6 @@
-"""PageRouter of the frame's own tests: a list that is changed, asked about and undone.
+"""Trial pages for tests of the page frame: a list with a confirmed action and undo.
 
-Served in this process, so that a test can put them among the real ones.
+Served in this process, together with the real pages.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 HOSTILE = '<img src=x onerror=alert(1)>"></script><svg onload=alert(2)>'
 
 
-class Trial:
-    """What the pages show and change."""
+class TrialPages:
+    """Routes and data of the trial pages."""
 
     def __init__(self) -> None:
         self.names = ["one", "two", HOSTILE]
@@ -88,10 +88,10 @@ class Trial:
         raise Conflict(_("not now: {name}", name=HOSTILE))
 
 
-class Served:
-    """As `Site` of conftest, in this process."""
+class TrialSite:
+    """Like `Site` of conftest, but served in this process."""
 
-    def __init__(self, trial: Trial, store: MemoryStore, server: uvicorn.Server) -> None:
+    def __init__(self, trial: TrialPages, store: MemoryStore, server: uvicorn.Server) -> None:
         self.trial = trial
         self.store = store
         self._server = server
@@ -102,8 +102,8 @@ class Served:
         return f"http://127.0.0.1:{port}"
 
 
-class _Server(uvicorn.Server):
-    """Says when it is there."""
+class _SignallingServer(uvicorn.Server):
+    """Sets `ready` when the server accepts connections."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -115,8 +115,8 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def served_trial() -> Iterator[Served]:
-    trial, clock = Trial(), SystemClock()
+def serve_trial_pages() -> Iterator[TrialSite]:
+    trial, clock = TrialPages(), SystemClock()
     store = MemoryStore(clock)
     loader = environment().loader
     assert isinstance(loader, FileSystemLoader)
@@ -139,12 +139,12 @@ def served_trial() -> Iterator[Served]:
     config = uvicorn.Config(
         app, port=0, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
     )
-    server = _Server(config)
+    server = _SignallingServer(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
         assert server.ready.wait(30)
-        yield Served(trial, store, server)
+        yield TrialSite(trial, store, server)
     finally:
         server.should_exit = True
         thread.join(10)

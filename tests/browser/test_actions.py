@@ -1,4 +1,4 @@
-"""What forms, questions, toasts and lists do, with scripts and without."""
+"""Forms, confirm dialogs, toasts and lists, with and without scripts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, Visitor
-from tests.browser.frame_pages import HOSTILE, Served, served_trial
-from tests.browser.watching import accessible, fits
+from tests.browser.frame_pages import HOSTILE, TrialSite, serve_trial_pages
+from tests.browser.page_checks import accessible, fits
 
 
 @pytest.fixture
-def trial() -> Iterator[Served]:
-    with served_trial() as served:
+def trial() -> Iterator[TrialSite]:
+    with serve_trial_pages() as served:
         yield served
 
 
@@ -23,41 +23,41 @@ def names(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_a_wide_action_asks_shows_names_and_can_be_undone(
-    trial: Served, visitor: Callable[..., Visitor], scripts: bool
+def test_bulk_action_confirms_with_names_and_can_be_undone(
+    trial: TrialSite, visitor: Callable[..., Visitor], scripts: bool
 ) -> None:
     page = visitor(trial, scripts=scripts).open("/ui/trial")
     for box in ("one", HOSTILE):
         page.get_by_label(box, exact=True).check()
     page.get_by_role("button", name="Remove").click()
-    asked = page.get_by_role("dialog") if scripts else page.locator("section.card")
-    expect(asked).to_contain_text("Remove 2 rows?")
-    expect(asked.locator(".names li")).to_have_text(["one", HOSTILE])
+    dialog = page.get_by_role("dialog") if scripts else page.locator("section.card")
+    expect(dialog).to_contain_text("Remove 2 rows?")
+    expect(dialog.locator(".names li")).to_have_text(["one", HOSTILE])
     if scripts:
-        accessible(asked)
+        accessible(dialog)
         page.keyboard.press("Escape")
-        expect(asked).to_have_count(0)
-        # The focus is back where it was.
+        expect(dialog).to_have_count(0)
+        # The focus returns to the button.
         expect(page.get_by_role("button", name="Remove 2")).to_be_focused()
         page.get_by_role("button", name="Remove 2").click()
-    asked.get_by_label("Reason").fill("no longer needed")
-    asked.get_by_role("button", name="Remove").click()
+    dialog.get_by_label("Reason").fill("no longer needed")
+    dialog.get_by_role("button", name="Remove").click()
     expect(page.locator(".toast")).to_contain_text("Removed: no longer needed")
     assert names(page) == ["two"]
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".toast")).to_contain_text("There again.")
     assert names(page) == ["two", "one"]
-    # Said once.
+    # A toast is shown once.
     page.reload()
     expect(page.locator(".toast")).to_have_count(0)
 
 
-def test_a_refusal_is_a_toast_beside_the_page(
-    trial: Served, visitor: Callable[..., Visitor]
+def test_error_of_an_action_is_shown_as_a_toast(
+    trial: TrialSite, visitor: Callable[..., Visitor]
 ) -> None:
-    somebody = visitor(trial)
-    somebody.watch.allow("409")
-    page = somebody.open("/ui/trial")
+    user = visitor(trial)
+    user.watch.allow("409")
+    page = user.open("/ui/trial")
     page.get_by_role("button", name="Fail").click()
     expect(page.locator(".toast.error")).to_contain_text(HOSTILE)
     accessible(page)
@@ -66,8 +66,8 @@ def test_a_refusal_is_a_toast_beside_the_page(
     assert len(names(page)) == 3
 
 
-def test_lists_are_walked_through_and_selected_by_key(
-    trial: Served, visitor: Callable[..., Visitor]
+def test_list_is_navigated_and_selected_by_keyboard(
+    trial: TrialSite, visitor: Callable[..., Visitor]
 ) -> None:
     page = visitor(trial).open("/ui/trial")
     page.keyboard.press("j")
@@ -83,8 +83,8 @@ def test_lists_are_walked_through_and_selected_by_key(
     expect(page.locator("[data-selected-count]")).to_have_text("3")
 
 
-def test_changes_come_by_themselves_and_rows_do_not_jump(
-    trial: Served, visitor: Callable[..., Visitor]
+def test_live_update_keeps_rows_and_selection(
+    trial: TrialSite, visitor: Callable[..., Visitor]
 ) -> None:
     page = visitor(trial).open("/ui/trial")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
@@ -95,14 +95,14 @@ def test_changes_come_by_themselves_and_rows_do_not_jump(
         ".dispatchEvent(new CustomEvent('schedules.changed', { bubbles: true }))"
     )
     expect(page.locator("[data-open-row]")).to_have_count(4)
-    # Morphed, not replaced: what was ticked is still ticked.
+    # Rows are morphed, not replaced, so the selection stays.
     expect(page.get_by_label("two", exact=True)).to_be_checked()
     expect(page.locator("new-rows a")).to_have_text("3 new rows – show")
 
 
 @pytest.mark.parametrize("width", [PHONE, 1280])
-def test_rows_are_cards_on_phones_and_charts_are_drawn(
-    trial: Served, visitor: Callable[..., Visitor], width: int
+def test_rows_are_cards_on_phones_and_charts_are_rendered(
+    trial: TrialSite, visitor: Callable[..., Visitor], width: int
 ) -> None:
     page = visitor(trial, width=width, theme="dark").open("/ui/trial")
     page.locator("main time").click()
@@ -117,8 +117,8 @@ def test_rows_are_cards_on_phones_and_charts_are_drawn(
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_more_rows_come_below_or_on_the_next_page(
-    trial: Served, visitor: Callable[..., Visitor], scripts: bool
+def test_load_more_appends_rows_or_opens_the_next_page(
+    trial: TrialSite, visitor: Callable[..., Visitor], scripts: bool
 ) -> None:
     trial.trial.more = True
     page = visitor(trial, scripts=scripts).open("/ui/trial")
@@ -128,8 +128,8 @@ def test_more_rows_come_below_or_on_the_next_page(
     assert names(page)[-2:] == ["five", "six"]
 
 
-def test_the_palette_finds_schedules_and_what_the_page_can_do(
-    trial: Served, visitor: Callable[..., Visitor]
+def test_command_palette_finds_schedules_and_page_actions(
+    trial: TrialSite, visitor: Callable[..., Visitor]
 ) -> None:
     page = visitor(trial).open("/ui/trial")
     page.keyboard.press("Control+k")

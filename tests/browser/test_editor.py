@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits, for_everybody, zoned
+from tests.browser.page_checks import accessible, check_page, fits, has_zoned_times
 from tests.system.receiver import Receiver
 
 NEW = "/ui/schedules/new"
@@ -36,7 +36,7 @@ def fires(page: Page) -> list[str]:
     return page.locator("#preview .fires time").evaluate_all("all => all.map(e => e.dateTime)")
 
 
-def test_from_a_thai_description_to_a_run_its_log_and_a_pause(
+def test_thai_description_becomes_a_schedule_that_runs_and_is_paused(
     site: Site, visitor: Callable[..., Visitor], receiver: Receiver
 ) -> None:
     """From a description to a live run, its log, a pause with a reason, and the fire log."""
@@ -96,7 +96,7 @@ def test_from_a_thai_description_to_a_run_its_log_and_a_pause(
     assert not site.get(f"/schedules/{made['id']}")["enabled"]
 
 
-def test_the_preview_updates_and_errors_are_shown_at_their_field(
+def test_preview_updates_and_errors_are_shown_at_their_field(
     shared_site: Site, visitor: Callable[..., Visitor]
 ) -> None:
     page = visitor(shared_site).open(NEW)
@@ -145,10 +145,10 @@ def test_the_preview_updates_and_errors_are_shown_at_their_field(
     page.locator("#zones [data-zone='America/New_York']").click()
     page.locator("#f-expression").fill("30 2 * * *")
     expect(page.locator("#preview .dst").first).to_contain_text("02:30 does not exist")
-    zoned(page)
+    has_zoned_times(page)
 
 
-def test_an_edit_shows_changes_and_merges_with_another_user(
+def test_edit_shows_changes_and_merges_with_a_concurrent_edit(
     site: Site, visitor: Callable[..., Visitor]
 ) -> None:
     made = site.post("/schedules", FULL)
@@ -175,7 +175,7 @@ def test_an_edit_shows_changes_and_merges_with_another_user(
     assert site.get(f"/schedules/{made['id']}")["trigger"]["expression"] == "30 2 * * *"
 
 
-def test_the_editor_works_without_scripts(site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_editor_works_without_scripts(site: Site, visitor: Callable[..., Visitor]) -> None:
     page = visitor(site, scripts=False).open(NEW)
     page.locator("#f-words").fill("every day call mum")
     page.locator("#read").click()
@@ -195,7 +195,7 @@ def test_the_editor_works_without_scripts(site: Site, visitor: Callable[..., Vis
 
 
 @EACH_LOOK
-def test_the_editor_is_accessible(
+def test_editor_is_accessible(
     shared_site: Site,
     visitor: Callable[..., Visitor],
     language: str,
@@ -206,7 +206,7 @@ def test_the_editor_is_accessible(
     user = visitor(shared_site, language=language, theme=theme, width=width)
     for path in (f"/ui/schedules/{made['id']}/edit", f"{NEW}?words=every day at 9am say hello"):
         page = user.open(path)
-        for_everybody(page, language)
+        check_page(page, language)
     if width == PHONE:
         summary = page.locator(".preview summary").first
         expect(page.locator("#preview")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""The frame in a real browser: what holds for every page."""
+"""The page frame in a browser: navigation, shortcuts, live indicator, errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from playwright.sync_api import expect
 
 from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits_longer, for_everybody
+from tests.browser.page_checks import accessible, check_page, fits_with_longer_texts
 
 PAGES = ("/ui/", "/ui/schedules", "/ui/schedules/new", "/ui/runs", "/ui/inbox", "/ui/system")
 
@@ -16,16 +16,16 @@ PAGES = ("/ui/", "/ui/schedules", "/ui/schedules/new", "/ui/runs", "/ui/inbox", 
 def test_every_page_is_accessible_and_fits(
     shared_site: Site, visitor: Callable[..., Visitor], language: str, theme: str, width: int
 ) -> None:
-    somebody = visitor(shared_site, language=language, theme=theme, width=width)
+    user = visitor(shared_site, language=language, theme=theme, width=width)
     for path in PAGES:
-        page = somebody.open(path)
+        page = user.open(path)
         assert page.get_attribute("html", "lang") == {"zh": "zh-Hans"}.get(language, language)
-        for_everybody(page, language)
+        check_page(page, language)
         if width == PHONE:
-            fits_longer(page)
+            fits_with_longer_texts(page)
 
 
-def test_the_rail_is_below_on_phones_and_at_the_left_on_desks(
+def test_navigation_is_at_the_bottom_on_phones_and_left_on_desktops(
     shared_site: Site, visitor: Callable[..., Visitor]
 ) -> None:
     rail = visitor(shared_site).open("/ui/").locator("nav.rail").bounding_box()
@@ -38,7 +38,9 @@ def test_the_rail_is_below_on_phones_and_at_the_left_on_desks(
     assert rail["y"] + rail["height"] == 800
 
 
-def test_the_dot_is_live_and_hears_of_a_change(site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_live_indicator_is_live_and_receives_change_events(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
     page = visitor(site).open("/ui/")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.evaluate(
@@ -65,15 +67,15 @@ def test_theme_and_language_are_chosen_without_scripts(
     assert page.url.endswith("/ui/runs")
 
 
-def test_the_browsers_own_zone_is_noticed(
-    shared_site: Site, visitor: Callable[..., Visitor]
-) -> None:
-    somebody = visitor(shared_site, timezone_id="America/New_York", look={"seen_zone": "UTC"})
-    page = somebody.open("/ui/")
+def test_browser_time_zone_is_detected(shared_site: Site, visitor: Callable[..., Visitor]) -> None:
+    user = visitor(shared_site, timezone_id="America/New_York", look={"seen_zone": "UTC"})
+    page = user.open("/ui/")
     expect(page.locator("html")).to_have_attribute("data-zone", "America/New_York")
 
 
-def test_keys_lead_everywhere(shared_site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_keyboard_shortcuts_navigate_search_and_open_the_palette(
+    shared_site: Site, visitor: Callable[..., Visitor]
+) -> None:
     page = visitor(shared_site).open("/ui/")
     for key, path in (("s", "schedules"), ("r", "runs"), ("i", "inbox"), ("y", "system")):
         page.keyboard.press("g")
@@ -85,7 +87,7 @@ def test_keys_lead_everywhere(shared_site: Site, visitor: Callable[..., Visitor]
     expect(page.locator("#cheat-sheet")).to_be_hidden()
     page.keyboard.press("/")
     expect(page.locator("#search")).to_be_focused()
-    # In a field keys are letters.
+    # Shortcuts are off inside fields.
     page.keyboard.press("n")
     expect(page.locator("#search")).to_have_value("n")
     page.keyboard.press("Control+k")
@@ -96,17 +98,21 @@ def test_keys_lead_everywhere(shared_site: Site, visitor: Callable[..., Visitor]
     page.wait_for_url("**/ui/inbox")
 
 
-def test_shortcuts_can_be_switched_off(shared_site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_keyboard_shortcuts_can_be_disabled(
+    shared_site: Site, visitor: Callable[..., Visitor]
+) -> None:
     # WCAG 2.1.4
     page = visitor(shared_site, look={"shortcuts": "off"}).open("/ui/")
     page.keyboard.press("?")
     expect(page.locator("#cheat-sheet")).to_be_hidden()
 
 
-def test_an_error_says_the_next_step(shared_site: Site, visitor: Callable[..., Visitor]) -> None:
-    somebody = visitor(shared_site, language="th")
-    somebody.watch.allow("404")
-    page = somebody.open("/ui/nowhere")
+def test_error_page_links_to_the_next_step(
+    shared_site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    user = visitor(shared_site, language="th")
+    user.watch.allow("404")
+    page = user.open("/ui/nowhere")
     accessible(page)
     expect(page.locator("main a.button")).to_have_attribute("href", "/ui/")
     expect(page.locator(".copyable")).to_contain_text("404")

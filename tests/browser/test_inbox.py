@@ -7,7 +7,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits
+from tests.browser.page_checks import accessible, fits
 
 
 def pressed(page: Page, key: str, result: str) -> None:
@@ -18,7 +18,9 @@ def pressed(page: Page, key: str, result: str) -> None:
     expect(page.locator(".toast")).to_contain_text(result)
 
 
-def test_a_test_message_is_handled_by_keyboard(site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_test_message_is_read_and_archived_by_keyboard(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
     page = visitor(site).open("/ui/inbox")
     page.get_by_role("button", name="Send yourself a test").click()
     expect(page.locator(".toast")).to_contain_text("Test notification delivered (inbox).")

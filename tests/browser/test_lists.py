@@ -1,5 +1,4 @@
-"""Lists in a real browser: words that are completed, filters with a name, rows that stay true while
-somebody works with them."""
+"""Lists in a browser: filter completion, saved filters, live rows."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ from collections.abc import Callable
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Site, Visitor
-from tests.browser.watching import accessible, fits
+from tests.browser.page_checks import accessible, fits
 
 LIST = "/ui/schedules"
 HOOK = {"kind": "http", "url": "http://127.0.0.1:9/hook"}
 DAILY = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
 
 
-def test_a_filter_is_completed_saved_and_found_again_by_keyboard(
+def test_filter_is_completed_saved_and_reopened_by_keyboard(
     site: Site, visitor: Callable[..., Visitor]
 ) -> None:
     site.post("/schedules", {"name": "one", "trigger": DAILY, "target": HOOK, "enabled": False})
@@ -55,7 +54,7 @@ def test_a_filter_is_completed_saved_and_found_again_by_keyboard(
     expect(page).to_have_url(re.compile(r"/ui/schedules$"))
 
 
-def test_rows_are_refreshed_in_place(site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_rows_are_updated_in_place(site: Site, visitor: Callable[..., Visitor]) -> None:
     ids = [
         site.post("/schedules", {"name": name, "trigger": DAILY, "target": HOOK})["id"]
         for name in ("one", "two")
@@ -80,7 +79,7 @@ def test_rows_are_refreshed_in_place(site: Site, visitor: Callable[..., Visitor]
     page.goto(f"{LIST}?view=month")
     page.get_by_role("link", name=re.compile("planned on")).last.click()
     expect(page.locator("#day")).to_contain_text("a new one")
-    # What the head of the page covers cannot be measured.
+    # axe cannot measure what the sticky header covers.
     page.wait_for_load_state("load")
     page.evaluate("() => scrollTo(0, 0)")
     accessible(page)

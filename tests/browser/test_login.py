@@ -1,4 +1,4 @@
-"""Signing in, seen in a browser; and a change on one node that is heard on another."""
+"""Sign-in in a browser, and live updates across nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits
+from tests.browser.page_checks import accessible, fits
 
 TOKEN = "an-admin-token-for-tests"
 PASSWORD = "correct horse battery"
-_LINES = """each => {
+_COUNT_LINES = """each => {
   const text = document.createRange();
   text.selectNodeContents(each);
   return new Set([...text.getClientRects()].map((box) => box.top)).size;
@@ -23,7 +23,7 @@ _LINES = """each => {
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_somebody_signs_in_with_a_password_and_out_again(
+def test_sign_in_with_password_and_sign_out(
     serve: Callable[..., Site], visitor: Callable[..., Visitor], scripts: bool
 ) -> None:
     site = serve(CHIMES_ADMIN_TOKEN=TOKEN)
@@ -32,9 +32,9 @@ def test_somebody_signs_in_with_a_password_and_out_again(
         {"name": "anna", "password": PASSWORD, "role": "admin"},
         Authorization=f"Bearer {TOKEN}",
     )
-    somebody = visitor(site, width=PHONE, scripts=scripts)
-    somebody.watch.allow("401")
-    page = somebody.open("/ui/inbox")
+    user = visitor(site, width=PHONE, scripts=scripts)
+    user.watch.allow("401")
+    page = user.open("/ui/inbox")
     assert "/ui/login" in page.url
     if scripts:
         accessible(page)
@@ -46,7 +46,7 @@ def test_somebody_signs_in_with_a_password_and_out_again(
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/ui/inbox")
-    [cookie] = [each for each in somebody.context.cookies() if "session" in each["name"]]
+    [cookie] = [each for each in user.context.cookies() if "session" in each["name"]]
     assert cookie["httpOnly"]
     page.locator("summary[aria-label='Account']").click()
     expect(page.locator(".menu-body:visible")).to_contain_text("user:anna")
@@ -56,7 +56,7 @@ def test_somebody_signs_in_with_a_password_and_out_again(
     assert "/ui/login" in page.url
 
 
-def test_a_key_opens_the_dashboard(
+def test_sign_in_with_an_api_key(
     serve: Callable[..., Site], visitor: Callable[..., Visitor]
 ) -> None:
     site = serve(CHIMES_ADMIN_TOKEN=TOKEN)
@@ -65,11 +65,11 @@ def test_a_key_opens_the_dashboard(
     page.get_by_role("button", name="Sign in with an API key").click()
     page.wait_for_url("**/ui/runs")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
-    # However long browsers call themselves, who is signed in is told and can be sent away.
+    # A long user agent does not wrap the address or the button of a session.
     page.goto("/ui/system/access")
     row = page.locator("[aria-labelledby='sessions-title'] tbody tr")
     for each in (row.get_by_text("127.0.0.1"), row.get_by_role("button", name="End")):
-        assert each.evaluate(_LINES) == 1
+        assert each.evaluate(_COUNT_LINES) == 1
     expect(row.locator(".agent")).to_have_attribute("title", re.compile("Mozilla"))
     fits(page)
 
@@ -80,22 +80,22 @@ def test_input_is_kept_when_the_session_ends(
     site = serve(CHIMES_ADMIN_TOKEN=TOKEN)
     admin = {"Authorization": f"Bearer {TOKEN}"}
     site.post("/users", {"name": "anna", "password": PASSWORD, "role": "member"}, **admin)
-    somebody = visitor(site)
-    somebody.watch.allow("401")
+    user = visitor(site)
+    user.watch.allow("401")
 
     def sign_in(page: Page) -> None:
         page.get_by_label("Name").fill("anna")
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Sign in", exact=True).click()
 
-    page = somebody.open("/ui/schedules/new")
+    page = user.open("/ui/schedules/new")
     sign_in(page)
     page.wait_for_url("**/ui/schedules/new")
     dot = page.locator("#live")
     expect(dot).to_have_attribute("data-state", "live")
     answer = site.node.call("PATCH", "/api/v1/users/anna", {"password": PASSWORD}, admin)
     assert answer.status < 300, answer.text
-    # As at the next heartbeat.
+    # Reconnects, as at the next heartbeat.
     dot.evaluate("dot => { dot.stop(); dot.start(); }")
     expect(dot).to_have_attribute("data-state", "signed_out")
     toast = page.locator(".toast", has_text="You are signed out")
@@ -121,7 +121,7 @@ def test_input_is_kept_when_the_session_ends(
     expect(dot).to_have_attribute("data-state", "live")
 
 
-def test_a_change_on_one_node_is_heard_on_another(
+def test_change_on_one_node_updates_a_page_of_another(
     serve: Callable[..., Site], visitor: Callable[..., Visitor], tmp_path: Path
 ) -> None:
     store = f"sqlite:///{tmp_path / 'both.db'}"

@@ -10,18 +10,18 @@ from playwright.sync_api import expect
 from chimes.model.run import RunStatus
 from chimes.model.target import TaskTarget
 from tests.browser.conftest import PHONE, Site, Visitor
-from tests.browser.test_runs import Hand, hand, now
-from tests.browser.watching import accessible, fits
+from tests.browser.page_checks import accessible, fits
+from tests.browser.test_runs import SecondNode, now, second_node
 from tests.builders import a_schedule
 from tests.web.dashboard.test_runs import HOSTILE, ended
 
-__all__ = ["hand"]
+__all__ = ["second_node"]
 
 
-def test_the_main_action_on_a_phone_follows_the_run(
-    site: Site, hand: Hand, visitor: Callable[..., Visitor]
+def test_main_action_on_a_phone_follows_the_run_status(
+    site: Site, second_node: SecondNode, visitor: Callable[..., Visitor]
 ) -> None:
-    run = hand.claimed()
+    run = second_node.claimed()
     page = visitor(site, width=PHONE).open(f"/ui/runs/{run.id}")
     page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
     cancel = page.get_by_role("button", name="Cancel run")
@@ -29,7 +29,7 @@ def test_the_main_action_on_a_phone_follows_the_run(
     expect(cancel).to_be_in_viewport()
     accessible(page)
     fits(page)
-    hand.finish(run)
+    second_node.finish(run)
     retry = page.get_by_role("button", name="Retry", exact=True)
     expect(retry).to_be_in_viewport()
     expect(cancel).to_have_count(0)
@@ -37,13 +37,13 @@ def test_the_main_action_on_a_phone_follows_the_run(
     expect(page.get_by_text("Run queued.")).to_be_visible()
 
 
-def test_a_failure_is_marked_as_known(
-    site: Site, hand: Hand, visitor: Callable[..., Visitor]
+def test_failure_is_marked_as_known(
+    site: Site, second_node: SecondNode, visitor: Callable[..., Visitor]
 ) -> None:
     schedule = a_schedule(name="broken", last_status=RunStatus.FAILED, last_error="HTTP 500")
     given = TaskTarget(name="t", args={"deep": {"list": [{"name": HOSTILE}]}})
     run = ended(now(), RunStatus.FAILED, schedule=schedule, error="HTTP 500", target=given)
-    hand.do(hand.store.load([schedule, run]))
+    second_node.run_on_loop(second_node.store.load([schedule, run]))
     page = visitor(site).open(f"/ui/runs/{run.id}?tab=data")
     tree = page.get_by_role("group", name="Input")
     item = tree.get_by_text("“<script>")

@@ -1,4 +1,4 @@
-"""Further parts of a schedule's page in a real browser: code and edits, who is told, a backfill."""
+"""Schedule page in a browser: definition, deliveries, fire log, backfill."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import mark_source
 from chimes.triggers import Cron
 from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor
-from tests.browser.test_runs import Hand, hand, now
-from tests.browser.watching import for_everybody
+from tests.browser.page_checks import check_page
+from tests.browser.test_runs import SecondNode, now, second_node
 from tests.builders import a_schedule
 
-__all__ = ["hand"]
+__all__ = ["second_node"]
 HOOK = Recipient(channel=Channel.WEBHOOK, to="https://example.com/x?token=abc")
 
 
 @EACH_LOOK
-def test_the_rest_of_the_page_is_for_everybody(
+def test_tabs_of_the_schedule_page_in_every_look(
     site: Site,
-    hand: Hand,
+    second_node: SecondNode,
     visitor: Callable[..., Visitor],
     language: str,
     theme: str,
@@ -34,31 +34,31 @@ def test_the_rest_of_the_page_is_for_everybody(
         policy=Policy(delivery=(Recipient(channel=Channel.INBOX), HOOK)),
         next_slot=None,
     )
-    hand.do(hand.store.load([mark_source(schedule, "shop/tasks.py:12")]))
+    second_node.run_on_loop(second_node.store.load([mark_source(schedule, "shop/tasks.py:12")]))
     own = f"/ui/schedules/{schedule.id}"
-    somebody = visitor(site, language=language, theme=theme, width=width)
+    user = visitor(site, language=language, theme=theme, width=width)
     for path, shown in (("definition", "shop/tasks.py:12"), ("deliveries", "token=***")):
-        page = somebody.open(f"{own}/{path}")
+        page = user.open(f"{own}/{path}")
         expect(page.locator("main")).to_contain_text(shown)
-        for_everybody(page, language)
-    # What one does most is in reach wherever one is on the page.
+        check_page(page, language)
+    # The main action stays visible on phones.
     page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
     if width == PHONE:
         expect(page.locator(f"form[action='{own}/run'] button:visible")).to_be_in_viewport()
-    page = somebody.open(own)
+    page = user.open(own)
     now_at, left, right = page.locator(".scroll:has(.now)").evaluate(
         """(room) => {
             const line = room.querySelector(".now").getBoundingClientRect();
             const box = room.getBoundingClientRect(), names = room.querySelector(".names");
             return [line.left, box.left + names.clientWidth, box.right]; }"""
     )
-    assert left < now_at < right, "what is now is in sight, however narrow the page is"
-    page = somebody.open(f"{own}/log?only=not&day={now():%Y-%m-%d}")
-    for_everybody(page, language)
-    page = somebody.open(f"{own}/backfill")
+    assert left < now_at < right, "the current time is visible at every width"
+    page = user.open(f"{own}/log?only=not&day={now():%Y-%m-%d}")
+    check_page(page, language)
+    page = user.open(f"{own}/backfill")
     page.locator("#backfill-from").fill(f"{now() - timedelta(hours=30):%Y-%m-%dT%H:%M}")
     page.locator("#backfill-to").fill(f"{now() - timedelta(hours=8):%Y-%m-%dT%H:%M}")
     page.locator("#backfill-concurrency").fill("2")
     page.locator("form.card button[type=submit]").click()
     expect(page.locator(".slots li").first).to_be_visible()
-    for_everybody(page, language)
+    check_page(page, language)

@@ -1,4 +1,4 @@
-"""Schedules and one schedule in a real browser."""
+"""Schedule list and schedule page in a browser."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, pause_schedule, plan_after
 from chimes.triggers import Cron, Every
 from tests.browser.conftest import DESK, EACH_LOOK, PHONE, Site, Visitor
-from tests.browser.frame_pages import HOSTILE, Served, served_trial
-from tests.browser.watching import accessible, fits, for_everybody
+from tests.browser.frame_pages import HOSTILE, TrialSite, serve_trial_pages
+from tests.browser.page_checks import accessible, check_page, fits
 from tests.builders import a_run, a_schedule
 
 LIST = "/ui/schedules"
 TODAY = f"{SystemClock().now():%Y-%m-%d}"
-#: Where the smaller pages are looked at: each in one language at least, and by phone.
-FURTHER = {
+#: Smaller pages, each in one language at least and on a phone.
+FURTHER_PAGES = {
     "en": (f"{LIST}/daily/log", f"{LIST}/daily/definition", f"{LIST}?view=cards"),
     "th": (
         f"{LIST}/daily/log",
@@ -66,8 +66,8 @@ def _history(schedule: Schedule, count: int) -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def seeded() -> Iterator[Served]:
-    """Read only."""
+def seeded_site() -> Iterator[TrialSite]:
+    """Trial site with schedules and history; tests do not change it."""
     now = SystemClock().now()
     daily = a_schedule(
         id=ScheduleId("daily"),
@@ -82,7 +82,7 @@ def seeded() -> Iterator[Served]:
         for each in range(28)
     ]
     off = pause_schedule(a_schedule(), now, "me", note=HOSTILE, until=now + timedelta(days=2))
-    with served_trial() as served:
+    with serve_trial_pages() as served:
         items: list[Schedule | Run] = [plan_after(each, now) for each in (daily, often, *many)]
         items += [off, *_history(daily, 40), *_history(often, 40)]
         asyncio.run(served.store.load(items))
@@ -90,21 +90,21 @@ def seeded() -> Iterator[Served]:
 
 
 @EACH_LOOK
-def test_they_are_for_everybody(
-    seeded: Served, visitor: Callable[..., Visitor], language: str, theme: str, width: int
+def test_list_and_schedule_pages_in_every_look(
+    seeded_site: TrialSite, visitor: Callable[..., Visitor], language: str, theme: str, width: int
 ) -> None:
-    somebody = visitor(seeded, language=language, theme=theme, width=width)
-    for path in (LIST, f"{LIST}/daily", *FURTHER[language]):
-        page = somebody.open(path)
+    user = visitor(seeded_site, language=language, theme=theme, width=width)
+    for path in (LIST, f"{LIST}/daily", *FURTHER_PAGES[language]):
+        page = user.open(path)
         expect(page.locator("h1, h2").first).to_be_visible()
-        for_everybody(page, language)
+        check_page(page, language)
 
 
 @pytest.mark.parametrize(("view", "width"), [("table", DESK), ("table", PHONE), ("cards", PHONE)])
-def test_pictures_in_rows_are_tables_for_whoever_comes_by_key(
-    seeded: Served, visitor: Callable[..., Visitor], view: str, width: int
+def test_charts_in_rows_have_keyboard_accessible_tables(
+    seeded_site: TrialSite, visitor: Callable[..., Visitor], view: str, width: int
 ) -> None:
-    page = visitor(seeded, width=width).open(f"{LIST}?view={view}")
+    page = visitor(seeded_site, width=width).open(f"{LIST}?view={view}")
     row = page.locator("[data-row-id=often]")
     for name, cells in (("Results of", "succeeded"), ("Durations of", " s")):
         twin = row.locator("details.twin", has_text=name)
@@ -119,16 +119,16 @@ def test_pictures_in_rows_are_tables_for_whoever_comes_by_key(
         fits(page)
 
 
-def test_more_rows_come_in_place_and_keys_walk_through_them(
-    seeded: Served, visitor: Callable[..., Visitor]
+def test_load_more_in_place_and_keyboard_row_actions(
+    seeded_site: TrialSite, visitor: Callable[..., Visitor]
 ) -> None:
-    page = visitor(seeded).open(f"{LIST}?sort=name")
+    page = visitor(seeded_site).open(f"{LIST}?sort=name")
     rows = page.locator("tr[data-row]")
     expect(rows).to_have_count(25)
     page.get_by_role("link", name="Load more").click()
     expect(rows).to_have_count(31)
     expect(page.get_by_role("link", name="Load more")).to_have_count(0)
-    # Nobody has chosen a row yet: no key does anything to the first one.
+    # Without a selected row these keys do nothing.
     for key in ("p", "!", "e", "l"):
         page.keyboard.press(key)
     page.keyboard.press("j")
@@ -142,10 +142,10 @@ def test_more_rows_come_in_place_and_keys_walk_through_them(
     expect(page).to_have_url(re.compile(r"/log$"))
 
 
-def test_a_filter_that_hides_everything_is_named_and_cleared(
-    seeded: Served, visitor: Callable[..., Visitor]
+def test_filter_without_matches_is_named_and_can_be_cleared(
+    seeded_site: TrialSite, visitor: Callable[..., Visitor]
 ) -> None:
-    page = visitor(seeded).open(LIST)
+    page = visitor(seeded_site).open(LIST)
     page.get_by_role("combobox", name="Filter").fill("label:billing status:paused")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_text("No schedule matches label:billing.")).to_be_visible()
@@ -180,13 +180,13 @@ def test_pause_run_and_delete_from_the_list(
     page.get_by_role("button", name="Undo").click()
     expect(page.locator("[data-open-row]")).to_have_text(["report"])
     page.get_by_role("link", name="Run report now").click()
-    asked = page.locator("#dialogs dialog, section.card")
-    expect(asked).to_contain_text("http://127.0.0.1:9/hook")
-    asked.get_by_text("With other parameters").click()
-    asked.get_by_label("body, for this run only").fill("only this once")
+    dialog = page.locator("#dialogs dialog, section.card")
+    expect(dialog).to_contain_text("http://127.0.0.1:9/hook")
+    dialog.get_by_text("With other parameters").click()
+    dialog.get_by_label("body, for this run only").fill("only this once")
     if scripts:
-        accessible(asked)
-    asked.get_by_role("button", name="Run with these parameters").click()
+        accessible(dialog)
+    dialog.get_by_role("button", name="Run with these parameters").click()
     expect(page).to_have_url(re.compile(r"/ui/runs/[0-9a-f-]+$"))
     run = site.get(f"/runs/{page.url.rpartition('/')[2]}")
     assert run["target"]["body"] == "only this once"
@@ -196,7 +196,9 @@ def _daily(hour: int) -> dict[str, str]:
     return {"kind": "cron", "expression": f"0 {hour} * * *", "timezone": "Asia/Bangkok"}
 
 
-def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_bulk_actions_and_palette_of_the_schedule_page(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
     for hour, name in enumerate(("one", "two", "three")):
         site.post("/schedules", {"name": name, "trigger": _daily(hour), "target": HOOK})
     page = visitor(site).open(LIST)
@@ -204,18 +206,18 @@ def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -
     page.get_by_label("Select three").check()
     page.get_by_label("Action", exact=True).select_option("label")
     page.get_by_role("button", name="Selected (2)").click()
-    asked = page.get_by_role("dialog")
-    expect(asked).to_contain_text("Label 2 schedules?")
-    accessible(asked)
-    asked.get_by_label("Label (name or name=value)").fill("team=sales")
-    asked.get_by_role("button", name="Change").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Label 2 schedules?")
+    accessible(dialog)
+    dialog.get_by_label("Label (name or name=value)").fill("team=sales")
+    dialog.get_by_role("button", name="Change").click()
     expect(page.get_by_role("status").first).to_contain_text("2 schedules done.")
     page.get_by_role("link", name="Back to list").click()
     expect(page.get_by_text("team=sales")).to_have_count(2)
     page.get_by_label("Action", exact=True).select_option("pause")
     page.get_by_role("button", name="All 3 matching").click()
-    asked.get_by_label("Reason").fill("holiday")
-    asked.get_by_role("button", name="Pause").click()
+    dialog.get_by_label("Reason").fill("holiday")
+    dialog.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("3 schedules done.")).to_be_visible()
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("3 schedules done.")).to_be_visible()
@@ -226,22 +228,22 @@ def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -
     expect(page.locator("main tbody")).to_contain_text("holiday")
     page.get_by_label("More", exact=True).click()
     page.get_by_role("link", name="Copy as…").click()
-    expect(asked).to_contain_text("chimes add")
-    accessible(asked)
+    expect(dialog).to_contain_text("chimes add")
+    accessible(dialog)
     page.keyboard.press("Escape")
-    # What the page can do is in the palette, and who waits for an answer sees it.
+    # Page actions are in the palette; a pending request shows the wait state.
     page.evaluate(
         """() => { const ask = window.fetch.bind(window); window.fetch = (...given) =>
             !/pause/.test(given[0]) ? ask(...given) : new Promise((done) => {
-                window.letGo = () => { window.letGo = null; done(ask(...given)); }; }); }"""
+                window.release = () => { window.release = null; done(ask(...given)); }; }); }"""
     )
     page.keyboard.press("Control+k")
     page.keyboard.type("pau")
     expect(page.get_by_role("option", name="Pause")).to_have_attribute("aria-selected", "true")
     page.keyboard.press("Enter")
     expect(page.locator("html.waits")).to_be_attached()
-    page.evaluate("() => window.letGo()")
-    expect(asked).to_contain_text("Pause two")
+    page.evaluate("() => window.release()")
+    expect(dialog).to_contain_text("Pause two")
     expect(page.locator("html.waits")).to_have_count(0)
     page.keyboard.press("Escape")
     page.keyboard.press("Control+k")
@@ -249,7 +251,7 @@ def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -
     expect(page.locator("#palette").get_by_role("status")).to_have_text("No matches")
 
 
-def test_new_rows_wait_until_somebody_wants_them(
+def test_new_rows_are_announced_and_shown_on_request(
     site: Site, visitor: Callable[..., Visitor]
 ) -> None:
     site.post("/schedules", {"name": "one", "trigger": _daily(1), "target": HOOK})
@@ -263,7 +265,7 @@ def test_new_rows_wait_until_somebody_wants_them(
     expect(page.locator("tr[data-row]")).to_have_count(2)
 
 
-def test_a_crontab_becomes_schedules(site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_crontab_import_creates_schedules(site: Site, visitor: Callable[..., Visitor]) -> None:
     page = visitor(site).open(f"{LIST}/import")
     text = "# Report\n0 9 * * 1-5 curl http://127.0.0.1:9/r\n0 1 * * * /bin/x\n"
     page.get_by_label("Text").fill(text)

@@ -7,27 +7,27 @@ from collections.abc import Callable
 from playwright.sync_api import expect
 
 from tests.browser.conftest import PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits, fits_longer, zoned
+from tests.browser.page_checks import accessible, fits, fits_with_longer_texts, has_zoned_times
 from tests.system.receiver import Receiver
 
 TABS = ("", "/audit", "/access", "/channels", "/settings?country=TH", "/about")
-#: A node hears of it within a second.
+#: A node receives its drain state within a second.
 SOON = {"CHIMES_LEASE": "3s", "CHIMES_HEARTBEAT": "500ms"}
 
 
 def test_every_tab_fits_and_is_accessible(
     shared_site: Site, visitor: Callable[..., Visitor]
 ) -> None:
-    somebody = visitor(shared_site, language="th", theme="dark", width=PHONE)
+    user = visitor(shared_site, language="th", theme="dark", width=PHONE)
     for tab in TABS:
-        page = somebody.open(f"/ui/system{tab}")
+        page = user.open(f"/ui/system{tab}")
         expect(page.locator("main h1")).to_be_visible()
         accessible(page)
         fits(page)
-        zoned(page)
+        has_zoned_times(page)
     page = visitor(shared_site).open("/ui/system/channels")
     accessible(page)
-    fits_longer(page)
+    fits_with_longer_texts(page)
 
 
 def test_draining_and_resuming_a_node_updates_live(

@@ -1,4 +1,4 @@
-"""Today and the inbox in a real browser: each action, live, on phones, by keys."""
+"""Today page and inbox in a browser: actions, live updates, phones, keyboard."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, Site, Visitor
-from tests.browser.watching import accessible, fits, for_everybody
+from tests.browser.page_checks import accessible, check_page, fits
 
 DAILY = {"kind": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
 HOSTILE = "<img src=x onerror=alert(1)> & co"
 
 
-class _Slow(BaseHTTPRequestHandler):
-    """Answers at once, or when it is told to (`/slow`)."""
+class _SlowHandler(BaseHTTPRequestHandler):
+    """Responds immediately; `/slow` responds when `release` is set."""
 
-    let_go: threading.Event
+    release: threading.Event
 
     def do_GET(self) -> None:
         if self.path == "/slow":
-            self.let_go.wait(30)
+            self.release.wait(30)
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -37,12 +37,12 @@ class _Slow(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def receiver() -> Iterator[str]:
-    handler = type("Slow", (_Slow,), {"let_go": threading.Event()})
+    handler = type("Slow", (_SlowHandler,), {"release": threading.Event()})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
-    handler.let_go.set()
+    handler.release.set()
     server.shutdown()
     server.server_close()
     thread.join(10)
@@ -54,8 +54,8 @@ def schedule_on(site: Site, name: str, url: str, **given: Any) -> str:
     return str(site.post("/schedules", body)["id"])
 
 
-def stays_in_view(page: Page, names: str) -> None:
-    """Names beside a picture, however far it is scrolled sideways."""
+def check_names_stay_in_view(page: Page, names: str) -> None:
+    """The names next to a chart stay visible when it is scrolled horizontally."""
     gone = page.evaluate(
         """names => [...document.querySelectorAll(names)].filter(each => {
             const region = each.closest(".scroll");
@@ -68,10 +68,10 @@ def stays_in_view(page: Page, names: str) -> None:
     assert gone == 0
 
 
-def test_from_nothing_to_the_demo_and_back(
+def test_empty_page_load_demo_and_remove_demo(
     site: Site, visitor: Callable[..., Visitor], looks: tuple[tuple[str, str, int], ...]
 ) -> None:
-    """The empty page, the demo by one button, each look, a card of the timeline, and away."""
+    """Also opens the page with demo data in every look."""
     page = visitor(site).open("/ui/")
     accessible(page)
     page.get_by_label("What should happen, and when?").fill("every day at 9")
@@ -84,16 +84,20 @@ def test_from_nothing_to_the_demo_and_back(
     assert page.locator(".tile").count() == 5
     paths = cycle(["/ui/", "/ui/?lanes=label&span=7d&heat=14d&clock=utc"])
     for path, (language, theme, width) in zip(paths, looks, strict=False):
-        looked = visitor(site, language=language, theme=theme, width=width).open(path)
-        expect(looked.locator(".chart.heat")).to_be_visible()
-        for_everybody(looked, language)
+        other_page = visitor(site, language=language, theme=theme, width=width).open(path)
+        expect(other_page.locator(".chart.heat")).to_be_visible()
+        check_page(other_page, language)
         if width == PHONE:
-            stays_in_view(looked, ".chart.names")
+            check_names_stay_in_view(other_page, ".chart.names")
     for language, theme, width in looks:
-        looked = visitor(site, language=language, theme=theme, width=width).open("/ui/attention")
-        expect(looked.locator("main a strong").filter(has_text="nightly backup")).to_be_visible()
-        for_everybody(looked, language)
-    # A cell of the heat map is a list of runs.
+        other_page = visitor(site, language=language, theme=theme, width=width).open(
+            "/ui/attention"
+        )
+        expect(
+            other_page.locator("main a strong").filter(has_text="nightly backup")
+        ).to_be_visible()
+        check_page(other_page, language)
+    # A cell of the heat map links to its runs.
     page.locator(".chart.heat a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/runs?q=since*")
@@ -105,7 +109,7 @@ def test_from_nothing_to_the_demo_and_back(
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_a_fire_can_be_skipped_from_its_card(
+def test_planned_run_is_skipped_from_its_timeline_card(
     site: Site, visitor: Callable[..., Visitor], scripts: bool
 ) -> None:
     made = schedule_on(site, HOSTILE, "http://127.0.0.1:9/")
@@ -126,10 +130,10 @@ def test_a_fire_can_be_skipped_from_its_card(
     expect(page.locator("h1")).to_have_text("Today")
 
 
-def test_what_runs_comes_and_goes_by_itself_and_can_be_canceled(
+def test_running_section_updates_live_and_cancels_a_run(
     serve: Callable[..., Site], visitor: Callable[..., Visitor], receiver: str
 ) -> None:
-    # A worker hears of it with its next heartbeat.
+    # A worker receives the cancel request with its next heartbeat.
     site = serve(CHIMES_HEARTBEAT="500ms")
     made = schedule_on(site, "slow one", f"{receiver}/slow", policy={"timeout": "60s"})
     page = visitor(site).open("/ui/")
@@ -142,12 +146,12 @@ def test_what_runs_comes_and_goes_by_itself_and_can_be_canceled(
     running.get_by_role("button", name="Cancel the run of slow one").click()
     sure = page.get_by_role("dialog").get_by_role("button").first
     sure.click()
-    # Also if it ends between the page and its stream, which goes on from before the page.
+    # Also if the run ends between page load and the start of the event stream.
     expect(page.locator(".toast")).to_be_visible()
     expect(page.locator("#today-running")).to_contain_text("No runs in progress.")
 
 
-def test_what_fails_can_be_put_off_and_comes_back_by_undo(
+def test_failing_schedule_is_snoozed_and_unsnoozed_by_undo(
     site: Site, visitor: Callable[..., Visitor]
 ) -> None:
     made = schedule_on(site, "broken", "http://127.0.0.1:9/", policy={"max_retries": 0})
@@ -161,7 +165,7 @@ def test_what_fails_can_be_put_off_and_comes_back_by_undo(
     accessible(page)
     fits(page)
     need.get_by_label("More actions for broken").click()
-    # What is open stays open while the page goes on by itself.
+    # An open menu stays open during a live update.
     with page.expect_response(lambda answer: "part=health" in answer.url):
         page.evaluate("htmx.trigger(document.querySelector('#live'), 'nodes.changed')")
     need.get_by_role("button", name="Snooze 24 h").click()
@@ -170,16 +174,16 @@ def test_what_fails_can_be_put_off_and_comes_back_by_undo(
     expect(page.locator(".health")).to_contain_text("1 needs attention")
 
 
-def test_messages_come_by_themselves_and_are_dealt_with_by_keys(
+def test_new_messages_appear_live_and_are_handled_by_keyboard(
     site: Site,
     visitor: Callable[..., Visitor],
     receiver: str,
     looks: tuple[tuple[str, str, int], ...],
 ) -> None:
-    told = [{"channel": "inbox", "on": ["always"]}]
-    made = schedule_on(site, "tell me", receiver, delivery=told)
-    somebody = visitor(site)
-    page = somebody.open("/ui/inbox")
+    recipients = [{"channel": "inbox", "on": ["always"]}]
+    made = schedule_on(site, "tell me", receiver, delivery=recipients)
+    user = visitor(site)
+    page = user.open("/ui/inbox")
     expect(page.get_by_role("heading", name="Nothing yet")).to_be_visible()
     accessible(page)
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
@@ -193,20 +197,20 @@ def test_messages_come_by_themselves_and_are_dealt_with_by_keys(
     accessible(page)
     expect(page.get_by_role("link", name="Edit schedule")).to_be_visible()
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
-    # That it was read is said by the page itself.
+    # The page marks the message as read.
     page.wait_for_function(
         "fetch('/ui/inbox/newer?known=0').then(a => a.json()).then(a => !a.count)"
     )
     page.keyboard.press("s")
     expect(page.locator(".toast")).to_contain_text("Starred")
-    # Keys are heard as soon as there is a stream.
+    # Shortcuts work once the event stream is open.
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.keyboard.press("e")
     expect(page.locator(".toast")).to_contain_text("Archived.")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".toast")).to_contain_text("Moved to inbox.")
     for language, theme, width in looks:
-        looked = visitor(site, language=language, theme=theme, width=width).open("/ui/inbox")
-        looked.locator("[data-open-row]").first.click()
-        expect(looked.locator("#message-title")).to_be_visible()
-        for_everybody(looked, language)
+        other_page = visitor(site, language=language, theme=theme, width=width).open("/ui/inbox")
+        other_page.locator("[data-open-row]").first.click()
+        expect(other_page.locator("#message-title")).to_be_visible()
+        check_page(other_page, language)

@@ -98,7 +98,7 @@ async def test_names_that_resolve_to_private_addresses_are_denied_in_server_mode
     assert canary.connections == 0
 
 
-# Open mode allows loopback only.
+# Open mode allows loopback, but none of these.
 @pytest.mark.parametrize("host", ["0", "169.254.169.254", "224.0.0.1", "[fe80::1]"])
 async def test_link_local_and_multicast_addresses_are_denied_in_open_mode(host: str) -> None:
     assert validation_error(OPEN, url=f"http://{host}:8080/").code == "egress_denied"

@@ -1,4 +1,4 @@
-"""Watches a page for external requests, policy violations and script errors."""
+"""Page checks: accessibility, width, zones of times, external requests and script errors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from playwright.sync_api import (
 _AXE = Path(__file__).parent / "vendor" / "axe.js"
 _SERIOUS = ("serious", "critical")
 _RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
-#: Names, which a catalogue may leave empty, and colours.
-_WORDED = (
+#: Rules that depend on translated texts or on colours.
+_LANGUAGE_DEPENDENT_RULES = (
     "aria-command-name",
     "aria-dialog-name",
     "aria-input-field-name",
@@ -45,30 +45,30 @@ _WORDED = (
 
 
 class Watch:
-    """Collects complaints; `check` raises them."""
+    """Collects external requests, console and script errors and dialogs; `check` raises them."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self._url = url
         self._allowed: list[str] = []
         self.complaints: list[str] = []
-        #: Every address that was asked for, for tests of what a page costs.
-        self.asked: list[str] = []
-        context.route(lambda address: not self._ours(address), self._refuse)
-        context.on("request", self._note)
-        context.on("console", self._heard)
+        #: URLs of all requests, for tests of the cost of a page.
+        self.requested_urls: list[str] = []
+        context.route(lambda address: not self._is_own_url(address), self._abort)
+        context.on("request", self._record_request)
+        context.on("console", self._on_console)
         context.on("page", self._new_page)
 
-    def _ours(self, address: str) -> bool:
+    def _is_own_url(self, address: str) -> bool:
         return address.startswith((self._url, "data:", "blob:", "about:"))
 
-    def _refuse(self, route: Route) -> None:
-        self.complaints.append(f"asked {route.request.url}")
+    def _abort(self, route: Route) -> None:
+        self.complaints.append(f"external request {route.request.url}")
         route.abort()
 
-    def _note(self, request: Request) -> None:
-        self.asked.append(request.url)
+    def _record_request(self, request: Request) -> None:
+        self.requested_urls.append(request.url)
 
-    def _heard(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(f"console {message.type}: {message.text}")
 
@@ -81,7 +81,7 @@ class Watch:
         dialog.dismiss()
 
     def allow(self, *parts: str) -> None:
-        """Complaints with one of these in them are meant: a page for an error, say."""
+        """Ignores complaints that contain one of these texts."""
         self._allowed.extend(parts)
 
     def check(self) -> None:
@@ -95,23 +95,22 @@ def _axe() -> str:
 
 
 def accessible(shown: Page | Locator) -> None:
-    """Nothing serious for axe: on the page, or in what has come up on a page that
-    was looked at before."""
-    _ask_axe(shown, {"type": "tag", "values": list(_RULES)})
+    """axe finds no serious violation on the page, or in one element of it."""
+    _run_axe(shown, {"type": "tag", "values": list(_RULES)})
 
 
-def for_everybody(page: Page, language: str) -> None:
-    """What holds for each page in each look. The first two looks have both
-    themes and both widths; what a third language could break are words, and how they stand out."""
+def check_page(page: Page, language: str) -> None:
+    """Accessibility, width and times. For Chinese only the rules that depend on the language: the
+    other languages cover both themes and both widths."""
     if language == "zh":
-        _ask_axe(page, {"type": "rule", "values": list(_WORDED)})
+        _run_axe(page, {"type": "rule", "values": list(_LANGUAGE_DEPENDENT_RULES)})
     else:
         accessible(page)
     fits(page)
-    zoned(page)
+    has_zoned_times(page)
 
 
-def _ask_axe(shown: Page | Locator, rules: dict[str, object]) -> None:
+def _run_axe(shown: Page | Locator, rules: dict[str, object]) -> None:
     page = shown if isinstance(shown, Page) else shown.page
     page.evaluate(_axe())
     root = shown.locator(":root") if isinstance(shown, Page) else shown
@@ -136,15 +135,15 @@ def _ask_axe(shown: Page | Locator, rules: dict[str, object]) -> None:
 
 
 def fits(page: Page) -> None:
-    """No sideways scroll of the page."""
+    """The page does not scroll horizontally."""
     wide, room = page.evaluate(
         "() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     )
     assert wide <= room, f"{wide} px of content in {room}"
 
 
-def zoned(page: Page) -> None:
-    """No `<time>` without the zone it is in."""
+def has_zoned_times(page: Page) -> None:
+    """Every `<time>` shows its zone."""
     bare = page.evaluate(
         """() => [...document.querySelectorAll("time")]
             .filter((each) => !each.dateTime || !/(UTC|[+-]\\d{2}|[A-Z]{2,5})\\b/.test(
@@ -154,8 +153,8 @@ def zoned(page: Page) -> None:
     assert not bare, bare
 
 
-def fits_longer(page: Page) -> None:
-    """Nor with words that are half as long again: other languages need more room."""
+def fits_with_longer_texts(page: Page) -> None:
+    """The page fits with texts that are 50 % longer, as in other languages."""
     page.evaluate(
         """() => {
             const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
