@@ -1,9 +1,9 @@
-"""Where the time of a no-op run goes: CPU of the process and of PostgreSQL, ours and PgQueuer's.
+"""CPU time of a no-op run in the process and in PostgreSQL, for Chimes and PgQueuer.
 
     python bench/cpu_per_run.py [--count 20000] [--rounds 3]
 
-CPU seconds hold on a busy machine, where rates do not. The limit of a process on one core is
-1,000,000 / (its microseconds) runs a second.
+CPU time is comparable on a busy machine; rates are not. A process on one core executes at most
+1,000,000 / (its microseconds per run) runs per second.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with Postgres() as postgres:
-        ours = _chimes(postgres, given.count, given.rounds)
-        theirs = [_pgqueuer(postgres, given.count) for _ in range(given.rounds)]
+        ours = _chimes(postgres, options.count, options.rounds)
+        theirs = [_pgqueuer(postgres, options.count) for _ in range(options.rounds)]
     print(f"{'':12}{'process µs/run':>16}{'server µs/run':>16}{'limit of one core':>20}")
     for name, found in (("Chimes", ours), ("PgQueuer", theirs)):
         process = median(each[0] for each in found)
@@ -53,12 +53,12 @@ def _chimes(postgres: Postgres, count: int, rounds: int) -> list[tuple[float, fl
         tables.sql("ANALYZE runs")
         while tables.now() < available - timedelta(milliseconds=100):
             time.sleep(0.02)
-        before, there = _cpu(node), postgres.cpu_seconds()
+        before, server_before = _cpu(node), postgres.cpu_seconds()
         nodes.wait_until_done(available, 180)
         found.append(
             (
                 (_cpu(node) - before) / count * 1_000_000,
-                (postgres.cpu_seconds() - there) / count * 1_000_000,
+                (postgres.cpu_seconds() - server_before) / count * 1_000_000,
             )
         )
     nodes.close()
@@ -66,19 +66,19 @@ def _chimes(postgres: Postgres, count: int, rounds: int) -> list[tuple[float, fl
 
 
 def _pgqueuer(postgres: Postgres, count: int) -> tuple[float, float]:
-    """What a round costs beyond one that only fills the queue."""
+    """The cost of a round minus that of a round that only fills the queue."""
     filled, worked = (_round(postgres, count, seconds) for seconds in (0.0, SECONDS))
     process, server = ((b - a) / count * 1_000_000 for a, b in zip(filled, worked, strict=True))
     return process, server
 
 
 def _round(postgres: Postgres, count: int, seconds: float) -> tuple[float, float]:
-    """CPU of the peer and of the server, in seconds."""
+    """CPU seconds of the peer and of the server."""
     url = postgres.fresh_database("peer")
-    there, before = postgres.cpu_seconds(), os.times()
+    server_before, before = postgres.cpu_seconds(), os.times()
     script = str(BENCH / "peers" / peers.PGQUEUER.script)
     subprocess.run(
-        [str(peers.python_of(peers.PGQUEUER)), script, "jobs", url, str(count), str(seconds)],
+        [str(peers.peer_python(peers.PGQUEUER)), script, "jobs", url, str(count), str(seconds)],
         stdout=subprocess.DEVNULL,
         check=True,
         timeout=120,
@@ -86,7 +86,7 @@ def _round(postgres: Postgres, count: int, seconds: float) -> tuple[float, float
     after = os.times()
     spent = after.children_user + after.children_system
     spent -= before.children_user + before.children_system
-    return spent, postgres.cpu_seconds() - there
+    return spent, postgres.cpu_seconds() - server_before
 
 
 def _cpu(pid: int) -> float:

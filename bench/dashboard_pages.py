@@ -1,16 +1,15 @@
-"""What the pages of the dashboard cost with 10,000 schedules and 1,000,000 runs.
+"""Cost of the dashboard's pages with 10,000 schedules and 1,000,000 runs.
 
     python bench/dashboard_pages.py                       both databases, about ten minutes
     python bench/dashboard_pages.py --store sqlite --runs 200000
-    python bench/dashboard_pages.py --kept FILE_OR_URL    data kept here, and used again
-    python bench/dashboard_pages.py --only /ui/runs       addresses that begin so
+    python bench/dashboard_pages.py --kept FILE_OR_URL    keeps the data and reuses it
+    python bench/dashboard_pages.py --only /ui/runs       pages whose address starts so
 
-The data set of `dashboard_store.py`, and the whole server in this process, asked as a browser asks
-it. For each page: the best and the median time until the last byte, the computing time (of this
-process and of the server), and what a browser fetches for it, compressed: the page alone, and with
-its styles and scripts. On a machine that is shared, computing time and the best
-count: exits with 1 if both are over the budget, or if a page is too heavy. The computing time of a
-server that runs elsewhere (`--kept`) is not known, and not in the figures.
+Uses the data of `dashboard_store.py` and the whole HTTP application in this process, with the
+requests of a browser. Prints for each page: best and median time to the last byte, CPU time of this
+process and the database server, and compressed size alone and with styles and scripts. Exits with 1
+if the best time and the CPU time of a page both exceed the budget, or if a page is too large. The
+CPU time of a database server on another machine (`--kept`) is not included.
 """
 
 from __future__ import annotations
@@ -57,23 +56,23 @@ from chimes.web.dashboard.entry import dashboard_router
 from chimes.web.server import build_app
 
 PORT = 7100
-#: UX A.0: HTML, styles and scripts of the heaviest page.
-MOST_BYTES = 120 * 1024
-#: Times that a page is asked for before it counts: each connection prepares its statements.
-WARMING = 5
+#: Compressed HTML, styles and scripts of the largest page.
+MAX_BYTES = 120 * 1024
+#: Requests per page before measuring: each connection prepares its statements first.
+WARM_UP = 5
 MESSAGES, CHANGES, LINES = 500, 2_000, 200
 _ASSET = re.compile(r'(?:src|href)="(/ui/static/[^"]+\.(?:js|css))"')
-Busy = Callable[[], float]
+CpuClock = Callable[[], float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Response:
     body: bytes
-    packed: bool
+    compressed: bool
 
     @property
     def text(self) -> str:
-        return (gzip.decompress(self.body) if self.packed else self.body).decode()
+        return (gzip.decompress(self.body) if self.compressed else self.body).decode()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,12 +90,12 @@ class Row:
         return min(self.best_ms, self.cpu_ms) > BUDGET
 
     @property
-    def heavy(self) -> bool:
-        return self.with_assets_kb * 1024 > MOST_BYTES
+    def large(self) -> bool:
+        return self.with_assets_kb * 1024 > MAX_BYTES
 
 
-async def ask(app: ASGIApp, address: str) -> Answer:
-    """As a server would hand it on. RuntimeError for anything but a page."""
+async def get(app: ASGIApp, address: str) -> Response:
+    """Calls the application as an ASGI server does. RuntimeError for any status but 200."""
     parts = urlsplit(address)
     headers = {
         "host": f"localhost:{PORT}",
@@ -135,11 +134,11 @@ async def ask(app: ASGIApp, address: str) -> Answer:
     body = b"".join(pieces)
     if start["status"] != 200:
         raise RuntimeError(f"{address}: {start['status']} {body[:300]!r}")
-    packed = (b"content-encoding", b"gzip") in start["headers"]
-    return Answer(body=body, packed=packed)
+    compressed = (b"content-encoding", b"gzip") in start["headers"]
+    return Response(body=body, compressed=compressed)
 
 
-def app_on(store: SqlStore, clock: SettableClock) -> ASGIApp:
+def build_dashboard(store: SqlStore, clock: SettableClock) -> ASGIApp:
     context = WebContext(
         schedules=ScheduleService(store, ScheduleRules(store, check_target=check_target)),
         runs=RunService(store),
@@ -155,8 +154,8 @@ def app_on(store: SqlStore, clock: SettableClock) -> ASGIApp:
     return build_app(context, compat=[dashboard_router(context)])
 
 
-def beside(every: list[Schedule]) -> Iterator[InboxItem | AuditEntry]:
-    """Messages, and who changed what."""
+def inbox_and_audit(every: list[Schedule]) -> Iterator[InboxItem | AuditEntry]:
+    """Inbox messages and audit entries."""
     for n in range(MESSAGES):
         schedule = every[n % len(every)]
         yield InboxItem(
@@ -182,9 +181,9 @@ def beside(every: list[Schedule]) -> Iterator[InboxItem | AuditEntry]:
         )
 
 
-async def complete(store: SqlStore, every: list[Schedule]) -> None:
-    """What bulk inserts left out, and what maintenance would have done meanwhile."""
-    for item in beside(every):
+async def add_details(store: SqlStore, every: list[Schedule]) -> None:
+    """Adds what the bulk inserts leave out, and rolls the runs up as maintenance does."""
+    for item in inbox_and_audit(every):
         if isinstance(item, InboxItem):
             await store.add_inbox(item)
         else:
@@ -223,31 +222,31 @@ async def addresses(store: SqlStore) -> list[str]:
     ]
 
 
-async def weight(app: ASGIApp, page: Answer) -> tuple[float, float]:
-    """KB of the page, and of it with all its styles and scripts."""
-    found = {address: await ask(app, address) for address in _ASSET.findall(page.text)}
+async def weight(app: ASGIApp, page: Response) -> tuple[float, float]:
+    """Compressed KB of the page alone, and with its styles and scripts."""
+    found = {address: await get(app, address) for address in _ASSET.findall(page.text)}
     with_assets = len(page.body) + sum(len(each.body) for each in found.values())
     return len(page.body) / 1024, with_assets / 1024
 
 
 async def measure(
-    name: str, store: SqlStore, clock: SettableClock, given: Given, busy: Busy
+    name: str, store: SqlStore, clock: SettableClock, options: Options, cpu_clock: CpuClock
 ) -> list[Row]:
-    app, rows = app_on(store, clock), []
-    # As in every node.
+    app, rows = build_dashboard(store, clock), []
+    # The settings of a node.
     tune_garbage_collector()
     print(f"{name}\n  {'':48} {'best':>7} {'median':>7} {'cpu':>7} ms {'KB':>6} {'all':>6}")
-    pages = [page for page in await addresses(store) if page.startswith(given.only)]
+    pages = [page for page in await addresses(store) if page.startswith(options.only)]
     for page in pages:
-        for _ in range(WARMING):
-            answer = await ask(app, page)
-        took, spent = [], busy()
-        for _ in range(given.rounds):
+        for _ in range(WARM_UP):
+            response = await get(app, page)
+        took, spent = [], cpu_clock()
+        for _ in range(options.rounds):
             begun = perf_counter()
-            answer = await ask(app, page)
+            response = await get(app, page)
             took.append((perf_counter() - begun) * 1000)
-        spent = (busy() - spent) / given.rounds * 1000
-        alone, together = await weight(app, answer)
+        spent = (cpu_clock() - spent) / options.rounds * 1000
+        alone, with_assets = await weight(app, response)
         row = Row(
             store=name,
             page=page,
@@ -255,21 +254,21 @@ async def measure(
             median_ms=round(median(took), 1),
             cpu_ms=round(spent, 1),
             page_kb=round(alone, 1),
-            with_assets_kb=round(together, 1),
+            with_assets_kb=round(with_assets, 1),
         )
         rows.append(row)
-        print(told(row), flush=True)
+        print(format_row(row), flush=True)
     return rows
 
 
-def told(row: Row) -> str:
+def format_row(row: Row) -> str:
     times = f"{row.best_ms:7.1f} {row.median_ms:7.1f} {row.cpu_ms:7.1f}   "
-    note = f"{'  too slow' if row.slow else ''}{'  too heavy' if row.heavy else ''}"
+    note = f"{'  too slow' if row.slow else ''}{'  too large' if row.large else ''}"
     name = re.sub(r"[0-9a-f-]{32,}", "…", row.page)
     return f"  {name:48} {times} {row.page_kb:6.1f} {row.with_assets_kb:6.1f}{note}"
 
 
-class Given(argparse.Namespace):
+class Options(argparse.Namespace):
     store: str | None
     kept: str
     only: str
@@ -279,41 +278,41 @@ class Given(argparse.Namespace):
     json: Path | None
 
 
-async def on_sqlite(path: Path, given: Given) -> list[Row]:
+async def on_sqlite(path: Path, options: Options) -> list[Row]:
     clock = SettableClock(NOW)
     store = open_sqlite(path, clock=clock)
     await store.open()
     if not await store.count_schedules(ScheduleQuery()):
         await store.close()
-        every = list(schedules(given.schedules))
-        await asyncio.to_thread(fill_sqlite, path, every, given.runs)
+        every = list(schedules(options.schedules))
+        await asyncio.to_thread(fill_sqlite, path, every, options.runs)
         store = open_sqlite(path, clock=clock)
         await store.open()
-        await complete(store, every)
+        await add_details(store, every)
     try:
-        return await measure("SQLite", store, clock, given, process_time)
+        return await measure("SQLite", store, clock, options, process_time)
     finally:
         await store.close()
 
 
-async def on_postgres(url: str, given: Given, server_busy: Busy) -> list[Row]:
+async def on_postgres(url: str, options: Options, server_cpu: CpuClock) -> list[Row]:
     clock = SettableClock(NOW)
     store = open_postgres(url, clock=clock)
     await store.open()
     try:
         if not await store.count_schedules(ScheduleQuery()):
-            every = list(schedules(given.schedules))
-            await fill_postgres(url, every, given.runs)
-            await complete(store, every)
+            every = list(schedules(options.schedules))
+            await fill_postgres(url, every, options.runs)
+            await add_details(store, every)
         return await measure(
-            "PostgreSQL", store, clock, given, lambda: process_time() + server_busy()
+            "PostgreSQL", store, clock, options, lambda: process_time() + server_cpu()
         )
     finally:
         await store.close()
 
 
 async def server_of(url: str) -> str:
-    """The process of the server, if it runs on this machine; otherwise nothing."""
+    """Pid of the database server if it runs on this machine, otherwise an empty string."""
     import asyncpg
 
     connection = await asyncpg.connect(url)
@@ -329,8 +328,8 @@ def parent_of(backend: int) -> str:
     return text.rpartition(")")[2].split()[1] if "(postgres)" in text else ""
 
 
-def busy_below(parent: str) -> float:
-    """Seconds that the children of a process have computed so far."""
+def children_cpu_seconds(parent: str) -> float:
+    """CPU seconds of the children of a process so far."""
     nanoseconds = 0
     for stat in Path("/proc").glob("[0-9]*/stat") if parent else ():
         with contextlib.suppress(OSError):
@@ -339,41 +338,43 @@ def busy_below(parent: str) -> float:
     return nanoseconds / 1e9
 
 
-def measured(given: Given) -> Iterator[Row]:
-    if given.kept.startswith("postgresql://"):
-        server = asyncio.run(server_of(given.kept))
-        yield from asyncio.run(on_postgres(given.kept, given, lambda: busy_below(server)))
+def measure_all(options: Options) -> Iterator[Row]:
+    if options.kept.startswith("postgresql://"):
+        server = asyncio.run(server_of(options.kept))
+        yield from asyncio.run(
+            on_postgres(options.kept, options, lambda: children_cpu_seconds(server))
+        )
         return
-    if given.kept:
-        yield from asyncio.run(on_sqlite(Path(given.kept), given))
+    if options.kept:
+        yield from asyncio.run(on_sqlite(Path(options.kept), options))
         return
-    if given.store != "postgresql":
+    if options.store != "postgresql":
         with tempfile.TemporaryDirectory(prefix="chimes-pages-") as folder:
-            yield from asyncio.run(on_sqlite(Path(folder) / "chimes.db", given))
-    if given.store != "sqlite":
+            yield from asyncio.run(on_sqlite(Path(folder) / "chimes.db", options))
+    if options.store != "sqlite":
         with Postgres() as server:
             url = server.fresh_database("dashboard")
-            yield from asyncio.run(on_postgres(url, given, server.cpu_seconds))
+            yield from asyncio.run(on_postgres(url, options, server.cpu_seconds))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", choices=("sqlite", "postgresql"), help="only this one")
-    parser.add_argument("--kept", default="", help="a file, or a postgresql:// address")
-    parser.add_argument("--only", default="", help="addresses that begin so")
+    parser.add_argument("--store", choices=("sqlite", "postgresql"), help="measure only this store")
+    parser.add_argument("--kept", default="", help="file or postgresql:// URL that keeps the data")
+    parser.add_argument("--only", default="", help="pages whose address starts so")
     parser.add_argument("--runs", type=int, default=1_000_000)
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    given = parser.parse_args(namespace=Given())
+    parser.add_argument("--json", type=Path, help="file to write the figures to")
+    options = parser.parse_args(namespace=Options())
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}", flush=True)
-    rows = list(measured(given))
-    if given.json is not None:
-        sizes = {"runs": given.runs, "schedules": given.schedules, "rounds": given.rounds}
-        told_by = sizes | {"cpus": os.cpu_count(), "load": os.getloadavg()}
-        text = json.dumps(told_by | {"pages": [asdict(row) for row in rows]}, indent=1)
-        given.json.write_text(text + "\n")
-    return 1 if any(row.slow or row.heavy for row in rows) else 0
+    rows = list(measure_all(options))
+    if options.json is not None:
+        sizes = {"runs": options.runs, "schedules": options.schedules, "rounds": options.rounds}
+        conditions = sizes | {"cpus": os.cpu_count(), "load": os.getloadavg()}
+        text = json.dumps(conditions | {"pages": [asdict(row) for row in rows]}, indent=1)
+        options.json.write_text(text + "\n")
+    return 1 if any(row.slow or row.large for row in rows) else 0
 
 
 if __name__ == "__main__":

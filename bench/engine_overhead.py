@@ -1,9 +1,9 @@
-"""What the engine costs per run: no-op runs from the queue to their verdict, in one process.
+"""Cost of the engine per run: no-op runs from the queue to their completion, in one process.
 
-    python -m bench.engine_overhead [--store handy|memory|postgresql://...] [--profile]
+    python -m bench.engine_overhead [--store stub|memory|postgresql://...] [--profile]
 
-`handy` is a store that costs next to nothing, so that what is left is the engine; the others add
-their own work. Prints runs per second and CPU microseconds per run, the median of the rounds.
+`stub` is a store that does almost nothing, so the engine is what remains; other stores add their
+cost. Prints the medians of runs per second and CPU microseconds per run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TARGET = TaskTarget(name="noop")
 class NoOp:
     kind = "task"
     resumable = False
-    places = None
+    permits = None
     capabilities = frozenset({TARGET.requirement})
 
     async def open(self) -> None:
@@ -56,8 +56,8 @@ class NoOp:
         return DONE
 
 
-class HandyStore:
-    """Only what a worker asks for, without any bookkeeping."""
+class StubStore:
+    """The verbs that a worker calls, without any bookkeeping."""
 
     def __init__(self) -> None:
         self._wakeup = Wakeup()
@@ -97,27 +97,29 @@ class HandyStore:
         return Page((), None)
 
     async def list_runs(self, query: RunQuery) -> Page[Run]:
-        # Asked by the oversight only; it looks once in a while and must find nothing strange.
+        # Only the reconciler calls it, and it must not see the stub's runs.
         await asyncio.sleep(3600)
         return Page((), None)
 
     async def next_available(self) -> datetime | None:
         return self.queue[0].available_at if self.queue else None
 
-    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
+    async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
         now = await self.now()
-        count = min(places.free, len(self.queue))
-        return tuple(claim(self.queue.popleft(), places.node_id, now) for _ in range(count))
+        count = min(request.free, len(self.queue))
+        return tuple(claim(self.queue.popleft(), request.node_id, now) for _ in range(count))
 
-    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
-        return CompletionResult(accepted=tuple(_ended(verdict) for verdict in verdicts))
+    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
+        return CompletionResult(
+            accepted=tuple(_completed(completion) for completion in completions)
+        )
 
-    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+    async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
         return None
 
 
-def _ended(verdict: Completion) -> Run:
-    return replace(_SAMPLE, id=verdict.run_id, status=verdict.status)
+def _completed(completion: Completion) -> Run:
+    return replace(_SAMPLE, id=completion.run_id, status=completion.status)
 
 
 def _run(now: datetime) -> Run:
@@ -136,13 +138,13 @@ def _run(now: datetime) -> Run:
 _SAMPLE = _run(datetime.now(UTC))
 
 
-async def _filled(store: Store, runs: Sequence[Run]) -> None:
+async def _fill(store: Store, runs: Sequence[Run]) -> None:
     for start in range(0, len(runs), 5000):
         await store.add_runs(runs[start : start + 5000])
 
 
 async def one_round(name: str, count: int, workers: int) -> tuple[float, float]:
-    """Seconds and CPU seconds for so many runs."""
+    """Seconds and CPU seconds for `count` runs."""
     left, done = count, asyncio.Event()
 
     def listen(event: object) -> None:
@@ -152,13 +154,13 @@ async def one_round(name: str, count: int, workers: int) -> tuple[float, float]:
             if not left:
                 done.set()
 
-    store, handy = await _opened(name)
+    store, stub = await _open_store(name)
     now = await store.now()
     runs = [_run(now) for _ in range(count)]
-    if handy is not None:
-        handy.queue.extend(runs)
+    if stub is not None:
+        stub.queue.extend(runs)
     else:
-        await _filled(store, runs)
+        await _fill(store, runs)
     engine = Engine(
         store,
         {"task": NoOp()},
@@ -172,15 +174,15 @@ async def one_round(name: str, count: int, workers: int) -> tuple[float, float]:
         await done.wait()
     took, cpu = time.perf_counter() - began, time.process_time() - cpu
     await engine.drain(timedelta(0))
-    if handy is None:
+    if stub is None:
         await store.close()
     return took, cpu
 
 
-async def _opened(name: str) -> tuple[Store, HandyStore | None]:
-    if name == "handy":
-        handy = HandyStore()
-        return cast(Store, handy), handy
+async def _open_store(name: str) -> tuple[Store, StubStore | None]:
+    if name == "stub":
+        stub = StubStore()
+        return cast(Store, stub), stub
     if name == "memory":
         from chimes.store.memory import MemoryStore
 
@@ -194,23 +196,26 @@ async def _opened(name: str) -> tuple[Store, HandyStore | None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", default="handy")
+    parser.add_argument("--store", default="stub")
     parser.add_argument("--runs", type=int, default=50_000)
     parser.add_argument("--workers", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--profile", action="store_true")
-    given = parser.parse_args()
-    if given.profile:
+    options = parser.parse_args()
+    if options.profile:
         profile = cProfile.Profile()
-        profile.runcall(asyncio.run, one_round(given.store, given.runs, given.workers))
+        profile.runcall(asyncio.run, one_round(options.store, options.runs, options.workers))
         pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(35)
         return
     measured = [
-        asyncio.run(one_round(given.store, given.runs, given.workers)) for _ in range(given.rounds)
+        asyncio.run(one_round(options.store, options.runs, options.workers))
+        for _ in range(options.rounds)
     ]
-    rate = statistics.median(given.runs / took for took, _ in measured)
-    cpu = statistics.median(cpu / given.runs * 1e6 for _, cpu in measured)
-    print(f"{given.store}: {rate:,.0f} runs/s, {cpu:.1f} us CPU per run ({given.rounds} rounds)")
+    rate = statistics.median(options.runs / took for took, _ in measured)
+    cpu = statistics.median(cpu / options.runs * 1e6 for _, cpu in measured)
+    print(
+        f"{options.store}: {rate:,.0f} runs/s, {cpu:.1f} us CPU per run ({options.rounds} rounds)"
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""No-op runs through a queue on Redis: Chimes beside SAQ and arq, in turn, on one private server.
+"""No-op runs through a queue on Redis: Chimes, SAQ and arq in turns on one private server.
 
     python bench/redis_queue.py [--count 5000] [--rounds 3]
 
-Rated from the moment a worker begins to look to the last call, with the queue filled before. For
-Chimes also until the last result is stored, which the peers are not asked for. The server keeps an
-append-only file, flushed each second, for all of them alike.
+The queue is filled first. Time runs from the first poll of the worker to the last call; for Chimes
+until the last result is stored, which is not required of the peers. The server keeps an append-only
+file that is flushed every second.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from statistics import median
 BENCH = Path(__file__).parent
 sys.path[:0] = [str(BENCH), str(BENCH / "peers")]
 
-from measuring import Calls, Given  # noqa: E402
-from suite.peers import Peer, python_of  # noqa: E402
+from harness import Calls, Options  # noqa: E402
+from suite.peers import Peer, peer_python  # noqa: E402
 from suite.ports import free_port  # noqa: E402
 
 PEERS = (
@@ -31,37 +31,37 @@ PEERS = (
     Peer(name="arq", script="arq_peer.py", pins="arq"),
 )
 SECONDS = 60.0
-TOGETHER = 100
+BATCH = 100
 
 
-async def chimes(given: Given) -> None:
-    """One process, as the peers: the application's own node, its runs put into the queue first."""
+async def chimes(options: Options) -> None:
+    """Executes the jobs in one process, as the peers do: the node of an application."""
     from chimes import Chimes
     from chimes.model.run import RunStatus
 
-    app = Chimes(given.url)
-    calls = Calls(given.count)
+    app = Chimes(options.url)
+    calls = Calls(options.count)
 
     @app.task
     async def noop(number: int) -> None:
         calls.note(number)
 
     await app.open()
-    for start in range(0, given.count, TOGETHER):
-        numbers = range(start, min(start + TOGETHER, given.count))
+    for start in range(0, options.count, BATCH):
+        numbers = range(start, min(start + BATCH, options.count))
         await asyncio.gather(*(noop.enqueue(number) for number in numbers))
     store = app.runtime().services.store
     calls.begin()
     await app.start()
-    await calls.wait(given.seconds)
-    # Nobody tells when the last result is stored.
+    await calls.wait(options.seconds)
+    # No event reports that the last result is stored.
     while (await store.counts()).runs.get(RunStatus.SUCCEEDED, 0) < len(calls.names):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     calls.last = time.perf_counter()
     calls.report()
 
 
-def rated(command: list[str], url: str, count: int) -> float:
+def measure_rate(command: list[str], url: str, count: int) -> float:
     done = subprocess.run(
         [*command, "jobs", url, str(count), str(SECONDS)],
         capture_output=True,
@@ -71,16 +71,19 @@ def rated(command: list[str], url: str, count: int) -> float:
     )
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
-    answer = json.loads(done.stdout.splitlines()[-1])
-    assert answer["calls"] == answer["distinct"], answer
-    return float(answer["calls"]) / float(answer["seconds"])
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["calls"] == result["distinct"], result
+    return float(result["calls"]) / float(result["seconds"])
 
 
 def measure(count: int, rounds: int) -> None:
     port = free_port()
     commands = {
         "Chimes": [sys.executable, str(BENCH / "redis_queue.py"), "--chimes"],
-        **{peer.name: [str(python_of(peer)), str(BENCH / "peers" / peer.script)] for peer in PEERS},
+        **{
+            peer.name: [str(peer_python(peer)), str(BENCH / "peers" / peer.script)]
+            for peer in PEERS
+        },
     }
     with tempfile.TemporaryDirectory() as directory:
         options = f"--port {port} --bind 127.0.0.1 --appendonly yes --save".split()
@@ -92,9 +95,9 @@ def measure(count: int, rounds: int) -> None:
             time.sleep(1)
             found: dict[str, list[float]] = {name: [] for name in commands}
             for number in range(rounds):
-                for place, (name, command) in enumerate(commands.items()):
-                    url = f"redis://127.0.0.1:{port}/{number * len(commands) + place}"
-                    found[name].append(rated(command, url, count))
+                for index, (name, command) in enumerate(commands.items()):
+                    url = f"redis://127.0.0.1:{port}/{number * len(commands) + index}"
+                    found[name].append(measure_rate(command, url, count))
         finally:
             server.terminate()
             server.wait(10)
@@ -106,10 +109,10 @@ def measure(count: int, rounds: int) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--chimes"]:
         _, url, count, seconds = sys.argv[2:]
-        asyncio.run(chimes(Given("jobs", url, int(count), float(seconds))))
+        asyncio.run(chimes(Options("jobs", url, int(count), float(seconds))))
     else:
         parser = argparse.ArgumentParser()
         parser.add_argument("--count", type=int, default=5000)
         parser.add_argument("--rounds", type=int, default=3)
-        given = parser.parse_args()
-        measure(given.count, given.rounds)
+        options = parser.parse_args()
+        measure(options.count, options.rounds)

@@ -1,8 +1,8 @@
-"""How fast the SQLite store is, on a real file with everything on (WAL, synchronous=FULL).
+"""Speed of the SQLite store on a real file with production settings (WAL, synchronous=FULL).
 
-Every figure is the median of several rounds; the file lies in a temporary directory, so set
-TMPDIR to the disk that is meant. `--rows` sets how many runs the table has when counts() and the
-lists are measured, `--idle` for how many seconds an idle node is watched.
+Every figure is the median of several rounds. The file is in a temporary directory: set TMPDIR to
+select the disk. `--rows` is the number of runs in the table when counts() and lists are measured,
+`--idle` the number of seconds for which an idle node is measured.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from chimes.triggers import Cron, Every
 
 NOW = datetime(2030, 1, 15, 9, 0, tzinfo=UTC)
 NODE = NodeId("bench-1")
-PLACES = ClaimRequest(node_id=NODE, capabilities=frozenset({"http"}), free=1000)
+REQUEST = ClaimRequest(node_id=NODE, capabilities=frozenset({"http"}), free=1000)
 LEASE = timedelta(hours=10)
 
 
-def a_schedule(number: int, *, due: datetime) -> Schedule:
-    """Half of them cron with a zone, half an interval; each with a target of its own."""
+def make_schedule(number: int, *, due: datetime) -> Schedule:
+    """Odd numbers have a cron trigger with a zone, even ones an interval; targets differ."""
     trigger = (
         Cron(f"{number % 60} 9 * * *", timezone="Asia/Bangkok")
         if number % 2
@@ -56,7 +56,7 @@ def a_schedule(number: int, *, due: datetime) -> Schedule:
     )
 
 
-def an_entry(schedule: Schedule) -> AuditEntry:
+def make_audit_entry(schedule: Schedule) -> AuditEntry:
     return AuditEntry(
         at=NOW,
         actor="user:alice",
@@ -68,7 +68,7 @@ def an_entry(schedule: Schedule) -> AuditEntry:
     )
 
 
-def a_completion(run: Run) -> Completion:
+def make_completion(run: Run) -> Completion:
     attempt = Attempt(
         number=run.attempt,
         fence=run.fence,
@@ -87,23 +87,22 @@ def a_completion(run: Run) -> Completion:
     )
 
 
-async def timed(work: Callable[[], Awaitable[object]]) -> float:
-    """In milliseconds."""
+async def elapsed_ms(work: Callable[[], Awaitable[object]]) -> float:
     start = perf_counter()
     await work()
     return (perf_counter() - start) * 1000
 
 
-async def repeated(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
-    return median([await timed(work) for _ in range(rounds)])
+async def median_ms(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
+    return median([await elapsed_ms(work) for _ in range(rounds)])
 
 
-def say(what: str, figure: float, unit: str = "ms") -> None:
+def print_figure(what: str, figure: float, unit: str = "ms") -> None:
     print(f"{what:<58} {figure:>12,.2f} {unit}")
 
 
-class Clocked:
-    """Wall time, and CPU time beside it: on a busy machine only the second can be compared."""
+class Timer:
+    """Measures wall time and CPU time; only the second is comparable on a busy machine."""
 
     def __init__(self) -> None:
         self._wall: list[float] = []
@@ -117,12 +116,12 @@ class Clocked:
         self._wall[-1] += perf_counter()
         self._cpu[-1] += process_time()
 
-    def say(self, what: str) -> None:
-        say(what, median(self._wall) * 1000)
-        say("  of CPU", median(self._cpu) * 1000)
+    def report(self, what: str) -> None:
+        print_figure(what, median(self._wall) * 1000)
+        print_figure("  CPU time", median(self._cpu) * 1000)
 
 
-async def opened(directory: Path, clock: SettableClock | None = None) -> SqlStore:
+async def open_store(directory: Path, clock: SettableClock | None = None) -> SqlStore:
     store = open_sqlite(directory / "chimes.db", clock=clock)
     await store.open()
     now = await store.now()
@@ -139,83 +138,87 @@ async def opened(directory: Path, clock: SettableClock | None = None) -> SqlStor
     return store
 
 
-async def measure_adding(store: SqlStore, callers: int = 50, each: int = 40) -> None:
+async def measure_add(store: SqlStore, callers: int = 50, each: int = 40) -> None:
     far = NOW + timedelta(days=3000)
-    adding = Clocked()
+    adding = Timer()
     for round_ in range(5):
         base = 1_000_000 * (round_ + 1)
 
         async def caller(number: int, base: int = base) -> None:
             for index in range(each):
-                schedule = a_schedule(base + number * each + index, due=far)
-                await store.add_schedule(schedule, an_entry(schedule))
+                schedule = make_schedule(base + number * each + index, due=far)
+                await store.add_schedule(schedule, make_audit_entry(schedule))
 
         with adding:
             await asyncio.gather(*(caller(number) for number in range(callers)))
-    adding.say(f"add_schedule with audit, {callers} callers, {callers * each} in all")
-    single = await repeated(20, lambda: store.append_audit(an_entry(a_schedule(0, due=far))))
-    say("one small write alone", single)
+    adding.report(f"add_schedule with audit, {callers} callers, {callers * each} in total")
+    single = await median_ms(
+        20, lambda: store.append_audit(make_audit_entry(make_schedule(0, due=far)))
+    )
+    print_figure("a single small write", single)
 
 
-async def measure_a_due_second(
+async def measure_due_second(
     store: SqlStore, clock: SettableClock, first: int, count: int = 1000
 ) -> None:
-    """The clock stands at the second in which all are due."""
-    fired, finished = Clocked(), Clocked()
+    """All schedules are due at the time of the stopped clock."""
+    fired, finished = Timer(), Timer()
     for round_ in range(5):
         base = first + 10_000 * round_
-        new = [a_schedule(base + index, due=clock.now()) for index in range(count)]
+        new = [make_schedule(base + index, due=clock.now()) for index in range(count)]
         await asyncio.gather(*(store.add_schedule(schedule) for schedule in new))
         with fired:
-            answer = await store.fire_due(plan, limit=count, request=PLACES)
-        assert len(answer.claimed) == count, len(answer.claimed)
-        verdicts = [a_completion(run) for run in answer.claimed]
+            result = await store.fire_due(plan, limit=count, request=REQUEST)
+        assert len(result.claimed) == count, len(result.claimed)
+        completions = [make_completion(run) for run in result.claimed]
         with finished:
-            done = await store.finish(verdicts)
+            done = await store.finish(completions)
         assert len(done.accepted) == count
-    fired.say(f"fire_due of {count} due schedules, all claimed")
-    finished.say(f"finish of {count} verdicts with a log line each")
+    fired.report(f"fire_due of {count} due schedules, all claimed")
+    finished.report(f"finish of {count} completions with a log line each")
 
 
 async def measure_idle_verbs(store: SqlStore, clock: SettableClock) -> None:
-    say("next_due", await repeated(200, store.next_due))
-    say(
+    print_figure("next_due", await median_ms(200, store.next_due))
+    print_figure(
         "fire_due with nothing due",
-        await repeated(200, lambda: store.fire_due(plan, limit=500, request=PLACES)),
+        await median_ms(200, lambda: store.fire_due(plan, limit=500, request=REQUEST)),
     )
-    say("claim with nothing there", await repeated(200, lambda: store.claim(PLACES)))
-    say("rescue with nothing to do", await repeated(200, lambda: store.rescue(limit=100)))
+    print_figure("claim with an empty queue", await median_ms(200, lambda: store.claim(REQUEST)))
+    print_figure("rescue with no lost run", await median_ms(200, lambda: store.rescue(limit=100)))
 
     async def heartbeat() -> None:
-        # A row that stays as it is costs SQLite no commit: time has to pass.
+        # SQLite does not commit an unchanged row, so time must pass.
         clock.advance(0.001)
         await store.heartbeat(NODE, LEASE, clock=NOW)
 
-    say("beat", await repeated(50, heartbeat))
+    print_figure("heartbeat", await median_ms(50, heartbeat))
 
 
-async def measure_reading(store: SqlStore, schedule_id: ScheduleId) -> None:
-    say("counts()", await repeated(5, store.counts))
-    say("get_schedule", await repeated(200, lambda: store.get_schedule(schedule_id)))
+async def measure_reads(store: SqlStore, schedule_id: ScheduleId) -> None:
+    print_figure("counts()", await median_ms(5, store.counts))
+    print_figure("get_schedule", await median_ms(200, lambda: store.get_schedule(schedule_id)))
     for sort in ScheduleSort:
         query = ScheduleQuery(sort=sort)
-        say(f"list_schedules by {sort}", await repeated(5, lambda q=query: store.list_schedules(q)))
-    say(
+        print_figure(
+            f"list_schedules by {sort}", await median_ms(5, lambda q=query: store.list_schedules(q))
+        )
+    print_figure(
         "list_schedules by text",
-        await repeated(5, lambda: store.list_schedules(ScheduleQuery(text="e 99999"))),
+        await median_ms(5, lambda: store.list_schedules(ScheduleQuery(text="e 99999"))),
     )
-    say("list_runs, newest", await repeated(20, lambda: store.list_runs(RunQuery())))
+    print_figure("list_runs, newest", await median_ms(20, lambda: store.list_runs(RunQuery())))
     of_one = RunQuery(schedule_id=schedule_id)
-    say("list_runs of one schedule", await repeated(20, lambda: store.list_runs(of_one)))
+    print_figure("list_runs of one schedule", await median_ms(20, lambda: store.list_runs(of_one)))
     failed = RunQuery(statuses=(RunStatus.FAILED,))
-    say("list_runs, failed", await repeated(20, lambda: store.list_runs(failed)))
+    print_figure("list_runs, failed", await median_ms(20, lambda: store.list_runs(failed)))
 
 
-def fill_schedules(path: Path, store_schedules: Sequence[Schedule]) -> None:
-    """Straight into the table, through a second connection."""
+def fill_schedules(path: Path, schedules: Sequence[Schedule]) -> None:
+    """Inserts into the table directly, over a second connection."""
     from chimes.store.sql.rows.schedule import schedule_values
 
-    rows = [schedule_values(schedule) for schedule in store_schedules]
+    rows = [schedule_values(schedule) for schedule in schedules]
     names = list(rows[0])
     marks = ", ".join(f":{name}" for name in names)
     columns = ", ".join(f'"{name}"' for name in names)
@@ -225,7 +228,7 @@ def fill_schedules(path: Path, store_schedules: Sequence[Schedule]) -> None:
 
 
 def fill_runs(path: Path, count: int) -> None:
-    """Copies of the runs that are there, spread over the statuses."""
+    """Copies the existing runs; every twentieth copy has failed."""
     with sqlite3.connect(path) as connection:
         names = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
         chosen = {
@@ -237,12 +240,12 @@ def fill_runs(path: Path, count: int) -> None:
         }
         columns = ", ".join(f'"{name}"' for name in names)
         values = ", ".join(chosen.get(name, f'"{name}"') for name in names)
-        there = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
-        copies = max(0, count // there)
+        existing = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+        copies = max(0, count // existing)
         connection.execute(
             f"WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n"
             f" WHERE value < {copies}) INSERT INTO runs ({columns})"
-            f" SELECT {values} FROM n, (SELECT * FROM runs LIMIT {there})"
+            f" SELECT {values} FROM n, (SELECT * FROM runs LIMIT {existing})"
         )
     connection.close()
 
@@ -252,21 +255,21 @@ def idle_node(path: str, seconds: float) -> None:
 
 
 async def _idle_node(path: str, seconds: float) -> None:
-    """What a node does while nothing is due: it waits to be told."""
-    store = await opened(Path(path).parent)
+    """A node that waits for work while nothing is due."""
+    store = await open_store(Path(path).parent)
     await store.next_due()
-    before, memory, began = process_time(), resident(), perf_counter()
+    before, memory, began = process_time(), resident_mib(), perf_counter()
     until = await store.now() + timedelta(seconds=seconds)
     while await store.now() < until:
         await store.wait_for_work(store.changes(), until)
     cpu = (process_time() - before) / (perf_counter() - began) * 100
-    say(f"idle node, CPU over {seconds:.0f} s", cpu, "%")
-    say("resident memory of that process", resident(), "MiB")
-    say("  more than before", resident() - memory, "MiB")
+    print_figure(f"idle node, CPU over {seconds:.0f} s", cpu, "%")
+    print_figure("resident memory of this process", resident_mib(), "MiB")
+    print_figure("  increase while idle", resident_mib() - memory, "MiB")
     await store.close()
 
 
-def resident() -> float:
+def resident_mib() -> float:
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
@@ -277,8 +280,8 @@ def contend(path: str, number: int, answers: multiprocessing.Queue[list[float]])
         await store.open()
         waits = []
         for index in range(300):
-            schedule = a_schedule(50_000_000 + number * 1000 + index, due=NOW)
-            waits.append(await timed(lambda s=schedule: store.add_schedule(s)))
+            schedule = make_schedule(50_000_000 + number * 1000 + index, due=NOW)
+            waits.append(await elapsed_ms(lambda s=schedule: store.add_schedule(s)))
         await store.close()
         return waits
 
@@ -286,7 +289,7 @@ def contend(path: str, number: int, answers: multiprocessing.Queue[list[float]])
 
 
 def measure_contention(path: Path, processes: int = 4) -> None:
-    """F39: how long a write waits while several processes write as fast as they can."""
+    """Latency of a write while several processes write continuously."""
     context = multiprocessing.get_context("spawn")
     answers: multiprocessing.Queue[list[float]] = context.Queue()
     running = [
@@ -298,36 +301,36 @@ def measure_contention(path: Path, processes: int = 4) -> None:
     waits = [wait for _ in running for wait in answers.get()]
     for process in running:
         process.join()
-    say(f"write, {processes} processes at once, median", median(waits))
-    say(f"write, {processes} processes at once, p99", quantiles(waits, n=100)[98])
-    say(f"write, {processes} processes at once, longest", max(waits))
+    print_figure(f"write, {processes} processes at once, median", median(waits))
+    print_figure(f"write, {processes} processes at once, p99", quantiles(waits, n=100)[98])
+    print_figure(f"write, {processes} processes at once, longest", max(waits))
 
 
 async def main(rows: int, idle: float) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         clock = SettableClock(NOW)
-        store = await opened(directory, clock)
-        await measure_adding(store)
-        await measure_a_due_second(store, clock, 10_000_000)
+        store = await open_store(directory, clock)
+        await measure_add(store)
+        await measure_due_second(store, clock, 10_000_000)
         await store.close()
         path = directory / "chimes.db"
         far = NOW + timedelta(days=2000)
-        fill_schedules(path, [a_schedule(index, due=far) for index in range(100_000)])
+        fill_schedules(path, [make_schedule(index, due=far) for index in range(100_000)])
         print("--- with 100,000 schedules")
-        store = await opened(directory, clock)
-        await measure_a_due_second(store, clock, 20_000_000)
+        store = await open_store(directory, clock)
+        await measure_due_second(store, clock, 20_000_000)
         await measure_idle_verbs(store, clock)
         await store.close()
         if rows:
             fill_runs(path, rows)
             print(f"--- and {rows:,} runs")
-            store = await opened(directory, clock)
-            await measure_reading(store, a_schedule(10_000_000, due=NOW).id)
+            store = await open_store(directory, clock)
+            await measure_reads(store, make_schedule(10_000_000, due=NOW).id)
             await measure_idle_verbs(store, clock)
             await store.close()
         if idle:
-            print("--- idle, on the machine's clock")
+            print("--- idle, on the system clock")
             process = multiprocessing.get_context("spawn").Process(
                 target=idle_node, args=(str(path), idle)
             )
@@ -341,5 +344,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=0)
     parser.add_argument("--idle", type=float, default=20)
-    given = parser.parse_args()
-    asyncio.run(main(given.rows, given.idle))
+    options = parser.parse_args()
+    asyncio.run(main(options.rows, options.idle))

@@ -1,1 +1,1 @@
-"""Programs that the benchmark starts as processes of their own."""
+"""Programs that the benchmark starts as separate processes."""

@@ -1,10 +1,10 @@
-"""Stores of Chimes that fire whatever is due, as fast as they can: no engine, no tasks.
+"""Stores of Chimes that fire due schedules in a loop, without an engine and without tasks.
 
     python nodes/claimer.py URL STORES
 
-A command {"at", "limit", "stores"} lets that many of the stores call `fire_due` in a loop, with
-places for everything, from the moment `at` until nothing is due. The answer: when each batch was
-committed and how many runs it brought.
+The command {"at", "limit", "stores"} makes that many stores call `fire_due` in a loop, with permits
+for all runs, from the moment `at` until nothing is due. The reply lists the commit time and the
+number of runs of each batch.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from chimes.model.node import Node
 from chimes.model.planning import plan
 from chimes.runtime.serve import tune_garbage_collector
 from chimes.store.port import ClaimRequest, Store
-from nodes.conversation import commands, say, until
+from nodes.protocol import commands, reply, sleep_until
 
-OFFERS = frozenset({f"task:{TASK}"})
+CAPABILITIES = frozenset({f"task:{TASK}"})
 LEASE = timedelta(minutes=30)
 
 Batches = list[tuple[float, int]]
 
 
-async def opened(url: str, number: int) -> tuple[Store, NodeId]:
+async def join_store(url: str, number: int) -> tuple[Store, NodeId]:
     store = open_store(url)
     await store.open()
     now = await store.now()
@@ -45,20 +45,20 @@ async def opened(url: str, number: int) -> tuple[Store, NodeId]:
         started_at=now,
         heartbeat_at=now,
         lease_until=now,
-        capabilities=tuple(OFFERS),
+        capabilities=tuple(CAPABILITIES),
     )
     await store.join(node, LEASE)
     return store, node_id
 
 
 async def fire(store: Store, node_id: NodeId, limit: int) -> Batches:
-    request = ClaimRequest(node_id=node_id, capabilities=OFFERS, free=limit)
+    request = ClaimRequest(node_id=node_id, capabilities=CAPABILITIES, free=limit)
     batches: Batches = []
     more = True
     while more:
         fired = await store.fire_due(plan, limit=limit, request=request)
         if fired.broken:
-            raise RuntimeError(f"set aside: {fired.broken[0].last_error}")
+            raise RuntimeError(f"broken schedule: {fired.broken[0].last_error}")
         found = len(fired.claimed) + len(fired.others)
         if found:
             batches.append((time.monotonic(), found))
@@ -67,16 +67,16 @@ async def fire(store: Store, node_id: NodeId, limit: int) -> Batches:
 
 
 async def main(url: str, count: int) -> None:
-    stores = [await opened(url, number) for number in range(count)]
-    # As in every node.
+    stores = [await join_store(url, number) for number in range(count)]
+    # The settings of a node.
     tune_garbage_collector()
     async for command in commands():
         gc.collect()
-        await until(command["at"])
+        await sleep_until(command["at"])
         answers = await asyncio.gather(
             *(fire(*each, command["limit"]) for each in stores[: command["stores"]])
         )
-        say({"batches": [batch for batches in answers for batch in batches]})
+        reply({"batches": [batch for batches in answers for batch in batches]})
     for store, _ in stores:
         await store.close()
 

@@ -1,7 +1,7 @@
-"""The application of the benchmark's nodes: one task that does nothing but look at the clock.
+"""The application of the benchmark's nodes: one task that records the time of its call.
 
-When the node ends it writes every call into the file that BENCH_CALLS names, a line `number time`
-each; the clock is the machine's, which is also that of the database server.
+When the node stops, it writes the calls to the file named by BENCH_CALLS, one line `number time`
+each. The database server uses the same clock.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ async def noop(number: int) -> None:
 
 
 def _write() -> None:
-    where = os.environ.get("BENCH_CALLS")
-    if where and _calls:
+    path = os.environ.get("BENCH_CALLS")
+    if path and _calls:
         lines = "".join(f"{number} {moment!r}\n" for number, moment in _calls)
-        Path(where).write_text(lines, encoding="ascii")
+        Path(path).write_text(lines, encoding="ascii")
 
 
 atexit.register(_write)

@@ -1,9 +1,9 @@
-"""Connections that run one claiming statement in a loop: what the database itself can do.
+"""Connections that execute one claiming statement in a loop: the limit of the database itself.
 
     python nodes/raw_claimer.py URL CONNECTIONS
 
-A command {"at", "statement"} runs it on every connection from the moment `at` until nothing is due;
-the answer is that of claimer.py.
+The command {"at", "statement"} executes it on every connection from the moment `at` until nothing
+is due. The reply is that of claimer.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import asyncpg
 import uvloop
 
-from nodes.conversation import commands, say, until
+from nodes.protocol import commands, reply, sleep_until
 
 
 async def fire(connection: asyncpg.Connection, statement: str) -> list[tuple[float, int]]:
@@ -28,13 +28,13 @@ async def fire(connection: asyncpg.Connection, statement: str) -> list[tuple[flo
 async def main(url: str, count: int) -> None:
     connections = [await asyncpg.connect(url) for _ in range(count)]
     async for command in commands():
-        # Planning is not what is compared: the store's statements are prepared by then as well.
+        # Prepare first: the statements of a store are prepared as well.
         statement = command["statement"]
         for connection in connections:
             await connection.fetchval(statement.replace("LIMIT", "LIMIT 0 * "))
-        await until(command["at"])
+        await sleep_until(command["at"])
         answers = await asyncio.gather(*(fire(each, statement) for each in connections))
-        say({"batches": [batch for batches in answers for batch in batches]})
+        reply({"batches": [batch for batches in answers for batch in batches]})
     for connection in connections:
         await connection.close()
 

@@ -1,4 +1,4 @@
-"""APScheduler 3: asyncio scheduler, coroutine jobs; URL `memory` for its memory store."""
+"""APScheduler 3: asyncio scheduler with coroutine jobs; the URL `memory` means its memory store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
-from measuring import Calls, Given, arguments
+from harness import Calls, Options, parse_options
 
 calls: Calls
 
@@ -20,33 +20,33 @@ async def noop(number: int) -> None:
     calls.note(number)
 
 
-async def schedules(given: Given) -> None:
-    if given.url == "memory":
+async def schedules(options: Options) -> None:
+    if options.url == "memory":
         store = MemoryJobStore()
     else:
-        store = SQLAlchemyJobStore(given.url.replace("postgresql:", "postgresql+psycopg:"))
+        store = SQLAlchemyJobStore(options.url.replace("postgresql:", "postgresql+psycopg:"))
     scheduler = AsyncIOScheduler(jobstores={"default": store}, timezone=UTC)
     due = datetime.now(UTC) - timedelta(seconds=1)
-    options = {
+    job_options = {
         "coalesce": True,
         "misfire_grace_time": None,
         "max_instances": 1,
         "next_run_time": due,
     }
     if isinstance(store, MemoryJobStore):
-        for number in range(given.count):
+        for number in range(options.count):
             trigger = IntervalTrigger(hours=1, timezone=UTC)
-            scheduler.add_job(noop, trigger, args=(number,), id=f"job-{number}", **options)
+            scheduler.add_job(noop, trigger, args=(number,), id=f"job-{number}", **job_options)
     else:
-        fill(store, scheduler, given.count, options)
+        fill(store, scheduler, options.count, job_options)
     calls.begin()
     scheduler.start()
-    await calls.wait(given.seconds)
+    await calls.wait(options.seconds)
     calls.report()
 
 
-def fill(store: SQLAlchemyJobStore, scheduler: AsyncIOScheduler, count: int, options) -> None:
-    """The rows that `add_job` writes, in one statement instead of a transaction each."""
+def fill(store: SQLAlchemyJobStore, scheduler: AsyncIOScheduler, count: int, job_options) -> None:
+    """Writes the rows of `add_job` in one statement instead of one transaction each."""
     store.start(scheduler, "default")
     rows = []
     for number in range(count):
@@ -59,7 +59,7 @@ def fill(store: SQLAlchemyJobStore, scheduler: AsyncIOScheduler, count: int, opt
             name="noop",
             trigger=IntervalTrigger(hours=1, timezone=UTC),
             executor="default",
-            **options,
+            **job_options,
         )
         rows.append(
             {
@@ -73,6 +73,6 @@ def fill(store: SQLAlchemyJobStore, scheduler: AsyncIOScheduler, count: int, opt
 
 
 if __name__ == "__main__":
-    given = arguments()
-    calls = Calls(given.count)
-    asyncio.run(schedules(given))
+    options = parse_options()
+    calls = Calls(options.count)
+    asyncio.run(schedules(options))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from apscheduler import AsyncScheduler
 from apscheduler.datastores.sqlalchemy import SQLAlchemyDataStore
 from apscheduler.triggers.interval import IntervalTrigger
-from measuring import Calls, Given, arguments
+from harness import Calls, Options, parse_options
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -20,23 +20,23 @@ async def noop() -> None:
     calls.note(len(calls.names))
 
 
-async def schedules(given: Given) -> None:
-    engine = create_async_engine(given.url.replace("postgresql:", "postgresql+asyncpg:"))
+async def schedules(options: Options) -> None:
+    engine = create_async_engine(options.url.replace("postgresql:", "postgresql+asyncpg:"))
     async with AsyncScheduler(
         SQLAlchemyDataStore(engine), max_concurrent_jobs=CONCURRENCY
     ) as scheduler:
         due = datetime.now(UTC) - timedelta(seconds=5)
         await scheduler.add_schedule(noop, IntervalTrigger(hours=1, start_time=due), id="job-0")
-        await fill(engine, given.count)
+        await fill(engine, options.count)
         calls.begin()
         await scheduler.start_in_background()
-        await calls.wait(given.seconds)
+        await calls.wait(options.seconds)
         await check(engine)
         calls.report()
 
 
 async def fill(engine, count: int) -> None:
-    """Copies of the first schedule: adding them one by one would take longer than the round."""
+    """Copies the first schedule: adding them one by one would take longer than the round."""
     async with engine.begin() as connection:
         found = await connection.execute(
             text(
@@ -55,7 +55,7 @@ async def fill(engine, count: int) -> None:
 
 
 async def check(engine) -> None:
-    """No job knows its schedule, so that doubles show only in the table: more calls than slots."""
+    """A job does not know its schedule, so duplicates show only as more calls than slots."""
     async with engine.connect() as connection:
         due = await connection.execute(
             text("SELECT count(*) FROM schedules WHERE next_fire_time > now()")
@@ -65,6 +65,6 @@ async def check(engine) -> None:
 
 
 if __name__ == "__main__":
-    given = arguments()
-    calls = Calls(given.count)
-    asyncio.run(schedules(given))
+    options = parse_options()
+    calls = Calls(options.count)
+    asyncio.run(schedules(options))

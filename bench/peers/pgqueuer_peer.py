@@ -1,4 +1,4 @@
-"""PgQueuer: a pool of connections, uvloop, big batches, as its own benchmark tool does it."""
+"""PgQueuer: connection pool, uvloop and large batches, as in its own benchmark tool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import asyncpg
 import uvloop
-from measuring import Calls, Given, arguments
+from harness import Calls, Options, parse_options
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgPoolDriver
 from pgqueuer.models import CronExpressionEntrypoint, Job, Schedule
@@ -19,12 +19,12 @@ POOL = 8
 BATCH = 1000
 
 
-async def schedules(given: Given, calls: Calls) -> None:
-    async with asyncpg.create_pool(given.url, min_size=POOL, max_size=POOL) as pool:
+async def schedules(options: Options, calls: Calls) -> None:
+    async with asyncpg.create_pool(options.url, min_size=POOL, max_size=POOL) as pool:
         driver = AsyncpgPoolDriver(pool)
         await Queries(driver).install()
         pgq = PgQueuer(driver)
-        for number in range(given.count):
+        for number in range(options.count):
 
             @pgq.schedule(f"job-{number}", "* * * * *")
             async def noop(schedule: Schedule) -> None:
@@ -42,17 +42,17 @@ async def schedules(given: Given, calls: Calls) -> None:
 
         pgq.sm.queries.fetch_schedule = timed
         running = asyncio.create_task(pgq.sm.run())
-        await calls.wait(given.seconds, running)
+        await calls.wait(options.seconds, running)
         calls.report()
 
 
-async def jobs(given: Given, calls: Calls) -> None:
-    async with asyncpg.create_pool(given.url, min_size=POOL, max_size=POOL) as pool:
+async def jobs(options: Options, calls: Calls) -> None:
+    async with asyncpg.create_pool(options.url, min_size=POOL, max_size=POOL) as pool:
         driver = AsyncpgPoolDriver(pool)
         queries = Queries(driver)
         await queries.install()
-        for start in range(0, given.count, BATCH):
-            size = min(BATCH, given.count - start)
+        for start in range(0, options.count, BATCH):
+            size = min(BATCH, options.count - start)
             await queries.enqueue(["noop"] * size, [None] * size, [0] * size)
         manager = QueueManager(queries)
 
@@ -64,17 +64,17 @@ async def jobs(given: Given, calls: Calls) -> None:
         running = asyncio.create_task(
             manager.run(batch_size=BATCH, mode=QueueExecutionMode.continuous)
         )
-        await calls.wait(given.seconds, running)
-        watching = await asyncpg.connect(given.url)
+        await calls.wait(options.seconds, running)
+        monitor = await asyncpg.connect(options.url)
 
         async def left() -> int:
-            return await watching.fetchval("SELECT count(*) FROM pgqueuer")
+            return await monitor.fetchval("SELECT count(*) FROM pgqueuer")
 
-        await calls.stored(left, given.seconds)
+        await calls.wait_stored(left, options.seconds)
         calls.report()
 
 
 if __name__ == "__main__":
-    given = arguments()
-    calls = Calls(given.count)
-    uvloop.run((schedules if given.what == "schedules" else jobs)(given, calls))
+    options = parse_options()
+    calls = Calls(options.count)
+    uvloop.run((schedules if options.what == "schedules" else jobs)(options, calls))

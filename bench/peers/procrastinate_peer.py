@@ -7,7 +7,7 @@ import logging
 from datetime import datetime, timedelta
 
 import procrastinate
-from measuring import Calls, Given, arguments
+from harness import Calls, Options, parse_options
 from procrastinate import PsycopgConnector
 
 CONCURRENCY = 50
@@ -18,35 +18,35 @@ def app_at(url: str) -> procrastinate.App:
     return procrastinate.App(connector=PsycopgConnector(conninfo=url, min_size=POOL, max_size=POOL))
 
 
-async def worked(app: procrastinate.App, given: Given, calls: Calls) -> None:
+async def run_worker(app: procrastinate.App, options: Options, calls: Calls) -> None:
     calls.begin()
     running = asyncio.create_task(
         app.run_worker_async(
             concurrency=CONCURRENCY, install_signal_handlers=False, shutdown_graceful_timeout=1
         )
     )
-    await calls.wait(given.seconds, running)
-    if given.what == "jobs":
+    await calls.wait(options.seconds, running)
+    if options.what == "jobs":
 
         async def left() -> int:
             unfinished = "SELECT count(*) FROM procrastinate_jobs WHERE status <> 'succeeded'"
             row = await app.connector.execute_query_one_async(unfinished)
             return int(row["count"])
 
-        await calls.stored(left, given.seconds)
+        await calls.wait_stored(left, options.seconds)
     calls.report()
 
 
-async def schedules(given: Given, calls: Calls) -> None:
-    app = app_at(given.url)
+async def schedules(options: Options, calls: Calls) -> None:
+    app = app_at(options.url)
 
     @app.task(name="noop")
     async def noop(timestamp: int, number: int) -> None:
         calls.note(number)
 
-    # A worker that starts makes up for ticks of the last ten minutes: all are due at once.
+    # A starting worker defers the periodic tasks of the last ten minutes: all are due at once.
     minute = datetime.now().astimezone() - timedelta(minutes=2)
-    for number in range(given.count):
+    for number in range(options.count):
         app.periodic(
             cron=f"{minute.minute} {minute.hour} * * *",
             periodic_id=f"job-{number}",
@@ -54,11 +54,11 @@ async def schedules(given: Given, calls: Calls) -> None:
         )(noop)
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
-        await worked(app, given, calls)
+        await run_worker(app, options, calls)
 
 
-async def jobs(given: Given, calls: Calls) -> None:
-    app = app_at(given.url)
+async def jobs(options: Options, calls: Calls) -> None:
+    app = app_at(options.url)
 
     @app.task(name="noop")
     async def noop(number: int) -> None:
@@ -66,12 +66,12 @@ async def jobs(given: Given, calls: Calls) -> None:
 
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
-        await noop.batch_defer_async(*({"number": number} for number in range(given.count)))
-        await worked(app, given, calls)
+        await noop.batch_defer_async(*({"number": number} for number in range(options.count)))
+        await run_worker(app, options, calls)
 
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    given = arguments()
-    calls = Calls(given.count)
-    asyncio.run((schedules if given.what == "schedules" else jobs)(given, calls))
+    options = parse_options()
+    calls = Calls(options.count)
+    asyncio.run((schedules if options.what == "schedules" else jobs)(options, calls))

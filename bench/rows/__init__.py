@@ -1,1 +1,1 @@
-"""One module for each row of the table: `measure(bench)` gives its lines."""
+"""One module per row of the table; `measure(bench)` returns its lines."""

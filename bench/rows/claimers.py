@@ -1,7 +1,7 @@
-"""claimers: 50 concurrent claimers and 1,000 due schedules (R2.31).
+"""claimers: 50 concurrent claimers and 1,000 due schedules.
 
-Once as 50 stores that all claim by themselves, and once as Chimes has 50 workers: some nodes with
-one claim loop each, which fans out in memory.
+Measured as 50 stores that each claim for themselves, and as Chimes runs 50 workers: two nodes with
+one claim loop each, which distributes the runs in memory.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from statistics import median
 
 from suite.bench import Bench
 from suite.chimes_tables import ChimesTables
-from suite.claiming import Claimed, started, together
-from suite.report import Faults, Line, faultless, line
-from suite.rounds import interleaved, percentile, ratio
+from suite.claim_processes import ClaimResult, run_claimers, start_claimers
+from suite.report import Faults, Line, faults_line, line
+from suite.rounds import interleave, percentile, ratio
 
 ROW = "50 claimers"
 PROCESSES = 2
@@ -24,7 +24,7 @@ EACH = 25
 DUE = 1000
 BATCH = 20
 NODE_BATCH = 250
-SEED_MS, GOAL_MS = 100.0, 40.0
+GOAL_MS, STRETCH_GOAL_MS = 100.0, 40.0
 
 BARE, STORES, NODES = "bare statement", "50 claiming stores", "50 workers on 2 nodes"
 HOW = {
@@ -40,14 +40,14 @@ class Sample:
     rate: float
 
 
-def _sample(claimed: Claimed) -> Sample:
+def _sample(claimed: ClaimResult) -> Sample:
     return Sample(percentile(claimed.waits(), 0.99) * 1000, claimed.rate)
 
 
 def measure(bench: Bench) -> list[Line]:
     tables = ChimesTables(bench.postgres, "claimers")
-    stores = started("nodes/claimer.py", tables.url, EACH, PROCESSES)
-    raw = started("nodes/raw_claimer.py", tables.url, EACH, PROCESSES)
+    stores = start_claimers("nodes/claimer.py", tables.url, EACH, PROCESSES)
+    raw = start_claimers("nodes/raw_claimer.py", tables.url, EACH, PROCESSES)
     faults = Faults()
 
     def make_due() -> None:
@@ -58,13 +58,13 @@ def measure(bench: Bench) -> list[Line]:
     def chimes(each: int, limit: int) -> Sample:
         nonlocal faults
         make_due()
-        claimed = together(stores, {"limit": limit, "stores": each})
+        claimed = run_claimers(stores, {"limit": limit, "stores": each})
         faults += tables.faults(DUE)
         return _sample(claimed)
 
     def statement() -> Sample:
         make_due()
-        return _sample(together(raw, {"statement": tables.raw_statement(BATCH)}))
+        return _sample(run_claimers(raw, {"statement": tables.raw_statement(BATCH)}))
 
     contestants: dict[str, Callable[[], Sample]] = {
         BARE: statement,
@@ -72,12 +72,12 @@ def measure(bench: Bench) -> list[Line]:
         NODES: partial(chimes, 1, NODE_BATCH),
     }
     try:
-        # A round is short; three times as many make the median worth something.
-        found = interleaved(bench.rounds * 3, contestants)
+        # A round is short: three times as many give a stable median.
+        found = interleave(bench.rounds * 3, contestants)
     finally:
         for child in stores + raw:
             child.close()
-    return [*_lines(found), faultless(ROW, faults)]
+    return [*_lines(found), faults_line(ROW, faults)]
 
 
 def _lines(found: dict[str, list[Sample]]) -> list[Line]:
@@ -90,10 +90,10 @@ def _lines(found: dict[str, list[Sample]]) -> list[Line]:
         share = None if bare else ratio(waits[name], waits[BARE])
         if bare:
             lines.append(line(ROW, p99, "ms", waits[name], how=how))
-        for most, kind in () if bare else ((SEED_MS, "seed"), (GOAL_MS, "goal")):
+        for most, kind in () if bare else ((GOAL_MS, "goal"), (STRETCH_GOAL_MS, "stretch goal")):
             goal, met = f"< {most:.0f} ms ({kind})", median(waits[name]) < most
-            given = (ROW, p99, "ms", waits[name])
-            lines.append(line(*given, goal=goal, ratio=share, met=met, how=how))
+            columns = (ROW, p99, "ms", waits[name])
+            lines.append(line(*columns, goal=goal, ratio=share, met=met, how=how))
         share = None if bare else ratio(rates[name], rates[BARE])
         lines.append(line(ROW, name, "claims/s", rates[name], ratio=share))
     return lines

@@ -1,4 +1,4 @@
-"""claims: due schedules turned into runs per second on PostgreSQL, beside the bare statement."""
+"""claims: due schedules turned into runs per second on PostgreSQL, compared with one statement."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 from suite.bench import Bench
 from suite.children import Child
 from suite.chimes_tables import ChimesTables
-from suite.claiming import started, together
+from suite.claim_processes import run_claimers, start_claimers
 from suite.postgres import Postgres, program
-from suite.report import Faults, Line, faultless, line
-from suite.rounds import interleaved, ratio
+from suite.report import Faults, Line, faults_line, line
+from suite.rounds import interleave, ratio
 
 ROW = "claims"
 BATCH = 500
 CONNECTIONS = 4
 NODES = (1, 2, 4)
-#: Schedules a round; pgbench needs some more, so that no transaction finds nothing.
+#: Schedules per round; pgbench needs spare ones, so that no transaction is empty.
 COUNT = 20_000
 SPARE = CONNECTIONS * BATCH
 LEAST = {"every": 0.7, "cron": 0.5}
@@ -58,7 +58,9 @@ class Contest:
         self._lean_script = folder / "lean.sql"
         self._lean_script.write_text(_LEAN_STATEMENT, encoding="utf-8")
         self.tables.sql(_LEAN_TABLES)
-        self.children: list[Child] = started("nodes/claimer.py", self.tables.url, 1, max(NODES))
+        self.children: list[Child] = start_claimers(
+            "nodes/claimer.py", self.tables.url, 1, max(NODES)
+        )
 
     def raw(self) -> float:
         self._make_due("every", self._count + SPARE)
@@ -77,7 +79,7 @@ class Contest:
 
     def chimes(self, kind: str, nodes: int) -> float:
         self._make_due(kind, self._count)
-        claimed = together(self.children[:nodes], {"limit": BATCH, "stores": 1})
+        claimed = run_claimers(self.children[:nodes], {"limit": BATCH, "stores": 1})
         self.faults += self.tables.faults(self._count)
         return claimed.rate
 
@@ -91,7 +93,7 @@ class Contest:
 
 
 def pgbench(postgres: Postgres, tables: ChimesTables, script: Path, each: int) -> float:
-    """Seconds that the transactions took, without connecting."""
+    """Runs the script and returns the seconds of its transactions, without connecting."""
     command = [program("pgbench"), "-n", "-M", "prepared", "-f", str(script)]
     command += ["-c", str(CONNECTIONS), "-j", "1", "-t", str(each)]
     done = subprocess.run(
@@ -123,13 +125,13 @@ def _lines(contest: Contest, rounds: int) -> list[Line]:
     for kind in LEAST:
         for nodes in NODES:
             contestants[_name(kind, nodes)] = partial(contest.chimes, kind, nodes)
-    found = interleaved(rounds, contestants)
+    found = interleave(rounds, contestants)
     lines = [
         line(ROW, RAW, "claims/s", found[RAW], how=f"{CONNECTIONS} connections × {BATCH}"),
-        line(ROW, LEAN, "claims/s", found[LEAN], how="3 columns, no run to describe; for scale"),
+        line(ROW, LEAN, "claims/s", found[LEAN], how="3 columns; for scale"),
     ]
     for kind, least in LEAST.items():
-        # The goal is about the store, not about a number of nodes: the best one counts.
+        # The goal applies to the store, so the best number of nodes counts.
         ratios = {nodes: ratio(found[_name(kind, nodes)], found[RAW]) for nodes in NODES}
         best = max(ratios, key=ratios.__getitem__)
         for nodes in NODES:
@@ -143,7 +145,7 @@ def _lines(contest: Contest, rounds: int) -> list[Line]:
             lines.append(
                 line(ROW, name, "claims/s", rates, goal=goal, ratio=share, met=met, how=how)
             )
-    return [*lines, faultless(ROW, contest.faults)]
+    return [*lines, faults_line(ROW, contest.faults)]
 
 
 def _name(kind: str, nodes: int) -> str:

@@ -1,8 +1,8 @@
-"""cron: how fast "when next?" is, against cronsim and croniter.
+"""cron: time to compute the next fire time, compared with cronsim and croniter.
 
-Every library answers the same questions in interleaved rounds, so that a busy machine slows all of
-them alike; the figures are medians over the rounds, datetimes in and out. The zones of cronsim and
-croniter are zoneinfo's.
+All libraries compute the same fire times in interleaved rounds, so that a busy machine slows all of
+them alike. Input and output are datetimes; figures are medians over the rounds. cronsim and
+croniter use zones of zoneinfo.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _microseconds(expression: str, zone: str, rounds: int) -> dict[str, float]:
     ]
     for _ in range(rounds):
         for name, walk in walks:
-            # Yearly fires are few: sixty steps would leave the years that anyone asks about.
+            # Sixty yearly fires would leave the range of supported years.
             samples[name].append(walk(STEPS if "1 1" not in expression else STEPS // 10))
     return {name: median(values) for name, values in samples.items()}
 

@@ -1,5 +1,5 @@
-"""lateness and fired/s: real nodes with 1,000 and 10,000 schedules due at one instant, and the
-peers with 10,000."""
+"""due: lateness and fired/s of real nodes with 1,000 and 10,000 schedules due at one instant, and
+of the peers with 10,000."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from suite import peers
 from suite.bench import Bench
 from suite.chimes_tables import ChimesTables
 from suite.nodes import Nodes, call_faults
-from suite.report import Faults, Line, faultless, line
-from suite.rounds import interleaved, percentile
+from suite.report import Faults, Line, faults_line, line
+from suite.rounds import interleave, percentile
 
 LATENESS, FIRED = "lateness", "fired/s"
 FEW, MANY = 1_000, 10_000
-#: From before filling the table to the instant. Schedules stand there long before they are due:
-#: nodes see at their next poll what was put there, and look up to 5 s ahead.
+#: Time between filling the table and the due instant: nodes see new rows at their next poll and
+#: prefetch up to 5 s ahead.
 AHEAD = timedelta(seconds=8)
-#: How long a slow peer is watched; one that is through before is rated by all 10,000.
+#: Time limit of a slow peer. A peer that finishes before it is rated by all 10,000.
 WATCHED_SECONDS, WATCHED_LONG_SECONDS = 5.0, 120.0
-#: Some fire nothing before they have found or written all 10,000, which takes them 10 s and more:
-#: these are watched to the end, in fewer rounds.
+#: Peers that fire nothing before they have read or written all 10,000, which takes 10 s and more:
+#: they get a longer limit and fewer rounds.
 SLOW_SECONDS, SLOW_ROUNDS = 90.0, 3
 SLOW = (peers.PGQUEUER, peers.APSCHEDULER3)
 QUICK = (peers.APSCHEDULER3_MEMORY, peers.APSCHEDULER4, peers.PROCRASTINATE)
@@ -39,7 +39,7 @@ LEAST_TIMES = {
 
 
 @dataclass(slots=True)
-class Herd:
+class Batch:
     first: int
     count: int
     due: datetime
@@ -47,41 +47,41 @@ class Herd:
 
 @dataclass(slots=True)
 class Site:
-    """Nodes of Chimes on a database of their own, idle between the rounds."""
+    """Chimes nodes with their own database, idle between rounds."""
 
     tables: ChimesTables
     nodes: Nodes
-    herds: list[Herd] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
     next_number: int = 0
 
     def fire(self, count: int) -> None:
         due = (self.tables.now() + AHEAD).replace(microsecond=0)
-        herd = Herd(self.next_number, count, due)
-        self.tables.fill("every", count, due=due, first=herd.first)
+        batch = Batch(self.next_number, count, due)
+        self.tables.fill("every", count, due=due, first=batch.first)
         self.tables.sql("ANALYZE schedules")
         self.next_number += count
         self.nodes.wait_until_done(due, 120)
-        self.herds.append(herd)
+        self.batches.append(batch)
 
 
-def site(bench: Bench, name: str, nodes: int) -> Site:
+def start_site(bench: Bench, name: str, nodes: int) -> Site:
     tables = ChimesTables(bench.postgres, name)
-    # Room for all of them: who has no place when the crowd comes waits for one.
+    # A permit for each run: without one a run would wait for another to end.
     return Site(tables, Nodes(tables, nodes, workers=MANY))
 
 
 def measure(bench: Bench) -> list[Line]:
-    one, two = site(bench, "due_one", 1), site(bench, "due_two", 2)
+    one, two = start_site(bench, "due_one", 1), start_site(bench, "due_two", 2)
     watched = WATCHED_LONG_SECONDS if bench.long else WATCHED_SECONDS
     rates: dict[peers.Peer, list[float]] = {}
 
-    def rated(peer: peers.Peer, seconds: float, rounds: int) -> None:
+    def rate_peer(peer: peers.Peer, seconds: float, rounds: int) -> None:
         found = rates.setdefault(peer, [])
         if len(found) < rounds:
             try:
-                answer = peers.measured(peer, bench.postgres, "schedules", MANY, seconds)
-            except peers.PeerFailed as error:
-                print(f"  left out: {error}", file=sys.stderr, flush=True)
+                answer = peers.measure_peer(peer, bench.postgres, "schedules", MANY, seconds)
+            except peers.PeerError as error:
+                print(f"  skipped: {error}", file=sys.stderr, flush=True)
             else:
                 found.append(answer.rate)
 
@@ -91,12 +91,12 @@ def measure(bench: Bench) -> list[Line]:
         "Chimes, 2 nodes, 10,000": partial(two.fire, MANY),
     }
     for peer in QUICK:
-        contestants[peer.name] = partial(rated, peer, watched, bench.rounds)
+        contestants[peer.name] = partial(rate_peer, peer, watched, bench.rounds)
     rounds = bench.rounds if bench.long else min(SLOW_ROUNDS, bench.rounds)
     for peer in SLOW:
-        contestants[peer.name] = partial(rated, peer, SLOW_SECONDS, rounds)
+        contestants[peer.name] = partial(rate_peer, peer, SLOW_SECONDS, rounds)
     try:
-        interleaved(bench.rounds, contestants)
+        interleave(bench.rounds, contestants)
     finally:
         calls = {1: one.nodes.close(), 2: two.nodes.close()}
     return _lines(one, two, calls, rates)
@@ -111,9 +111,9 @@ def _lines(
     lines: list[Line] = []
     fired: dict[int, list[float]] = {}
     faults = Faults()
-    for nodes, place in ((1, one), (2, two)):
-        late = {count: _lateness(place, calls[nodes], count) for count in (FEW, MANY)}
-        faults += _faults(place, calls[nodes])
+    for nodes, site in ((1, one), (2, two)):
+        late = {count: _lateness(site, calls[nodes], count) for count in (FEW, MANY)}
+        faults += _faults(site, calls[nodes])
         for count, samples in late.items():
             if samples:
                 lines += _lateness_lines(nodes, count, samples)
@@ -136,16 +136,16 @@ def _lines(
                 how=f"{len(samples)} rounds",
             )
         )
-    return [*lines, faultless(FIRED, faults)]
+    return [*lines, faults_line(FIRED, faults)]
 
 
-def _lateness(place: Site, calls: list[tuple[int, float]], count: int) -> list[list[float]]:
-    """For each round of that many, when its tasks started after the instant, in seconds."""
+def _lateness(site: Site, calls: list[tuple[int, float]], count: int) -> list[list[float]]:
+    """Per round of this count: seconds from the due instant to the start of each task."""
     found = []
-    for herd in place.herds:
-        if herd.count == count:
-            numbers = range(herd.first, herd.first + herd.count)
-            due = herd.due.timestamp()
+    for batch in site.batches:
+        if batch.count == count:
+            numbers = range(batch.first, batch.first + batch.count)
+            due = batch.due.timestamp()
             found.append([moment - due for number, moment in calls if number in numbers])
     return found
 
@@ -154,10 +154,10 @@ def _lateness_lines(nodes: int, count: int, samples: list[list[float]]) -> list[
     name = f"{count:,} due, {nodes} node{'s' * (nodes > 1)}"
     p50 = [percentile(sample, 0.5) * 1000 for sample in samples]
     p99 = [percentile(sample, 0.99) * 1000 for sample in samples]
-    lines = [line(LATENESS, f"{name}, p50", "ms", p50, how="task's clock less slot")]
+    lines = [line(LATENESS, f"{name}, p50", "ms", p50, how="task start minus slot")]
     if nodes > 1:
         return [*lines, line(LATENESS, f"{name}, p99", "ms", p99)]
-    for most, kind in zip(GOALS_MS[count], ("must", "goal"), strict=True):
+    for most, kind in zip(GOALS_MS[count], ("goal", "stretch goal"), strict=True):
         lines.append(
             line(
                 *(LATENESS, f"{name}, p99", "ms", p99),
@@ -168,8 +168,8 @@ def _lateness_lines(nodes: int, count: int, samples: list[list[float]]) -> list[
     return lines
 
 
-def _faults(place: Site, calls: list[tuple[int, float]]) -> Faults:
-    """In the store, and in what the tasks themselves saw."""
-    stored = place.tables.faults(place.next_number)
-    doubles, missing = call_faults(calls, place.next_number)
+def _faults(site: Site, calls: list[tuple[int, float]]) -> Faults:
+    """Counted in the store and in the calls that the tasks recorded; the larger number counts."""
+    stored = site.tables.faults(site.next_number)
+    doubles, missing = call_faults(calls, site.next_number)
     return Faults(duplicates=max(stored.duplicates, doubles), missed=max(stored.missed, missing))

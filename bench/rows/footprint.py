@@ -15,13 +15,13 @@ from suite.report import Line, line
 
 ROW = "footprint"
 SIZES = (10_000, 100_000)
-#: The whole node with its doors, and the one without.
+#: A node with and without the HTTP server.
 VERBS = ("serve", "worker")
 Which = tuple[str, int]
 Samples = dict[Which, list[float]]
 ALL: tuple[Which, ...] = tuple((verb, size) for verb in VERBS for size in SIZES)
 FAR = timedelta(days=300)
-#: Starting, joining, the first look at everything.
+#: Start, join and first poll.
 SETTLE_SECONDS = 5.0
 WATCHED_SECONDS, WATCHED_LONG_SECONDS = 10.0, 60.0
 MOST_MEGABYTES, MOST_MORE, MOST_CPU = 90.0, 5.0, 0.5

@@ -1,7 +1,7 @@
-"""http: callbacks per second through the HTTP target, beside the bare client.
+"""http: callbacks per second of the HTTP target, compared with the bare client.
 
-Both send the same request to the same receiver, a process of its own, with as many connections.
-CPU time is shown beside wall time because it says the same on a busy machine.
+Both send the same request to the same receiver, a separate process, over the same number of
+connections. Rates by CPU time are shown as well, because they do not depend on other load.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 Send = Callable[[int], Awaitable[None]]
-#: Calls per second of the wall clock, and of this process's CPU time.
+#: Calls per second of wall time, and per second of this process's CPU time.
 Rates = tuple[float, float]
 
 
 class Sink(asyncio.Protocol):
-    """As little as answers: a request ends where its body's length says."""
+    """A minimal HTTP receiver: reads Content-Length bytes of body and answers 200."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -84,7 +84,7 @@ async def rate(send: Send, calls: int, in_flight: int) -> Rates:
     return calls / (time.perf_counter() - began), calls / (time.process_time() - used)
 
 
-def a_call(target: HttpTarget, number: int) -> Call:
+def make_call(target: HttpTarget, number: int) -> Call:
     run = Run(
         id=RunId(f"run-{number}"),
         schedule_id=ScheduleId("job-1"),
@@ -103,7 +103,7 @@ def a_call(target: HttpTarget, number: int) -> Call:
 
 
 def _own_headers(head: bytes) -> dict[str, str]:
-    """Those of a request that a client does not add by itself."""
+    """The headers that an HTTP client does not add by itself."""
     lines = head.decode().split("\r\n")[1:-2]
     pairs = (line.split(": ", 1) for line in lines)
     return {name: value for name, value in pairs if name not in ("Host", "Content-Length")}
@@ -119,9 +119,9 @@ async def _rates(port: int, rounds: int, calls: int, in_flight: int) -> dict[str
     callback = HttpCallback(egress=EgressRules(), user_agent="bench", max_connections=in_flight)
     await callback.open()
 
-    def through(target: HttpTarget) -> Send:
-        # The worker has its runs from the store; making them is not what is measured.
-        calls_to_make = [a_call(target, number) for number in range(calls)]
+    def target_sender(target: HttpTarget) -> Send:
+        # A worker gets its runs from the store; building them is not measured.
+        calls_to_make = [make_call(target, number) for number in range(calls)]
 
         async def send(number: int) -> None:
             outcome = await callback.execute(calls_to_make[number])
@@ -132,7 +132,7 @@ async def _rates(port: int, rounds: int, calls: int, in_flight: int) -> dict[str
     connector = aiohttp.TCPConnector(limit=in_flight)
     async with aiohttp.ClientSession(connector=connector) as session:
         same = build_request(
-            a_call(targets[PLAIN], 0), targets[PLAIN], user_agent="bench", node_id=""
+            make_call(targets[PLAIN], 0), targets[PLAIN], user_agent="bench", node_id=""
         )
 
         headers = _own_headers(same.head)
@@ -142,9 +142,9 @@ async def _rates(port: int, rounds: int, calls: int, in_flight: int) -> dict[str
                 await response.read()
 
         sends: dict[str, Send] = {BARE: bare}
-        sends |= {name: through(target) for name, target in targets.items()}
+        sends |= {name: target_sender(target) for name, target in targets.items()}
         rates: dict[str, list[Rates]] = {name: [] for name in sends}
-        # A collector that walks through the calls of all rounds now and then would hit any of them.
+        # A garbage collection over the calls of all rounds would slow an arbitrary round.
         gc.collect()
         gc.freeze()
         for send in sends.values():
@@ -172,13 +172,13 @@ def measure(bench: Bench) -> list[Line]:
     lines = [line(ROW, BARE, "calls/s", wall[BARE], how=f"{IN_FLIGHT} in flight, keep-alive")]
     for name in list(found)[1:]:
         share = ratio(wall[name], wall[BARE])
-        judged = name == PLAIN
+        has_goal = name == PLAIN
         lines.append(
             line(
                 *(ROW, name, "calls/s", wall[name]),
-                goal=f"≥ {LEAST} × the bare client" if judged else "",
+                goal=f"≥ {LEAST} × the bare client" if has_goal else "",
                 ratio=share,
-                met=share >= LEAST if judged else None,
+                met=share >= LEAST if has_goal else None,
                 how=f"{ratio(cpu[name], cpu[BARE]):.2f} × by CPU time",
             )
         )

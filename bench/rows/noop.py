@@ -1,4 +1,4 @@
-"""no-op runs: from the queue through a task that does nothing to the stored result."""
+"""noop: no-op runs per second, from the queue to the stored result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from suite import peers
 from suite.bench import Bench
 from suite.children import Child
 from suite.chimes_tables import ChimesTables, micros
-from suite.claiming import together
+from suite.claim_processes import run_claimers
 from suite.nodes import Nodes, call_faults
-from suite.report import Faults, Line, faultless, line
-from suite.rounds import interleaved, ratio
+from suite.report import Faults, Line, faults_line, line
+from suite.rounds import interleave, ratio
 
 ROW = "no-op runs"
 COUNT, COUNT_LONG = 20_000, 100_000
@@ -22,8 +22,6 @@ WATCHED_SECONDS = 5.0
 AHEAD = timedelta(seconds=2)
 LEAST_TIMES = {peers.PGQUEUER: 2.0, peers.PROCRASTINATE: 50.0}
 LEAST_PER_SECOND = 15_000
-
-
 RAW = "the statements alone"
 
 
@@ -32,38 +30,38 @@ def measure(bench: Bench) -> list[Line]:
     tables = ChimesTables(bench.postgres, "noop")
     bare_tables = ChimesTables(bench.postgres, "noop_raw")
     bare = Child(["nodes/raw_worker.py", bare_tables.url])
-    bare.answer(60)
+    bare.receive(60)
     nodes = Nodes(tables, 1)
-    given = 0
+    total = 0
 
     def queued(where: ChimesTables, ahead: timedelta) -> datetime:
-        """In empty tables, as the peers have them."""
+        """Fills empty tables, as the peers have, and returns when the runs become available."""
         where.empty()
         available = where.now() + ahead
-        where.queue(count, available=available, first=given)
+        where.queue(count, available=available, first=total)
         where.sql("ANALYZE runs")
         return available
 
     def chimes() -> float:
-        nonlocal given
+        nonlocal total
         available = queued(tables, AHEAD)
-        given += count
+        total += count
         nodes.wait_until_done(available, 180)
         last = int(tables.sql("SELECT max(finished_at) FROM runs"))
         return count / (last - micros(available)) * 1_000_000
 
     def raw() -> float:
         queued(bare_tables, timedelta())
-        done = together([bare], {})
+        done = run_claimers([bare], {})
         if done.count != count:
-            raise RuntimeError(f"{done.count:,} of {count:,} were finished")
+            raise RuntimeError(f"{done.count:,} of {count:,} were completed")
         return done.rate
 
     def peer(which: peers.Peer, size: int) -> float:
-        return peers.measured(which, bench.postgres, "jobs", size, WATCHED_SECONDS).rate
+        return peers.measure_peer(which, bench.postgres, "jobs", size, WATCHED_SECONDS).rate
 
     try:
-        found = interleaved(
+        found = interleave(
             bench.rounds,
             {
                 "Chimes": chimes,
@@ -74,7 +72,7 @@ def measure(bench: Bench) -> list[Line]:
         )
     finally:
         bare.close()
-        doubles, missing = call_faults(nodes.close(), given)
+        doubles, missing = call_faults(nodes.close(), total)
     ours = median(found["Chimes"])
     lines = [
         line(
@@ -86,7 +84,7 @@ def measure(bench: Bench) -> list[Line]:
         line(
             *(ROW, RAW, "runs/s", found[RAW]),
             ratio=ratio(found["Chimes"], found[RAW]),
-            how="claim and verdict on two connections, nothing carried out",
+            how="claim and completion on two connections, nothing executed",
         ),
     ]
     for which, least in LEAST_TIMES.items():
@@ -100,4 +98,4 @@ def measure(bench: Bench) -> list[Line]:
                 how="from the start to the last stored result",
             )
         )
-    return [*lines, faultless(ROW, Faults(duplicates=doubles, missed=missing))]
+    return [*lines, faults_line(ROW, Faults(duplicates=doubles, missed=missing))]

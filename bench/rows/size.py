@@ -1,4 +1,4 @@
-"""size: what a claim costs with 10 k, 100 k and 1 M schedules in the table."""
+"""size: cost of a claim with 10 k, 100 k and 1 M schedules in the table."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import partial
 
 from suite.bench import Bench
 from suite.chimes_tables import ChimesTables, schedule_id_of
-from suite.claiming import started, together
-from suite.report import Faults, Line, faultless, line
-from suite.rounds import interleaved, ratio
+from suite.claim_processes import run_claimers, start_claimers
+from suite.report import Faults, Line, faults_line, line
+from suite.rounds import interleave, ratio
 
 ROW = "table size"
 SIZES = (10_000, 100_000, 1_000_000)
@@ -24,13 +24,13 @@ class Sized:
         self.tables = ChimesTables(bench.postgres, f"size_{size}")
         self.tables.fill("every", size, due=self.tables.now() + FAR)
         self.tables.settle()
-        self.children = started("nodes/claimer.py", self.tables.url, 1, 1)
+        self.children = start_claimers("nodes/claimer.py", self.tables.url, 1, 1)
         self.faults = Faults()
         self._size = size
         self._turn = 0
 
     def claim(self) -> float:
-        """Milliseconds for the due ones, which are others each time."""
+        """Makes the next 1,000 schedules due and claims them; returns milliseconds."""
         first = self._turn * DUE % self._size
         self._turn += 1
         low, high = schedule_id_of(first), schedule_id_of(first + DUE)
@@ -40,7 +40,7 @@ class Sized:
             f"UPDATE schedules SET next_slot = {now}, next_run_at = {now}"
             f" WHERE id >= '{low}' AND id < '{high}'"
         )
-        claimed = together(self.children, {"limit": BATCH, "stores": 1})
+        claimed = run_claimers(self.children, {"limit": BATCH, "stores": 1})
         self.faults += self.tables.faults(DUE, first=first)
         return claimed.seconds * 1000
 
@@ -51,7 +51,7 @@ def measure(bench: Bench) -> list[Line]:
         # The first claim of a process compiles its statements.
         for each in sites.values():
             each.claim()
-        found = interleaved(
+        found = interleave(
             bench.rounds * 3,
             {f"{size:,} schedules": partial(each.claim) for size, each in sites.items()},
         )
@@ -75,4 +75,4 @@ def measure(bench: Bench) -> list[Line]:
             )
         )
     faults = sum((each.faults for each in sites.values()), Faults())
-    return [*lines, faultless(ROW, faults)]
+    return [*lines, faults_line(ROW, faults)]

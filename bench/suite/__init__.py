@@ -1,1 +1,1 @@
-"""What the rows of the benchmark share: servers, processes, tables of Chimes, the report."""
+"""Shared by the rows of the benchmark: servers, processes, tables of Chimes, the report."""

@@ -1,4 +1,4 @@
-"""What a row is given."""
+"""The input of a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from suite.report import Line
 class Bench:
     postgres: Postgres
     rounds: int
-    #: The longer mode: more of everything, slow peers run to their end.
+    #: Larger counts; slow peers run to their end.
     long: bool
 
 

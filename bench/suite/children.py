@@ -1,4 +1,4 @@
-"""Child processes: started, spoken to in lines of JSON, and ended by their pid."""
+"""Child processes that are controlled by lines of JSON."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def tell(self, command: Mapping[str, object]) -> None:
+    def send(self, command: Mapping[str, object]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
         self._process.stdin.flush()
 
-    def answer(self, seconds: float) -> dict[str, Any]:
-        """The next line; an error if it does not come in time or the child ends."""
+    def receive(self, seconds: float) -> dict[str, Any]:
+        """The next line of its output. An error after the time limit or if the child ends."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + seconds
         descriptor = self._process.stdout.fileno()
@@ -48,7 +48,7 @@ class Child:
             left = deadline - time.monotonic()
             ready, _, _ = select.select([descriptor], [], [], max(0.0, left))
             if not ready:
-                raise TimeoutError(f"no answer from {self._process.args!r} in {seconds:.0f} s")
+                raise TimeoutError(f"{self._process.args!r} did not answer within {seconds:.0f} s")
             read = os.read(descriptor, 1 << 16)
             if not read:
                 raise RuntimeError(f"{self._process.args!r} ended, code {self._process.wait()}")
@@ -62,7 +62,7 @@ class Child:
 
 
 def stop(process: subprocess.Popen[Any], *, seconds: float = 20.0) -> None:
-    """Politely, then not."""
+    """Sends SIGTERM, and SIGKILL after the time limit."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):
@@ -77,7 +77,7 @@ def stop(process: subprocess.Popen[Any], *, seconds: float = 20.0) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads of a process, to the nanosecond."""
+    """CPU time of all threads of a process, with a resolution of nanoseconds."""
     used = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""The tables of Chimes on a server, filled in bulk.
+"""The tables of Chimes on a PostgreSQL server, filled in bulk.
 
-One schedule (or run) goes in through the store like any other; the rest are copies of that row made
-by the server, with their own ids, names, arguments and cron expressions. So the benchmark knows few
-columns by name, and a million rows take seconds.
+One schedule (or run) is written through the store; the server copies that row with other ids,
+names, arguments and cron expressions. The benchmark therefore depends on few columns, and a million
+rows take seconds.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from chimes.runtime.composition import build_store
 from chimes.store.port import Store
 from chimes.store.sql.tables import DUE
 from chimes.triggers import Cron, Every, Trigger
-from suite.postgres import Conversation, Postgres
+from suite.postgres import Postgres, PsqlSession
 from suite.report import Faults
 
-#: Stands in the template where each copy has its own number.
+#: Placeholder in the template, replaced by the number of each copy.
 NUMBER = 987654321
 EXPRESSION = "59 23 28 12 *"
 TASK = "noop"
 _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-#: Nothing of what is made due here counts as late, however long a round is.
+#: The grace is longer than any round, so that no slot is missed.
 _POLICY = Policy(misfire_grace=timedelta(hours=6), timeout=timedelta(seconds=60))
 
 #: Distinct for every number below 60 × 24 × 28 × 12.
@@ -45,7 +45,7 @@ class Column:
 
 
 class ChimesTables:
-    """The schema of Chimes in a database of its own."""
+    """The schema of Chimes in a separate database."""
 
     def __init__(self, postgres: Postgres, database: str) -> None:
         self._postgres = postgres
@@ -58,8 +58,8 @@ class ChimesTables:
     def sql(self, text: str) -> str:
         return self._postgres.sql(text, self._database)
 
-    def conversation(self) -> Conversation:
-        return self._postgres.conversation(self._database)
+    def psql_session(self) -> PsqlSession:
+        return self._postgres.psql_session(self._database)
 
     def environment(self) -> dict[str, str]:
         return {"PGDATABASE": self._database}
@@ -87,7 +87,7 @@ class ChimesTables:
             "target": f"replace(t.target, '{NUMBER}', n::text)",
             "planned_at": str(moment),
             "available_at": str(moment),
-            # One after the other, as they would come in.
+            # Increasing, as if enqueued one after another.
             "created_at": f"{moment} - {count} + n - {first}",
         }
         self._copy("runs", self._run_columns, values, "bench_template_run", first, count)
@@ -96,15 +96,16 @@ class ChimesTables:
         self.sql("TRUNCATE schedules, runs, run_logs CASCADE")
 
     def settle(self) -> None:
-        """What autovacuum would have done by the time a real table is this large."""
+        """Does what autovacuum would have done on a table that grew to this size."""
         self.sql("VACUUM ANALYZE schedules")
         self.sql("VACUUM ANALYZE runs")
         self.sql("CHECKPOINT")
 
     # --- the same work in one statement -------------------------------------------------------
     def raw_statement(self, limit: int) -> str:
-        """Claim, insert the run as taken, advance: what `fire_due` writes, without deciding
-        anything. A run is a copy of one that Chimes made, with its own keys."""
+        """One statement with the writes of `fire_due` and none of its decisions: claims due
+        schedules, inserts claimed runs and advances the schedules. A run is a copy of one that
+        Chimes wrote, with other keys."""
         values = {
             "id": "md5(d.id || d.next_slot)::uuid",
             "schedule_id": "d.id",
@@ -134,7 +135,7 @@ class ChimesTables:
 
     # --- counting -----------------------------------------------------------------------------
     def faults(self, count: int, *, first: int = 0) -> Faults:
-        """Of `count` schedules that were due once each."""
+        """Duplicates and missed slots of `count` schedules that were due once each."""
         low, high = schedule_id_of(first), schedule_id_of(first + count)
         every, distinct = self.sql(
             "SELECT count(*), count(DISTINCT schedule_id) FROM runs"
@@ -143,35 +144,35 @@ class ChimesTables:
         ).split("|")
         return Faults(duplicates=int(every) - int(distinct), missed=count - int(distinct))
 
-    def count(self, what: str) -> int:
-        return int(self.sql(f"SELECT count(*) FROM {what}"))
+    def count(self, table: str) -> int:
+        return int(self.sql(f"SELECT count(*) FROM {table}"))
 
     def now(self) -> datetime:
         epoch = self.sql("SELECT extract(epoch FROM clock_timestamp())")
         return datetime.fromtimestamp(float(epoch), UTC)
 
-    # --- inside -------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------
     async def _prepare(self) -> None:
         store = open_store(self.url)
         await store.open()
         try:
-            await store.load([_schedule("every"), _schedule("cron"), _queued_run(), _taken_run()])
+            await store.load([_schedule("every"), _schedule("cron"), _queued_run(), _claimed_run()])
         finally:
             await store.close()
         for kind in ("every", "cron"):
-            self._keep("schedules", f"bench_template_{kind}", f"id = 'template-{kind}'")
-        self._keep("runs", "bench_template_run", "id = 'template-run'")
-        self._keep("runs", "bench_template_claimed", "id = 'template-taken'")
+            self._save_template("schedules", f"bench_template_{kind}", f"id = 'template-{kind}'")
+        self._save_template("runs", "bench_template_run", "id = 'template-run'")
+        self._save_template("runs", "bench_template_claimed", "id = 'template-claimed'")
         self.sql(
             "UPDATE bench_template_claimed SET status = 'running', holder = 'bench-raw',"
             " attempt = 1, fence = 1, concurrency_limit = 1"
         )
         self.empty()
 
-    def _keep(self, table: str, name: str, which: str) -> None:
-        self.sql(f"CREATE TABLE {name} AS SELECT * FROM {table} WHERE {which}")
+    def _save_template(self, table: str, name: str, condition: str) -> None:
+        self.sql(f"CREATE TABLE {name} AS SELECT * FROM {table} WHERE {condition}")
         if self.sql(f"SELECT count(*) FROM {name}") != "1":
-            raise RuntimeError(f"the store did not take the template of {name}")
+            raise RuntimeError(f"the store did not write the template of {name}")
 
     def _columns(self, table: str) -> list[Column]:
         found = self.sql(
@@ -253,9 +254,9 @@ def _queued_run() -> Run:
     )
 
 
-def _taken_run() -> Run:
+def _claimed_run() -> Run:
     return Run(
-        id=RunId("template-taken"),
+        id=RunId("template-claimed"),
         schedule_id=ScheduleId("template-every"),
         schedule_name="template every",
         schedule_version=1,

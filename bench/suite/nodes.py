@@ -1,4 +1,4 @@
-"""Real nodes: `chimes worker` and `chimes serve` as processes, with the no-op application."""
+"""Nodes as processes: `chimes worker` or `chimes serve` with the no-op application."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from suite.chimes_tables import ChimesTables, micros
 
 CHIMES = str(Path(sys.executable).with_name("chimes"))
 START_SECONDS = 30.0
-LOOK_EVERY = 0.25
+POLL_SECONDS = 0.25
 
 
 class Nodes:
-    """Some nodes on one store; their calls are known once they have ended."""
+    """Nodes that share one store; they report their calls when they stop."""
 
     def __init__(
         self, tables: ChimesTables, count: int, *, verb: str = "worker", workers: int = 500
@@ -58,27 +58,27 @@ class Nodes:
             raise
 
     def wait_until_done(self, since: datetime, seconds: float) -> None:
-        """Until nothing that was due at `since` is left. Asked through indexes and one connection,
-        and not before that time, so that asking costs the nodes next to nothing."""
-        ask = (
+        """Waits until nothing that was due at `since` is left. Polls after that time only, through
+        indexes and one connection, to take little CPU from the nodes."""
+        unfinished = (
             f"SELECT (SELECT min(next_run_at) FROM schedules WHERE {DUE}) <= {micros(since)}"
             f" OR EXISTS (SELECT 1 FROM runs WHERE {ACTIVE})"
         )
         deadline = time.monotonic() + seconds
-        with self._tables.conversation() as psql:
-            late = psql.ask(
+        with self._tables.psql_session() as psql:
+            late = psql.query(
                 "SET enable_seqscan = off;"
                 f" SELECT extract(epoch FROM clock_timestamp()) - {since.timestamp()!r}"
             )
-            time.sleep(max(0.0, LOOK_EVERY - float(late)))
-            while psql.ask(ask) == "t":
+            time.sleep(max(0.0, POLL_SECONDS - float(late)))
+            while psql.query(unfinished) == "t":
                 self._check()
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"the nodes were not through after {seconds:.0f} s")
-                time.sleep(LOOK_EVERY)
+                    raise TimeoutError(f"the nodes did not finish within {seconds:.0f} s")
+                time.sleep(POLL_SECONDS)
 
     def close(self) -> list[tuple[int, float]]:
-        """End them; every call of the task as (number, moment)."""
+        """Stops the nodes and returns every call of the task as (number, moment)."""
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -100,18 +100,17 @@ class Nodes:
         while self._tables.count("nodes") < wanted:
             self._check()
             if time.monotonic() > deadline:
-                raise TimeoutError("the nodes did not join")
+                raise TimeoutError(f"the nodes did not join within {START_SECONDS:.0f} s")
             time.sleep(0.1)
 
     def _check(self) -> None:
         for number, process in enumerate(self.processes):
             if process.poll() is not None:
                 log = (self._folder / f"log-{number}").read_text(errors="replace")
-                raise RuntimeError(f"a node ended with {process.returncode}:\n{log[-2000:]}")
+                raise RuntimeError(f"a node exited with {process.returncode}:\n{log[-2000:]}")
 
 
 def call_faults(calls: Sequence[tuple[int, float]], wanted: int) -> tuple[int, int]:
-    """Of calls that should have come once for each of `wanted` numbers: doubles, and those that
-    did not come."""
+    """(duplicates, missing) where each of `wanted` numbers should have been called once."""
     distinct = len({number for number, _ in calls})
     return len(calls) - distinct, wanted - distinct

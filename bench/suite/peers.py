@@ -1,4 +1,4 @@
-"""The peers: each in a virtual environment of its own, made on first use from its pins."""
+"""The peers: each runs in a virtual environment that is created on first use from its pins."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from suite.children import BENCH
 from suite.postgres import Postgres
 
 ENVIRONMENTS = BENCH / ".peers"
-#: Filling its tables and ending is not rated but takes a while.
-AROUND_SECONDS = 90.0
+#: Allowance for setup and shutdown, which are not rated.
+SETUP_SECONDS = 90.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,15 +35,15 @@ APSCHEDULER3_MEMORY = Peer(
 APSCHEDULER4 = Peer(name="APScheduler 4 alpha", script="apscheduler4_peer.py", pins="apscheduler4")
 
 
-class PeerFailed(Exception):
-    """There is no figure for this round."""
+class PeerError(Exception):
+    """The peer gave no figure for this round."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class PeerResult:
     calls: int
     seconds: float
-    #: Everything that was due has run; if not, the time was up.
+    #: Whether all jobs ran within the time limit.
     complete: bool
 
     @property
@@ -51,35 +51,37 @@ class Found:
         return self.calls / self.seconds
 
 
-def measured(peer: Peer, postgres: Postgres, what: str, count: int, seconds: float) -> Found:
-    """`schedules` or `jobs`, on an empty database; an error if a job ran twice."""
+def measure_peer(
+    peer: Peer, postgres: Postgres, what: str, count: int, seconds: float
+) -> PeerResult:
+    """Measures `schedules` or `jobs` on an empty database. PeerError if a job ran twice."""
     url = "memory" if peer.memory else postgres.fresh_database("peer")
-    command = [str(python_of(peer)), str(BENCH / "peers" / peer.script)]
+    command = [str(peer_python(peer)), str(BENCH / "peers" / peer.script)]
     try:
         done = subprocess.run(
             [*command, what, url, str(count), str(seconds)],
             capture_output=True,
             text=True,
-            timeout=seconds + AROUND_SECONDS,
+            timeout=seconds + SETUP_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise PeerFailed(
-            f"{peer.name} did not end within {seconds + AROUND_SECONDS:.0f} s"
+        raise PeerError(
+            f"{peer.name} did not exit within {seconds + SETUP_SECONDS:.0f} s"
         ) from None
     if done.returncode:
-        raise PeerFailed(f"{peer.name} failed:\n{done.stderr[-2000:]}")
-    answer = json.loads(done.stdout.splitlines()[-1])
-    if answer["distinct"] != answer["calls"]:
-        raise PeerFailed(f"{peer.name} ran a job twice: {answer}")
-    if not answer["calls"]:
-        raise PeerFailed(f"{peer.name} ran nothing in {seconds:.0f} s:\n{done.stderr[-2000:]}")
-    return Found(
-        calls=answer["calls"], seconds=answer["seconds"], complete=bool(answer["complete"])
+        raise PeerError(f"{peer.name} failed:\n{done.stderr[-2000:]}")
+    result = json.loads(done.stdout.splitlines()[-1])
+    if result["distinct"] != result["calls"]:
+        raise PeerError(f"{peer.name} ran a job twice: {result}")
+    if not result["calls"]:
+        raise PeerError(f"{peer.name} ran nothing in {seconds:.0f} s:\n{done.stderr[-2000:]}")
+    return PeerResult(
+        calls=result["calls"], seconds=result["seconds"], complete=bool(result["complete"])
     )
 
 
-def python_of(peer: Peer) -> Path:
+def peer_python(peer: Peer) -> Path:
     folder = ENVIRONMENTS / peer.pins
     python = folder / "bin" / "python"
     pins = BENCH / "peers" / f"requirements-{peer.pins}.txt"
@@ -88,17 +90,17 @@ def python_of(peer: Peer) -> Path:
         return python
     print(f"  installing {peer.pins} into bench/.peers ...", file=sys.stderr, flush=True)
     uv = str(Path(sys.executable).with_name("uv"))
-    _run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)])
+    _run_command([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)])
     install = [uv, "pip", "install", "--quiet", "--prerelease", "allow"]
     install += ["--python", str(python), "-r", str(pins)]
     try:
-        _run(install)
+        _run_command(install)
     except subprocess.CalledProcessError:
-        # Where a proxy signs the traffic, only the machine's own certificates know it.
-        _run([*install, "--system-certs"])
+        # Behind a proxy that re-signs TLS only the system certificates are valid.
+        _run_command([*install, "--system-certs"])
     stamp.write_text(pins.read_text())
     return python
 
 
-def _run(command: list[str]) -> None:
+def _run_command(command: list[str]) -> None:
     subprocess.run(command, check=True, timeout=600)

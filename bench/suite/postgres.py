@@ -1,8 +1,8 @@
-"""A PostgreSQL server of our own: a throw-away cluster on a free loopback port.
+"""A private PostgreSQL server: a temporary cluster on a free loopback port.
 
-Durable as in production (fsync, synchronous_commit and full_page_writes stay on). What differs from
-the defaults is memory and the distance of checkpoints, as any guide to production advises; with
-the defaults a checkpoint in the middle of a round would be most of the noise.
+Durable as in production (fsync, synchronous_commit and full_page_writes are on). Only memory and
+the distance of checkpoints differ from the defaults, as production guides advise: with the defaults
+most of the noise would come from checkpoints within a round.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 
 
-class Conversation:
-    """One psql for many questions: starting one for each takes 50 ms of computing, which those
-    who are being measured would have to do without. A context manager."""
+class PsqlSession:
+    """A psql process for many queries, because starting one takes 50 ms of CPU from the processes
+    under measurement. A context manager."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def __enter__(self) -> Conversation:
+    def __enter__(self) -> PsqlSession:
         return self
 
     def __exit__(self, *_: object) -> None:
         stop(self._process)
 
-    def ask(self, text: str) -> str:
-        """The one line that it answers with."""
+    def query(self, text: str) -> str:
+        """Executes a query that returns one row and returns that line."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{text};\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"psql ended, code {self._process.wait()}")
+            raise RuntimeError(f"psql exited with {self._process.wait()}")
         return answer.strip()
 
 
@@ -78,7 +78,7 @@ class Postgres:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For psql, pgbench and whoever reads libpq's variables."""
+        """For psql, pgbench and other programs that use libpq."""
         return os.environ | {
             "PGHOST": "127.0.0.1",
             "PGPORT": str(self.port),
@@ -98,7 +98,7 @@ class Postgres:
         self.stop()
 
     def sql(self, text: str, database: str = "bench") -> str:
-        """What psql prints for it, columns parted by |."""
+        """The output of psql, with | between columns."""
         command = [program("psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", text]
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=600, check=False
@@ -107,18 +107,18 @@ class Postgres:
             raise RuntimeError(f"psql: {done.stderr.strip()}")
         return done.stdout.strip()
 
-    def conversation(self, database: str) -> Conversation:
+    def psql_session(self, database: str) -> PsqlSession:
         command = [program("psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", database]
-        return Conversation(command, self.environment)
+        return PsqlSession(command, self.environment)
 
     def fresh_database(self, name: str) -> str:
-        """An empty database; its URL."""
+        """Creates an empty database and returns its URL."""
         self.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", "postgres")
         self.sql(f"CREATE DATABASE {name}", "postgres")
         return self.database_url(name)
 
     def cpu_seconds(self) -> float:
-        """Of the server and all its processes so far, those that have ended too."""
+        """CPU time of the server and its processes so far, including ended ones."""
         assert self._process is not None
         parent = str(self._process.pid)
         ticks = 0
@@ -134,7 +134,7 @@ class Postgres:
     def stop(self) -> None:
         process = self._process
         if process is not None and process.poll() is None:
-            # SIGINT asks for a fast shutdown.
+            # SIGINT means fast shutdown.
             process.send_signal(signal.SIGINT)
             try:
                 process.wait(STOP_SECONDS)
@@ -148,7 +148,7 @@ class Postgres:
         data.mkdir()
         as_user: dict[str, str] = {}
         if os.geteuid() == 0:
-            # The server's programs refuse to run as root.
+            # The server does not run as root.
             as_user = {"user": "postgres", "group": "postgres"}
             self._folder.chmod(0o755)
             shutil.chown(data, "postgres", "postgres")
@@ -162,12 +162,12 @@ class Postgres:
             extra_groups=[] if as_user else None,
             **as_user,
         )
-        given = SETTINGS | {
+        settings = SETTINGS | {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
             "unix_socket_directories": "",
         }
-        options = [f"-c{name}={value}" for name, value in given.items()]
+        options = [f"-c{name}={value}" for name, value in settings.items()]
         log = (self._folder / "log").open("wb")
         self._process = subprocess.Popen(
             [program("postgres"), "-D", data, *options],
@@ -175,7 +175,7 @@ class Postgres:
             stderr=log,
             cwd="/",
             extra_groups=[] if as_user else None,
-            # Ctrl-C at the terminal is ours to handle: rows end first, then the server.
+            # Ctrl-C must reach only the benchmark, which stops the nodes before the server.
             start_new_session=True,
             **as_user,
         )
@@ -186,8 +186,8 @@ class Postgres:
     def _await_ready(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
-        ask = [program("pg_isready"), "-q", "-d", "postgres"]
-        while subprocess.run(ask, env=self.environment, check=False).returncode:
+        check = [program("pg_isready"), "-q", "-d", "postgres"]
+        while subprocess.run(check, env=self.environment, check=False).returncode:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 text = (self._folder / "log").read_text(errors="replace")
                 raise RuntimeError(f"PostgreSQL did not start:\n{text[-2000:]}")
@@ -195,11 +195,11 @@ class Postgres:
 
 
 def program(name: str) -> str:
-    """Where a server program is: on the PATH, or where Debian keeps them."""
+    """Path of a PostgreSQL program: on the PATH or in the directory that Debian uses."""
     found = shutil.which(name)
     if found:
         return found
-    places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
-    if not places:
-        raise RuntimeError(f"{name} was not found: install PostgreSQL (the server, not only psql)")
-    return str(places[0])
+    paths = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
+    if not paths:
+        raise RuntimeError(f"{name} was not found. Install the PostgreSQL server, not only psql.")
+    return str(paths[0])

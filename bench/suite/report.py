@@ -1,4 +1,4 @@
-"""What a row found, as a table for people and as JSON for programs."""
+"""Results of the rows, as a text table and as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import median
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Faults:
-    """Slots that were run more often than once, and slots that were not run."""
+    """Counts of slots that ran more than once and of slots that did not run."""
 
     duplicates: int = 0
     missed: int = 0
@@ -24,20 +24,20 @@ class Faults:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One line of the table. `value` is what the goal is about; a reference has no goal."""
+    """One line of the table. The goal applies to `value` or `ratio`; a reference has no goal."""
 
     row: str
     what: str
     unit: str
     samples: tuple[float, ...]
-    #: The median, unless the row says otherwise.
+    #: The median of the samples, or a count.
     value: float
     goal: str = ""
-    #: What the goal speaks of where that is not `value` itself: a ratio, a difference.
+    #: `value` relative to a reference, where the goal is a ratio.
     ratio: float | None = None
     met: bool | None = None
     how: str = ""
-    #: Only where slots were counted.
+    #: Set on the line that counts slots.
     faults: Faults | None = None
 
 
@@ -57,12 +57,12 @@ class Report:
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        answer = {
+        content = {
             "machine": dict(self.machine),
             "lines": [asdict(line) for line in self.lines],
             "failed": self.failed,
         }
-        path.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def line(
@@ -91,8 +91,8 @@ def line(
     )
 
 
-def faultless(row: str, faults: Faults) -> Line:
-    """The goal of every row: no slot twice, none left out."""
+def faults_line(row: str, faults: Faults) -> Line:
+    """The goal of every row that fires: no duplicate and no missed slot."""
     found = faults.duplicates + faults.missed
     return Line(
         row=row,
@@ -112,7 +112,7 @@ _HEAD = ("row", "what", "measured", "spread", "goal", "ratio", "", "how")
 
 def table(lines: Sequence[Line]) -> str:
     rows = [_HEAD, *(_cells(each) for each in lines)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEAD) - 1)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
     shown = []
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
@@ -125,7 +125,7 @@ def _cells(found: Line) -> tuple[str, ...]:
     spread = ""
     if len(found.samples) > 1:
         spread = f"{number(min(found.samples))}..{number(max(found.samples))}"
-    verdict = "" if found.met is None else "met" if found.met else "NOT MET"
+    met = "" if found.met is None else "met" if found.met else "NOT MET"
     return (
         found.row,
         found.what,
@@ -133,7 +133,7 @@ def _cells(found: Line) -> tuple[str, ...]:
         spread,
         found.goal,
         "" if found.ratio is None else f"{found.ratio:.2f}",
-        verdict,
+        met,
         found.how,
     )
 

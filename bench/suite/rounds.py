@@ -1,4 +1,4 @@
-"""Interleaved rounds: every contestant once a round, so that a busy moment hits all of them."""
+"""Interleaved rounds: every contestant runs once per round, so that other load affects all."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def interleaved(rounds: int, contestants: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
-    """The order turns from round to round: nobody always comes after the same neighbour."""
+def interleave(rounds: int, contestants: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
+    """Runs every contestant once per round and rotates the order; returns the samples by name."""
     found: dict[str, list[T]] = {name: [] for name in contestants}
     names = list(contestants)
     for number in range(rounds):
@@ -23,8 +23,8 @@ def interleaved(rounds: int, contestants: Mapping[str, Callable[[], T]]) -> dict
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median over the rounds of ours against theirs in the same round; where one side had
-    fewer rounds, of the medians."""
+    """The median of the ratios within each round; if the numbers of rounds differ, the ratio of the
+    medians."""
     if len(ours) == len(theirs):
         return median(one / other for one, other in zip(ours, theirs, strict=True))
     return median(ours) / median(theirs)

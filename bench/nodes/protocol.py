@@ -1,4 +1,4 @@
-"""How the programs in this folder talk to the benchmark: a line of JSON in, a line of JSON out."""
+"""The protocol of the programs in this folder: one line of JSON in, one line of JSON out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 
 async def commands() -> AsyncIterator[dict[str, Any]]:
-    """Until the benchmark closes the pipe."""
-    say({"ready": True})
+    """Yields commands until the benchmark closes the pipe."""
+    reply({"ready": True})
     while True:
         text = await asyncio.to_thread(sys.stdin.readline)
         if not text:
@@ -20,10 +20,10 @@ async def commands() -> AsyncIterator[dict[str, Any]]:
         yield json.loads(text)
 
 
-def say(answer: dict[str, Any]) -> None:
+def reply(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 
-async def until(moment: float) -> None:
-    """By the monotonic clock, which all processes of a machine share: all begin together."""
+async def sleep_until(moment: float) -> None:
+    """`moment` is on the monotonic clock, which all processes of a machine share."""
     await asyncio.sleep(max(0.0, moment - time.monotonic()))

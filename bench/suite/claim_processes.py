@@ -1,4 +1,4 @@
-"""Several claiming processes as one contestant."""
+"""Starts several claiming processes and runs them at the same time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ AHEAD_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimResult:
     began: float
-    #: (committed at, how many)
+    #: (committed at, number of runs)
     batches: tuple[tuple[float, int], ...]
 
     @property
@@ -31,23 +31,23 @@ class Claimed:
         return self.count / self.seconds
 
     def waits(self) -> list[float]:
-        """For each schedule the time from the common start until its claim was committed."""
+        """Per schedule: seconds from the common start to the commit of its claim."""
         return [moment - self.began for moment, count in self.batches for _ in range(count)]
 
 
-def together(
+def run_claimers(
     children: Sequence[Child], command: dict[str, object], *, seconds: float = 120.0
-) -> Claimed:
+) -> ClaimResult:
     began = time.monotonic() + AHEAD_SECONDS
     for child in children:
-        child.tell(command | {"at": began})
-    answers = [child.answer(seconds) for child in children]
+        child.send(command | {"at": began})
+    answers = [child.receive(seconds) for child in children]
     batches = [(moment, count) for each in answers for moment, count in each["batches"]]
-    return Claimed(began, tuple(batches))
+    return ClaimResult(began, tuple(batches))
 
 
-def started(program: str, url: str, size: int, processes: int) -> list[Child]:
+def start_claimers(program: str, url: str, size: int, processes: int) -> list[Child]:
     children = [Child([program, url, str(size)]) for _ in range(processes)]
     for child in children:
-        child.answer(60)
+        child.receive(60)
     return children

@@ -1,13 +1,12 @@
-"""What every peer script does the same way: arguments in, calls counted, one JSON line out.
+"""Shared by the peer scripts: command line, counting of calls, result as one line of JSON.
 
     python peers/NAME.py schedules|jobs URL COUNT SECONDS
 
 `schedules`: COUNT recurring schedules are due at once; `jobs`: COUNT no-op jobs wait in the queue.
-The clock starts when the peer begins to look and stops with the last call of the job's function, or
-after SECONDS: a peer that is not through by then is rated by what it has done. For `jobs`, rated
-from the queue to the stored result, it stops when the peer has written down that the last one is
-done; for `schedules` that is not waited for, which favours the peers. Needs nothing but the
-standard library.
+Time starts when the peer first polls and stops with the last call of the job's function, or after
+SECONDS: a peer that is not finished by then is rated by the calls so far. For `jobs` it stops when
+the peer has stored the last completion; for `schedules` it does not wait for that, which favours
+the peers. Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -20,73 +19,73 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-LOOK_EVERY = 0.005
+POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Options:
     what: str
     url: str
     count: int
     seconds: float
 
 
-def arguments() -> Given:
+def parse_options() -> Options:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("schedules", "jobs"))
     parser.add_argument("url")
     parser.add_argument("count", type=int)
     parser.add_argument("seconds", type=float)
-    given = parser.parse_args()
-    return Given(given.what, given.url, given.count, given.seconds)
+    options = parser.parse_args()
+    return Options(options.what, options.url, options.count, options.seconds)
 
 
 @dataclass(slots=True)
 class Calls:
-    """Every call of the job's function: which job, and when."""
+    """Records the calls of the job's function: names of the jobs, first and last time."""
 
     wanted: int
     began: float = 0.0
     names: list[object] = field(default_factory=list)
     last: float = 0.0
-    all_there: asyncio.Event = field(default_factory=asyncio.Event)
+    all_called: asyncio.Event = field(default_factory=asyncio.Event)
 
     def begin(self) -> None:
-        """The first moment counts."""
+        """Starts the time; later calls change nothing."""
         self.began = self.began or time.perf_counter()
 
     def note(self, name: object) -> None:
         self.names.append(name)
         self.last = time.perf_counter()
         if len(self.names) == self.wanted:
-            self.all_there.set()
+            self.all_called.set()
 
     async def wait(self, seconds: float, running: asyncio.Task[None] | None = None) -> None:
-        """Until all are there or the time is up; a peer that ends by itself before has failed."""
-        waiting = asyncio.ensure_future(self.all_there.wait())
+        """Waits for all calls or the time limit; raises the error of a peer that ended before."""
+        waiting = asyncio.ensure_future(self.all_called.wait())
         both = {waiting} if running is None else {waiting, running}
         await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if running is not None and running.done():
             running.result()
 
-    async def stored(self, left: Callable[[], Awaitable[int]], seconds: float) -> None:
-        """Until the peer has no job left that is not written down as done."""
-        if not self.all_there.is_set():
+    async def wait_stored(self, left: Callable[[], Awaitable[int]], seconds: float) -> None:
+        """Waits until `left`, the number of jobs without a stored completion, returns 0."""
+        if not self.all_called.is_set():
             return
         end = time.perf_counter() + seconds
-        while await left() and time.perf_counter() < end:  # noqa: ASYNC110 (nobody is told)
-            await asyncio.sleep(LOOK_EVERY)
+        while await left() and time.perf_counter() < end:  # noqa: ASYNC110 (there is no event)
+            await asyncio.sleep(POLL_SECONDS)
         self.last = time.perf_counter()
 
     def report(self) -> None:
-        """And end: a peer's way of shutting down may take longer than the round."""
+        """Prints the result and exits at once, because the shutdown of a peer may be slow."""
         complete = len(self.names) >= self.wanted
-        answer = {
+        result = {
             "calls": len(self.names),
             "distinct": len(set(self.names)),
             "wanted": self.wanted,
             "seconds": self.last - self.began,
             "complete": complete,
         }
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(result), flush=True)
         os._exit(0)
