@@ -14,7 +14,7 @@ from chimes.clock import SystemClock
 from chimes.model.listing import DeliveryQuery, InboxQuery, RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
-from chimes.store.sql import SqlStore, nodes, open_sqlite, store
+from chimes.store.sql import SqlStore, nodes, open_sqlite
 from chimes.store.sql import completion as effects
 from chimes.store.sql import insights as attention
 from chimes.store.sql import notifications as deliveries
@@ -162,7 +162,7 @@ HOT = {
         ["SEARCH inbox USING INDEX inbox_created (created_at<?)"],
     ),
     "deliveries by state": (
-        compiled(store.STATES),
+        compiled(attention.STATES),
         ["SCAN deliveries USING COVERING INDEX deliveries_by_state"],
     ),
     "needing attention": (
@@ -173,7 +173,7 @@ HOT = {
         ],
     ),
     "enabled schedules": (
-        compiled(store.ENABLED),
+        compiled(attention.ENABLED),
         ["SCAN schedules USING COVERING INDEX schedules_owned"],
     ),
 }

@@ -23,21 +23,23 @@ from chimes.model.run import Completion, LogEntry, Run, RunStatus, cancel_step, 
 from chimes.model.schedule import pause_schedule, update_summary
 from chimes.store.json_values import MICROSECOND
 from chimes.store.port import CompletionResult
-from chimes.store.sql.base import (
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.locks import (
     LockTarget,
-    append_audit,
-    append_logs,
-    load_runs,
-    load_schedules,
-    load_summaries,
     lock_for_completion,
     lock_schedules_and_keys,
     lock_targets_of,
+)
+from chimes.store.sql.prefetch import undo_prefetch
+from chimes.store.sql.records import append_audit
+from chimes.store.sql.row_access import (
+    insert_logs,
+    load_runs,
+    load_schedules,
+    load_summaries,
     write_schedule,
     write_states,
 )
-from chimes.store.sql.database.base import Tx
-from chimes.store.sql.prefetch import undo_prefetch
 from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.notifications import delivery_values
 from chimes.store.sql.rows.run import attempt_text, result_text
@@ -213,7 +215,7 @@ class BlockedKeys:
         return bool(unblocked)
 
 
-def store_completions(tx: Tx, completions: Sequence[Completion]) -> CompletionResult:
+def finish(tx: Tx, completions: Sequence[Completion]) -> CompletionResult:
     ids = {completion.run_id for completion in completions}
     done: dict[RunId, Run] = {}
     if tx.dialect.fast and tx.schedules_usable:
@@ -252,7 +254,7 @@ def are_standalone(completions: Sequence[Completion]) -> bool:
     )
 
 
-def store_standalone(tx: Tx, completions: Sequence[Completion]) -> CompletionResult | None:
+def finish_standalone(tx: Tx, completions: Sequence[Completion]) -> CompletionResult | None:
     """Returns None if some of them could not be stored with one statement."""
     values = [_values(completion) for completion in completions]
     if not all(map(_is_storable_unchanged, values)):
@@ -293,7 +295,7 @@ def _apply_in_order(tx: Tx, completions: Sequence[Completion]) -> list[Run | Non
         else:
             answers.append(None)
     effects.write()
-    append_logs(tx, logs)
+    insert_logs(tx, logs)
     tx.wakes |= effects.unblocked
     return answers
 
@@ -347,7 +349,7 @@ def _store_plain(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
         for run in with_blocked:
             tx.wakes |= keys.end(run)
         keys.write()
-    append_logs(tx, logs)
+    insert_logs(tx, logs)
     odd = {each[0] for each in values if not _is_storable_unchanged(each)}
     return done | load_runs(tx, [run_id for run_id in done if run_id in odd])
 

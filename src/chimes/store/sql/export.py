@@ -16,10 +16,11 @@ from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run, RunStatus, release
 from chimes.model.schedule import Schedule
 from chimes.store.port import Item, RunLog
-from chimes.store.sql.base import ExistingRuns, SqlBase, adopt_audit, insert_runs, last_audit_number
-from chimes.store.sql.database.base import Reader, Tx
+from chimes.store.sql.database.base import Database, Reader, Tx
 from chimes.store.sql.dialects.base import Rows
+from chimes.store.sql.records import adopt_audit, last_audit_number
 from chimes.store.sql.rollups import add_inserted_runs
+from chimes.store.sql.row_access import ExistingRuns, insert_runs
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
 from chimes.store.sql.rows.notifications import delivery_of, delivery_values, item_of, item_values
 from chimes.store.sql.rows.records import (
@@ -46,33 +47,30 @@ CHUNK = 500
 _Other = Schedule | RunLog | AuditEntry | ApiKey | Checkpoint | Delivery | InboxItem
 
 
-class SqlExport(SqlBase):
-    async def dump(self) -> AsyncIterator[Item]:
-        async with self._database.snapshot() as read:
-            async for item in _walk(read, schedules, "id", decode_schedule):
-                yield item
-            async for item in _walk(read, runs, "id", decode_run):
-                yield item
-            async for log in _logs(read):
-                yield log
-            async for item in _walk(read, audit, "number", audit_of):
-                yield item
-            async for item in _walk(read, api_keys, "id", key_of):
-                yield item
-            async for item in _walk(read, kept_states, "name", checkpoint_of):
-                yield item
-            async for item in _walk(read, deliveries, "id", delivery_of):
-                yield item
-            async for item in _walk(read, inbox, "id", item_of):
-                yield item
+async def dump(database: Database) -> AsyncIterator[Item]:
+    async with database.snapshot() as read:
+        async for item in _walk(read, schedules, "id", decode_schedule):
+            yield item
+        async for item in _walk(read, runs, "id", decode_run):
+            yield item
+        async for log in _logs(read):
+            yield log
+        async for item in _walk(read, audit, "number", audit_of):
+            yield item
+        async for item in _walk(read, api_keys, "id", key_of):
+            yield item
+        async for item in _walk(read, kept_states, "name", checkpoint_of):
+            yield item
+        async for item in _walk(read, deliveries, "id", delivery_of):
+            yield item
+        async for item in _walk(read, inbox, "id", item_of):
+            yield item
 
-    async def load(self, items: Sequence[Item]) -> int:
-        def work(tx: Tx) -> int:
-            tx.wakes = True
-            loaded = _load_runs(tx, [item for item in items if isinstance(item, Run)])
-            return loaded + sum(_adopt(tx, item) for item in items if not isinstance(item, Run))
 
-        return await self._database.write(work)
+def load(tx: Tx, items: Sequence[Item]) -> int:
+    tx.wakes = True
+    loaded = _load_runs(tx, [item for item in items if isinstance(item, Run)])
+    return loaded + sum(_adopt(tx, item) for item in items if not isinstance(item, Run))
 
 
 async def _walk(

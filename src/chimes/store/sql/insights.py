@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from operator import itemgetter
@@ -26,7 +27,6 @@ from chimes.model.access import Owner
 from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
-    ALL_RUNS,
     CONCLUSIVE_STATUSES,
     ENGINE,
     FAILED_STATUSES,
@@ -52,7 +52,8 @@ from chimes.model.insights import (
     error_key,
     most_severe,
 )
-from chimes.model.listing import ScheduleQuery
+from chimes.model.listing import Counts, ScheduleQuery
+from chimes.model.notification import DeliveryState
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.json_values import EPOCH, MICROSECOND
@@ -60,8 +61,6 @@ from chimes.store.selection import (
     HOUR,
     Failure,
     Finding,
-    check_by_node,
-    check_newest,
     count_statuses,
     count_streak,
     group_errors,
@@ -70,7 +69,6 @@ from chimes.store.selection import (
     overdue_issues,
     schedule_issues,
 )
-from chimes.store.sql.base import SqlBase
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import StatisticsDialect
 from chimes.store.sql.listing import Condition, owned, schedule_conditions
@@ -78,13 +76,12 @@ from chimes.store.sql.rollups import (
     ANY_LATE,
     PLANNED,
     Statement,
-    anything_to_roll_up,
     failures,
     is_status,
     lags,
     node_lags_of,
     parameters_for,
-    roll_up,
+    status_statements,
     tallies,
 )
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
@@ -95,6 +92,7 @@ from chimes.store.sql.tables import (
     HAS_HOLDER,
     NEEDS_ATTENTION,
     PRESENT,
+    deliveries,
     runs,
     schedules,
 )
@@ -165,7 +163,7 @@ _JUDGED = sorted(status.value for status in CONCLUSIVE_STATUSES)
 MAX_ISSUES_PER_CAUSE = 1000
 
 
-def failing() -> Iterator[Condition]:
+def _failing() -> Iterator[Condition]:
     """SQL form of `is_failing`: only schedules whose last run did not succeed need a look at runs,
     and of those only the newest conclusive runs, one index step each."""
     yield and_(text(NEEDS_ATTENTION))
@@ -372,99 +370,61 @@ _RUNNING = (
 )
 
 
-class SqlInsights(SqlBase):
-    async def schedule_counts(
-        self, query: ScheduleQuery, *, failing: bool = True
-    ) -> ScheduleCounts:
-        return await self._database.query(lambda tx: _schedule_counts(tx, query, bad=failing))
+def schedule_counts(tx: Tx, query: ScheduleQuery, *, failing: bool) -> ScheduleCounts:
+    conditions = schedule_conditions(query, tx.dialect)
+    plain = not failing and len(conditions) == 1
+    statement = _ALL_COUNTED if plain else _counted(conditions, failing=failing)
+    row = tx.first(statement, {"soon": micros(tx.now() + HOUR)})
+    assert row is not None
+    return ScheduleCounts(
+        total=row.total,
+        enabled=row.enabled,
+        due_soon=row.due_soon,
+        failing=row.failing if failing else None,
+    )
 
-    async def count_runs(
-        self, window: Window, filter_: RunFilter = ALL_RUNS, *, step: timedelta | None = None
-    ) -> tuple[StatusCounts, ...]:
-        window.starts(step)
-        statement, parameters = tallies(filter_), parameters_for(window, step, filter_)
 
-        def work(tx: Tx) -> tuple[StatusCounts, ...]:
-            found = [
-                (place, STATUSES[status], number)
-                for place, status, number in _tuples(tx, statement, parameters)
-            ]
-            return count_statuses(found, window, step)
+def count_runs(
+    tx: Tx, window: Window, filter_: RunFilter, step: timedelta | None
+) -> tuple[StatusCounts, ...]:
+    found = [
+        (place, STATUSES[status], number)
+        for place, status, number in _tuples(
+            tx, tallies(filter_), parameters_for(window, step, filter_)
+        )
+    ]
+    return count_statuses(found, window, step)
 
-        return await self._database.query(work)
 
-    async def run_lags(
-        self,
-        window: Window,
-        owner: Owner | None = None,
-        *,
-        step: timedelta | None = None,
-        by_node: bool = False,
-    ) -> tuple[LagBucket, ...]:
-        window.starts(step)
-        check_by_node(owner, by_node=by_node)
-        parameters = parameters_for(window, step, RunFilter(owner=owner))
-        by_quarter = step == QUARTER
+def run_lags(
+    tx: Tx, window: Window, owner: Owner | None, step: timedelta | None, *, by_node: bool
+) -> tuple[LagBucket, ...]:
+    parameters = parameters_for(window, step, RunFilter(owner=owner))
+    statistics, by_quarter = tx.dialect.statistics, step == QUARTER
+    if by_node:
+        found = _tuples(tx, node_lags_of(statistics, by_quarter=by_quarter), parameters)
+    else:
+        statement = lags(statistics, owned=owner is not None, by_quarter=by_quarter)
+        found = [
+            (place, None, bracket, number)
+            for place, bracket, number in _tuples(tx, statement, parameters)
+        ]
+    return lag_buckets(found, window, step, by_node=by_node)
 
-        def work(tx: Tx) -> tuple[LagBucket, ...]:
-            statistics = tx.dialect.statistics
-            if by_node:
-                found = _tuples(tx, node_lags_of(statistics, by_quarter=by_quarter), parameters)
-            else:
-                statement = lags(statistics, owned=owner is not None, by_quarter=by_quarter)
-                found = [
-                    (place, None, bracket, number)
-                    for place, bracket, number in _tuples(tx, statement, parameters)
-                ]
-            return lag_buckets(found, window, step, by_node=by_node)
 
-        return await self._database.query(work)
+def running_now(tx: Tx, owner: Owner | None, limit: int) -> tuple[Run, ...]:
+    restrictions = [] if owner is None else [owned(runs.c, owner)]
+    rows = tx.rows(_RUNNING.where(*restrictions).limit(limit), {"now": micros(tx.now())})
+    return tuple(decode_run(row) for row in rows)
 
-    async def newest_results(
-        self, schedule_ids: Collection[ScheduleId], *, each: int, owner: Owner | None = None
-    ) -> dict[ScheduleId, tuple[Result, ...]]:
-        ids = check_newest(schedule_ids, each)
-        return await self._database.query(lambda tx: newest_results(tx, ids, each, owner))
 
-    async def running_now(self, owner: Owner | None = None, *, limit: int) -> tuple[Run, ...]:
-        restrictions = [] if owner is None else [owned(runs.c, owner)]
-        statement = _RUNNING.where(*restrictions).limit(limit)
-
-        def work(tx: Tx) -> tuple[Run, ...]:
-            rows = tx.rows(statement, {"now": micros(tx.now())})
-            return tuple(decode_run(row) for row in rows)
-
-        return await self._database.query(work)
-
-    async def needing_attention(
-        self, owner: Owner | None = None, *, late: timedelta, limit: int
-    ) -> AttentionList:
-        return await self._database.read(lambda tx: needing_attention(tx, owner, late, limit))
-
-    async def error_groups(
-        self, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int
-    ) -> ErrorGroups:
-        statement = failures(filter_)
-        parameters = {**parameters_for(window, filter_=filter_), "most": MAX_ERRORS + 1}
-
-        def work(tx: Tx) -> ErrorGroups:
-            found = [
-                Failure(
-                    run_id,
-                    moment_of(created_at),
-                    moment_of(planned_at),
-                    error_key(from_stored(error)),
-                )
-                for run_id, created_at, planned_at, error in _tuples(tx, statement, parameters)
-            ]
-            return group_errors(found, limit)
-
-        return await self._database.query(work)
-
-    async def roll_up(self, *, limit: int) -> int:
-        if not await self._database.query(anything_to_roll_up):
-            return 0
-        return await self._database.write(lambda tx: roll_up(tx, limit))
+def error_groups(tx: Tx, window: Window, filter_: RunFilter, limit: int) -> ErrorGroups:
+    parameters = {**parameters_for(window, filter_=filter_), "most": MAX_ERRORS + 1}
+    found = [
+        Failure(run_id, moment_of(created_at), moment_of(planned_at), error_key(from_stored(error)))
+        for run_id, created_at, planned_at, error in _tuples(tx, failures(filter_), parameters)
+    ]
+    return group_errors(found, limit)
 
 
 def _tuples(tx: Tx, statement: Statement, parameters: Mapping[str, object]) -> Sequence[Any]:
@@ -472,20 +432,7 @@ def _tuples(tx: Tx, statement: Statement, parameters: Mapping[str, object]) -> S
     return tx.rows(statement, parameters)
 
 
-def _schedule_counts(tx: Tx, query: ScheduleQuery, *, bad: bool) -> ScheduleCounts:
-    conditions = schedule_conditions(query, tx.dialect)
-    statement = _counted(conditions, bad=bad) if bad or len(conditions) > 1 else _ALL_COUNTED
-    row = tx.first(statement, {"soon": micros(tx.now() + HOUR)})
-    assert row is not None
-    return ScheduleCounts(
-        total=row.total,
-        enabled=row.enabled,
-        due_soon=row.due_soon,
-        failing=row.failing if bad else None,
-    )
-
-
-def _counted(conditions: Sequence[Any], *, bad: bool) -> Select[Any]:
+def _counted(conditions: Sequence[Any], *, failing: bool) -> Select[Any]:
     soon = schedules.c.next_run_at <= bindparam("soon")
     due: ColumnElement[int] = func.count(case((and_(schedules.c.enabled == 1, soon), 1)))
     if len(conditions) == 1:
@@ -495,7 +442,7 @@ def _counted(conditions: Sequence[Any], *, bad: bool) -> Select[Any]:
         func.count().label("total"),
         func.count(case((schedules.c.enabled == 1, 1))).label("enabled"),
         due.label("due_soon"),
-        *([_number(*conditions, *failing()).label("failing")] if bad else []),
+        *([_number(*conditions, *_failing()).label("failing")] if failing else []),
     ]
     return select(*columns).select_from(schedules).where(*conditions)
 
@@ -506,4 +453,40 @@ def _number(*conditions: Any) -> ScalarSelect[int]:
     return found.correlate(None).scalar_subquery()
 
 
-_ALL_COUNTED = _counted([text(PRESENT)], bad=False)
+_ALL_COUNTED = _counted([text(PRESENT)], failing=False)
+
+
+# Numbers of the whole store.
+
+_NUMBER = func.count().label("number")
+#: Answered from an index alone, at the cost of a full index scan.
+ENABLED = select(
+    schedules.c.enabled,
+    func.count(case((schedules.c.deleted_at.is_(None), 1))).label("number"),
+).group_by(schedules.c.enabled)
+STATES = select(deliveries.c.state, _NUMBER).group_by(deliveries.c.state)
+
+
+def counts(tx: Tx) -> Counts:
+    due = (
+        select(_NUMBER)
+        .select_from(schedules)
+        .where(text(DUE), schedules.c.next_run_at <= micros(tx.now()))
+    )
+    enabled = {row.enabled: row.number for row in tx.rows(ENABLED)}
+    return Counts(
+        schedules=sum(enabled.values()),
+        enabled=enabled.get(1, 0),
+        due=tx.rows(due)[0].number,
+        runs=_runs_by_status(tx),
+        deliveries={DeliveryState(row.state): row.number for row in tx.rows(STATES)},
+    )
+
+
+def _runs_by_status(tx: Tx) -> dict[RunStatus, int]:
+    """Reads rollups: a million ended runs are not counted one by one."""
+    found: Counter[RunStatus] = Counter()
+    for statement in status_statements():
+        for row in tx.rows(statement):
+            found[RunStatus(row.status)] += int(row.number)
+    return {status: number for status, number in found.items() if number}

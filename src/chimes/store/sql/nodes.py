@@ -18,18 +18,13 @@ from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.run import Run, mark_lost
 from chimes.store.codec.node import report_to_text
 from chimes.store.port import NODE_EVENT_RETENTION, node_alive, node_gone, node_not_found
-from chimes.store.sql.base import (
-    SqlBase,
-    append_audit,
-    load_runs,
-    lock_for_completion,
-    lock_schedules_and_keys,
-    write_runs,
-)
 from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.database.server import IDLE_SECONDS
 from chimes.store.sql.dialects.base import Dialect
+from chimes.store.sql.locks import lock_for_completion, lock_schedules_and_keys
+from chimes.store.sql.records import append_audit
+from chimes.store.sql.row_access import load_runs
 from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.records import node_event_of, node_of, node_values
 from chimes.store.sql.rows.values import micros, moment_of
@@ -52,7 +47,7 @@ _UNAUDITED = select(sql_changes).limit(_AUDIT_BATCH)
 _OWNERS = select(schedules.c.id, schedules.c.owner_type, schedules.c.owner_id)
 
 
-def audit_sql_changes(tx: Tx) -> None:
+def _audit_sql_changes(tx: Tx) -> None:
     """Oldest first; each change exactly once."""
     pending = tx.rows(
         tx.for_update(_UNAUDITED.order_by(sql_changes.c.id), sql_changes.c.id, skip=True)
@@ -132,109 +127,87 @@ _REMOVE_ENDED = _REMOVE.where(nodes.c.lease_until <= bindparam("now"))
 _OLD_MARKS = delete(node_marks).where(node_marks.c.at < bindparam("before"))
 
 
-class SqlNodes(SqlBase):
-    async def join(self, node: Node, lease: timedelta) -> Node:
-        def work(tx: Tx) -> Node:
-            now = tx.now()
-            row = tx.first(tx.for_update(_THIS, nodes.c.id), {"node_id": node.id})
-            before = None if row is None else node_of(row)
-            joined = replace(
-                node,
-                started_at=now if before is None else before.started_at,
-                heartbeat_at=now,
-                lease_until=now + lease,
-                drain=node.drain if before is None else before.drain,
-                report=node.report if before is None else before.report,
-            )
-            tx.run(_REMOVE, {"node_id": node.id})
-            tx.run(insert(nodes), node_values(joined))
-            if before is None:
-                tx.run(_OLD_MARKS, {"before": micros(now - NODE_EVENT_RETENTION)})
-                record_node_event(tx, joined, now, joined=True)
-            return joined
-
-        joined = await self._database.write(work)
-        self._node_id = joined.id
-        return joined
-
-    async def heartbeat(
-        self,
-        node_id: NodeId,
-        lease: timedelta,
-        *,
-        clock: datetime,
-        report: NodeReport | None = None,
-    ) -> HeartbeatResult:
-        """May be called from any thread and event loop. It shares the writer with the other
-        operations and precedes them: on SQLite a separate connection would wait for the same lock,
-        with less fairness."""
-
-        def work(tx: Tx) -> HeartbeatResult:
-            now = tx.now()
-            parameters = {
-                "node_id": node_id,
-                "now": micros(now),
-                "until": micros(now + lease),
-                "offset": (clock - now).total_seconds(),
-                "told": report_to_text(report),
-            }
-            if tx.run(_RENEW, parameters) == 0:
-                return HeartbeatResult(alive=False, now=now)
-            cancel = tuple(RunId(row.id) for row in tx.rows(TO_CANCEL, {"node_id": node_id}))
-            row = tx.first(_TO_DRAIN, {"node_id": node_id})
-            drain = row is not None and bool(row.drain)
-            return HeartbeatResult(alive=True, now=now, cancel=cancel, drain=drain)
-
-        return await self._database.write(work, urgent=True)
-
-    async def leave(self, node_id: NodeId) -> None:
-        def work(tx: Tx) -> None:
-            row = tx.first(_THIS, {"node_id": node_id})
-            if row is None:
-                return
-            now = tx.now()
-            lose_runs_of_node(tx, node_id, now)
-            if tx.run(_REMOVE, {"node_id": node_id}):
-                record_node_event(tx, node_of(row), now, joined=False)
-            tx.wakes = True
-
-        await write_runs(self._database, work)
-
-    async def rescue(self, *, limit: int) -> tuple[Run, ...]:
-        # Precise enough to decide whether a transaction is worthwhile; the transaction uses the
-        # exact time.
-        about = micros(await self._database.approximate_now())
-
-        def needed(tx: Tx) -> bool:
-            ended = tx.dialect.end_stalled(tx.connection, IDLE_SECONDS)
-            if ended:
-                _log.warning("terminated %d sessions of stalled nodes", ended)
-            row = tx.first(RESCUE_NEEDED, {"now": about})
-            assert row is not None
-            return bool(row[0])
-
-        def work(tx: Tx) -> tuple[Run, ...]:
-            now = tx.now()
-            rescued = _mark_lost(tx, _lost_runs(tx, now, limit), now)
-            _remove_expired(tx, now)
-            tx.wakes |= bool(rescued)
-            if tx.schedules_usable:
-                audit_sql_changes(tx)
-            return rescued
-
-        return await write_runs(self._database, work) if await self._database.query(needed) else ()
-
-    async def nodes(self) -> tuple[Node, ...]:
-        rows = await self._database.query(lambda tx: tx.rows(select(nodes).order_by(nodes.c.id)))
-        return tuple(node_of(row) for row in rows)
+def join(tx: Tx, node: Node, lease: timedelta) -> Node:
+    now = tx.now()
+    row = tx.first(tx.for_update(_THIS, nodes.c.id), {"node_id": node.id})
+    before = None if row is None else node_of(row)
+    joined = replace(
+        node,
+        started_at=now if before is None else before.started_at,
+        heartbeat_at=now,
+        lease_until=now + lease,
+        drain=node.drain if before is None else before.drain,
+        report=node.report if before is None else before.report,
+    )
+    tx.run(_REMOVE, {"node_id": node.id})
+    tx.run(insert(nodes), node_values(joined))
+    if before is None:
+        tx.run(_OLD_MARKS, {"before": micros(now - NODE_EVENT_RETENTION)})
+        _record_event(tx, joined, now, joined=True)
+    return joined
 
 
-def record_node_event(tx: Tx, node: Node, at: datetime, *, joined: bool) -> None:
+def heartbeat(
+    tx: Tx, node_id: NodeId, lease: timedelta, clock: datetime, report: NodeReport | None
+) -> HeartbeatResult:
+    now = tx.now()
+    parameters = {
+        "node_id": node_id,
+        "now": micros(now),
+        "until": micros(now + lease),
+        "offset": (clock - now).total_seconds(),
+        "told": report_to_text(report),
+    }
+    if tx.run(_RENEW, parameters) == 0:
+        return HeartbeatResult(alive=False, now=now)
+    cancel = tuple(RunId(row.id) for row in tx.rows(TO_CANCEL, {"node_id": node_id}))
+    row = tx.first(_TO_DRAIN, {"node_id": node_id})
+    drain = row is not None and bool(row.drain)
+    return HeartbeatResult(alive=True, now=now, cancel=cancel, drain=drain)
+
+
+def leave(tx: Tx, node_id: NodeId) -> None:
+    row = tx.first(_THIS, {"node_id": node_id})
+    if row is None:
+        return
+    now = tx.now()
+    _lose_runs(tx, node_id, now)
+    if tx.run(_REMOVE, {"node_id": node_id}):
+        _record_event(tx, node_of(row), now, joined=False)
+    tx.wakes = True
+
+
+def rescue_needed(tx: Tx, about: datetime) -> bool:
+    """`about` is precise enough to decide whether a transaction is worthwhile; `rescue` uses the
+    exact time. Also terminates the sessions of stalled nodes."""
+    ended = tx.dialect.end_stalled(tx.connection, IDLE_SECONDS)
+    if ended:
+        _log.warning("terminated %d sessions of stalled nodes", ended)
+    row = tx.first(RESCUE_NEEDED, {"now": micros(about)})
+    assert row is not None
+    return bool(row[0])
+
+
+def rescue(tx: Tx, limit: int) -> tuple[Run, ...]:
+    now = tx.now()
+    rescued = _mark_lost(tx, _lost_runs(tx, now, limit), now)
+    _remove_expired(tx, now)
+    tx.wakes |= bool(rescued)
+    if tx.schedules_usable:
+        _audit_sql_changes(tx)
+    return rescued
+
+
+def list_nodes(tx: Tx) -> tuple[Node, ...]:
+    return tuple(node_of(row) for row in tx.rows(select(nodes).order_by(nodes.c.id)))
+
+
+def _record_event(tx: Tx, node: Node, at: datetime, *, joined: bool) -> None:
     values = {"at": micros(at), "node": node.id, "joined": int(joined), "version": node.version}
     tx.run(tx.dialect.insert_new(node_marks), values)
 
 
-def lose_runs_of_node(tx: Tx, node_id: NodeId, now: datetime) -> None:
+def _lose_runs(tx: Tx, node_id: NodeId, now: datetime) -> None:
     """Marks all runs of a node as lost."""
     run_ids = [RunId(row.id) for row in tx.rows(RUNS_OF_NODE, {"node_id": node_id})]
     lock_for_completion(tx, run_ids)
@@ -245,7 +218,7 @@ def _remove_expired(tx: Tx, now: datetime) -> None:
     """Only the transaction that removed a node records its event."""
     for row in tx.rows(_EXPIRED_WITHOUT_RUNS.order_by(nodes.c.id), {"now": micros(now)}):
         if tx.run(_REMOVE_ENDED, {"node_id": row.id, "now": micros(now)}):
-            record_node_event(tx, node_of(row), moment_of(row.lease_until), joined=False)
+            _record_event(tx, node_of(row), moment_of(row.lease_until), joined=False)
 
 
 def runs_of_holders(dialect: Dialect) -> Select[Any]:
@@ -311,7 +284,6 @@ def _mark_lost(tx: Tx, before: Sequence[Run], now: datetime) -> tuple[Run, ...]:
 
 # Node control for operators, and storage statistics.
 
-_NODE = select(nodes).where(nodes.c.id == bindparam("node_id"))
 _SET_DRAIN = (
     update(nodes).where(nodes.c.id == bindparam("node_id")).values(drain=bindparam("asked"))
 )
@@ -334,65 +306,58 @@ _SIZES = {
 }
 
 
-class SqlNodeControl(SqlBase):
-    async def drain_node(
-        self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
-    ) -> Node:
-        def work(tx: Tx) -> Node:
-            node = _lock_node(tx, node_id)
-            if node.lease_until <= tx.now():
-                raise node_gone(node_id)
-            tx.run(_SET_DRAIN, {"node_id": node_id, "asked": int(drain)})
-            if audit is not None:
-                append_audit(tx, audit)
-            tx.wakes = True
-            return replace(node, drain=drain)
+def drain_node(tx: Tx, node_id: NodeId, drain: bool, audit: AuditEntry | None) -> Node:
+    node = _lock_node(tx, node_id)
+    if node.lease_until <= tx.now():
+        raise node_gone(node_id)
+    tx.run(_SET_DRAIN, {"node_id": node_id, "asked": int(drain)})
+    if audit is not None:
+        append_audit(tx, audit)
+    tx.wakes = True
+    return replace(node, drain=drain)
 
-        return await self._database.write(work)
 
-    async def forget_node(self, node_id: NodeId, audit: AuditEntry | None = None) -> Node:
-        def work(tx: Tx) -> Node:
-            now = tx.now()
-            row = tx.first(_NODE, {"node_id": node_id})
-            if row is None:
-                raise node_not_found(node_id)
-            if node_of(row).lease_until <= now:
-                # Before the node itself: runs are locked before nodes.
-                lose_runs_of_node(tx, node_id, now)
-            node = _lock_node(tx, node_id)
-            if node.lease_until > now:
-                raise node_alive(node_id)
-            tx.run(_REMOVE, {"node_id": node_id})
-            record_node_event(tx, node, node.lease_until, joined=False)
-            if audit is not None:
-                append_audit(tx, audit)
-            tx.wakes = True
-            return node
+def forget_node(tx: Tx, node_id: NodeId, audit: AuditEntry | None) -> Node:
+    now = tx.now()
+    row = tx.first(_THIS, {"node_id": node_id})
+    if row is None:
+        raise node_not_found(node_id)
+    if node_of(row).lease_until <= now:
+        # Before the node itself: runs are locked before nodes.
+        _lose_runs(tx, node_id, now)
+    node = _lock_node(tx, node_id)
+    if node.lease_until > now:
+        raise node_alive(node_id)
+    tx.run(_REMOVE, {"node_id": node_id})
+    _record_event(tx, node, node.lease_until, joined=False)
+    if audit is not None:
+        append_audit(tx, audit)
+    tx.wakes = True
+    return node
 
-        return await write_runs(self._database, work)
 
-    async def node_events(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
-        parameters = {"since": micros(since), "most": limit}
-        rows = await self._database.query(lambda tx: tx.rows(_NEWEST_MARKS, parameters))
-        return tuple(node_event_of(row) for row in reversed(rows))
+def node_events(tx: Tx, since: datetime, limit: int) -> tuple[NodeEvent, ...]:
+    rows = tx.rows(_NEWEST_MARKS, {"since": micros(since), "most": limit})
+    return tuple(node_event_of(row) for row in reversed(rows))
 
-    async def count_prunable(self, before: datetime, *, most: int) -> int:
-        parameters = {"before": micros(before), "most": most}
-        row = await self._database.query(lambda tx: tx.first(_PRUNABLE, parameters))
-        return 0 if row is None else int(row[0])
 
-    async def size(self) -> int | None:
-        statement = text(_SIZES[self._database.dialect.name])
-        parameters: dict[str, object] = {}
-        if "names" in statement.compile().params:
-            statement = statement.bindparams(bindparam("names", expanding=True))
-            parameters = {"names": sorted(metadata.tables)}
-        row = await self._database.query(lambda tx: tx.first(statement, parameters))
-        return None if row is None or row[0] is None else int(row[0])
+def count_prunable(tx: Tx, before: datetime, most: int) -> int:
+    row = tx.first(_PRUNABLE, {"before": micros(before), "most": most})
+    return 0 if row is None else int(row[0])
+
+
+def size(tx: Tx) -> int | None:
+    statement = text(_SIZES[tx.dialect.name])
+    parameters: dict[str, object] = {}
+    if "names" in statement.compile().params:
+        statement = statement.bindparams(bindparam("names", expanding=True))
+        parameters = {"names": sorted(metadata.tables)}
+    row = tx.first(statement, parameters)
+    return None if row is None or row[0] is None else int(row[0])
 
 
 def _lock_node(tx: Tx, node_id: NodeId) -> Node:
-    row = tx.first(tx.for_update(_NODE, nodes.c.id), {"node_id": node_id})
+    row = tx.first(tx.for_update(_THIS, nodes.c.id), {"node_id": node_id})
     if row is None:
         raise node_not_found(node_id)
     return node_of(row)

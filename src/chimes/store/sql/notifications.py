@@ -24,10 +24,9 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
-from chimes.store.sql.base import SqlBase, append_audit
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.listing import delivery_conditions, inbox_conditions, page_of
-from chimes.store.sql.records import delete_full_buckets
+from chimes.store.sql.records import append_audit, delete_full_buckets
 from chimes.store.sql.rows.notifications import (
     delivery_of,
     delivery_values,
@@ -38,8 +37,12 @@ from chimes.store.sql.rows.notifications import (
 from chimes.store.sql.rows.values import maybe_moment, micros
 from chimes.store.sql.tables import deliveries, inbox
 
-# Inboxes of owners.
-
+ENDED_DELIVERIES = (
+    select(deliveries.c.id)
+    .where(text("finished_at IS NOT NULL"), deliveries.c.finished_at < bindparam("before"))
+    .order_by(deliveries.c.finished_at, deliveries.c.id)
+    .limit(bindparam("most"))
+)
 _ITEM = select(inbox).where(inbox.c.id == bindparam("item_id"))
 _CHANGE = update(inbox).where(inbox.c.id == bindparam("item_id"))
 OLD_ITEMS = (
@@ -50,179 +53,130 @@ OLD_ITEMS = (
 )
 
 
-class SqlInbox(SqlBase):
-    async def add_inbox(self, item: InboxItem) -> InboxItem:
-        def work(tx: Tx) -> InboxItem:
-            if tx.run(tx.dialect.insert_new(inbox), item_values(item)):
-                return item
-            row = tx.first(_ITEM, {"item_id": item.id})
-            assert row is not None, "an item whose id is taken can be read"
-            return item_of(row)
-
-        return await self._database.write(work)
-
-    async def list_inbox(self, query: InboxQuery) -> Page[InboxItem]:
-        return await self._database.query(
-            lambda tx: page_of(
-                tx, inbox.c.created_at, query, inbox_conditions(query), item_of, descending=True
-            )
-        )
-
-    async def count_unread(self, query: InboxQuery) -> int:
-        conditions = inbox_conditions(replace(query, unread=True))
-        statement = select(func.count()).select_from(inbox).where(*conditions)
-        row = await self._database.query(lambda tx: tx.first(statement))
-        return 0 if row is None else int(row[0])
-
-    async def change_inbox(
-        self, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
-    ) -> InboxItem:
-        def work(tx: Tx) -> InboxItem:
-            row = tx.first(tx.for_update(_ITEM, inbox.c.id), {"item_id": item_id})
-            if row is None:
-                raise NotFound(_("inbox item {id} not found", id=item_id))
-            after = change(item_of(row), tx.now())
-            tx.run(_CHANGE, {"item_id": item_id, **item_values(after)})
-            return after
-
-        return await self._database.write(work)
-
-    async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
-        def work(tx: Tx) -> int:
-            condition = tx.dialect.among(inbox.c.id, "ids")
-            return tx.run(delete(inbox).where(condition), {"ids": tx.dialect.listed(item_ids)})
-
-        return await self._database.write(work) if item_ids else 0
+def add_delivery(tx: Tx, delivery: Delivery, audit: AuditEntry | None) -> Delivery:
+    if not tx.run(tx.dialect.insert_new(deliveries), delivery_values(delivery)):
+        return _load(tx, {delivery.id})[delivery.id]
+    if audit is not None:
+        append_audit(tx, audit)
+    tx.wakes = True
+    return delivery
 
 
-def add_items(tx: Tx, items: Sequence[InboxItem]) -> None:
-    """Inserts items; existing ones stay unchanged."""
-    if items:
-        rows = sorted(items, key=lambda item: item.id)
-        tx.run(tx.dialect.insert_new(inbox), [item_values(row) for row in rows])
-
-
-ENDED_DELIVERIES = (
-    select(deliveries.c.id)
-    .where(text("finished_at IS NOT NULL"), deliveries.c.finished_at < bindparam("before"))
-    .order_by(deliveries.c.finished_at, deliveries.c.id)
-    .limit(bindparam("most"))
-)
-
-
-class SqlDeliveries(SqlBase):
-    async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
-        def work(tx: Tx) -> Delivery:
-            if not tx.run(tx.dialect.insert_new(deliveries), delivery_values(delivery)):
-                return _load(tx, {delivery.id})[delivery.id]
-            if audit is not None:
-                append_audit(tx, audit)
-            tx.wakes = True
-            return delivery
-
-        return await self._database.write(work)
-
-    async def claim_deliveries(
-        self, channels: Collection[Channel], *, limit: int, lease: timedelta, overdue: timedelta
-    ) -> tuple[Delivery, ...]:
-        if limit <= 0:
-            return ()
-        if self._database.has_single_writer and not await self._database.read(_anything_pending):
-            return ()
-
-        def work(tx: Tx) -> tuple[Delivery, ...]:
-            now = tx.now()
-            found = tx.dialect.pending(
-                tx.connection,
-                micros(now),
-                micros(now - overdue),
-                [channel.value for channel in channels],
-                limit,
-            )
-            found_deliveries = [delivery_of(row) for row in found]
-            claimed = [claim_delivery(each, now, lease) for each in found_deliveries]
-            accepted = tuple(each for each in claimed if each.code != Reason.UNREADABLE)
-            broken = [_give_up(each, now) for each in claimed if each.code == Reason.UNREADABLE]
-            _write(tx, [*accepted, *broken])
-            return accepted
-
-        return await self._database.write(work)
-
-    async def finish_deliveries(
-        self, completions: Sequence[DeliveryCompletion]
-    ) -> tuple[Delivery, ...]:
-        def work(tx: Tx) -> tuple[Delivery, ...]:
-            now = tx.now()
-            current = _load(tx, {completion.delivery_id for completion in completions})
-            accepted: list[Delivery] = []
-            items: list[InboxItem] = []
-            for completion in completions:
-                before = current.get(completion.delivery_id)
-                if before is None or not owns_delivery_fence(before, completion.fence):
-                    continue
-                after = complete_delivery(before, completion, now)
-                current[after.id] = after
-                accepted.append(after)
-                items += [] if completion.inbox is None else [completion.inbox]
-            _write(tx, [current[each] for each in dict.fromkeys(each.id for each in accepted)])
-            add_items(tx, items)
-            tx.wakes = bool(accepted)
-            return tuple(accepted)
-
-        return await self._database.write(work) if completions else ()
-
-    async def retry_delivery(
-        self, delivery_id: DeliveryId, audit: AuditEntry | None = None
-    ) -> Delivery | None:
-        def work(tx: Tx) -> Delivery | None:
-            before = _load(tx, {delivery_id}).get(delivery_id)
-            if before is None:
-                return None
-            after = reopen_delivery(before, tx.now())
-            _write(tx, [after])
-            if audit is not None:
-                append_audit(tx, audit)
-            tx.wakes = True
-            return after
-
-        return await self._database.write(work)
-
-    async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]:
-        return await self._database.query(
-            lambda tx: page_of(
-                tx,
-                deliveries.c.created_at,
-                query,
-                delivery_conditions(query),
-                delivery_of,
-                descending=True,
-            )
-        )
-
-    async def next_delivery(self) -> datetime | None:
-        return maybe_moment(
-            await self._database.query(lambda tx: tx.dialect.next_delivery(tx.connection))
-        )
-
-    async def prune_messages(self, *, before: datetime, limit: int) -> int:
-        def work(tx: Tx) -> int:
-            delete_full_buckets(tx)
-            parameters = {"before": micros(before), "most": limit}
-            ended = [row.id for row in tx.rows(ENDED_DELIVERIES, parameters)]
-            old = [row.id for row in tx.rows(OLD_ITEMS, parameters | {"most": limit - len(ended)})]
-            for table, ids in ((deliveries, ended), (inbox, old)):
-                if ids:
-                    listed = {"ids": tx.dialect.listed(ids)}
-                    tx.run(delete(table).where(tx.dialect.among(table.c.id, "ids")), listed)
-            return len(ended) + len(old)
-
-        return await self._database.write(work)
-
-
-def _anything_pending(tx: Tx) -> bool:
+def anything_pending(tx: Tx) -> bool:
     """Runs on a read connection, so that an idle sender never waits for the writer."""
     earliest = tx.dialect.next_delivery(tx.connection)
     return earliest is not None and earliest <= micros(tx.now())
+
+
+def claim_deliveries(
+    tx: Tx, channels: Collection[Channel], limit: int, lease: timedelta, overdue: timedelta
+) -> tuple[Delivery, ...]:
+    now = tx.now()
+    found = tx.dialect.pending(
+        tx.connection,
+        micros(now),
+        micros(now - overdue),
+        [channel.value for channel in channels],
+        limit,
+    )
+    found_deliveries = [delivery_of(row) for row in found]
+    claimed = [claim_delivery(each, now, lease) for each in found_deliveries]
+    accepted = tuple(each for each in claimed if each.code != Reason.UNREADABLE)
+    broken = [_give_up(each, now) for each in claimed if each.code == Reason.UNREADABLE]
+    _write(tx, [*accepted, *broken])
+    return accepted
+
+
+def finish_deliveries(tx: Tx, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    now = tx.now()
+    current = _load(tx, {completion.delivery_id for completion in completions})
+    accepted: list[Delivery] = []
+    items: list[InboxItem] = []
+    for completion in completions:
+        before = current.get(completion.delivery_id)
+        if before is None or not owns_delivery_fence(before, completion.fence):
+            continue
+        after = complete_delivery(before, completion, now)
+        current[after.id] = after
+        accepted.append(after)
+        items += [] if completion.inbox is None else [completion.inbox]
+    _write(tx, [current[each] for each in dict.fromkeys(each.id for each in accepted)])
+    _insert_items(tx, items)
+    tx.wakes = bool(accepted)
+    return tuple(accepted)
+
+
+def retry_delivery(tx: Tx, delivery_id: DeliveryId, audit: AuditEntry | None) -> Delivery | None:
+    before = _load(tx, {delivery_id}).get(delivery_id)
+    if before is None:
+        return None
+    after = reopen_delivery(before, tx.now())
+    _write(tx, [after])
+    if audit is not None:
+        append_audit(tx, audit)
+    tx.wakes = True
+    return after
+
+
+def list_deliveries(tx: Tx, query: DeliveryQuery) -> Page[Delivery]:
+    return page_of(
+        tx,
+        deliveries.c.created_at,
+        query,
+        delivery_conditions(query),
+        delivery_of,
+        descending=True,
+    )
+
+
+def next_delivery(tx: Tx) -> datetime | None:
+    return maybe_moment(tx.dialect.next_delivery(tx.connection))
+
+
+def add_inbox(tx: Tx, item: InboxItem) -> InboxItem:
+    if tx.run(tx.dialect.insert_new(inbox), item_values(item)):
+        return item
+    row = tx.first(_ITEM, {"item_id": item.id})
+    assert row is not None, "an item whose id is taken can be read"
+    return item_of(row)
+
+
+def list_inbox(tx: Tx, query: InboxQuery) -> Page[InboxItem]:
+    return page_of(tx, inbox.c.created_at, query, inbox_conditions(query), item_of, descending=True)
+
+
+def count_unread(tx: Tx, query: InboxQuery) -> int:
+    conditions = inbox_conditions(replace(query, unread=True))
+    row = tx.first(select(func.count()).select_from(inbox).where(*conditions))
+    return 0 if row is None else int(row[0])
+
+
+def change_inbox(
+    tx: Tx, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
+) -> InboxItem:
+    row = tx.first(tx.for_update(_ITEM, inbox.c.id), {"item_id": item_id})
+    if row is None:
+        raise NotFound(_("inbox item {id} not found", id=item_id))
+    after = change(item_of(row), tx.now())
+    tx.run(_CHANGE, {"item_id": item_id, **item_values(after)})
+    return after
+
+
+def forget_inbox(tx: Tx, item_ids: Sequence[InboxId]) -> int:
+    condition = tx.dialect.among(inbox.c.id, "ids")
+    return tx.run(delete(inbox).where(condition), {"ids": tx.dialect.listed(item_ids)})
+
+
+def prune_messages(tx: Tx, before: datetime, limit: int) -> int:
+    delete_full_buckets(tx)
+    parameters = {"before": micros(before), "most": limit}
+    ended = [row.id for row in tx.rows(ENDED_DELIVERIES, parameters)]
+    old = [row.id for row in tx.rows(OLD_ITEMS, parameters | {"most": limit - len(ended)})]
+    for table, ids in ((deliveries, ended), (inbox, old)):
+        if ids:
+            listed = {"ids": tx.dialect.listed(ids)}
+            tx.run(delete(table).where(tx.dialect.among(table.c.id, "ids")), listed)
+    return len(ended) + len(old)
 
 
 def _give_up(delivery: Delivery, now: datetime) -> Delivery:
@@ -242,3 +196,10 @@ def _load(tx: Tx, ids: Collection[DeliveryId]) -> dict[DeliveryId, Delivery]:
 def _write(tx: Tx, changed: Sequence[Delivery]) -> None:
     values = [{"id": each.id, **progress_values(each)} for each in changed]
     tx.dialect.write_deliveries(tx.connection, values)
+
+
+def _insert_items(tx: Tx, items: Sequence[InboxItem]) -> None:
+    """Inserts items; existing ones stay unchanged."""
+    if items:
+        rows = sorted(items, key=lambda item: item.id)
+        tx.run(tx.dialect.insert_new(inbox), [item_values(row) for row in rows])

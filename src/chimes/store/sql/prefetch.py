@@ -23,8 +23,9 @@ from chimes.model.planning import (
 from chimes.model.schedule import Schedule
 from chimes.store.json_values import MICROSECOND
 from chimes.store.port import PrefetchWindow
-from chimes.store.sql.base import SqlBase, is_own_key, load_schedules, move_cursors, schedule_of_key
 from chimes.store.sql.database.base import Tx
+from chimes.store.sql.locks import is_own_key, schedule_of_key
+from chimes.store.sql.row_access import load_schedules, move_cursors
 from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.values import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import ACTIVE, runs
@@ -46,31 +47,19 @@ PREVIOUS_SLOT = (
 )
 
 
-class SqlPrefetch(SqlBase):
-    @property
-    def supports_prefetch(self) -> bool:
-        return self._database.dialect.fast
+def next_prefetch(tx: Tx, within: timedelta, each: timedelta) -> PrefetchWindow | None:
+    until, cost = micros(tx.now() + within), each // MICROSECOND
+    found = tx.dialect.next_prefetch(tx.connection, until, cost, MAX_UPCOMING)
+    if found is None or found.number < PREFETCH_MINIMUM:
+        return None
+    return PrefetchWindow(due=moment_of(found.due), begin_by=moment_of(found.begin_by))
 
-    async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
-        def work(tx: Tx) -> PrefetchWindow | None:
-            until, cost = micros(tx.now() + within), each // MICROSECOND
-            found = tx.dialect.next_prefetch(tx.connection, until, cost, MAX_UPCOMING)
-            if found is None or found.number < PREFETCH_MINIMUM:
-                return None
-            return PrefetchWindow(due=moment_of(found.due), begin_by=moment_of(found.begin_by))
 
-        return await self._database.query(work)
-
-    async def confirm_prefetched(
-        self, claims: Sequence[tuple[RunId, int]]
-    ) -> frozenset[tuple[RunId, int]]:
-        def work(tx: Tx) -> frozenset[tuple[RunId, int]]:
-            clock = tx.clock_override()
-            closed = None if clock is None else micros(tx.now() + PREFETCH_CUTOFF)
-            left_out = tx.dialect.unconfirmed(tx.connection, closed, claims)
-            return frozenset(claims).difference((RunId(row.id), row.fence) for row in left_out)
-
-        return await self._database.write(work) if claims else frozenset()
+def confirm_prefetched(tx: Tx, claims: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+    clock = tx.clock_override()
+    closed = None if clock is None else micros(tx.now() + PREFETCH_CUTOFF)
+    left_out = tx.dialect.unconfirmed(tx.connection, closed, claims)
+    return frozenset(claims).difference((RunId(row.id), row.fence) for row in left_out)
 
 
 def undo_prefetch(tx: Tx, schedule: Schedule, now: datetime) -> tuple[Schedule, datetime]:

@@ -14,27 +14,27 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import LogEntry, Run, cancel_step, owns_fence, request_cancel
-from chimes.store.sql.base import (
-    ExistingRuns,
-    SqlBase,
-    append_audit,
-    append_logs,
-    busy_on_lock_timeout,
-    insert_runs,
-    load_run,
-    load_runs,
-    lock_for_completion,
-    lock_schedules,
-    lock_schedules_and_keys,
-    write_runs,
-)
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Rows
-from chimes.store.sql.due_schedules import delete_old_batches
+from chimes.store.sql.firing import delete_old_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
+from chimes.store.sql.locks import (
+    busy_on_lock_timeout,
+    lock_for_completion,
+    lock_schedules,
+    lock_schedules_and_keys,
+)
 from chimes.store.sql.prefetch import free_prefetched_capacity
+from chimes.store.sql.records import append_audit
 from chimes.store.sql.rollups import add_inserted_runs, subtract_deleted_runs
+from chimes.store.sql.row_access import (
+    ExistingRuns,
+    insert_logs,
+    insert_runs,
+    load_run,
+    load_runs,
+)
 from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.run import log_of
 from chimes.store.sql.rows.values import maybe_moment, micros
@@ -85,156 +85,122 @@ _LAST_LOGS = select(
 )
 
 
-class SqlRuns(SqlBase):
-    async def add_runs(
-        self, runs: Sequence[Run], audit: AuditEntry | None = None
-    ) -> tuple[Run, ...]:
-        def work(tx: Tx) -> tuple[Run, ...]:
-            answer = _add_runs(tx, runs)
-            if audit is not None:
-                append_audit(tx, audit)
-            tx.wakes = True
-            return answer
+def add_runs(tx: Tx, wanted: Sequence[Run], audit: AuditEntry | None) -> tuple[Run, ...]:
+    answer = _add_runs(tx, wanted)
+    if audit is not None:
+        append_audit(tx, audit)
+    tx.wakes = True
+    return answer
 
-        return await write_runs(self._database, work)
 
-    async def add_unless_active(
-        self, run: Run, audit: AuditEntry | None = None
-    ) -> tuple[Run, bool]:
-        """Checks, locks, checks again. Usually the first check is enough and needs no lock."""
-        existing = await self._database.query(lambda tx: _find_existing(tx, run))
-        if existing is not None:
-            return existing, False
+def find_existing(tx: Tx, run: Run) -> Run | None:
+    """Returns the run with the same id or slot, or the oldest active run of its key."""
+    assert run.concurrency_key is not None
+    stored = ExistingRuns(tx, [run]).find(run)
+    if stored is not None:
+        return load_run(tx, stored)
+    row = tx.dialect.oldest_active(tx.connection, run.concurrency_key)
+    return None if row is None else decode_run(row)
 
-        def work(tx: Tx) -> tuple[Run, bool]:
-            with busy_on_lock_timeout(tx, f"{run.concurrency_key}"):
-                lock_schedules_and_keys(tx, [(run.schedule_id, run.concurrency_key)])
-            existing = _find_existing(tx, run)
-            if existing is not None:
-                return existing, False
-            insert_runs(tx, [run])
-            if audit is not None:
-                append_audit(tx, audit)
-            tx.wakes = True
-            return run, True
 
-        return await write_runs(self._database, work)
+def add_unless_active(tx: Tx, run: Run, audit: AuditEntry | None) -> tuple[Run, bool]:
+    with busy_on_lock_timeout(tx, f"{run.concurrency_key}"):
+        lock_schedules_and_keys(tx, [(run.schedule_id, run.concurrency_key)])
+    existing = find_existing(tx, run)
+    if existing is not None:
+        return existing, False
+    insert_runs(tx, [run])
+    if audit is not None:
+        append_audit(tx, audit)
+    tx.wakes = True
+    return run, True
 
-    async def get_run(self, run_id: RunId) -> Run | None:
-        return await self._database.query(lambda tx: load_run(tx, run_id))
 
-    async def find_slot_runs(
-        self, schedule_id: ScheduleId, slots: Collection[datetime]
-    ) -> dict[datetime, Run]:
-        pairs = [(str(schedule_id), micros(slot)) for slot in slots]
+def find_slot_runs(
+    tx: Tx, schedule_id: ScheduleId, slots: Collection[datetime]
+) -> dict[datetime, Run]:
+    pairs = [(str(schedule_id), micros(slot)) for slot in slots]
+    rows = tx.dialect.find_slot_runs(tx.connection, pairs) if pairs else ()
+    found = load_runs(tx, [RunId(row.id) for row in rows])
+    return {run.slot: run for run in found.values() if run.slot is not None}
 
-        def work(tx: Tx) -> dict[datetime, Run]:
-            rows = tx.dialect.find_slot_runs(tx.connection, pairs) if pairs else ()
-            found = load_runs(tx, [RunId(row.id) for row in rows])
-            return {run.slot: run for run in found.values() if run.slot is not None}
 
-        return await self._database.read(work)
+def list_runs(tx: Tx, query: RunQuery) -> Page[Run]:
+    return page_of(
+        tx,
+        RUN_SORTS[query.sort],
+        query,
+        run_conditions(query),
+        decode_run,
+        descending=query.descending,
+    )
 
-    async def list_runs(self, query: RunQuery) -> Page[Run]:
-        column = RUN_SORTS[query.sort]
-        return await self._database.query(
-            lambda tx: page_of(
-                tx,
-                column,
-                query,
-                run_conditions(query),
-                decode_run,
-                descending=query.descending,
-            )
-        )
 
-    async def next_available(self) -> datetime | None:
-        return maybe_moment(
-            await self._database.query(lambda tx: tx.dialect.next_available(tx.connection))
-        )
+def next_available(tx: Tx) -> datetime | None:
+    return maybe_moment(tx.dialect.next_available(tx.connection))
 
-    async def cancel_run(
-        self, run_id: RunId, reason: str, audit: AuditEntry | None = None
-    ) -> Run | None:
-        def work(tx: Tx) -> Run | None:
-            lock_for_completion(tx, [run_id])
-            run = load_run(tx, run_id)
-            if run is None:
-                return None
-            now = tx.now()
-            after = request_cancel(run, reason, now)
-            if not run.status.terminal:
-                effects = CompletionEffects(tx, now, [run])
-                effects.apply(after)
-                effects.write()
-            if audit is not None:
-                append_audit(tx, audit)
-            tx.wakes = True
-            return after
 
-        return await write_runs(self._database, work)
+def cancel_run(tx: Tx, run_id: RunId, reason: str, audit: AuditEntry | None) -> Run | None:
+    lock_for_completion(tx, [run_id])
+    run = load_run(tx, run_id)
+    if run is None:
+        return None
+    now = tx.now()
+    after = request_cancel(run, reason, now)
+    if not run.status.terminal:
+        effects = CompletionEffects(tx, now, [run])
+        effects.apply(after)
+        effects.write()
+    if audit is not None:
+        append_audit(tx, audit)
+    tx.wakes = True
+    return after
 
-    async def prune_runs(self, *, before: datetime, limit: int) -> int:
-        parameters = {"before": micros(before), "most": limit}
-        one = {**parameters, "most": 1}
-        if self._database.has_single_writer and not await self._database.read(
-            lambda tx: tx.rows(ENDED_BEFORE, one)
-        ):
-            return 0
 
-        def work(tx: Tx) -> int:
-            delete_old_batches(tx, before)
-            return _forget(tx, tx.rows(ENDED_BEFORE, parameters))
+def anything_prunable(tx: Tx, before: datetime) -> bool:
+    return bool(tx.rows(ENDED_BEFORE, {"before": micros(before), "most": 1}))
 
-        return await self._database.write(work)
 
-    async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
-        def work(tx: Tx) -> int:
-            among = tx.dialect.among(runs.c.id, "ids")
-            wanted = _TO_FORGET.where(runs.c.finished_at.is_not(None), among)
-            return _forget(tx, tx.rows(wanted, {"ids": tx.dialect.listed(run_ids)}))
+def prune_runs(tx: Tx, before: datetime, limit: int) -> int:
+    delete_old_batches(tx, before)
+    return _forget(tx, tx.rows(ENDED_BEFORE, {"before": micros(before), "most": limit}))
 
-        return await self._database.write(work) if run_ids else 0
 
-    async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
-        def work(tx: Tx) -> bool:
-            run = load_run(tx, run_id)
-            if run is None or not owns_fence(run, fence):
-                return False
-            append_logs(tx, {run_id: list(entries)})
-            return True
+def forget_runs(tx: Tx, run_ids: Sequence[RunId]) -> int:
+    among = tx.dialect.among(runs.c.id, "ids")
+    wanted = _TO_FORGET.where(runs.c.finished_at.is_not(None), among)
+    return _forget(tx, tx.rows(wanted, {"ids": tx.dialect.listed(run_ids)}))
 
-        return await self._database.write(work)
 
-    async def read_logs(
-        self, run_id: RunId, *, after: int = 0, limit: int = 1000
-    ) -> tuple[LogEntry, ...]:
-        parameters = {"run_id": run_id, "after": after, "most": limit}
-        rows = await self._database.query(lambda tx: tx.rows(_LOGS, parameters))
-        return tuple(log_of(row) for row in rows)
+def append_logs(tx: Tx, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
+    run = load_run(tx, run_id)
+    if run is None or not owns_fence(run, fence):
+        return False
+    insert_logs(tx, {run_id: list(entries)})
+    return True
 
-    async def last_logs(self, run_ids: Sequence[RunId]) -> dict[RunId, LogEntry]:
-        def work(tx: Tx) -> dict[RunId, LogEntry]:
-            wanted = _LAST_LOGS.where(tx.dialect.among(runs.c.id, "ids"))
-            rows = tx.rows(wanted, {"ids": tx.dialect.listed(run_ids)})
-            return {RunId(row.id): log_of(row) for row in rows if row.number is not None}
 
-        return await self._database.query(work) if run_ids else {}
+def read_logs(tx: Tx, run_id: RunId, after: int, limit: int) -> tuple[LogEntry, ...]:
+    rows = tx.rows(_LOGS, {"run_id": run_id, "after": after, "most": limit})
+    return tuple(log_of(row) for row in rows)
 
-    async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
-        def work(tx: Tx) -> None:
-            among, listed = tx.dialect.among, tx.dialect.listed
-            # Two statements: as one, MariaDB would scan all log lines.
-            ended = tx.rows(
-                select(runs.c.id).where(among(runs.c.id, "ids"), runs.c.finished_at.is_not(None)),
-                {"ids": listed(run_ids)},
-            )
-            if ended:
-                parameters = {"ids": listed([row.id for row in ended])}
-                tx.run(delete(run_logs).where(among(run_logs.c.run_id, "ids")), parameters)
 
-        if run_ids:
-            await self._database.write(work)
+def last_logs(tx: Tx, run_ids: Sequence[RunId]) -> dict[RunId, LogEntry]:
+    wanted = _LAST_LOGS.where(tx.dialect.among(runs.c.id, "ids"))
+    rows = tx.rows(wanted, {"ids": tx.dialect.listed(run_ids)})
+    return {RunId(row.id): log_of(row) for row in rows if row.number is not None}
+
+
+def drop_logs(tx: Tx, run_ids: Sequence[RunId]) -> None:
+    among, listed = tx.dialect.among, tx.dialect.listed
+    # Two statements: as one, MariaDB would scan all log lines.
+    ended = tx.rows(
+        select(runs.c.id).where(among(runs.c.id, "ids"), runs.c.finished_at.is_not(None)),
+        {"ids": listed(run_ids)},
+    )
+    if ended:
+        parameters = {"ids": listed([row.id for row in ended])}
+        tx.run(delete(run_logs).where(among(run_logs.c.run_id, "ids")), parameters)
 
 
 def _add_runs(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
@@ -276,16 +242,6 @@ def _add_runs(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
 def _admitted(tx: Tx, keys: Collection[str]) -> Counter[str]:
     rows = tx.dialect.admitted(tx.connection, keys) if keys else ()
     return Counter(row.concurrency_key for row in rows)
-
-
-def _find_existing(tx: Tx, run: Run) -> Run | None:
-    """Returns the run with the same id or slot, or the oldest active run of its key."""
-    assert run.concurrency_key is not None
-    stored = ExistingRuns(tx, [run]).find(run)
-    if stored is not None:
-        return load_run(tx, stored)
-    row = tx.dialect.oldest_active(tx.connection, run.concurrency_key)
-    return None if row is None else decode_run(row)
 
 
 def _ended_parents(tx: Tx, wanted: Sequence[Run]) -> set[RunId]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,30 +14,24 @@ from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
-from chimes.model.run import Reason, Run, cancel
+from chimes.model.run import Reason, cancel
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
-from chimes.store.port import ScheduleChange, ScheduleEdit
+from chimes.store.port import ScheduleEdit
 from chimes.store.selection import group_by_zone
-from chimes.store.sql.base import (
-    ExistingRuns,
-    SqlBase,
-    append_audit,
-    append_audits,
-    insert_runs,
-    is_own_key,
-    load_schedule,
-    load_schedule_and_damage,
-    load_schedules_and_damage,
-    lock_keys,
-    lock_owner,
-    lock_schedules_and_keys,
-    write_schedule,
-)
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_conditions
+from chimes.store.sql.locks import is_own_key, lock_keys, lock_owner, lock_schedules_and_keys
 from chimes.store.sql.prefetch import undo_prefetch
+from chimes.store.sql.records import append_audit, append_audits
+from chimes.store.sql.row_access import (
+    ExistingRuns,
+    insert_runs,
+    load_schedule_and_damage,
+    load_schedules_and_damage,
+    write_schedule,
+)
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
 from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.rows.values import maybe_moment, zone_in
@@ -49,102 +43,76 @@ _ACTIVE = case(
 ).is_not(None)
 
 
-class SqlSchedules(SqlBase):
-    async def add_schedule(
-        self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
-    ) -> Schedule:
-        values = schedule_values(schedule)
+def add_schedule(
+    tx: Tx, schedule: Schedule, audit: AuditEntry | None, quotas: Sequence[Quota]
+) -> Schedule:
+    if quotas:
+        lock_owner(tx, schedule.owner)
+    if tx.run(tx.dialect.insert_new(schedules), schedule_values(schedule)) == 0:
+        raise AlreadyExists(_("schedule {id} exists already", id=schedule.id))
+    _check_quotas(tx, None, schedule, quotas)
+    if audit is not None:
+        append_audit(tx, audit)
+    tx.wakes = True
+    return schedule
 
-        def work(tx: Tx) -> Schedule:
-            if quotas:
-                lock_owner(tx, schedule.owner)
-            if tx.run(tx.dialect.insert_new(schedules), values) == 0:
-                raise AlreadyExists(_("schedule {id} exists already", id=schedule.id))
-            _check_quotas(tx, None, schedule, quotas)
-            if audit is not None:
-                append_audit(tx, audit)
-            tx.wakes = True
-            return schedule
 
-        return await self._database.write(work)
+def change_schedule(
+    tx: Tx, edit: ScheduleEdit, quotas: Sequence[Quota], *, deleted: bool
+) -> Schedule:
+    before, damage = load_schedule_and_damage(tx, edit.schedule_id)
+    after, now = _apply(tx, edit, before, damage, tx.now(), quotas, deleted=deleted)
+    if after.deleted_at is not None:
+        _cancel_waiting(tx, [edit.schedule_id], now)
+    if edit.audit is not None:
+        append_audit(tx, edit.audit)
+    tx.wakes = True
+    return after
 
-    async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
-        return await self._database.query(lambda tx: load_schedule(tx, schedule_id))
 
-    async def change_schedule(
-        self,
-        schedule_id: ScheduleId,
-        change: ScheduleChange,
-        audit: AuditEntry | None = None,
-        *,
-        runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None,
-        quotas: Sequence[Quota] = (),
-        deleted: bool = False,
-    ) -> Schedule:
-        edit = ScheduleEdit(schedule_id=schedule_id, change=change, audit=audit, runs=runs)
+def change_schedules(tx: Tx, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
+    found = load_schedules_and_damage(tx, [edit.schedule_id for edit in edits])
+    now = tx.now()
+    changed: list[Schedule] = []
+    for edit in edits:
+        before, damage = found.get(edit.schedule_id, (None, frozenset()))
+        after, now = _apply(tx, edit, before, damage, now)
+        changed.append(after)
+    _cancel_waiting(tx, [s.id for s in changed if s.deleted_at is not None], now)
+    append_audits(tx, [edit.audit for edit in edits if edit.audit is not None])
+    tx.wakes = True
+    return tuple(changed)
 
-        def work(tx: Tx) -> Schedule:
-            before, damage = load_schedule_and_damage(tx, schedule_id)
-            after, now = _apply(tx, edit, before, damage, tx.now(), quotas, deleted=deleted)
-            if after.deleted_at is not None:
-                _cancel_waiting(tx, [schedule_id], now)
-            if audit is not None:
-                append_audit(tx, audit)
-            tx.wakes = True
-            return after
 
-        return await self._database.write(work)
+def list_schedules(tx: Tx, query: ScheduleQuery) -> Page[Schedule]:
+    return page_of(
+        tx,
+        SCHEDULE_SORTS[query.sort],
+        query,
+        schedule_conditions(query, tx.dialect),
+        decode_schedule,
+        descending=query.descending,
+    )
 
-    async def change_schedules(self, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
-        def work(tx: Tx) -> tuple[Schedule, ...]:
-            found = load_schedules_and_damage(tx, [edit.schedule_id for edit in edits])
-            now = tx.now()
-            changed: list[Schedule] = []
-            for edit in edits:
-                before, damage = found.get(edit.schedule_id, (None, frozenset()))
-                after, now = _apply(tx, edit, before, damage, now)
-                changed.append(after)
-            _cancel_waiting(tx, [s.id for s in changed if s.deleted_at is not None], now)
-            append_audits(tx, [edit.audit for edit in edits if edit.audit is not None])
-            tx.wakes = True
-            return tuple(changed)
 
-        return await self._database.write(work)
+def count_schedules(tx: Tx, query: ScheduleQuery) -> int:
+    statement = select(func.count()).select_from(schedules)
+    row = tx.first(statement.where(*schedule_conditions(query, tx.dialect)))
+    return 0 if row is None else int(row[0])
 
-    async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
-        column = SCHEDULE_SORTS[query.sort]
-        # Schedules without a sort value need a second query (`page_of`) on the same snapshot.
-        run_read = self._database.read if column.nullable else self._database.query
-        return await run_read(
-            lambda tx: page_of(
-                tx,
-                column,
-                query,
-                schedule_conditions(query, tx.dialect),
-                decode_schedule,
-                descending=query.descending,
-            )
-        )
 
-    async def count_schedules(self, query: ScheduleQuery) -> int:
-        return await self._database.query(lambda tx: _count(tx, query))
+def next_due(tx: Tx) -> datetime | None:
+    return maybe_moment(tx.dialect.next_due(tx.connection))
 
-    async def next_due(self) -> datetime | None:
-        return maybe_moment(
-            await self._database.query(lambda tx: tx.dialect.next_due(tx.connection))
-        )
 
-    async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
-        def work(tx: Tx) -> dict[str, tuple[ScheduleId, ...]]:
-            query = ScheduleQuery(owner=owner, enabled=True)
-            wanted = select(schedules.c.id, schedules.c.trigger).where(
-                *schedule_conditions(query, tx.dialect), schedules.c.next_run_at.is_not(None)
-            )
-            # By position: there are thousands, and access by name is slower.
-            rows: Sequence[Sequence[Any]] = tx.rows(wanted)
-            return group_by_zone((zone_in(trigger), ScheduleId(name)) for name, trigger in rows)
-
-        return await self._database.query(work)
+def zones_in_use(tx: Tx, owner: Owner | None) -> dict[str, tuple[ScheduleId, ...]]:
+    query = ScheduleQuery(owner=owner, enabled=True)
+    wanted = select(schedules.c.id, schedules.c.trigger).where(
+        *schedule_conditions(query, tx.dialect), schedules.c.next_run_at.is_not(None)
+    )
+    # By position: there are thousands, and access by name is slower.
+    rows: Sequence[Sequence[Any]] = tx.rows(wanted)
+    return group_by_zone((zone_in(trigger), ScheduleId(name)) for name, trigger in rows)
 
 
 def _apply(
@@ -215,12 +183,6 @@ def _reached(tx: Tx, new: Schedule, quota: Quota) -> bool:
         conditions = [*conditions, _ACTIVE]
     others = select(schedules.c.id).where(*conditions, schedules.c.id != new.id)
     return len(tx.rows(others.limit(quota.limit))) >= quota.limit
-
-
-def _count(tx: Tx, query: ScheduleQuery) -> int:
-    statement = select(func.count()).select_from(schedules)
-    row = tx.first(statement.where(*schedule_conditions(query, tx.dialect)))
-    return 0 if row is None else int(row[0])
 
 
 def _shared_keys(waiting: Rows) -> set[str]:

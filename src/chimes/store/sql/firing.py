@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,21 +28,18 @@ from chimes.model.planning import (
 from chimes.model.run import Reason, Run, RunStatus, claim, queue_order, request_cancel
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
-from chimes.store.sql.base import (
-    ExistingRuns,
-    SqlBase,
-    insert_runs,
-    is_alive,
-    is_own_key,
-    load_runs,
-    lock_for_completion,
-    lock_keys,
-    move_cursors,
-    write_states,
-)
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
+from chimes.store.sql.locks import is_own_key, lock_for_completion, lock_keys
+from chimes.store.sql.row_access import (
+    ExistingRuns,
+    insert_runs,
+    is_alive,
+    load_runs,
+    move_cursors,
+    write_states,
+)
 from chimes.store.sql.rows.corrupt import decode_schedule
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.rows.values import (
@@ -183,88 +179,48 @@ def decode_corrupt(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Schedul
     return found
 
 
-_NO_PREFETCH = timedelta(0)
-
-#: How often to look again for due schedules that other transactions have locked.
-LOCKED_TRIES = 4
-
 _log = logging.getLogger(__name__)
 
 
-class SqlFiring(SqlBase):
-    #: How many passes in a row found all due schedules locked by others.
-    _locked_passes = 0
-    #: Due times of the schedules that were prefetched last. A small rest of such a batch is
-    #: prefetched too.
-    _prefetched_times: frozenset[datetime] = frozenset()
-
-    async def fire_due(
-        self,
-        plan: Planner,
-        *,
-        limit: int,
-        request: ClaimRequest | None = None,
-        prefetch: timedelta = _NO_PREFETCH,
-    ) -> FireResult:
-        """Fires due schedules and skips those that other transactions have locked. If all of them
-        are locked, it looks again after short pauses, and finally reports that there may be more:
-        the other transaction fires or changes them, or its node is gone and will be detected."""
-        if self._database.has_single_writer and not await self._database.read(_anything_due):
-            return FireResult()
-        if prefetch and self._database.dialect.fast:
-            soon = request is not None and request.free > 0
-            upcoming = await self._database.query(lambda tx: _Upcoming.within(tx, prefetch))
-            is_batch = upcoming.is_batch or upcoming.first in self._prefetched_times
-            if not upcoming.due and not (soon and is_batch):
-                return FireResult()
-            prefetch = prefetch if soon and is_batch and not upcoming.due else _NO_PREFETCH
-        else:
-            prefetch = _NO_PREFETCH
-        node_id = self._node_id if request is None else request.node_id
-
-        def work(tx: Tx) -> FireResult | None:
-            return _Pass(tx, plan, limit, request, node_id, prefetch).fire()
-
-        for times in range(LOCKED_TRIES):
-            fired = await self._database.write(work)
-            if fired is not None:
-                self._locked_passes = 0
-                if prefetch:
-                    self._prefetched_times = frozenset(run.planned_at for run in fired.claimed)
-                return fired
-            if self._database.has_single_writer or not await self._database.read(_anything_due):
-                return FireResult()
-            await asyncio.sleep(_pause(times + self._locked_passes))
-        self._locked_passes += LOCKED_TRIES
-        return FireResult(more=True)
-
-
-def _pause(times: int) -> float:
+def locked_pause(times: int) -> float:
+    """Returns the seconds until the next look for due schedules that others have locked."""
     longest = min(0.002 * 2 ** min(times, 7), 0.2)
     return random.uniform(longest / 2, longest)  # noqa: S311 spreads nodes, hides nothing
 
 
-def _anything_due(tx: Tx) -> bool:
+def anything_due(tx: Tx) -> bool:
     """Runs on a read connection, so that an idle pass never waits for the writer."""
     earliest = tx.dialect.next_due(tx.connection)
     return earliest is not None and earliest <= micros(tx.now())
 
 
 @dataclass(frozen=True, slots=True)
-class _Upcoming:
+class Upcoming:
     #: The earliest due time, and whether it has passed.
     first: datetime | None
     due: bool
     #: Whether nothing is due now, and enough is due soon to start a prefetch.
     is_batch: bool
 
-    @staticmethod
-    def within(tx: Tx, prefetch: timedelta) -> _Upcoming:
-        now = tx.now()
-        times = tx.dialect.due_times(tx.connection, micros(now + prefetch), PREFETCH_MINIMUM)
-        first = maybe_moment(times[0] if times else None)
-        due = first is not None and first <= now
-        return _Upcoming(first, due, not due and len(times) == PREFETCH_MINIMUM)
+
+def look_ahead(tx: Tx, prefetch: timedelta) -> Upcoming:
+    now = tx.now()
+    times = tx.dialect.due_times(tx.connection, micros(now + prefetch), PREFETCH_MINIMUM)
+    first = maybe_moment(times[0] if times else None)
+    due = first is not None and first <= now
+    return Upcoming(first, due, not due and len(times) == PREFETCH_MINIMUM)
+
+
+def fire_due(
+    tx: Tx,
+    plan: Planner,
+    limit: int,
+    request: ClaimRequest | None,
+    node_id: NodeId | None,
+    prefetch: timedelta,
+) -> FireResult | None:
+    """Returns None if nothing is due or other transactions have locked all of it."""
+    return _Pass(tx, plan, limit, request, node_id, prefetch).fire()
 
 
 def _is_simple(firing: FirePlan) -> bool:
@@ -319,7 +275,6 @@ class _Pass:
         self._texts = TargetTexts()
 
     def fire(self) -> FireResult | None:
-        """Returns None if nothing is due or other transactions have locked all of it."""
         rows = self._tx.dialect.due(self._tx.connection, micros(self._until), self._limit)
         if not rows:
             return None
