@@ -23,7 +23,7 @@ from chimes.store.sql import migrations, open_sqlite
 from chimes.store.sql.tables import metadata
 from chimes.testing import SettableClock
 from tests.builders import INBOX, NOW, SYNC, a_key, a_run, a_schedule, a_sync_run, an_entry
-from tests.store_contract.scenes import all_deliveries, contents, furnish
+from tests.store_contract.scenes import all_deliveries, contents, populate
 
 Schema = dict[str, str]
 
@@ -124,7 +124,7 @@ async def test_an_older_file_is_migrated_with_its_data(
     now, clock = tmp_path / "now.db", SettableClock()
     store = open_sqlite(now, clock=clock)
     await store.open()
-    await furnish(store, clock)
+    await populate(store, clock)
     items = [
         known_to_older(item)
         for item in await contents(store)

@@ -12,7 +12,7 @@ from tests.store_contract.stores import DURABLE, KINDS, SHARED, Home, StoreKind
 
 @pytest.fixture(autouse=True)
 def _patient(patient_store: None) -> None:
-    """Every store of these tests."""
+    """Applies to every store of these tests."""
 
 
 def _name(kind: StoreKind) -> str:

@@ -21,7 +21,7 @@ from chimes.store.port import ClaimRequest, CompletionResult, ScheduleChange
 
 
 class NoFence(MemoryStore):
-    """A verdict counts whatever its fence."""
+    """`finish` ignores the fence."""
 
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         runs = self._state.runs
@@ -35,7 +35,7 @@ class NoFence(MemoryStore):
 
 
 class NoFenceIncrease(MemoryStore):
-    """A second claim gets the fence of the first."""
+    """A second claim does not raise the fence."""
 
     def _hand_out(
         self, claimable: Sequence[Run], places: ClaimRequest, now: datetime
@@ -48,21 +48,21 @@ class NoFenceIncrease(MemoryStore):
 
 
 @dataclass(slots=True)
-class _StateWithTwins(State):
+class _StateWithDuplicates(State):
     def existing(self, run: Run) -> Run | None:
         return None
 
 
 class NoUnique(MemoryStore):
-    """A slot is made as often as the cursor passes it."""
+    """A slot gets a run each time the cursor passes it."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(clock)
-        self._state = _StateWithTwins()
+        self._state = _StateWithDuplicates()
 
 
 class NoPoison(MemoryStore):
-    """A run may kill as many nodes as it likes."""
+    """There is no crash limit."""
 
     def _lose(self, runs: Sequence[Run], now: datetime) -> tuple[Run, ...]:
         after = []
@@ -76,7 +76,7 @@ class NoPoison(MemoryStore):
 
 
 class HeartbeatRevives(MemoryStore):
-    """A beat that comes too late renews the lease all the same."""
+    """A heartbeat after the end of the lease renews it."""
 
     async def heartbeat(
         self,
@@ -94,14 +94,14 @@ class HeartbeatRevives(MemoryStore):
 
 
 class NeverUnblocks(MemoryStore):
-    """The next of the key waits for ever."""
+    """The next run of a key is never unblocked."""
 
     def _unblock(self, run: Run) -> bool:
         return False
 
 
 class StuckCursor(MemoryStore):
-    """The cursor stays where it is when the slot has its row already."""
+    """The cursor does not move if the slot already has a run."""
 
     def _fire(self, firing: PolicyPlan, now: datetime) -> list[Run]:
         before = self._state.schedules[firing.schedule.id]
@@ -111,8 +111,8 @@ class StuckCursor(MemoryStore):
         return inserted
 
 
-class ForgetsVerdicts(MemoryStore):
-    """A verdict repeated after a lost answer is refused."""
+class RejectsRepeatedCompletions(MemoryStore):
+    """A repeated completion is rejected."""
 
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         runs = self._state.runs
@@ -124,22 +124,22 @@ class ForgetsVerdicts(MemoryStore):
 
 
 @dataclass(slots=True)
-class _StateThatSeesRunningOnly(State):
+class _StateWithoutQueuedRuns(State):
     def oldest_active(self, key: str) -> Run | None:
         found = State.oldest_active(self, key)
         return found if found is not None and found.status is RunStatus.RUNNING else None
 
 
 class OnlyRunningIsActive(MemoryStore):
-    """A pair whose task still waits gets another."""
+    """A pair with a queued run gets a second one."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(clock)
-        self._state = _StateThatSeesRunningOnly()
+        self._state = _StateWithoutQueuedRuns()
 
 
-class AuditsWhatStands(MemoryStore):
-    """The audit tells of a task that was never made."""
+class AuditsExistingRuns(MemoryStore):
+    """A request that returns an existing run is audited."""
 
     async def add_unless_active(
         self, run: Run, audit: AuditEntry | None = None
@@ -150,8 +150,8 @@ class AuditsWhatStands(MemoryStore):
         return found, created
 
 
-class OpenStates(MemoryStore):
-    """Whoever had the run once may keep state for it."""
+class OpenCheckpoints(MemoryStore):
+    """`save_checkpoint` ignores the fence."""
 
     async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         run = self._state.runs.get(run_id)
@@ -165,7 +165,7 @@ class _StateWithoutLeases(State):
 
 
 class NoLease(MemoryStore):
-    """A node claims as long as nobody has forgotten it."""
+    """A node claims after its lease has expired."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(clock)
@@ -173,7 +173,7 @@ class NoLease(MemoryStore):
 
 
 class RetriesAtOnce(MemoryStore):
-    """The wait before a retry is lost."""
+    """Retries have no delay."""
 
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         at_once = [
@@ -186,29 +186,29 @@ class RetriesAtOnce(MemoryStore):
 
 
 @dataclass(slots=True)
-class _StateThatKeepsWaiting(State):
+class _StateWithoutRunsToCancel(State):
     def waiting_of(self, schedule_id: ScheduleId) -> list[Run]:
         return []
 
 
 class DeleteKeepsRuns(MemoryStore):
-    """The waiting runs of a deleted schedule go on."""
+    """Deleting a schedule keeps its queued runs."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(clock)
-        self._state = _StateThatKeepsWaiting()
+        self._state = _StateWithoutRunsToCancel()
 
 
 class OpenLogs(MemoryStore):
-    """Anybody may write to a log."""
+    """`append_logs` ignores the fence."""
 
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
         run = self._state.runs.get(run_id)
         return await super().append_logs(run_id, run.fence if run else fence, entries)
 
 
-class StopsNothing(MemoryStore):
-    """A run lost after it began is repeated, whatever `on_lost` says."""
+class IgnoresOnLostStop(MemoryStore):
+    """`on_lost: stop` is ignored: a lost started run is queued again."""
 
     async def start(self, run_id: RunId, fence: int) -> bool:
         before = self._state.runs.get(run_id)
@@ -219,7 +219,7 @@ class StopsNothing(MemoryStore):
 
 
 class ClaimsBlocked(MemoryStore):
-    """The limit of a key holds for waiting runs only when they are inserted by hand."""
+    """Fired runs are not blocked by the limit of their key."""
 
     def _fire(self, firing: PolicyPlan, now: datetime) -> list[Run]:
         free = tuple(replace(run, blocked=False) for run in firing.runs)
@@ -227,7 +227,7 @@ class ClaimsBlocked(MemoryStore):
 
 
 class TornChange(MemoryStore):
-    """The rows of a change are lost."""
+    """`change_schedule` does not insert the runs of a change."""
 
     async def change_schedule(
         self,
@@ -245,7 +245,7 @@ class TornChange(MemoryStore):
 
 
 class ForgetsPurge(MemoryStore):
-    """Retention leaves no mark, so that an old slot could come back."""
+    """Pruning does not raise `purged_until`, so an old slot can fire again."""
 
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
         marks = {each.id: each.purged_until for each in self._state.schedules.values()}
@@ -255,7 +255,7 @@ class ForgetsPurge(MemoryStore):
         return pruned
 
 
-class EndsTwice(MemoryStore):
+class CancelsEndedRuns(MemoryStore):
     """Cancelling an ended run changes its status."""
 
     async def cancel_run(
@@ -269,8 +269,8 @@ class EndsTwice(MemoryStore):
         return after
 
 
-class TellsAgain(MemoryStore):
-    """A verdict that is repeated tells everybody again."""
+class NotifiesTwice(MemoryStore):
+    """A repeated completion writes its deliveries again."""
 
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         finished = await super().finish(completions)
@@ -280,8 +280,8 @@ class TellsAgain(MemoryStore):
         return finished
 
 
-class ForgetsFailures(MemoryStore):
-    """Why somebody is told does not depend on what was before."""
+class IgnoresPreviousStatus(MemoryStore):
+    """Recoveries are not detected: the previous status is ignored."""
 
     def _post(self, run: Run, now: datetime) -> None:
         for delivery in plan_deliveries(run, None, now):
@@ -289,7 +289,7 @@ class ForgetsFailures(MemoryStore):
 
 
 class OpenDeliveries(MemoryStore):
-    """What a sender says counts whatever its fence."""
+    """`finish_deliveries` ignores the fence."""
 
     async def finish_deliveries(
         self, completions: Sequence[DeliveryCompletion]
@@ -311,20 +311,20 @@ MUTANTS: tuple[type[MemoryStore], ...] = (
     HeartbeatRevives,
     NeverUnblocks,
     StuckCursor,
-    ForgetsVerdicts,
+    RejectsRepeatedCompletions,
     NoLease,
     RetriesAtOnce,
     DeleteKeepsRuns,
     OpenLogs,
-    StopsNothing,
+    IgnoresOnLostStop,
     ClaimsBlocked,
     TornChange,
     ForgetsPurge,
-    EndsTwice,
+    CancelsEndedRuns,
     OnlyRunningIsActive,
-    AuditsWhatStands,
-    OpenStates,
-    TellsAgain,
-    ForgetsFailures,
+    AuditsExistingRuns,
+    OpenCheckpoints,
+    NotifiesTwice,
+    IgnoresPreviousStatus,
     OpenDeliveries,
 )

@@ -55,7 +55,7 @@ async def joined(store: Store, node_id: str = "node-1", lease: timedelta = LEASE
 
 
 async def running_run(store: Store, run: Run | None = None, node_id: str = "node-1") -> Run:
-    """One run, claimed by a node that has a lease."""
+    """Adds a run and claims it for a joined node."""
     await joined(store, node_id)
     wanted = run or a_run()
     await store.add_runs([wanted])
@@ -65,7 +65,7 @@ async def running_run(store: Store, run: Run | None = None, node_id: str = "node
 
 
 async def running_slot(store: Store, **given: Any) -> tuple[Schedule, Run]:
-    """A schedule whose slot of just now is being carried out by node-1."""
+    """A schedule whose current slot is claimed by node-1."""
     await joined(store)
     schedule = await store.add_schedule(due_schedule(**given))
     (run,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
@@ -79,7 +79,7 @@ async def all_runs(store: Store) -> dict[str, Run]:
 
 
 async def contents(store: Store) -> list[Item]:
-    """The whole dump, in an order that does not depend on the store."""
+    """All exported items in a store-independent order."""
     return sorted([item async for item in store.dump()], key=item_order)
 
 
@@ -109,8 +109,8 @@ async def all_deliveries(store: Store) -> dict[str, Delivery]:
     return {delivery.id: delivery for delivery in page.items}
 
 
-async def furnish(store: Store, clock: SettableClock) -> None:
-    """A bit of everything, in every state that a row can be in."""
+async def populate(store: Store, clock: SettableClock) -> None:
+    """Adds items of every kind in every state."""
     await store.load([full_schedule(), full_run()])
     await joined(store)
     await store.add_key(a_key(), an_entry(verb="key"))
@@ -138,14 +138,14 @@ async def furnish(store: Store, clock: SettableClock) -> None:
     await store.add_unless_active(a_sync_run(), an_entry(verb="run"))
     await store.save_checkpoint(stays.id, stays.fence, SYNC.key, '{"cursor": "น้ำ 水"}')
     await store.set_checkpoint("by hand", "[]", an_entry(verb="state"))
-    await furnish_messages(store, clock)
+    await populate_messages(store, clock)
 
 
-async def furnish_messages(store: Store, clock: SettableClock) -> None:
-    """Deliveries in every state, two of them in an inbox."""
+async def populate_messages(store: Store, clock: SettableClock) -> None:
+    """Adds deliveries in every state, and inbox items."""
     await store.load([full_delivery(), full_item()])
-    told = [a_run(policy=Policy(delivery=(INBOX, CHAT))) for _ in range(3)]
-    ended = [replace(run, status=RunStatus.SUCCEEDED, finished_at=clock.now()) for run in told]
+    notifying = [a_run(policy=Policy(delivery=(INBOX, CHAT))) for _ in range(3)]
+    ended = [replace(run, status=RunStatus.SUCCEEDED, finished_at=clock.now()) for run in notifying]
     await store.add_runs(ended)
     first, second, *_ = await store.claim_deliveries(
         [Channel.INBOX], limit=3, lease=MINUTE, overdue=HOUR

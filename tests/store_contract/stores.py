@@ -1,6 +1,6 @@
-"""Every store that has to keep the contract. A new store is one entry in KINDS.
+"""All stores that the contract tests cover. A new store is one entry in KINDS.
 
-A store whose module is missing or broken fails the suite; nothing here is skipped.
+A store whose module is missing or broken fails the suite instead of being skipped.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.servers.redis_places import empty_place
 @dataclass(frozen=True, kw_only=True)
 class StoreKind:
     name: str
-    #: A store that is not open yet, on the data in this directory.
+    #: Makes an unopened store on the data in a directory.
     make: Callable[[Path, Clock], Store]
-    #: What was written is there after the store was closed and opened again.
+    #: Data survives close and open.
     durable: bool
-    #: Several store objects, as of several processes, may have the same data open at once.
+    #: Several store objects, like those of several processes, can open the same data.
     shared: bool
 
 
@@ -39,7 +39,7 @@ def _memory(directory: Path, clock: Clock) -> Store:
 
 @cache
 def empty_sqlite() -> bytes:
-    """A file that has been set up: every test but those of the set-up itself starts from it."""
+    """A migrated empty file, copied for each test."""
 
     async def set_up(path: Path) -> None:
         store: Store = import_module("chimes.store.sql").open_sqlite(path)
@@ -76,7 +76,7 @@ def _prepared(opener: str) -> Prepared:
 
 
 def _on_server(opener: str) -> Callable[[Path, Clock], Store]:
-    """The directory remembers which database is its own."""
+    """Stores the database URL in the directory."""
 
     def make(directory: Path, clock: Clock) -> Store:
         known = directory / opener
@@ -110,7 +110,7 @@ SHARED = tuple(kind for kind in KINDS if kind.shared)
 
 
 class Home:
-    """Where the data of one test lives, and the stores that are open on it."""
+    """The data of one test and the stores that are open on it."""
 
     def __init__(self, kind: StoreKind, directory: Path, clock: Clock) -> None:
         self.kind = kind
@@ -126,7 +126,7 @@ class Home:
         return store
 
     async def reopen(self) -> Store:
-        """As after a restart of the process."""
+        """Closes all stores and opens one, as after a restart."""
         await self.close()
         return await self.open()
 

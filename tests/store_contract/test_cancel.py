@@ -25,12 +25,14 @@ from tests.store_contract.scenes import NODE, all_runs, joined, running_run, run
 BY_HAND = Reason.CANCELED_BY_HAND
 
 
-async def test_nobody_cannot_be_canceled(store: Store) -> None:
+async def test_cancel_of_an_unknown_run_is_none(store: Store) -> None:
     assert await store.cancel_run(RunId("nobody"), BY_HAND, an_entry()) is None
     assert await store.list_audit(AuditQuery()) == ()
 
 
-async def test_a_waiting_run_of_a_schedule_shows_on_it(store: Store, clock: SettableClock) -> None:
+async def test_cancel_of_a_queued_run_updates_its_schedule(
+    store: Store, clock: SettableClock
+) -> None:
     schedule = await store.add_schedule(a_schedule())
     (run,) = await store.add_runs([a_run(schedule)])
     ended = cancel(run, BY_HAND, clock.advance(1))
@@ -40,7 +42,7 @@ async def test_a_waiting_run_of_a_schedule_shows_on_it(store: Store, clock: Sett
     assert [entry.verb for entry in await store.list_audit(AuditQuery())] == ["cancel"]
 
 
-async def test_a_blocked_run_ends_and_frees_nothing(store: Store) -> None:
+async def test_cancel_of_a_blocked_run_unblocks_nothing(store: Store) -> None:
     rows = await store.add_runs([a_run(concurrency_key="k") for _ in range(3)])
     after = await store.cancel_run(rows[1].id, BY_HAND)
     assert after is not None
@@ -48,7 +50,9 @@ async def test_a_blocked_run_ends_and_frees_nothing(store: Store) -> None:
     assert (await all_runs(store))[rows[2].id] == rows[2]
 
 
-async def test_a_run_between_two_attempts_ends(store: Store, clock: SettableClock) -> None:
+async def test_cancel_ends_a_run_that_waits_for_its_retry(
+    store: Store, clock: SettableClock
+) -> None:
     run = await running_run(store)
     (waiting,) = (await store.finish([a_retry(run, clock.now(), MINUTE)])).accepted
     assert await store.cancel_run(run.id, BY_HAND) == cancel(waiting, BY_HAND, clock.now())
@@ -56,7 +60,9 @@ async def test_a_run_between_two_attempts_ends(store: Store, clock: SettableCloc
     assert await store.next_available() is None
 
 
-async def test_a_running_run_is_asked_and_its_node_told(store: Store, clock: SettableClock) -> None:
+async def test_cancel_of_a_running_run_is_reported_by_the_heartbeat(
+    store: Store, clock: SettableClock
+) -> None:
     schedule, run = await running_slot(store)
     before = store.changes()
     asked = replace(run, cancel_requested=True, reason=BY_HAND)
@@ -71,7 +77,7 @@ async def test_a_running_run_is_asked_and_its_node_told(store: Store, clock: Set
     assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).cancel == ()
 
 
-async def test_an_ended_run_stays_as_it_is(store: Store, clock: SettableClock) -> None:
+async def test_cancel_of_an_ended_run_changes_nothing(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     (ended,) = (await store.finish([a_completion(run, clock.now())])).accepted
     summary = await store.get_schedule(schedule.id)
@@ -82,8 +88,7 @@ async def test_an_ended_run_stays_as_it_is(store: Store, clock: SettableClock) -
     assert await store.claim(claim_request()) == ()
 
 
-# A run that is given back after somebody asked it to stop is not begun again
-async def test_a_released_run_that_was_asked_to_stop_ends(
+async def test_release_of_a_run_with_requested_cancel_ends_it(
     store: Store, clock: SettableClock
 ) -> None:
     key = {"concurrency_key": "k", "concurrency_limit": 1}

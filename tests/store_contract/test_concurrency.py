@@ -44,7 +44,7 @@ async def _race(stores: list[Store]) -> None:
         await joined(first, node)
     pairs = [(stores[number % len(stores)], node) for number, node in enumerate(nodes)]
     firing = await asyncio.gather(*(_fire_until_short(store, node, 5) for store, node in pairs))
-    # A pass may come back short while another one is still at it: nobody may be left over.
+    # A pass may return early while another one holds rows, so a last pass collects the rest.
     firing.append(await _fire_until_short(first, nodes[0], 100))
     claiming = await asyncio.gather(*(_claim_until_empty(store, node) for store, node in pairs))
     handed_out = [run for runs in (*firing, *claiming) for run in runs]
@@ -57,15 +57,17 @@ async def _race(stores: list[Store]) -> None:
     assert {run.fence for run in rows.values()} == {1}
 
 
-async def test_each_slot_one_run_each_run_one_holder(store: Store) -> None:
+async def test_concurrent_nodes_make_one_run_per_slot_and_one_holder_per_run(store: Store) -> None:
     await _race([store])
 
 
-async def test_the_same_between_two_processes(shared_home: Home) -> None:
+async def test_two_processes_make_one_run_per_slot_and_one_holder_per_run(
+    shared_home: Home,
+) -> None:
     await _race([await shared_home.open(), await shared_home.open()])
 
 
-async def _verdicts_race(stores: list[Store], clock: SettableClock) -> None:
+async def _race_completions(stores: list[Store], clock: SettableClock) -> None:
     await joined(stores[0])
     await stores[0].add_runs([a_run(concurrency_key="k") for _ in range(10)])
     for _ in range(10):
@@ -78,26 +80,26 @@ async def _verdicts_race(stores: list[Store], clock: SettableClock) -> None:
     assert {len(run.attempts) for run in rows.values()} == {1}
 
 
-async def test_the_limit_of_a_key_holds_while_verdicts_race(
+async def test_concurrency_limit_holds_under_concurrent_completions(
     store: Store, clock: SettableClock
 ) -> None:
-    await _verdicts_race([store], clock)
+    await _race_completions([store], clock)
 
 
-async def test_the_limit_holds_between_two_processes(
+async def test_concurrency_limit_holds_between_two_processes(
     shared_home: Home, clock: SettableClock
 ) -> None:
-    await _verdicts_race([await shared_home.open(), await shared_home.open()], clock)
+    await _race_completions([await shared_home.open(), await shared_home.open()], clock)
 
 
-async def test_runs_added_at_once_do_not_pass_the_limit(store: Store) -> None:
+async def test_concurrently_added_runs_do_not_exceed_the_limit(store: Store) -> None:
     rows = [a_run(concurrency_key="k", concurrency_limit=3) for _ in range(20)]
     await asyncio.gather(*(store.add_runs([row]) for row in rows))
     await joined(store)
     assert len(await store.claim(claim_request(free=100))) == 3
 
 
-async def test_one_slot_added_at_once_is_one_run(store: Store) -> None:
+async def test_concurrently_added_slot_is_one_run(store: Store) -> None:
     schedule = await store.add_schedule(due_schedule(enabled=False))
     rows = [a_run(schedule, slot=NOW) for _ in range(10)]
     answers = await asyncio.gather(*(store.add_runs([row]) for row in rows))
@@ -105,8 +107,7 @@ async def test_one_slot_added_at_once_is_one_run(store: Store) -> None:
     assert len(await all_runs(store)) == 1
 
 
-# Policy.concurrency_key
-async def test_schedules_of_one_key_take_places_from_each_other_in_one_pass(store: Store) -> None:
+async def test_schedules_of_one_key_share_its_limit_in_one_pass(store: Store) -> None:
     shared = Policy(overlap=Overlap.QUEUE, concurrency_key="shared", max_concurrent_runs=2)
     for _ in range(4):
         await store.add_schedule(due_schedule(policy=shared))

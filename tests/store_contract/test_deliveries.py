@@ -40,13 +40,13 @@ from tests.builders import (
 from tests.store_contract.scenes import all_deliveries, contents
 from tests.store_contract.stores import Home
 
-HOLD = 2 * MINUTE
+CLAIM_LEASE = 2 * MINUTE
 OVERDUE = timedelta(minutes=10)
 
 
 async def claimed(store: Store, *channels: Channel, limit: int = 100) -> tuple[Delivery, ...]:
     wanted = channels or tuple(Channel)
-    return await store.claim_deliveries(wanted, limit=limit, lease=HOLD, overdue=OVERDUE)
+    return await store.claim_deliveries(wanted, limit=limit, lease=CLAIM_LEASE, overdue=OVERDUE)
 
 
 async def one_claimed(store: Store, **given: object) -> Delivery:
@@ -55,11 +55,11 @@ async def one_claimed(store: Store, **given: object) -> Delivery:
     return delivery
 
 
-def in_order(*rows: Delivery) -> list[DeliveryId]:
+def ids_of(*rows: Delivery) -> list[DeliveryId]:
     return [row.id for row in rows]
 
 
-async def test_a_delivery_comes_back_whole(store: Store) -> None:
+async def test_delivery_round_trip_keeps_every_field(store: Store) -> None:
     full, bare = full_delivery(), a_delivery()
     assert await store.load([full, bare]) == 2
     assert await all_deliveries(store) == {full.id: full, bare.id: bare}
@@ -68,7 +68,7 @@ async def test_a_delivery_comes_back_whole(store: Store) -> None:
 
 
 # --- claiming ---------------------------------------------------------------------------------
-async def test_deliveries_are_handed_out_oldest_first(store: Store) -> None:
+async def test_deliveries_are_claimed_oldest_first(store: Store) -> None:
     late = a_delivery(id=DeliveryId("a"), available_at=NOW)
     twin_b = a_delivery(id=DeliveryId("c"), available_at=NOW - SECOND)
     twin_a = a_delivery(id=DeliveryId("b"), available_at=NOW - SECOND)
@@ -76,34 +76,36 @@ async def test_deliveries_are_handed_out_oldest_first(store: Store) -> None:
     later = a_delivery(id=DeliveryId("0"), available_at=NOW + timedelta(microseconds=1))
     await store.load([late, twin_b, twin_a, first, later])
     assert await claimed(store, limit=2) == (
-        claim_delivery(first, NOW, HOLD),
-        claim_delivery(twin_a, NOW, HOLD),
+        claim_delivery(first, NOW, CLAIM_LEASE),
+        claim_delivery(twin_a, NOW, CLAIM_LEASE),
     )
-    assert in_order(*await claimed(store)) == [twin_b.id, late.id]
+    assert ids_of(*await claimed(store)) == [twin_b.id, late.id]
     assert await claimed(store) == ()
     assert (await all_deliveries(store))[later.id] == later
 
 
-async def test_a_claimed_delivery_is_begun(store: Store, clock: SettableClock) -> None:
+async def test_claim_counts_an_attempt_and_raises_the_fence(
+    store: Store, clock: SettableClock
+) -> None:
     before = a_delivery(attempts=2, fence=5, progress=1)
     await store.load([before])
     now = clock.advance(1.000007)
     (after,) = await claimed(store)
-    assert after == replace(before, attempts=3, fence=6, available_at=now + HOLD)
+    assert after == replace(before, attempts=3, fence=6, available_at=now + CLAIM_LEASE)
     assert await all_deliveries(store) == {after.id: after}
-    assert await store.next_delivery() == now + HOLD
+    assert await store.next_delivery() == now + CLAIM_LEASE
 
 
-async def test_nothing_is_claimed_of_nothing(store: Store) -> None:
+async def test_claim_without_deliveries_limit_or_channels_is_empty(store: Store) -> None:
     assert await claimed(store) == ()
     await store.load([a_delivery()])
     assert await claimed(store, limit=0) == ()
-    none = await store.claim_deliveries([], limit=9, lease=HOLD, overdue=OVERDUE)
+    none = await store.claim_deliveries([], limit=9, lease=CLAIM_LEASE, overdue=OVERDUE)
     assert none == ()
     assert len(await claimed(store)) == 1
 
 
-async def test_what_has_ended_is_not_claimed(store: Store) -> None:
+async def test_ended_deliveries_are_not_claimed(store: Store) -> None:
     ended = {"finished_at": NOW, "available_at": NOW - HOUR}
     await store.load(
         [
@@ -115,56 +117,58 @@ async def test_what_has_ended_is_not_claimed(store: Store) -> None:
     assert await store.next_delivery() is None
 
 
-async def test_a_sender_gets_its_channels(store: Store) -> None:
+async def test_claim_returns_only_the_given_channels(store: Store) -> None:
     inbox, chat, hook = (a_delivery(recipient=each) for each in (INBOX, CHAT, HOOK))
     await store.load([inbox, chat, hook])
-    assert in_order(*await claimed(store, Channel.TELEGRAM)) == [chat.id]
+    assert ids_of(*await claimed(store, Channel.TELEGRAM)) == [chat.id]
     assert await claimed(store, Channel.TELEGRAM, Channel.EMAIL) == ()
     both = await claimed(store, Channel.INBOX, Channel.WEBHOOK)
-    assert sorted(in_order(*both)) == sorted([inbox.id, hook.id])
+    assert sorted(ids_of(*both)) == sorted([inbox.id, hook.id])
 
 
-# Nobody who can send it has come: whoever asks gets it, to give it up visibly
-async def test_an_overdue_delivery_goes_to_anybody(store: Store, clock: SettableClock) -> None:
+# No sender has this channel: any claim returns the delivery, so that it can be recorded as dead.
+async def test_overdue_delivery_is_claimed_for_any_channel(
+    store: Store, clock: SettableClock
+) -> None:
     chat = a_delivery(recipient=CHAT)
     inbox = a_delivery(available_at=NOW + OVERDUE)
     await store.load([chat, inbox])
     clock.set(NOW + OVERDUE - timedelta(microseconds=1))
     assert await claimed(store, Channel.WEBHOOK) == ()
     clock.set(NOW + OVERDUE)
-    assert in_order(*await claimed(store, Channel.INBOX)) == [chat.id, inbox.id]
+    assert ids_of(*await claimed(store, Channel.INBOX)) == [chat.id, inbox.id]
 
 
-async def test_a_sender_that_is_lost_loses_its_deliveries(
+async def test_delivery_is_claimed_again_after_its_claim_lease(
     store: Store, clock: SettableClock
 ) -> None:
     first = await one_claimed(store)
-    clock.advance(HOLD - timedelta(microseconds=1))
+    clock.advance(CLAIM_LEASE - timedelta(microseconds=1))
     assert await claimed(store) == ()
     clock.advance(timedelta(microseconds=1))
     (again,) = await claimed(store)
     assert (again.id, again.attempts, again.fence) == (first.id, 2, 2)
-    # The first one comes back, too late.
+    # The first claim reports too late.
     assert await store.finish_deliveries([a_delivery_completion(first)]) == ()
     assert await all_deliveries(store) == {again.id: again}
     (sent,) = await store.finish_deliveries([a_delivery_completion(again)])
     assert sent.state is DeliveryState.DELIVERED
 
 
-async def test_two_claimers_never_get_the_same(shared_home: Home) -> None:
+async def test_concurrent_claims_never_share_a_delivery(shared_home: Home) -> None:
     stores = [await shared_home.open() for _ in range(3)]
     await stores[0].load([a_delivery() for _ in range(60)])
     answers = await asyncio.gather(*(claimed(stores[number % 3], limit=7) for number in range(12)))
     got = [delivery for answer in answers for delivery in answer]
-    # What somebody else is just taking may be left out; nothing is taken twice.
+    # Deliveries locked by another claim may be left out; none is claimed twice.
     while more := await claimed(stores[0]):
         got += more
     assert len(got) == len({delivery.id for delivery in got}) == 60
     assert {delivery.fence for delivery in got} == {1}
 
 
-# --- verdicts ---------------------------------------------------------------------------------
-async def test_a_delivery_that_was_sent(store: Store, clock: SettableClock) -> None:
+# --- completions ------------------------------------------------------------------------------
+async def test_sent_delivery_is_delivered(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store)
     now = clock.advance(1)
     completion = a_delivery_completion(delivery, progress=3, receipt="message 17")
@@ -173,13 +177,15 @@ async def test_a_delivery_that_was_sent(store: Store, clock: SettableClock) -> N
     assert (sent.progress, sent.receipt, sent.error) == (3, "message 17", "")
     assert await store.finish_deliveries([completion]) == (sent,)
     assert await all_deliveries(store) == {sent.id: sent}
-    # Said again: its fence is that of a delivery that has ended.
+    # A repeated completion is rejected: the delivery has ended.
     assert await store.finish_deliveries([completion]) == ()
     assert await all_deliveries(store) == {sent.id: sent}
     assert await store.next_delivery() is None
 
 
-async def test_a_delivery_that_failed_waits_and_goes_on(store: Store, clock: SettableClock) -> None:
+async def test_failed_delivery_is_retried_with_its_progress(
+    store: Store, clock: SettableClock
+) -> None:
     delivery = await one_claimed(store)
     now = clock.advance(1)
     before = store.changes()
@@ -196,30 +202,28 @@ async def test_a_delivery_that_failed_waits_and_goes_on(store: Store, clock: Set
         available_at=now + 30 * SECOND,
     )
     assert waiting.state is DeliveryState.PENDING
-    assert store.changes() > before, "it may be due before whatever was waited for"
+    assert store.changes() > before, "the retry may be due before the current wait ends"
     assert await store.next_delivery() == now + 30 * SECOND
     assert await claimed(store) == ()
     clock.advance(30)
     (again,) = await claimed(store)
     assert (again.attempts, again.progress) == (2, 2)
-    # Less than the other side has already cannot be told; its receipt stays.
+    # Progress never decreases, and the receipt is kept.
     (sent,) = await store.finish_deliveries([a_delivery_completion(again, progress=1)])
     assert (sent.progress, sent.receipt, sent.error, sent.code) == (2, "m1", "", "")
 
 
-async def test_a_delivery_is_given_up(store: Store, clock: SettableClock) -> None:
+async def test_undeliverable_delivery_is_dead(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store)
     completion = a_delivery_completion(delivery, sent=False, error="403", code="blocked")
     (dead,) = await store.finish_deliveries([completion])
     assert (dead.state, dead.finished_at) == (DeliveryState.DEAD, clock.now())
     assert (dead.error, dead.code, dead.attempts) == ("403", "blocked", 1)
-    clock.advance(HOLD)
+    clock.advance(CLAIM_LEASE)
     assert await claimed(store) == ()
 
 
-async def test_a_delivery_is_dead_after_its_last_attempt(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_delivery_is_dead_after_its_last_attempt(store: Store, clock: SettableClock) -> None:
     await store.load([a_delivery()])
     for number in range(1, MAX_DELIVERY_ATTEMPTS + 1):
         (delivery,) = await claimed(store)
@@ -232,7 +236,7 @@ async def test_a_delivery_is_dead_after_its_last_attempt(
     assert await claimed(store) == ()
 
 
-async def test_a_batch_of_verdicts(store: Store) -> None:
+async def test_batch_of_delivery_completions(store: Store) -> None:
     await store.load([a_delivery(id=DeliveryId(name)) for name in "abcd"])
     one, two, three, four = await claimed(store)
     nobody = replace(one, id=DeliveryId("nobody"))
@@ -258,8 +262,7 @@ async def test_a_batch_of_verdicts(store: Store) -> None:
     assert await store.finish_deliveries([]) == ()
 
 
-# An item is in the inbox if and when its delivery counts as sent
-async def test_an_inbox_item_comes_with_its_verdict(store: Store) -> None:
+async def test_inbox_item_is_added_with_its_delivery_completion(store: Store) -> None:
     delivery = await one_claimed(store)
     item = an_item(run_id=delivery.run_id)
     stale = replace(delivery, fence=0)
@@ -269,7 +272,7 @@ async def test_an_inbox_item_comes_with_its_verdict(store: Store) -> None:
     assert (await store.list_inbox(InboxQuery())).items == (item,)
 
 
-async def test_an_inbox_item_that_is_there_stays(store: Store) -> None:
+async def test_existing_inbox_item_is_not_overwritten(store: Store) -> None:
     item = await store.add_inbox(an_item(starred=True))
     delivery = await one_claimed(store)
     new = replace(item, title="other", starred=False)
@@ -278,8 +281,8 @@ async def test_an_inbox_item_that_is_there_stays(store: Store) -> None:
     assert (await store.list_inbox(InboxQuery())).items == (item,)
 
 
-# --- trying again by hand ---------------------------------------------------------------------
-async def test_a_dead_letter_is_tried_again(store: Store, clock: SettableClock) -> None:
+# --- manual retry -----------------------------------------------------------------------------
+async def test_manual_retry_reopens_a_dead_delivery(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store, attempts=4)
     (dead,) = await store.finish_deliveries(
         [a_delivery_completion(delivery, sent=False, error="403")]
@@ -296,15 +299,19 @@ async def test_a_dead_letter_is_tried_again(store: Store, clock: SettableClock) 
     assert (again.attempts, again.fence) == (1, delivery.fence + 1)
 
 
-async def test_one_that_waits_is_tried_at_once(store: Store, clock: SettableClock) -> None:
+async def test_manual_retry_makes_a_pending_delivery_due(
+    store: Store, clock: SettableClock
+) -> None:
     delivery = await one_claimed(store)
     await store.finish_deliveries([a_delivery_completion(delivery, retry_in=HOUR)])
     assert await claimed(store) == ()
     await store.retry_delivery(delivery.id)
-    assert in_order(*await claimed(store)) == [delivery.id]
+    assert ids_of(*await claimed(store)) == [delivery.id]
 
 
-async def test_what_was_delivered_stays_delivered(store: Store, clock: SettableClock) -> None:
+async def test_manual_retry_of_a_delivered_delivery_changes_nothing(
+    store: Store, clock: SettableClock
+) -> None:
     delivery = await one_claimed(store)
     (sent,) = await store.finish_deliveries([a_delivery_completion(delivery)])
     clock.advance(1)
@@ -312,7 +319,7 @@ async def test_what_was_delivered_stays_delivered(store: Store, clock: SettableC
     assert await claimed(store) == ()
 
 
-async def test_nobody_is_not_tried_again(store: Store) -> None:
+async def test_manual_retry_of_an_unknown_delivery_is_none(store: Store) -> None:
     assert await store.retry_delivery(DeliveryId("nobody"), an_entry()) is None
     assert await store.list_audit(AuditQuery()) == ()
 
@@ -330,13 +337,13 @@ async def test_deliveries_are_listed_newest_first(store: Store) -> None:
         found += page.items
         if page.next is None:
             break
-        # What comes meanwhile does not move the pages.
+        # New deliveries do not shift the pages.
         await store.load([a_delivery(created_at=NOW + HOUR)])
         query = replace(query, after=page.next)
     assert tuple(found) == expected
 
 
-async def test_deliveries_are_found_by_what_they_are(store: Store) -> None:
+async def test_deliveries_are_filtered(store: Store) -> None:
     run, schedule = RunId("r"), ScheduleId("s")
     one = a_delivery(run_id=run, schedule_id=schedule)
     two = a_delivery(run_id=run, owner=BOB, recipient=CHAT, state=DeliveryState.DEAD)
@@ -360,8 +367,8 @@ async def test_deliveries_are_found_by_what_they_are(store: Store) -> None:
     assert await found(ids=(one.id, two.id), run_id=run, channel=Channel.INBOX) == {one.id}
 
 
-# --- forgetting -------------------------------------------------------------------------------
-async def test_old_messages_are_forgotten(store: Store) -> None:
+# --- retention --------------------------------------------------------------------------------
+async def test_old_messages_are_pruned(store: Store) -> None:
     old, edge = NOW - timedelta(microseconds=1), NOW
     gone = [
         a_delivery(state=DeliveryState.DELIVERED, finished_at=old),
@@ -381,7 +388,7 @@ async def test_old_messages_are_forgotten(store: Store) -> None:
     assert await store.prune_messages(before=NOW, limit=100) == 0
 
 
-async def test_named_items_are_forgotten_starred_or_not(store: Store) -> None:
+async def test_items_are_deleted_by_id_even_if_starred(store: Store) -> None:
     starred, archived, stays = an_item(starred=True), an_item(archived_at=NOW), an_item()
     await store.load([starred, archived, stays])
     wanted = [starred.id, archived.id, archived.id, InboxId("nobody")]
@@ -392,8 +399,8 @@ async def test_named_items_are_forgotten_starred_or_not(store: Store) -> None:
     assert await store.forget_inbox([]) == 0
 
 
-async def test_messages_are_forgotten_a_few_at_a_time(store: Store) -> None:
-    """The oldest first, deliveries before items."""
+async def test_messages_are_pruned_oldest_first_up_to_the_limit(store: Store) -> None:
+    """Deliveries are pruned before items."""
     ended = [
         a_delivery(state=DeliveryState.DEAD, finished_at=NOW - number * MINUTE)
         for number in range(1, 4)
@@ -408,7 +415,7 @@ async def test_messages_are_forgotten_a_few_at_a_time(store: Store) -> None:
     assert await contents(store) == []
 
 
-async def test_runs_are_forgotten_without_their_deliveries(store: Store) -> None:
+async def test_pruning_runs_keeps_their_deliveries(store: Store) -> None:
     delivery = a_delivery()
     await store.load([delivery])
     await store.prune_runs(before=NOW + HOUR, limit=100)
@@ -416,7 +423,7 @@ async def test_runs_are_forgotten_without_their_deliveries(store: Store) -> None
 
 
 @pytest.mark.parametrize("text", ["", "x" * 50_000, "น้ำ 水 \U0001f514 %_'\"\\ \n\t"])
-async def test_errors_of_any_size(store: Store, text: str) -> None:
+async def test_delivery_errors_of_any_size_are_stored(store: Store, text: str) -> None:
     delivery = await one_claimed(store)
     completion = a_delivery_completion(delivery, retry_in=SECOND, error=text, receipt=text)
     (after,) = await store.finish_deliveries([completion])
@@ -424,8 +431,8 @@ async def test_errors_of_any_size(store: Store, text: str) -> None:
     assert (after.error, after.receipt) == (text, text)
 
 
-# --- those that no run has written (ADR 32) -----------------------------------------------------
-async def test_a_delivery_of_no_run_is_added_once(store: Store) -> None:
+# --- deliveries without a run, and digests ------------------------------------------------------
+async def test_delivery_without_a_run_is_added_once(store: Store) -> None:
     added = a_delivery(
         run_id=None,
         schedule_id=None,
@@ -443,8 +450,8 @@ async def test_a_delivery_of_no_run_is_added_once(store: Store) -> None:
     assert [each.object_id for each in await store.list_audit(AuditQuery())] == ["first"]
 
 
-async def test_a_digest_and_those_in_it_are_settled_together(store: Store) -> None:
-    """Nobody has claimed those: they have the fence that they were written with."""
+async def test_digest_and_its_members_are_completed_together(store: Store) -> None:
+    """Members of a digest are not claimed, so they are completed with fence 0."""
     digest = await one_claimed(store, run_id=None, notify_on=NotifyOn.DIGEST)
     member = a_delivery(id=DeliveryId("member"), fence=0, attempts=0, available_at=NOW + HOUR)
     taken = a_delivery(id=DeliveryId("taken"), fence=1, attempts=1, available_at=NOW + HOUR)
@@ -462,7 +469,7 @@ async def test_a_digest_and_those_in_it_are_settled_together(store: Store) -> No
     assert (await all_deliveries(store))[taken.id] == taken
 
 
-async def test_deliveries_of_several_runs_are_found_at_once(store: Store) -> None:
+async def test_deliveries_are_listed_by_several_run_ids(store: Store) -> None:
     rows = [
         a_delivery(id=DeliveryId(f"d{number}"), run_id=RunId(f"r{number // 2}"), owner=ALICE)
         for number in range(6)

@@ -23,7 +23,7 @@ OTHER = Cron("30 12 * * *", timezone="UTC")
 ME = Actor()
 
 
-async def due_ones(
+async def add_due_schedules(
     store: Store, clock: SettableClock, count: int, namespace: str
 ) -> list[Schedule]:
     trigger = Cron("0 * * * *", timezone="UTC")
@@ -43,24 +43,26 @@ async def runs_of(store: Store) -> list[tuple[str | None, RunStatus]]:
     return sorted((run.schedule_id, run.status) for run in page.items)
 
 
-# the scheduler of prompts is switched off
-async def test_an_edit_fires_nothing_that_is_put_off(store: Store, clock: SettableClock) -> None:
-    first, second, _ = await due_ones(store, clock, 3, "softnix")
+# The scheduler of prompts is disabled.
+async def test_edit_fires_no_slots_of_a_disabled_scheduler(
+    store: Store, clock: SettableClock
+) -> None:
+    first, second, _ = await add_due_schedules(store, clock, 3, "softnix")
     service = ScheduleService(
         store, ScheduleRules(store, check_target=any_target), planner=plan_without_prompts
     )
     await service.change(ME, first.id, lambda s: replace(s, trigger=OTHER))
     assert await runs_of(store) == [("s0", RunStatus.SKIPPED)]
-    # The same once a scheduler has put it off.
+    # The same after a scheduler pass has postponed it.
     await store.fire_due(plan_without_prompts, limit=10)
     await service.change(ME, second.id, lambda s: replace(s, trigger=OTHER))
     assert await runs_of(store) == [("s0", RunStatus.SKIPPED), ("s1", RunStatus.SKIPPED)]
 
 
-async def test_an_edit_through_another_interface_fires_nothing_that_is_suspended(
+async def test_edit_through_another_interface_fires_no_suspended_slots(
     store: Store, clock: SettableClock
 ) -> None:
-    await due_ones(store, clock, 2, "softnix")
+    await add_due_schedules(store, clock, 2, "softnix")
     other = await ScheduleService(store, ScheduleRules(store, check_target=any_target)).create(
         ME, a_schedule(id=ScheduleId("n"), trigger=Cron("0 * * * *", timezone="UTC"))
     )
@@ -72,11 +74,10 @@ async def test_an_edit_through_another_interface_fires_nothing_that_is_suspended
     assert await runs_of(store) == [("n", RunStatus.QUEUED)]
 
 
-# what waits for the next tick is not dispatched by an edit of something else
-async def test_an_edit_fires_no_others_where_there_is_a_cap(
+async def test_edit_fires_no_other_schedules_under_a_dispatch_cap(
     store: Store, clock: SettableClock
 ) -> None:
-    made = await due_ones(store, clock, 5, "native")
+    made = await add_due_schedules(store, clock, 5, "native")
     service = ScheduleService(
         store, ScheduleRules(store, check_target=any_target), dispatch_capped=True
     )
@@ -84,6 +85,6 @@ async def test_an_edit_fires_no_others_where_there_is_a_cap(
     assert await runs_of(store) == [("s4", RunStatus.SKIPPED)]
     await service.change(ME, made[3].id, lambda s: replace(s, trigger=OTHER))
     assert await runs_of(store) == [("s3", RunStatus.QUEUED), ("s4", RunStatus.SKIPPED)]
-    # The others are as due as they were.
+    # The other schedules are still due.
     fired = await store.fire_due(plan, limit=10)
     assert sorted(run.schedule_id or "" for run in fired.others) == ["s0", "s1", "s2"]

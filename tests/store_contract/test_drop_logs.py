@@ -10,9 +10,7 @@ from tests.builders import a_completion, log_lines
 from tests.store_contract.scenes import running_run
 
 
-async def test_only_the_logs_of_those_that_have_ended_go(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_only_logs_of_ended_runs_are_deleted(store: Store, clock: SettableClock) -> None:
     ended, kept, running = [await running_run(store) for _ in range(3)]
     for run in (ended, kept, running):
         await store.append_logs(run.id, run.fence, log_lines("one", "two"))
@@ -27,6 +25,6 @@ async def test_only_the_logs_of_those_that_have_ended_go(
         assert [entry.message for entry in await store.read_logs(run.id)] == ["one", "two"]
     await store.drop_logs([ended.id])
     await store.drop_logs([])
-    # The one that goes on adds to what it has.
+    # The running run still appends to its log.
     assert await store.append_logs(running.id, running.fence, log_lines("three"))
     assert [entry.number for entry in await store.read_logs(running.id)] == [1, 2, 3]

@@ -24,7 +24,7 @@ from tests.store_contract.stores import Home
 from tests.tables import each_row
 
 
-def removal(schedule_id: str, **given: object) -> ScheduleEdit:
+def deletion(schedule_id: str, **given: object) -> ScheduleEdit:
     edit = ScheduleEdit(
         schedule_id=ScheduleId(schedule_id),
         change=lambda s, now: delete_schedule(s, now, "me"),
@@ -37,13 +37,11 @@ async def audited(store: Store) -> list[str]:
     return [entry.object_id for entry in await store.list_audit(AuditQuery())][::-1]
 
 
-async def test_all_of_them_are_changed_in_the_order_given(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_schedules_are_changed_in_the_given_order(store: Store, clock: SettableClock) -> None:
     made = [await store.add_schedule(a_schedule()) for _ in range(4)]
     now = clock.advance(3)
     asked = [made[2], made[0], made[3]]
-    changed = await store.change_schedules([removal(each.id) for each in asked])
+    changed = await store.change_schedules([deletion(each.id) for each in asked])
     assert changed == tuple(delete_schedule(each, now, "me") for each in asked)
     for each, after in zip(asked, changed, strict=True):
         assert await store.get_schedule(each.id) == after
@@ -52,7 +50,7 @@ async def test_all_of_them_are_changed_in_the_order_given(
     assert (await verify_chain(store)).ok
 
 
-async def test_each_has_its_own_change_and_its_own_rows(store: Store, clock: SettableClock) -> None:
+async def test_each_edit_has_its_own_change_and_runs(store: Store, clock: SettableClock) -> None:
     first, second = await store.add_schedule(a_schedule()), await store.add_schedule(a_schedule())
 
     def skipped(before: Schedule, now: datetime) -> Sequence[Run]:
@@ -62,8 +60,8 @@ async def test_each_has_its_own_change_and_its_own_rows(store: Store, clock: Set
 
     gone, renamed = await store.change_schedules(
         [
-            removal(first.id, runs=skipped, audit=None),
-            removal(second.id, change=lambda s, now: replace(s, name="renamed")),
+            deletion(first.id, runs=skipped, audit=None),
+            deletion(second.id, change=lambda s, now: replace(s, name="renamed")),
         ]
     )
     assert gone.deleted_at == clock.now()
@@ -82,7 +80,7 @@ def _refuse_rows(before: Schedule, now: datetime) -> Sequence[Run]:
 
 
 @each_row(
-    ("spoil", "raised"),
+    ("break_edit", "raised"),
     [
         (lambda edit: replace(edit, schedule_id=ScheduleId("nobody")), NotFound),
         (lambda edit: replace(edit, change=_refuse), Conflict),
@@ -91,32 +89,34 @@ def _refuse_rows(before: Schedule, now: datetime) -> Sequence[Run]:
     ids=["unknown schedule", "change refuses", "runs refuse"],
 )
 @each_row("place", [0, 1, 2])
-async def test_one_that_cannot_be_changed_stops_all(
+async def test_one_failing_edit_rolls_back_all(
     store: Store,
-    spoil: Callable[[ScheduleEdit], ScheduleEdit],
+    break_edit: Callable[[ScheduleEdit], ScheduleEdit],
     raised: type[ChimesError],
     place: int,
 ) -> None:
     made = [await store.add_schedule(a_schedule()) for _ in range(3)]
     await store.add_runs([a_run(each) for each in made])
     before = await contents(store)
-    edits = [removal(each.id, runs=lambda s, now: [a_run(s, id=f"new {s.id}")]) for each in made]
-    edits[place] = spoil(edits[place])
+    edits = [deletion(each.id, runs=lambda s, now: [a_run(s, id=f"new {s.id}")]) for each in made]
+    edits[place] = break_edit(edits[place])
     with pytest.raises(raised):
         await store.change_schedules(edits)
     assert await contents(store) == before
 
 
-async def test_one_that_is_deleted_already_stops_all(store: Store) -> None:
+async def test_edit_of_a_deleted_schedule_rolls_back_all(store: Store) -> None:
     made = [await store.add_schedule(a_schedule()) for _ in range(2)]
-    await store.change_schedules([removal(made[1].id)])
+    await store.change_schedules([deletion(made[1].id)])
     with pytest.raises(NotFound):
-        await store.change_schedules([removal(each.id) for each in made])
+        await store.change_schedules([deletion(each.id) for each in made])
     assert await store.get_schedule(made[0].id) == made[0]
     assert await audited(store) == [made[1].id]
 
 
-async def test_waiting_runs_end_and_running_ones_go_on(store: Store, clock: SettableClock) -> None:
+async def test_deletion_cancels_queued_runs_and_keeps_running_ones(
+    store: Store, clock: SettableClock
+) -> None:
     busy, running = await running_slot(store)
     other = await store.add_schedule(a_schedule())
     shared, blocked, left = await store.add_runs(
@@ -128,7 +128,7 @@ async def test_waiting_runs_end_and_running_ones_go_on(store: Store, clock: Sett
     )
     assert (shared.blocked, blocked.blocked, left.blocked) == (False, True, True)
     now = clock.advance(2)
-    gone, _ = await store.change_schedules([removal(busy.id), removal(other.id)])
+    gone, _ = await store.change_schedules([deletion(busy.id), deletion(other.id)])
     assert await all_runs(store) == {
         running.id: running,
         shared.id: cancel(shared, Reason.SCHEDULE_DELETED, now),
@@ -139,21 +139,21 @@ async def test_waiting_runs_end_and_running_ones_go_on(store: Store, clock: Sett
     assert await store.get_schedule(busy.id) == record_run(gone, ended)
 
 
-async def test_it_is_kept(durable_home: Home) -> None:
+async def test_edits_are_durable(durable_home: Home) -> None:
     store = await durable_home.open()
     made = [await store.add_schedule(a_schedule()) for _ in range(3)]
-    changed = await store.change_schedules([removal(each.id) for each in made])
+    changed = await store.change_schedules([deletion(each.id) for each in made])
     again = await durable_home.reopen()
     assert [await again.get_schedule(each.id) for each in made] == [*changed]
 
 
-# Two who want the same in another order must not wait for each other.
-async def test_beside_each_other_and_beside_firing(store: Store) -> None:
+# Transactions that edit the same schedules in another order must not deadlock.
+async def test_concurrent_edits_and_firing_do_not_deadlock(store: Store) -> None:
     made = [await store.add_schedule(due_schedule()) for _ in range(8)]
 
     async def remove(ids: Sequence[str]) -> bool:
         try:
-            await store.change_schedules([removal(each) for each in ids])
+            await store.change_schedules([deletion(each) for each in ids])
         except NotFound:
             return False
         return True

@@ -32,7 +32,7 @@ ENDS = [AttemptEnd.SUCCEEDED, AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_a_verdict_ends_the_run_and_shows_on_its_schedule(
+async def test_completion_ends_the_run_and_updates_its_schedule(
     store: Store, clock: SettableClock, end: AttemptEnd
 ) -> None:
     schedule, run = await running_slot(store)
@@ -48,10 +48,10 @@ async def test_a_verdict_ends_the_run_and_shows_on_its_schedule(
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-async def test_a_run_without_a_schedule_ends_too(
+async def test_run_without_a_schedule_is_completed(
     store: Store, clock: SettableClock, known: bool, end: AttemptEnd
 ) -> None:
-    """Also where its worker says which run it means; then nothing else follows from it."""
+    """With and without the run in the completion (`known`)."""
     run = await running_run(store)
     whose = run if known else None
     completion = replace(a_completion(run, clock.now(), end), run=whose)
@@ -64,7 +64,7 @@ async def test_a_run_without_a_schedule_ends_too(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-async def test_of_runs_without_a_schedule_each_verdict_counts_for_itself(
+async def test_batch_of_runs_without_a_schedule_is_completed_individually(
     store: Store, clock: SettableClock, known: bool
 ) -> None:
     await joined(store)
@@ -95,11 +95,11 @@ async def test_of_runs_without_a_schedule_each_verdict_counts_for_itself(
     assert (await store.finish(completions)).accepted == answer.accepted
 
 
-async def test_an_empty_batch_is_nothing(store: Store) -> None:
+async def test_empty_batch_changes_nothing(store: Store) -> None:
     assert await store.finish([]) == CompletionResult()
 
 
-async def test_a_retry_goes_back_to_the_queue(store: Store, clock: SettableClock) -> None:
+async def test_retry_queues_the_run_again(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(1)
     completion = a_retry(run, now, 5 * SECOND)
@@ -115,7 +115,7 @@ async def test_a_retry_goes_back_to_the_queue(store: Store, clock: SettableClock
     assert again.attempts == (completion.attempt,)
 
 
-async def test_a_repeated_verdict_is_accepted_and_changes_nothing(
+async def test_repeated_completion_is_accepted_and_changes_nothing(
     store: Store, clock: SettableClock
 ) -> None:
     _, run = await running_slot(store)
@@ -130,7 +130,7 @@ async def test_a_repeated_verdict_is_accepted_and_changes_nothing(
     assert await contents(store) == after
 
 
-async def test_a_repeated_retry_is_accepted_even_after_the_next_claim(
+async def test_repeated_retry_is_accepted_even_after_the_next_claim(
     store: Store, clock: SettableClock
 ) -> None:
     run = await running_run(store)
@@ -142,8 +142,7 @@ async def test_a_repeated_retry_is_accepted_even_after_the_next_claim(
     assert await store.get_run(run.id) == again
 
 
-# the answer was lost and the worker thought better of it meanwhile
-async def test_another_verdict_on_the_same_attempt_is_refused(
+async def test_different_completion_of_the_same_attempt_is_rejected(
     store: Store, clock: SettableClock
 ) -> None:
     run = await running_run(store)
@@ -153,7 +152,7 @@ async def test_another_verdict_on_the_same_attempt_is_refused(
     assert await store.get_run(run.id) == ended
 
 
-async def test_a_stale_verdict_is_refused(store: Store, clock: SettableClock) -> None:
+async def test_completion_with_an_old_fence_is_rejected(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     clock.advance(LEASE)
     await store.rescue(limit=10)
@@ -172,8 +171,7 @@ async def test_a_stale_verdict_is_refused(store: Store, clock: SettableClock) ->
     assert summary.last_status is RunStatus.FAILED
 
 
-# queued again, nobody owns it
-async def test_a_verdict_on_a_rescued_run_that_waits_is_refused(
+async def test_completion_of_a_rescued_queued_run_is_rejected(
     store: Store, clock: SettableClock
 ) -> None:
     run = await running_run(store)
@@ -185,8 +183,8 @@ async def test_a_verdict_on_a_rescued_run_that_waits_is_refused(
     assert await store.get_run(run.id) == waiting
 
 
-# The fence decides, not the lease: nobody has taken the run yet.
-async def test_a_late_verdict_counts_while_nobody_took_the_run(
+# The fence decides, not the lease.
+async def test_late_completion_is_accepted_before_the_rescue(
     store: Store, clock: SettableClock
 ) -> None:
     run = await running_run(store)
@@ -194,9 +192,7 @@ async def test_a_late_verdict_counts_while_nobody_took_the_run(
     assert len((await store.finish([a_completion(run, clock.now())])).accepted) == 1
 
 
-async def test_a_batch_says_which_were_accepted_and_which_refused(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_batch_returns_accepted_and_rejected_runs(store: Store, clock: SettableClock) -> None:
     await joined(store)
     await store.add_runs([a_run(priority=priority) for priority in (3, 2, 1)])
     first, second, third = await store.claim(claim_request())
@@ -216,10 +212,10 @@ async def test_a_batch_says_which_were_accepted_and_which_refused(
     assert await store.get_run(second.id) == second
 
 
-async def test_the_accepted_come_in_the_order_of_their_verdicts(
+async def test_accepted_runs_are_in_the_order_of_their_completions(
     store: Store, clock: SettableClock
 ) -> None:
-    """Also where a batch has an old verdict and a good one on the same run."""
+    """Also if a batch has a stale and a valid completion of the same run."""
     await joined(store)
     await store.add_runs([a_run(priority=priority) for priority in (2, 1)])
     first, second = await store.claim(claim_request())
@@ -237,7 +233,7 @@ async def test_the_accepted_come_in_the_order_of_their_verdicts(
     assert finished.refused == (first.id,)
 
 
-async def test_a_verdict_may_pause_the_schedule(store: Store, clock: SettableClock) -> None:
+async def test_completion_can_pause_the_schedule(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(1)
     completion = a_completion(run, now, AttemptEnd.FAILED, pause_schedule="gone")
@@ -249,7 +245,7 @@ async def test_a_verdict_may_pause_the_schedule(store: Store, clock: SettableClo
     assert await store.get_schedule(schedule.id) == expected
 
 
-async def test_a_paused_or_deleted_schedule_is_not_paused_again(
+async def test_completion_does_not_pause_a_paused_or_deleted_schedule(
     store: Store, clock: SettableClock
 ) -> None:
     for change in (
@@ -263,8 +259,9 @@ async def test_a_paused_or_deleted_schedule_is_not_paused_again(
         assert await store.get_schedule(schedule.id) == record_run(before, ended)
 
 
-# queued
-async def test_the_next_of_the_key_goes_when_one_ends(store: Store, clock: SettableClock) -> None:
+async def test_next_blocked_run_of_the_key_is_unblocked_on_completion(
+    store: Store, clock: SettableClock
+) -> None:
     await joined(store)
     key = {"concurrency_key": "k"}
     rows = [a_run(**key), a_run(**key), a_run(priority=5, **key), a_run(concurrency_key="other")]
@@ -281,7 +278,9 @@ async def test_the_next_of_the_key_goes_when_one_ends(store: Store, clock: Setta
     assert await store.get_run(rows[1].id) == rows[1]
 
 
-async def test_a_retry_keeps_its_place_of_the_key(store: Store, clock: SettableClock) -> None:
+async def test_retry_keeps_its_permit_of_the_concurrency_key(
+    store: Store, clock: SettableClock
+) -> None:
     run = await running_run(store, a_run(concurrency_key="k"))
     (waiting,) = await store.add_runs([a_run(concurrency_key="k")])
     await store.finish([a_retry(run, clock.now(), MINUTE)])
@@ -289,7 +288,9 @@ async def test_a_retry_keeps_its_place_of_the_key(store: Store, clock: SettableC
     assert waiting.blocked
 
 
-async def test_as_many_go_as_the_limit_lets(store: Store, clock: SettableClock) -> None:
+async def test_as_many_runs_are_unblocked_as_the_limit_allows(
+    store: Store, clock: SettableClock
+) -> None:
     await joined(store)
     key = {"concurrency_key": "k", "concurrency_limit": 2}
     rows = await store.add_runs([a_run(**key) for _ in range(6)])
@@ -299,37 +300,35 @@ async def test_as_many_go_as_the_limit_lets(store: Store, clock: SettableClock) 
     assert [run.id for run in await store.claim(claim_request())] == [rows[2].id, rows[3].id]
 
 
-# A run keeps the limit it was made with, also when the schedule is edited meanwhile.
-async def test_each_waiting_run_has_its_own_limit(store: Store, clock: SettableClock) -> None:
+# A run keeps the limit of its creation, even if the schedule is edited.
+async def test_each_blocked_run_has_its_own_limit(store: Store, clock: SettableClock) -> None:
     run = await running_run(store, a_run(concurrency_key="k"))
     narrow = a_run(concurrency_key="k", concurrency_limit=1)
     (waiting,) = await store.add_runs([narrow])
     (wide,) = await store.add_runs([a_run(concurrency_key="k", concurrency_limit=2)])
     assert (waiting.blocked, wide.blocked) == (True, False)
     await store.finish([a_completion(run, clock.now())])
-    # `wide` still counts, so the one that tolerates nobody beside it goes on waiting.
+    # `wide` still counts, so the run with limit 1 stays blocked.
     assert await store.get_run(waiting.id) == waiting
     (claimed_wide,) = await store.claim(claim_request())
     await store.finish([a_completion(claimed_wide, clock.now())])
     assert await store.get_run(waiting.id) == unblock(waiting)
 
 
-async def test_the_runs_of_a_batch_end_one_after_the_other(
-    store: Store, clock: SettableClock
-) -> None:
-    """The one of higher limit goes when the first has ended, and the other waits for it."""
+async def test_completions_of_a_batch_unblock_in_order(store: Store, clock: SettableClock) -> None:
+    """The run with limit 2 is unblocked by the first completion; the run with limit 1 stays."""
     await joined(store)
     key = {"concurrency_key": "k", "concurrency_limit": 2}
     await store.add_runs([a_run(**key), a_run(**key)])
     running = await store.claim(claim_request())
-    patient = a_run(concurrency_key="k", concurrency_limit=1, priority=1)
-    eager = a_run(**key)
-    await store.add_runs([patient, eager])
+    narrow = a_run(concurrency_key="k", concurrency_limit=1, priority=1)
+    wide = a_run(**key)
+    await store.add_runs([narrow, wide])
     await store.finish([a_completion(run, clock.now()) for run in running])
-    assert [run.id for run in await store.claim(claim_request())] == [eager.id]
+    assert [run.id for run in await store.claim(claim_request())] == [wide.id]
 
 
-async def test_queued_slots_of_a_schedule_go_one_after_the_other(
+async def test_queued_slots_of_a_schedule_run_one_after_the_other(
     store: Store, clock: SettableClock
 ) -> None:
     _, run = await running_slot(store, policy=Policy(overlap=Overlap.QUEUE))
@@ -348,7 +347,7 @@ async def test_queued_slots_of_a_schedule_go_one_after_the_other(
     assert order == [NOW + number * MINUTE for number in range(4)]
 
 
-async def test_a_cancel_beats_a_retry(store: Store, clock: SettableClock) -> None:
+async def test_cancel_takes_precedence_over_a_retry(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
     now = clock.advance(1)
@@ -360,7 +359,9 @@ async def test_a_cancel_beats_a_retry(store: Store, clock: SettableClock) -> Non
     assert summary == record_run(schedule, ended)
 
 
-async def test_a_waiting_run_ends_by_a_cancel(store: Store, clock: SettableClock) -> None:
+async def test_cancel_ends_a_queued_run_and_unblocks_the_next(
+    store: Store, clock: SettableClock
+) -> None:
     (first,), (second,) = (
         await store.add_runs([a_run(concurrency_key="k")]),
         await store.add_runs([a_run(concurrency_key="k")]),
@@ -373,8 +374,8 @@ async def test_a_waiting_run_ends_by_a_cancel(store: Store, clock: SettableClock
     assert await all_runs(store) == {first.id: ended, second.id: unblock(second)}
 
 
-# the trail says who paused it; nobody asked for it by hand
-async def test_a_pause_by_the_receiver_is_in_the_audit(store: Store, clock: SettableClock) -> None:
+# The actor is the system.
+async def test_pause_by_a_completion_is_audited(store: Store, clock: SettableClock) -> None:
     schedule = await store.add_schedule(a_schedule())
     await joined(store)
     await store.add_runs([a_run(schedule)])

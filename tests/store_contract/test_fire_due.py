@@ -29,13 +29,13 @@ from tests.builders import (
 from tests.store_contract.scenes import NODE, all_runs, joined, running_slot
 
 
-async def test_nothing_due_fires_nothing(store: Store) -> None:
+async def test_firing_without_due_schedules_does_nothing(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
     assert await store.fire_due(plan, limit=10) == FireResult()
     assert await store.get_schedule(schedule.id) == schedule
 
 
-async def test_a_due_schedule_becomes_its_run_and_moves_on(
+async def test_due_schedule_makes_a_run_and_moves_its_cursor(
     store: Store, clock: SettableClock
 ) -> None:
     schedule = await store.add_schedule(due_schedule())
@@ -48,7 +48,7 @@ async def test_a_due_schedule_becomes_its_run_and_moves_on(
     assert await store.fire_due(plan, limit=10) == FireResult()
 
 
-async def test_only_due_enabled_living_schedules_fire(store: Store) -> None:
+async def test_only_due_enabled_undeleted_schedules_fire(store: Store) -> None:
     due = await store.add_schedule(due_schedule(NOW))
     await store.add_schedule(due_schedule(NOW + timedelta(microseconds=1)))
     await store.add_schedule(due_schedule(NOW, enabled=False))
@@ -58,7 +58,7 @@ async def test_only_due_enabled_living_schedules_fire(store: Store) -> None:
     assert [run.schedule_id for run in fired.others] == [due.id]
 
 
-async def test_the_earliest_fire_first_up_to_the_limit(store: Store) -> None:
+async def test_earliest_schedules_fire_first_up_to_the_limit(store: Store) -> None:
     offsets = [3, 0, 4, 1, 2]
     for offset in offsets:
         await store.add_schedule(
@@ -66,20 +66,20 @@ async def test_the_earliest_fire_first_up_to_the_limit(store: Store) -> None:
         )
     order: list[str] = []
 
-    def noting(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def recording_plan(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         order.append(schedule.id)
         return plan(schedule, context, now)
 
-    first = await store.fire_due(noting, limit=3)
+    first = await store.fire_due(recording_plan, limit=3)
     assert order == ["due 4 s ago", "due 3 s ago", "due 2 s ago"]
     assert (len(first.others), first.more) == (3, True)
-    second = await store.fire_due(noting, limit=3)
+    second = await store.fire_due(recording_plan, limit=3)
     assert order[3:] == ["due 1 s ago", "due 0 s ago"]
     assert (len(second.others), second.more) == (2, False)
 
 
-# rewind the cursor; the slot's row stands for ever and the cursor still moves.
-async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock) -> None:
+# The cursor is set back; the run of the slot stays and the cursor moves on.
+async def test_refired_slot_keeps_its_run(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     (ended,) = (await store.finish([a_completion(run, clock.now())])).accepted
     await store.change_schedule(
@@ -93,7 +93,7 @@ async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock
     assert (after.next_slot, after.last_slot) == (NOW + MINUTE, NOW)
 
 
-async def test_a_slot_taken_under_another_id_keeps_its_row(store: Store) -> None:
+async def test_slot_taken_under_another_id_keeps_its_run(store: Store) -> None:
     schedule = await store.add_schedule(due_schedule())
     (taken,) = await store.add_runs([a_run(schedule, slot=NOW)])
     fired = await store.fire_due(plan, limit=10)
@@ -101,8 +101,8 @@ async def test_a_slot_taken_under_another_id_keeps_its_row(store: Store) -> None
     assert await all_runs(store) == {taken.id: taken}
 
 
-# the place of a slot that has its row goes to the slot behind it.
-async def test_nobody_waits_behind_a_slot_that_has_its_row(
+# The permit of a slot that already has a run goes to the next slot.
+async def test_refired_slot_does_not_block_the_next_slot(
     store: Store, clock: SettableClock
 ) -> None:
     schedule, run = await running_slot(store)
@@ -116,9 +116,7 @@ async def test_nobody_waits_behind_a_slot_that_has_its_row(
     assert (behind.slot, behind.blocked) == (NOW + MINUTE, False)
 
 
-async def test_a_broken_plan_sets_aside_its_schedule_alone(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_raising_plan_stops_only_its_schedule(store: Store, clock: SettableClock) -> None:
     first, broken, last = [
         await store.add_schedule(due_schedule(NOW - offset * SECOND)) for offset in (3, 2, 1)
     ]
@@ -137,7 +135,7 @@ async def test_a_broken_plan_sets_aside_its_schedule_alone(
     assert await store.fire_due(faulty, limit=10) == FireResult()
 
 
-async def test_new_runs_come_claimed_for_a_node_with_free_places(
+async def test_new_runs_are_claimed_for_a_node_with_free_permits(
     store: Store, clock: SettableClock
 ) -> None:
     await joined(store)
@@ -151,7 +149,7 @@ async def test_new_runs_come_claimed_for_a_node_with_free_places(
     assert await store.claim(claim_request()) == ()
 
 
-async def test_no_more_runs_come_claimed_than_places_are_free(store: Store) -> None:
+async def test_no_more_runs_are_claimed_than_free_permits(store: Store) -> None:
     await joined(store)
     for priority, offset in ((0, 3), (5, 1), (0, 4), (5, 2), (-1, 9)):
         await store.add_schedule(
@@ -169,8 +167,8 @@ async def test_no_more_runs_come_claimed_than_places_are_free(store: Store) -> N
     assert [run.schedule_id for run in rest] == ["0 3", "-1 9"]
 
 
-# oldest first, also where all of them may go at once
-async def test_slots_of_one_catch_up_are_claimed_in_their_order(
+# Oldest first, even if all may run concurrently.
+async def test_slots_of_one_catch_up_are_claimed_in_order(
     store: Store, clock: SettableClock
 ) -> None:
     policy = Policy(misfire=Misfire.ALL, misfire_grace=SECOND, overlap=Overlap.ALLOW)
@@ -183,21 +181,21 @@ async def test_slots_of_one_catch_up_are_claimed_in_their_order(
     assert handed_out == [NOW + number * MINUTE for number in range(60)]
 
 
-async def test_nothing_comes_claimed_for_a_full_node(store: Store) -> None:
+async def test_nothing_is_claimed_for_a_node_without_free_permits(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule())
     fired = await store.fire_due(plan, limit=10, request=claim_request(free=0))
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
-async def test_nothing_comes_claimed_for_a_node_that_never_joined(store: Store) -> None:
+async def test_nothing_is_claimed_for_an_unknown_node(store: Store) -> None:
     await store.add_schedule(due_schedule())
     fired = await store.fire_due(plan, limit=10, request=claim_request())
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
-# the lease ends at the very moment, not one later.
-async def test_nothing_comes_claimed_after_the_lease(store: Store, clock: SettableClock) -> None:
+# The lease excludes its last instant.
+async def test_nothing_is_claimed_after_the_lease(store: Store, clock: SettableClock) -> None:
     await joined(store)
     clock.advance(LEASE)
     await store.add_schedule(due_schedule(clock.now()))
@@ -205,7 +203,7 @@ async def test_nothing_comes_claimed_after_the_lease(store: Store, clock: Settab
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
-async def test_only_known_kinds_come_claimed(store: Store) -> None:
+async def test_only_runs_of_known_capabilities_are_claimed(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule())
     fired = await store.fire_due(
@@ -214,7 +212,7 @@ async def test_only_known_kinds_come_claimed(store: Store) -> None:
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
-async def test_a_run_that_becomes_available_later_is_not_claimed(store: Store) -> None:
+async def test_run_available_later_is_not_claimed(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule())
 
@@ -227,10 +225,8 @@ async def test_a_run_that_becomes_available_later_is_not_claimed(store: Store) -
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
-# two slots in one pass, one at a time
-async def test_a_blocked_run_waits_for_the_one_before_it(
-    store: Store, clock: SettableClock
-) -> None:
+# Two slots in one pass, with overlap `queue`.
+async def test_queued_overlap_blocks_the_second_run(store: Store, clock: SettableClock) -> None:
     await joined(store)
     await store.add_schedule(due_schedule(NOW, trigger=Every("10s", anchor=NOW)))
     clock.advance(10)
@@ -243,8 +239,8 @@ async def test_a_blocked_run_waits_for_the_one_before_it(
     assert next_one == claim(replace(second, blocked=False), NODE, clock.now())
 
 
-# the default
-async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: SettableClock) -> None:
+# Overlap `skip` is the default.
+async def test_overlapping_slot_leaves_a_skipped_run(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(MINUTE)
     expected = plan(schedule, FireContext(admitted=(run.id,)), now)
@@ -252,14 +248,13 @@ async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: Set
     assert fired == FireResult(others=expected.runs, plans=((schedule, expected),))
     (skipped,) = fired.others
     assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
-    # Which run stood in its way stays on record.
+    # The blocking run is recorded.
     assert skipped.result == {BLOCKING_RUN: run.id}
     assert await store.get_run(skipped.id) == skipped
     assert await store.get_schedule(schedule.id) == expected.schedule
 
 
-# cancel_old, the old one not begun yet
-async def test_a_waiting_run_is_replaced_at_once(store: Store, clock: SettableClock) -> None:
+async def test_cancel_old_ends_a_queued_run_immediately(store: Store, clock: SettableClock) -> None:
     await joined(store, lease=HOUR)
     await store.add_schedule(due_schedule(policy=Policy(overlap=Overlap.CANCEL_OLD)))
     (old,) = (await store.fire_due(plan, limit=10)).others
@@ -269,8 +264,9 @@ async def test_a_waiting_run_is_replaced_at_once(store: Store, clock: SettableCl
     assert (new.slot, new.status) == (NOW + MINUTE, RunStatus.RUNNING)
 
 
-# cancel_old, the old one at work
-async def test_a_running_run_is_asked_to_make_place(store: Store, clock: SettableClock) -> None:
+async def test_cancel_old_requests_the_cancel_of_a_running_run(
+    store: Store, clock: SettableClock
+) -> None:
     _, old = await running_slot(store, policy=Policy(overlap=Overlap.CANCEL_OLD))
     clock.advance(20)
     await store.heartbeat(NODE, MINUTE, clock=clock.now())
@@ -286,9 +282,7 @@ async def test_a_running_run_is_asked_to_make_place(store: Store, clock: Settabl
     assert [run.id for run in await store.claim(claim_request())] == [new.id]
 
 
-async def test_the_plan_hears_which_runs_are_active_oldest_first(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_plan_gets_the_active_runs_oldest_first(store: Store, clock: SettableClock) -> None:
     policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2)
     schedule = await store.add_schedule(due_schedule(policy=policy))
     key = f"schedule:{schedule.id}"
@@ -299,16 +293,16 @@ async def test_the_plan_hears_which_runs_are_active_oldest_first(
     await store.add_runs(rows)
     heard: list[FireContext] = []
 
-    def noting(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def recording_plan(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         heard.append(context)
         return plan(schedule, context, now)
 
-    await store.fire_due(noting, limit=10)
-    # The third waits for the first two and does not count.
+    await store.fire_due(recording_plan, limit=10)
+    # The third run is blocked and does not count.
     assert heard == [FireContext(admitted=(rows[1].id, rows[0].id))]
 
 
-async def test_the_plan_hears_when_the_dependency_succeeded(
+async def test_plan_gets_the_last_success_of_the_dependency(
     store: Store, clock: SettableClock
 ) -> None:
     other, run = await running_slot(store)
@@ -320,11 +314,11 @@ async def test_the_plan_hears_when_the_dependency_succeeded(
     orphan = await store.add_schedule(due_schedule(clock.now(), depends_on=nobody))
     heard: dict[str, datetime | None] = {}
 
-    def noting(each: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def recording_plan(each: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         heard[each.id] = context.dependency_succeeded_at
         return plan(each, context, now)
 
-    fired = await store.fire_due(noting, limit=10)
+    fired = await store.fire_due(recording_plan, limit=10)
     assert heard == {schedule.id: NOW + 5 * SECOND, orphan.id: None}
     assert {run.schedule_id: run.status for run in fired.others} == {
         schedule.id: RunStatus.QUEUED,
@@ -332,7 +326,7 @@ async def test_the_plan_hears_when_the_dependency_succeeded(
     }
 
 
-async def test_a_missed_slot_leaves_its_row(store: Store, clock: SettableClock) -> None:
+async def test_missed_slot_leaves_a_missed_run(store: Store, clock: SettableClock) -> None:
     policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
     schedule = await store.add_schedule(due_schedule(trigger=Once(NOW), policy=policy))
     now = clock.advance(HOUR)
@@ -343,7 +337,7 @@ async def test_a_missed_slot_leaves_its_row(store: Store, clock: SettableClock) 
     assert await store.get_schedule(schedule.id) == expected.schedule
 
 
-async def test_every_row_of_a_plan_is_inserted(store: Store, clock: SettableClock) -> None:
+async def test_every_run_of_a_plan_is_inserted(store: Store, clock: SettableClock) -> None:
     rows: list[Run] = []
 
     def many(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
@@ -361,8 +355,8 @@ def _id(run: Run) -> str:
     return run.id
 
 
-# `all` runs every missed slot, oldest first; the rest wait and are let go in that order
-async def test_caught_up_slots_go_in_their_order(store: Store, clock: SettableClock) -> None:
+# Misfire `all` runs every missed slot, oldest first; blocked ones are unblocked in that order.
+async def test_caught_up_slots_run_in_order(store: Store, clock: SettableClock) -> None:
     late = Policy(misfire=Misfire.ALL, misfire_grace=SECOND, overlap=Overlap.QUEUE)
     await store.add_schedule(due_schedule(policy=late))
     clock.advance(9 * MINUTE + 30 * SECOND)

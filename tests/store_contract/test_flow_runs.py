@@ -29,25 +29,25 @@ def a_step(flow: Run, **given: object) -> Run:
     )
 
 
-async def a_flow(store: Store, node: str = "node-1", **given: object) -> Run:
-    """A flow that node-1 has in hand."""
+async def a_claimed_flow(store: Store, node: str = "node-1", **given: object) -> Run:
+    """A flow claimed by node-1."""
     await joined(store, node)
     await store.add_runs([a_run(**{"target": FLOW} | given)])
     (flow,) = await store.claim(claim_request(node, capabilities=frozenset({FLOW.requirement})))
     return flow
 
 
-async def the_run(store: Store, run_id: RunId) -> Run:
+async def get_run(store: Store, run_id: RunId) -> Run:
     run = await store.get_run(run_id)
     assert run is not None
     return run
 
 
-# A flow has no effect of its own: losing its node costs no attempt, however often it happens
-async def test_a_flow_that_is_lost_goes_on_without_an_attempt(
+# A flow has no side effects of its own, so a lost node does not count as an attempt.
+async def test_lost_flow_is_queued_again_without_counting_an_attempt(
     store: Store, clock: SettableClock
 ) -> None:
-    flow = await a_flow(store, policy=Policy(on_lost=OnLost.STOP))
+    flow = await a_claimed_flow(store, policy=Policy(on_lost=OnLost.STOP))
     for turn in range(1, 6):
         clock.advance(LEASE + SECOND)
         (rescued,) = await store.rescue(limit=10)
@@ -58,17 +58,17 @@ async def test_a_flow_that_is_lost_goes_on_without_an_attempt(
         assert (again.id, again.attempt, again.fence) == (flow.id, 1, turn + 1)
 
 
-async def test_a_flow_that_is_given_back_keeps_its_time(store: Store) -> None:
-    flow = await a_flow(store)
+async def test_released_flow_keeps_its_started_at(store: Store) -> None:
+    flow = await a_claimed_flow(store)
     await store.release([(flow.id, flow.fence)])
-    after = await the_run(store, flow.id)
+    after = await get_run(store, flow.id)
     assert (after.status, after.attempt, after.attempts) == (RunStatus.QUEUED, 0, ())
     assert after.started_at == flow.started_at
 
 
 @pytest.mark.parametrize("end", [AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED])
-async def test_a_flow_that_ends_takes_its_steps_along(store: Store, end: AttemptEnd) -> None:
-    flow = await a_flow(store)
+async def test_end_of_a_flow_cancels_its_steps(store: Store, end: AttemptEnd) -> None:
+    flow = await a_claimed_flow(store)
     done, running, waiting = (a_step(flow) for _ in range(3))
     other = a_step(a_run(target=FLOW))
     await store.add_runs([done, running])
@@ -76,49 +76,49 @@ async def test_a_flow_that_ends_takes_its_steps_along(store: Store, end: Attempt
     await store.finish([a_completion(first, NOW)])
     await store.add_runs([waiting, other])
     await store.finish([a_completion(flow, NOW, end)])
-    assert (await the_run(store, first.id)).status is RunStatus.SUCCEEDED
-    asked = await the_run(store, second.id)
+    assert (await get_run(store, first.id)).status is RunStatus.SUCCEEDED
+    asked = await get_run(store, second.id)
     assert (asked.status, asked.cancel_requested) == (RunStatus.RUNNING, True)
-    canceled = await the_run(store, waiting.id)
+    canceled = await get_run(store, waiting.id)
     assert (canceled.status, canceled.reason) == (RunStatus.CANCELED, Reason.FLOW_ENDED)
-    assert (await the_run(store, other.id)).status is RunStatus.QUEUED
+    assert (await get_run(store, other.id)).status is RunStatus.QUEUED
 
 
-async def test_a_step_that_fails_as_its_flow_ends_is_not_tried_again(store: Store) -> None:
-    flow = await a_flow(store)
+async def test_failed_step_of_an_ended_flow_is_not_retried(store: Store) -> None:
+    flow = await a_claimed_flow(store)
     await store.add_runs([a_step(flow)])
     (step,) = await store.claim(claim_request(capabilities=CAPABILITIES))
     failed = a_completion(
         step, NOW, AttemptEnd.FAILED, status=RunStatus.QUEUED, retry_in=timedelta(seconds=1)
     )
     await store.finish([a_completion(flow, NOW, AttemptEnd.CANCELED), failed])
-    assert (await the_run(store, step.id)).status is RunStatus.CANCELED
+    assert (await get_run(store, step.id)).status is RunStatus.CANCELED
 
 
-async def test_a_waiting_flow_that_is_canceled_takes_its_steps_along(store: Store) -> None:
-    flow = await a_flow(store)
+async def test_canceling_a_queued_flow_cancels_its_steps(store: Store) -> None:
+    flow = await a_claimed_flow(store)
     step = a_step(flow)
     await store.add_runs([step])
     await store.release([(flow.id, flow.fence)])
     await store.cancel_run(flow.id, Reason.CANCELED_BY_HAND)
-    assert (await the_run(store, step.id)).status is RunStatus.CANCELED
+    assert (await get_run(store, step.id)).status is RunStatus.CANCELED
 
 
-async def test_a_flow_that_was_to_stop_and_is_lost_takes_its_steps_along(
+async def test_lost_flow_with_requested_cancel_cancels_its_steps(
     store: Store, clock: SettableClock
 ) -> None:
-    flow = await a_flow(store)
+    flow = await a_claimed_flow(store)
     step = a_step(flow)
     await store.add_runs([step])
     await store.cancel_run(flow.id, Reason.CANCELED_BY_HAND)
-    assert (await the_run(store, step.id)).status is RunStatus.QUEUED
+    assert (await get_run(store, step.id)).status is RunStatus.QUEUED
     clock.advance(LEASE + SECOND)
     (rescued,) = await store.rescue(limit=10)
     assert rescued.status is RunStatus.CANCELED
-    assert (await the_run(store, step.id)).status is RunStatus.CANCELED
+    assert (await get_run(store, step.id)).status is RunStatus.CANCELED
 
 
-async def test_a_flow_whose_schedule_goes_away_takes_its_steps_along(store: Store) -> None:
+async def test_deleting_the_schedule_of_a_flow_cancels_its_steps(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule(target=FLOW))
     await joined(store)
     await store.add_runs([a_run(schedule, target=FLOW)])
@@ -127,34 +127,34 @@ async def test_a_flow_whose_schedule_goes_away_takes_its_steps_along(store: Stor
     await store.add_runs([step])
     await store.release([(flow.id, flow.fence)])
     await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "user:alice"))
-    assert (await the_run(store, flow.id)).status is RunStatus.CANCELED
-    assert (await the_run(store, step.id)).status is RunStatus.CANCELED
+    assert (await get_run(store, flow.id)).status is RunStatus.CANCELED
+    assert (await get_run(store, step.id)).status is RunStatus.CANCELED
 
 
-async def test_the_steps_of_a_limited_key_let_others_go(store: Store) -> None:
-    flow = await a_flow(store)
+async def test_canceled_steps_unblock_runs_of_their_key(store: Store) -> None:
+    flow = await a_claimed_flow(store)
     first = a_step(flow, concurrency_key="one at a time", concurrency_limit=1)
     other = a_run(target=STEP, concurrency_key="one at a time", concurrency_limit=1)
     await store.add_runs([first, other])
-    assert (await the_run(store, other.id)).blocked
+    assert (await get_run(store, other.id)).blocked
     await store.finish([a_completion(flow, NOW, AttemptEnd.CANCELED)])
-    assert not (await the_run(store, other.id)).blocked
+    assert not (await get_run(store, other.id)).blocked
 
 
-async def test_a_step_that_comes_after_the_end_of_its_flow_never_begins(store: Store) -> None:
-    flow = await a_flow(store)
+async def test_step_added_after_the_end_of_its_flow_is_canceled(store: Store) -> None:
+    flow = await a_claimed_flow(store)
     await store.finish([a_completion(flow, NOW, AttemptEnd.CANCELED)])
     late = a_step(flow, concurrency_key="one at a time", concurrency_limit=1)
     decided = replace(a_step(flow), status=RunStatus.SKIPPED, finished_at=NOW)
     (added, skipped) = await store.add_runs([late, decided])
     assert (added.status, added.reason) == (RunStatus.CANCELED, Reason.FLOW_ENDED)
     assert skipped == decided
-    assert await the_run(store, late.id) == added
+    assert await get_run(store, late.id) == added
     assert await store.claim(claim_request(capabilities=CAPABILITIES)) == ()
 
 
-async def test_the_end_of_a_step_wakes_its_flow(store: Store) -> None:
-    flow = await a_flow(store)
+async def test_end_of_a_step_signals_a_change(store: Store) -> None:
+    flow = await a_claimed_flow(store)
     await store.add_runs([a_step(flow)])
     (step,) = await store.claim(claim_request(capabilities=CAPABILITIES))
     before = store.changes()
@@ -162,8 +162,8 @@ async def test_the_end_of_a_step_wakes_its_flow(store: Store) -> None:
     assert store.changes() > before
 
 
-async def test_runs_are_listed_by_id_and_by_holder(store: Store) -> None:
-    flow = await a_flow(store)
+async def test_runs_are_filtered_by_id_and_holder(store: Store) -> None:
+    flow = await a_claimed_flow(store)
     await store.add_runs([a_step(flow), a_step(flow)])
     (mine,) = await store.claim(claim_request(free=1, capabilities=CAPABILITIES))
     await joined(store, "node-2")

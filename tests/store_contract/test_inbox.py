@@ -22,7 +22,7 @@ def read(item: InboxItem, now: datetime) -> InboxItem:
     return replace(item, read_at=now)
 
 
-async def test_an_item_comes_back_whole(store: Store) -> None:
+async def test_inbox_item_round_trip_keeps_every_field(store: Store) -> None:
     full, bare = full_item(), an_item()
     assert await store.add_inbox(full) == full
     assert await store.load([bare]) == 1
@@ -31,14 +31,14 @@ async def test_an_item_comes_back_whole(store: Store) -> None:
     assert set(page.items) == {full, bare}
 
 
-async def test_an_item_is_added_once(store: Store) -> None:
+async def test_inbox_item_is_added_once(store: Store) -> None:
     item = await store.add_inbox(an_item())
     assert await store.add_inbox(replace(item, title="other")) == item
     assert await store.load([replace(item, title="other")]) == 0
     assert (await store.list_inbox(InboxQuery())).items == (item,)
 
 
-async def test_one_of_many_equal_items_is_kept(store: Store) -> None:
+async def test_one_of_many_concurrent_equal_items_is_kept(store: Store) -> None:
     first = an_item()
     answers = await asyncio.gather(
         *(store.add_inbox(replace(first, title=str(number))) for number in range(10))
@@ -47,7 +47,7 @@ async def test_one_of_many_equal_items_is_kept(store: Store) -> None:
     assert (await store.list_inbox(InboxQuery())).items == (answers[0],)
 
 
-async def test_an_item_changes_in_one_step(store: Store, clock: SettableClock) -> None:
+async def test_inbox_item_is_changed_atomically(store: Store, clock: SettableClock) -> None:
     item = await store.add_inbox(an_item())
     other = await store.add_inbox(an_item())
     now = clock.advance(1.000007)
@@ -62,7 +62,7 @@ async def test_an_item_changes_in_one_step(store: Store, clock: SettableClock) -
     assert set((await store.list_inbox(InboxQuery(archived=None))).items) == {after, other}
 
 
-async def test_a_change_that_fails_changes_nothing(store: Store) -> None:
+async def test_raising_inbox_change_changes_nothing(store: Store) -> None:
     item = await store.add_inbox(an_item())
 
     def refuse(before: InboxItem, now: datetime) -> InboxItem:
@@ -75,7 +75,7 @@ async def test_a_change_that_fails_changes_nothing(store: Store) -> None:
     assert await contents(store) == [item]
 
 
-async def test_changes_at_once_lose_nothing(store: Store) -> None:
+async def test_concurrent_inbox_changes_lose_nothing(store: Store) -> None:
     item = await store.add_inbox(an_item(title=""))
     await asyncio.gather(
         *(
@@ -87,7 +87,7 @@ async def test_changes_at_once_lose_nothing(store: Store) -> None:
     assert after.title == "x" * 10
 
 
-async def test_items_are_listed_newest_first(store: Store) -> None:
+async def test_inbox_items_are_listed_newest_first(store: Store) -> None:
     rows = [an_item(created_at=NOW + number // 2 * SECOND) for number in range(7)]
     await store.load(rows)
     expected = tuple(sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True))
@@ -104,7 +104,7 @@ async def test_items_are_listed_newest_first(store: Store) -> None:
     assert tuple(found) == expected
 
 
-async def test_items_are_found_by_what_they_are(store: Store) -> None:
+async def test_inbox_items_are_filtered(store: Store) -> None:
     run, schedule = RunId("r"), ScheduleId("s")
     plain = an_item(run_id=run)
     starred = an_item(starred=True, schedule_id=schedule, read_at=NOW)
@@ -136,7 +136,7 @@ async def test_items_are_found_by_what_they_are(store: Store) -> None:
     assert await found(awake_at=NOW + MINUTE, schedule_id=schedule) == {starred.id, asleep.id}
 
 
-async def test_the_unread_of_all_pages_are_counted(store: Store) -> None:
+async def test_unread_items_are_counted_across_pages(store: Store) -> None:
     await store.load([an_item() for _ in range(5)])
     page = await store.list_inbox(InboxQuery(limit=2))
     assert page.next is not None
@@ -147,12 +147,12 @@ async def test_the_unread_of_all_pages_are_counted(store: Store) -> None:
     assert await store.count_unread(InboxQuery(owner=BOB)) == 0
 
 
-async def test_a_long_message(store: Store) -> None:
+async def test_long_message_is_stored(store: Store) -> None:
     item = await store.add_inbox(an_item(text="น้ำ 水 \U0001f514\n" * 20_000))
     assert (await store.list_inbox(InboxQuery())).items == (item,)
 
 
-async def test_those_of_some_kinds_can_be_asked_for(store: Store) -> None:
+async def test_inbox_items_are_filtered_by_status(store: Store) -> None:
     failed, digest, notice = an_item(status="failed"), an_item(status="digest"), an_item(status="")
     await store.load([failed, digest, notice])
     found = (await store.list_inbox(InboxQuery(statuses=("failed", "timeout")))).items
@@ -160,7 +160,7 @@ async def test_those_of_some_kinds_can_be_asked_for(store: Store) -> None:
     assert await store.count_unread(InboxQuery(statuses=("digest", "failed"))) == 2
 
 
-async def test_those_that_sleep_can_be_asked_for(store: Store) -> None:
+async def test_snoozed_items_can_be_listed(store: Store) -> None:
     awake, woken = an_item(), an_item(snoozed_until=NOW)
     asleep = an_item(snoozed_until=NOW + timedelta(seconds=1))
     await store.load([awake, woken, asleep])

@@ -58,20 +58,20 @@ MISSED, SKIPPED, CANCELED = RunStatus.MISSED, RunStatus.SKIPPED, RunStatus.CANCE
 
 
 @pytest.fixture(autouse=True)
-def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a window is counted a part at a time, these few runs are several parts."""
+def small_count_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores that count a window in batches need several batches even for few runs."""
     monkeypatch.setattr("chimes.store.redis.insights.AT_ONCE", 3)
 
 
-async def rolled_up(store: Store, clock: SettableClock) -> None:
-    """Everything that has ended is in the sums, where there are any."""
+async def roll_up_all(store: Store, clock: SettableClock) -> None:
+    """Rolls up all ended runs, on stores with rollups."""
     clock.advance(3600)
     while await store.roll_up(limit=2):
         pass
 
 
 # --- windows ------------------------------------------------------------------------------------
-async def test_an_empty_store(store: Store) -> None:
+async def test_insights_of_an_empty_store(store: Store) -> None:
     assert await store.schedule_counts(ScheduleQuery()) == ScheduleCounts()
     assert await store.count_runs(WINDOW) == (StatusCounts(at=SINCE),)
     assert await store.run_lags(WINDOW) == (LagBucket(at=SINCE),)
@@ -107,7 +107,7 @@ async def test_runs_are_counted_by_status_and_bucket(store: Store, clock: Settab
     assert await store.count_runs(WINDOW, step=QUARTER) == buckets
     assert tally.statuses == {OK: 2, FAILED: 1, TIMEOUT: 1, MISSED: 1, RunStatus.QUEUED: 2}
     assert (tally.total, tally.bad, tally.success_rate) == (7, 2, 0.5)
-    await rolled_up(store, clock)
+    await roll_up_all(store, clock)
     assert await store.count_runs(WINDOW, step=QUARTER) == buckets
     assert await store.count_runs(WINDOW) == (tally,)
 
@@ -120,11 +120,11 @@ async def test_the_last_bucket_may_be_shorter(store: Store, clock: SettableClock
         StatusCounts(at=SINCE + step, statuses={OK: 1}),
     )
     assert await store.count_runs(WINDOW, step=step) == expected
-    await rolled_up(store, clock)
+    await roll_up_all(store, clock)
     assert await store.count_runs(WINDOW, step=step) == expected
 
 
-async def test_runs_are_counted_by_what_they_are(store: Store, clock: SettableClock) -> None:
+async def test_run_counts_are_filtered(store: Store, clock: SettableClock) -> None:
     mine = a_schedule(owner=ALICE)
     await store.load(
         [
@@ -151,7 +151,7 @@ async def test_runs_are_counted_by_what_they_are(store: Store, clock: SettableCl
         assert await found(kind="flow") == {OK: 1}
         assert await found(origin=Origin.SCHEDULE) == {OK: 3}
         assert await found(origin=Origin.SCHEDULE, kind="http", owner=BOB) == {OK: 1}
-        await rolled_up(store, clock)
+        await roll_up_all(store, clock)
 
 
 async def test_runs_under_former_names_of_the_default_namespace_are_counted(
@@ -163,10 +163,10 @@ async def test_runs_under_former_names_of_the_default_namespace_are_counted(
         for name, expected in (*((each, 3) for each in names), ("ksana", 1)):
             (tally,) = await store.count_runs(WINDOW, RunFilter(namespace=name))
             assert dict(tally.statuses) == {OK: expected}, name
-        await rolled_up(store, clock)
+        await roll_up_all(store, clock)
 
 
-async def test_of_one_schedule_runs_made_long_before_do_not_count(store: Store) -> None:
+async def test_counts_of_one_schedule_ignore_runs_created_long_before(store: Store) -> None:
     schedule, edge = a_schedule(), SINCE - MAX_PLANNING_LEAD
     await store.load(
         [
@@ -180,7 +180,7 @@ async def test_of_one_schedule_runs_made_long_before_do_not_count(store: Store) 
     assert every.statuses == {OK: 2}
 
 
-async def test_what_is_asked_wrongly(store: Store) -> None:
+async def test_invalid_windows_and_steps_are_rejected(store: Store) -> None:
     for since, until in ((SINCE + MINUTE, SINCE + HOUR), (SINCE, SINCE + MINUTE), (SINCE, SINCE)):
         with pytest.raises(InvalidInput):
             Window(since=since, until=until)
@@ -197,9 +197,11 @@ async def test_what_is_asked_wrongly(store: Store) -> None:
     assert len(await store.count_runs(long, step=DAY)) == 365
 
 
-# --- rolling up ---------------------------------------------------------------------------------
-async def test_a_run_is_counted_once_all_its_life(store: Store, clock: SettableClock) -> None:
-    """Queued, running, ended, rolled up, forgotten: it never counts twice, and never too late."""
+# --- rollups ------------------------------------------------------------------------------------
+async def test_run_is_counted_once_before_and_after_rollup(
+    store: Store, clock: SettableClock
+) -> None:
+    """Queued, running, ended, rolled up, pruned: the count is right in every state."""
     window = Window.last(HOUR, NOW)
 
     async def found() -> dict[RunStatus, int]:
@@ -211,18 +213,20 @@ async def test_a_run_is_counted_once_all_its_life(store: Store, clock: SettableC
     await store.finish([a_completion(run, clock.now())])
     assert await found() == {OK: 1}
     assert await store.roll_up(limit=10) == 0
-    await rolled_up(store, clock)
+    await roll_up_all(store, clock)
     assert await found() == {OK: 1}
     assert await store.prune_runs(before=clock.now() + DAY, limit=10) == 1
     assert await found() == {}
-    await rolled_up(store, clock)
+    await roll_up_all(store, clock)
     assert await found() == {}
 
 
-async def test_what_is_loaded_later_is_counted_too(store: Store, clock: SettableClock) -> None:
-    """Ended runs that come behind those that are rolled up: an import, a restored backup."""
+async def test_runs_imported_after_the_rollup_are_counted(
+    store: Store, clock: SettableClock
+) -> None:
+    """Ended runs older than the rolled-up ones come from an import or a restored backup."""
     await store.load([ended(SINCE + HOUR - MINUTE, lag=SECOND)])
-    await rolled_up(store, clock)
+    await roll_up_all(store, clock)
     old = ended(SINCE, FAILED, lag=MINUTE)
     again = ended(SINCE, MISSED)
     assert await store.load([old]) == 1
@@ -232,15 +236,15 @@ async def test_what_is_loaded_later_is_counted_too(store: Store, clock: Settable
     lags = LagHistogram({bracket_of(SECOND): 1, bracket_of(MINUTE): 1})
     assert await store.count_runs(WINDOW) == expected
     assert await store.run_lags(WINDOW) == (LagBucket(at=SINCE, lags=lags),)
-    await rolled_up(store, clock)
+    await roll_up_all(store, clock)
     assert await store.count_runs(WINDOW) == expected
     assert await store.run_lags(WINDOW) == (LagBucket(at=SINCE, lags=lags),)
 
 
-async def test_what_retention_forgets_does_not_count(store: Store, clock: SettableClock) -> None:
+async def test_pruned_runs_are_not_counted(store: Store, clock: SettableClock) -> None:
     runs = [ended(SINCE + n * MINUTE, (OK, FAILED)[n % 2], lag=n * SECOND) for n in range(20)]
     await store.load(runs)
-    await rolled_up(store, clock)
+    await roll_up_all(store, clock)
     assert await store.prune_runs(before=SINCE + 10 * MINUTE, limit=100) == 10
     (tally,) = await store.count_runs(WINDOW)
     assert tally.statuses == {OK: 5, FAILED: 5}
@@ -251,8 +255,10 @@ async def test_what_retention_forgets_does_not_count(store: Store, clock: Settab
     assert bucket.lags == LagHistogram({each: left.count(each) for each in left})
 
 
-async def test_many_roll_up_while_others_count(shared_home: Home, clock: SettableClock) -> None:
-    """Nodes that do the same, and a page that is drawn meanwhile: every run counts once."""
+async def test_concurrent_rollups_and_counts_are_consistent(
+    shared_home: Home, clock: SettableClock
+) -> None:
+    """Two nodes roll up while a page counts: every run counts once."""
     first, second, page = [await shared_home.open() for _ in range(3)]
     await first.load([ended(SINCE + n * SECOND, lag=n * SECOND) for n in range(90)])
     clock.advance(3600)
@@ -281,10 +287,12 @@ async def test_many_roll_up_while_others_count(shared_home: Home, clock: Settabl
     assert bucket.lags.total == 90
 
 
-async def test_a_clock_that_was_set_back(store: Store, clock: SettableClock) -> None:
-    """What ends behind the mark is counted all the same, once it is noticed."""
+async def test_run_that_ends_before_the_rollup_mark_is_counted(
+    store: Store, clock: SettableClock
+) -> None:
+    """The clock was set back, so the run ends before runs that are rolled up."""
     await store.load([ended(SINCE)])
-    await rolled_up(store, clock)
+    await roll_up_all(store, clock)
     clock.set(NOW - 2 * HOUR)
     await store.add_runs([a_run(planned_at=SINCE, available_at=NOW - 3 * HOUR)])
     await joined(store)
@@ -298,7 +306,7 @@ async def test_a_clock_that_was_set_back(store: Store, clock: SettableClock) -> 
 
 
 # --- lags ---------------------------------------------------------------------------------------
-async def test_lags_are_those_of_slots_that_have_begun(store: Store, clock: SettableClock) -> None:
+async def test_lags_cover_started_slots_only(store: Store, clock: SettableClock) -> None:
     quarter = SINCE + QUARTER
     await store.load(
         [
@@ -330,11 +338,11 @@ async def test_lags_are_those_of_slots_that_have_begun(store: Store, clock: Sett
             LagBucket(at=SINCE, node=NodeId("node-2"), lags=LagHistogram({minute: 1})),
             LagBucket(at=quarter, node=NodeId("node-1"), lags=LagHistogram({0: 2})),
         )
-        await rolled_up(store, clock)
+        await roll_up_all(store, clock)
         (whole,) = await store.run_lags(WINDOW)
 
 
-async def test_brackets_are_the_same_everywhere(store: Store, clock: SettableClock) -> None:
+async def test_lag_brackets_are_the_same_on_every_store(store: Store, clock: SettableClock) -> None:
     lags = [timedelta(0), *(timedelta(microseconds=round(900 * 1.21**n)) for n in range(115))]
     runs = [ended(SINCE, lag=lag) for lag in lags]
     await store.load(runs)
@@ -349,7 +357,7 @@ async def test_brackets_are_the_same_everywhere(store: Store, clock: SettableClo
     assert await store.run_lags(WINDOW) == (live,)
 
 
-async def test_a_run_that_goes_on_has_a_lag(store: Store, clock: SettableClock) -> None:
+async def test_running_run_has_a_lag(store: Store, clock: SettableClock) -> None:
     clock.advance(5)
     _, run = await running_slot(store)
     window = Window.last(HOUR, clock.now())
@@ -359,14 +367,14 @@ async def test_a_run_that_goes_on_has_a_lag(store: Store, clock: SettableClock) 
         LagBucket(at=window.since, node=NodeId("node-1"), lags=expected),
     )
     await store.finish([a_completion(run, clock.now())])
-    await rolled_up(store, clock)
+    await roll_up_all(store, clock)
     assert await store.run_lags(window, by_node=True) == (
         LagBucket(at=window.since, node=NodeId("node-1"), lags=expected),
     )
 
 
 # --- results ------------------------------------------------------------------------------------
-async def test_the_newest_results_of_each(store: Store) -> None:
+async def test_newest_results_per_schedule(store: Store) -> None:
     first, second, idle = a_schedule(), a_schedule(), a_schedule()
     of_first = [ended(SINCE + n * MINUTE, schedule=first, owner=ALICE) for n in range(8)]
     waiting = a_run(first, created_at=SINCE + 4 * MINUTE, owner=ALICE)
@@ -390,7 +398,7 @@ async def test_the_newest_results_of_each(store: Store) -> None:
     assert (result.duration, result.lag) == (SECOND, SECOND)
 
 
-async def test_not_too_many_results(store: Store) -> None:
+async def test_newest_results_reject_too_large_requests(store: Store) -> None:
     ids = [ScheduleId(f"s{n}") for n in range(MAX_SCHEDULES + 1)]
     for asked, each in ((ids, 1), (ids[:1], MAX_RESULTS_PER_SCHEDULE + 1), (ids[:100], 100)):
         with pytest.raises(InvalidInput):
@@ -398,7 +406,7 @@ async def test_not_too_many_results(store: Store) -> None:
     assert await store.newest_results(ids[:-1], each=30) == {}
 
 
-async def test_what_is_running_now(store: Store, clock: SettableClock) -> None:
+async def test_running_runs_are_listed_oldest_first(store: Store, clock: SettableClock) -> None:
     await joined(store)
     runs = []
     for owner in (ALICE, BOB, ALICE):
@@ -450,7 +458,7 @@ async def test_equal_errors_are_grouped(store: Store) -> None:
     assert await store.error_groups(WINDOW, ALL_RUNS, limit=3) == found
 
 
-async def test_messages_of_errors_are_grouped_by_their_text(store: Store) -> None:
+async def test_translatable_errors_are_grouped_by_their_text(store: Store) -> None:
     timeout = Message("timed out after {seconds:g} s", {"seconds": 5})
     long = Message("{where}: {problem}", {"where": "w" * 300, "problem": "p" * 300})
     await store.load(
@@ -467,7 +475,9 @@ async def test_messages_of_errors_are_grouped_by_their_text(store: Store) -> Non
     assert in_language(found.groups[0].error, "th") == in_language(timeout, "th") != timeout
 
 
-async def test_errors_beyond_the_newest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_groups_cover_the_newest_failures_only(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in ("selection", "sql.insights", "redis.insights"):
         monkeypatch.setattr(f"chimes.store.{module}.MAX_ERRORS", 3)
     runs = [ended(SINCE + n * MINUTE, FAILED, error=f"error {n % 2}") for n in range(5)]
@@ -484,7 +494,7 @@ async def test_errors_beyond_the_newest(store: Store, monkeypatch: pytest.Monkey
 
 
 # --- schedules ----------------------------------------------------------------------------------
-async def test_schedules_are_counted(store: Store, clock: SettableClock) -> None:
+async def test_schedules_are_counted_by_state(store: Store, clock: SettableClock) -> None:
     soon = a_schedule(owner=ALICE, next_run_at=NOW + HOUR, labels={"team": "a"})
     later = a_schedule(next_run_at=NOW + HOUR + timedelta(microseconds=1), last_run_at=NOW)
     overdue = a_schedule(owner=ALICE, next_run_at=NOW - DAY, last_status=OK, last_run_at=NOW)
@@ -496,7 +506,7 @@ async def test_schedules_are_counted(store: Store, clock: SettableClock) -> None
     await store.load([soon, later, overdue, paused, gone, failing, skipped, recovered])
 
     def past(schedule: Schedule, *statuses: RunStatus) -> list[Run]:
-        """The newest last."""
+        """Ended runs with these statuses, the newest last."""
         return [ended(SINCE + n * MINUTE, each, schedule) for n, each in enumerate(statuses)]
 
     await store.load(
@@ -523,7 +533,7 @@ async def test_schedules_are_counted(store: Store, clock: SettableClock) -> None
     assert (await store.schedule_counts(ScheduleQuery(text=failing.name))).failing == 1
 
 
-async def test_only_judged_runs_of_the_schedule_itself_count(store: Store) -> None:
+async def test_schedule_counts_as_failing_after_two_failures(store: Store) -> None:
     one = a_schedule(last_status=FAILED)
     other = a_schedule(last_status=FAILED)
     await store.load([one, other, ended(SINCE, FAILED, one), ended(SINCE, FAILED, other)])

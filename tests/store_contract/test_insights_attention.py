@@ -43,18 +43,18 @@ def sign(schedule: Schedule, cause: IssueCause, **given: Any) -> ScheduleAttenti
 
 
 def past(schedule: Schedule, *statuses: RunStatus) -> list[Run]:
-    """The newest last, of a day that is long over."""
+    """Ended runs of a past day with these statuses, the newest last."""
     first = NOW - 3 * DAY
     return [ended(first + n * MINUTE, each, schedule) for n, each in enumerate(statuses)]
 
 
-async def test_all_is_well(store: Store) -> None:
+async def test_healthy_schedules_need_no_attention(store: Store) -> None:
     fine = a_schedule(last_status=OK)
     await store.load([fine, a_schedule(enabled=False), *past(fine, FAILED, FAILED, OK)])
     assert await attention(store) == AttentionList()
 
 
-async def test_failures_in_a_row(store: Store) -> None:
+async def test_consecutive_failures_need_attention(store: Store) -> None:
     failing = a_schedule(owner=ALICE, last_status=TIMEOUT)
     skipped = a_schedule(owner=BOB, last_status=SKIPPED)
     off = a_schedule(enabled=False, last_status=FAILED)
@@ -74,8 +74,8 @@ async def test_failures_in_a_row(store: Store) -> None:
     assert await attention(store, owner=BOB) == AttentionList(total=1, items=(second,))
 
 
-async def test_failures_of_real_runs(store: Store, clock: SettableClock) -> None:
-    """Through fire, claim and finish, as it happens."""
+async def test_failures_of_executed_runs_need_attention(store: Store, clock: SettableClock) -> None:
+    """With runs that were fired, claimed and completed."""
     schedule, run = await running_slot(store)
     await store.finish([a_completion(run, clock.advance(1), AttemptEnd.FAILED)])
     assert (await attention(store)).total == 0
@@ -91,10 +91,10 @@ async def test_failures_of_real_runs(store: Store, clock: SettableClock) -> None
         count=2,
         run_id=run.id,
     )
-    assert item == ScheduleAttention(schedule=await _now(store, schedule), sign=expected)
+    assert item == ScheduleAttention(schedule=await _reload(store, schedule), sign=expected)
 
 
-async def test_missed_slots(store: Store) -> None:
+async def test_missed_slots_need_attention(store: Store) -> None:
     one, other, old = (a_schedule() for _ in range(3))
     recent = NOW - DAY
     many = ended(NOW - 2 * DAY, MISSED, one, created_at=NOW - HOUR, missed_count=7)
@@ -111,7 +111,7 @@ async def test_missed_slots(store: Store) -> None:
     )
 
 
-async def test_late_slots(store: Store) -> None:
+async def test_late_slots_need_attention(store: Store) -> None:
     begun, waiting, overdue, ok, off = (
         a_schedule(),
         a_schedule(),
@@ -152,7 +152,7 @@ async def test_late_slots(store: Store) -> None:
     assert (await attention(store, late=DAY)).total == 0
 
 
-async def test_what_has_stopped_by_itself(store: Store) -> None:
+async def test_stopped_schedules_and_ended_pauses_need_attention(store: Store) -> None:
     broken = replace(stop_with_error(a_schedule(), "no such zone"), updated_at=NOW + SECOND)
     gone = pause_schedule(a_schedule(), NOW, "chimes", note="gone")
     by_hand = pause_schedule(a_schedule(), NOW, "user:alice", note="holidays")
@@ -174,7 +174,7 @@ async def test_what_has_stopped_by_itself(store: Store) -> None:
     )
 
 
-async def test_the_gravest_reason_counts(store: Store) -> None:
+async def test_most_severe_cause_is_reported(store: Store) -> None:
     both = a_schedule(last_status=FAILED, next_run_at=NOW - HOUR)
     missing = a_schedule(next_run_at=NOW - HOUR)
     runs = past(both, FAILED, FAILED)
@@ -189,7 +189,7 @@ async def test_the_gravest_reason_counts(store: Store) -> None:
     )
 
 
-async def _now(store: Store, schedule: Schedule) -> Schedule:
+async def _reload(store: Store, schedule: Schedule) -> Schedule:
     found = await store.get_schedule(schedule.id)
     assert found is not None
     return found

@@ -25,16 +25,16 @@ from tests.builders import (
     claim_request,
     due_schedule,
 )
-from tests.store_contract.scenes import all_runs, contents, furnish, joined, running_run
+from tests.store_contract.scenes import all_runs, contents, joined, populate, running_run
 from tests.store_contract.stores import KINDS, Home, StoreKind
 
 
-async def test_a_fresh_store_is_empty(store: Store) -> None:
+async def test_new_store_is_empty(store: Store) -> None:
     assert await contents(store) == []
     assert await store.nodes() == ()
 
 
-async def test_a_store_tells_what_it_is(store: Store, home: Home) -> None:
+async def test_status_names_kind_and_location(store: Store, home: Home) -> None:
     status = await store.status()
     assert status.kind == home.kind.name
     assert status.location
@@ -42,13 +42,13 @@ async def test_a_store_tells_what_it_is(store: Store, home: Home) -> None:
     assert status.degraded == ""
 
 
-async def test_closing_twice_is_harmless(home: Home) -> None:
+async def test_close_can_be_repeated(home: Home) -> None:
     store = await home.open()
     await store.close()
     await store.close()
 
 
-async def test_the_time_is_the_injected_clocks(store: Store, clock: SettableClock) -> None:
+async def test_store_time_is_the_injected_clock(store: Store, clock: SettableClock) -> None:
     assert await store.now() == NOW
     clock.advance(1.000001)
     assert await store.now() == clock.now()
@@ -56,18 +56,18 @@ async def test_the_time_is_the_injected_clocks(store: Store, clock: SettableCloc
     assert await store.now() == NOW - MINUTE
 
 
-def arrived(item: Item) -> Item:
-    """An item after the move: the node that held it is elsewhere."""
+def after_import(item: Item) -> Item:
+    """An item after import: running runs are queued, since their node is not part of the import."""
     if isinstance(item, Run) and item.status is RunStatus.RUNNING:
         return release(item)
     return item
 
 
 @pytest.mark.parametrize("target", KINDS, ids=lambda kind: kind.name)
-async def test_everything_moves_to_every_other_store(
+async def test_export_can_be_imported_into_every_other_store(
     store: Store, clock: SettableClock, target: StoreKind, tmp_path: Path
 ) -> None:
-    await furnish(store, clock)
+    await populate(store, clock)
     before = await contents(store)
     kinds = {type(item).__name__ for item in before}
     every = {"Schedule", "Run", "RunLog", "AuditEntry", "ApiKey", "Checkpoint"}
@@ -80,12 +80,12 @@ async def test_everything_moves_to_every_other_store(
         items = [item async for item in store.dump()]
         assert await other.load(items) == len(items)
         after = await contents(other)
-        assert after == [arrived(item) for item in before]
+        assert after == [after_import(item) for item in before]
         assert await contents(store) == before
-        # What exists already stays and is not counted.
+        # Existing items are kept and not counted.
         assert await other.load(items) == 0
         assert await contents(other) == after
-        # Indexes and counters came along.
+        # Indexes and counters are rebuilt.
         assert await other.next_due() == await store.next_due()
         assert await other.next_delivery() == await store.next_delivery()
         entry = await other.append_audit(an_entry())
@@ -95,14 +95,14 @@ async def test_everything_moves_to_every_other_store(
         await new_home.close()
 
 
-async def test_audit_entries_are_dumped_in_ascending_order(store: Store) -> None:
+async def test_audit_entries_are_exported_in_ascending_order(store: Store) -> None:
     for _ in range(12):
         await store.append_audit(an_entry())
     dumped = [item async for item in store.dump() if isinstance(item, AuditEntry)]
     assert [entry.number for entry in dumped] == list(range(1, 13))
 
 
-async def test_loading_keeps_slots_unique(store: Store) -> None:
+async def test_import_keeps_slots_unique(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
     (run,) = await store.add_runs([a_run(schedule, slot=NOW)])
     twin = a_run(schedule, slot=NOW)
@@ -111,7 +111,7 @@ async def test_loading_keeps_slots_unique(store: Store) -> None:
     assert await all_runs(store) == {run.id: run, fresh.id: fresh}
 
 
-async def test_a_loaded_schedule_fires(store: Store, clock: SettableClock) -> None:
+async def test_imported_schedule_fires(store: Store, clock: SettableClock) -> None:
     schedule = due_schedule()
     assert await store.load([schedule]) == 1
     assert await store.next_due() == NOW
@@ -119,7 +119,7 @@ async def test_a_loaded_schedule_fires(store: Store, clock: SettableClock) -> No
     assert run.schedule_id == schedule.id
 
 
-async def test_a_loaded_run_that_was_at_work_waits(store: Store) -> None:
+async def test_imported_running_run_is_queued(store: Store) -> None:
     run = replace(
         a_run(),
         status=RunStatus.RUNNING,
@@ -136,30 +136,28 @@ async def test_a_loaded_run_that_was_at_work_waits(store: Store) -> None:
 
 
 # --- durable stores ---------------------------------------------------------------------------
-def outlived(item: Item, kind: StoreKind, now: datetime) -> Item:
-    """An item after a restart. Where only one process can have the store open, the one that held
-    the runs is known to be gone; elsewhere their leases decide."""
+def after_restart(item: Item, kind: StoreKind, now: datetime) -> Item:
+    """An item after a restart. A store for one process queues the runs of the previous process;
+    otherwise their leases decide."""
     if not kind.shared and isinstance(item, Run) and item.status is RunStatus.RUNNING:
         return mark_lost(item, now)
     return item
 
 
-async def test_everything_is_there_after_a_restart(
-    durable_home: Home, clock: SettableClock
-) -> None:
+async def test_contents_survive_a_restart(durable_home: Home, clock: SettableClock) -> None:
     store = await durable_home.open()
-    await furnish(store, clock)
+    await populate(store, clock)
     before = await contents(store)
     due, pending = await store.next_due(), await store.next_delivery()
     now = clock.advance(1)
     store = await durable_home.reopen()
-    assert await contents(store) == [outlived(item, durable_home.kind, now) for item in before]
+    assert await contents(store) == [after_restart(item, durable_home.kind, now) for item in before]
     assert (await store.next_due(), await store.next_delivery()) == (due, pending)
     status = await store.status()
     assert status.degraded == ""
 
 
-async def test_indexes_and_counts_outlive_a_restart(
+async def test_indexes_and_counts_survive_a_restart(
     durable_home: Home, clock: SettableClock
 ) -> None:
     store = await durable_home.open()
@@ -176,7 +174,7 @@ async def test_indexes_and_counts_outlive_a_restart(
     assert [run.id for run in await store.claim(claim_request())] == [blocked.id]
 
 
-async def test_ids_slots_and_the_chain_outlive_a_restart(
+async def test_ids_slots_and_audit_chain_survive_a_restart(
     durable_home: Home, clock: SettableClock
 ) -> None:
     store = await durable_home.open()
@@ -191,7 +189,7 @@ async def test_ids_slots_and_the_chain_outlive_a_restart(
     assert (following.number, following.previous_hash) == (last.number + 1, last.hash)
 
 
-async def test_runs_of_a_node_that_died_with_the_process_go_on(
+async def test_runs_of_a_dead_process_continue_after_a_restart(
     durable_home: Home, clock: SettableClock
 ) -> None:
     run = await running_run(await durable_home.open())

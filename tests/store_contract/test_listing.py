@@ -28,7 +28,7 @@ async def listed(store: Store, **query: Any) -> list[str]:
     return [schedule.name for schedule in page.items]
 
 
-async def test_a_list_has_whole_values(store: Store) -> None:
+async def test_listed_schedules_have_every_field(store: Store) -> None:
     schedules = [await store.add_schedule(a_schedule()) for _ in range(3)]
     page = await store.list_schedules(ScheduleQuery())
     assert page.items == tuple(schedules)
@@ -61,7 +61,7 @@ async def test_schedules_are_filtered(store: Store) -> None:
     assert await listed(store, owner=ALICE, namespace="ksana") == []
 
 
-async def test_the_default_namespace_has_the_schedules_of_its_former_names(store: Store) -> None:
+async def test_default_namespace_includes_schedules_of_its_former_names(store: Store) -> None:
     for namespace in ("default", "native", "catbird", "ksana"):
         await store.add_schedule(a_schedule(name=namespace, namespace=namespace, owner=ALICE))
     for name in ("default", "native", "catbird"):
@@ -71,7 +71,7 @@ async def test_the_default_namespace_has_the_schedules_of_its_former_names(store
     assert await listed(store, namespace="ksana") == ["ksana"]
 
 
-async def test_the_default_namespace_has_the_runs_of_its_former_names(store: Store) -> None:
+async def test_default_namespace_includes_runs_of_its_former_names(store: Store) -> None:
     await store.add_runs([a_run(namespace=each) for each in ("default", "native", "catbird", "x")])
     for name in ("default", "native", "catbird"):
         page = await store.list_runs(RunQuery(namespace=name))
@@ -80,7 +80,7 @@ async def test_the_default_namespace_has_the_runs_of_its_former_names(store: Sto
     assert [run.namespace for run in page.items] == ["x"]
 
 
-async def test_schedules_by_their_ids(store: Store) -> None:
+async def test_schedules_are_filtered_by_id(store: Store) -> None:
     made = [await store.add_schedule(a_schedule(name=name, owner=ALICE)) for name in "abcd"]
     gone, *_, last = made
     await store.change_schedule(gone.id, lambda each, now: delete_schedule(each, now, "me"))
@@ -91,7 +91,7 @@ async def test_schedules_by_their_ids(store: Store) -> None:
     assert await store.count_schedules(ScheduleQuery(ids=ids)) == 2
 
 
-async def test_schedules_by_how_they_ended_last(store: Store) -> None:
+async def test_schedules_are_filtered_by_last_status(store: Store) -> None:
     for status in (RunStatus.FAILED, RunStatus.SUCCEEDED, RunStatus.TIMEOUT, None):
         await store.add_schedule(a_schedule(name=str(status), last_status=status))
     await store.add_schedule(a_schedule(name="paused", enabled=False, last_status=RunStatus.FAILED))
@@ -102,12 +102,12 @@ async def test_schedules_by_how_they_ended_last(store: Store) -> None:
     assert await listed(store, last_statuses=(RunStatus.SKIPPED,)) == []
 
 
-async def test_an_owner_is_type_and_id(store: Store) -> None:
+async def test_owner_filter_matches_type_and_id(store: Store) -> None:
     await store.add_schedule(a_schedule(owner=ALICE))
     assert await listed(store, owner=replace(ALICE, type=OwnerType.CHAT)) == []
 
 
-async def test_text_is_taken_literally_and_case_sensitive(store: Store) -> None:
+async def test_text_filter_is_literal_and_case_sensitive(store: Store) -> None:
     names = ["100% done", "100 done", "a_b", "axb", "Report", "report", "back\\slash", "it's", "水"]
     for name in names:
         await store.add_schedule(a_schedule(name=name))
@@ -123,14 +123,14 @@ async def test_text_is_taken_literally_and_case_sensitive(store: Store) -> None:
     assert await listed(store, text="") == names
 
 
-async def test_names_are_case_sensitive_and_whole(store: Store) -> None:
+async def test_name_filter_is_exact_and_case_sensitive(store: Store) -> None:
     for name in ("Job", "job", "job "):
         await store.add_schedule(a_schedule(name=name))
     assert await listed(store, name="job") == ["job"]
     assert await listed(store, name="JOB") == []
 
 
-async def test_labels_are_taken_literally(store: Store) -> None:
+async def test_label_filter_is_literal(store: Store) -> None:
     for label in ("a.b", "a%b", 'a"b', "axb", "A.B", "team.a"):
         await store.add_schedule(a_schedule(name=label, labels={label: "x"}))
     assert await listed(store, label="a.b") == ["a.b"]
@@ -139,8 +139,7 @@ async def test_labels_are_taken_literally(store: Store) -> None:
     assert await listed(store, label="team") == []
 
 
-# What a network, a branch of it and an action type have
-async def test_schedules_by_what_their_targets_say(store: Store) -> None:
+async def test_schedules_are_filtered_by_target_fields(store: Store) -> None:
     odd = 'kn"\\水'
     for name, network, branch, params in (
         ("one", "kn1", "main", {}),
@@ -167,7 +166,7 @@ async def test_schedules_by_what_their_targets_say(store: Store) -> None:
 
 @pytest.fixture
 async def store_with_due(store: Store) -> Store:
-    """Schedules that are due in one, two and three minutes, and one that is never due."""
+    """Schedules due in one, two and three minutes, and one that is never due."""
     for name, minutes in (("a", 3), ("b", 1), ("c", 2), ("d", None)):
         due = None if minutes is None else NOW + minutes * MINUTE
         await store.add_schedule(a_schedule(name=name, next_slot=due, next_run_at=due))
@@ -175,7 +174,9 @@ async def store_with_due(store: Store) -> Store:
 
 
 @each_row("sort", ScheduleSort)
-async def test_schedules_by_when_they_are_due(store_with_due: Store, sort: ScheduleSort) -> None:
+async def test_schedules_are_filtered_by_due_time(
+    store_with_due: Store, sort: ScheduleSort
+) -> None:
     async def found(moment: datetime, **query: Any) -> list[str]:
         names = await listed(store_with_due, due_by=moment, sort=sort, **query)
         return names if sort is ScheduleSort.NEXT_RUN_AT else sorted(names)
@@ -200,7 +201,7 @@ def _sort_value(sort: ScheduleSort) -> Callable[[Schedule], Any]:
 
 
 def _in_order(rows: list[Any], value: Callable[[Any], Any], descending: bool) -> list[str]:
-    """What the contract says, the slow way: valueless rows last, ids break ties."""
+    """Reference sort: rows without a value last, ties broken by id."""
     having = [row for row in rows if value(row) is not None]
     having.sort(key=lambda row: (value(row), row.id), reverse=descending)
     without = [row for row in rows if value(row) is None]
@@ -209,7 +210,7 @@ def _in_order(rows: list[Any], value: Callable[[Any], Any], descending: bool) ->
 
 
 def _mixed_schedules() -> list[Schedule]:
-    """Ties, valueless rows, mixed case and other scripts, added in no order."""
+    """Ties, rows without a value, mixed case and several scripts, in random order."""
     names = ["b", "B", "a", "a", "é", "z", "水", "น้ำ", "_", "\U0001f514"]
     offsets = [3, 1, 1, 2, 0, 5, 4, 4, 2, 3]
     return [
@@ -234,7 +235,7 @@ async def mixed_schedules(store: Store) -> list[Schedule]:
 
 
 @each_row("sort", ScheduleSort)
-async def test_schedules_in_every_order_page_by_page(
+async def test_schedules_are_paged_in_every_order(
     store: Store, mixed_schedules: list[Schedule], sort: ScheduleSort
 ) -> None:
     rows = mixed_schedules
@@ -252,7 +253,7 @@ async def test_schedules_in_every_order_page_by_page(
         assert await store.count_schedules(query) == len(rows)
 
 
-async def test_a_full_last_page_says_that_it_is_the_last(store: Store) -> None:
+async def test_full_last_page_has_no_next_cursor(store: Store) -> None:
     for _ in range(4):
         await store.add_schedule(a_schedule())
     page = await store.list_schedules(ScheduleQuery(limit=2))
@@ -271,7 +272,7 @@ async def test_pages_are_stable_under_inserts_and_deletes(store: Store, descendi
         page = await store.list_schedules(query)
         seen.extend(row.name for row in page.items)
         await store.add_schedule(a_schedule(name=f"{number:02d}"))
-        # The row on which the page ended goes: the cursor is a place, not a row.
+        # The last row of the page is deleted: the cursor is a position, not a row.
         await store.change_schedule(page.items[-1].id, lambda s, now: delete_schedule(s, now, "me"))
         if page.next is None:
             break
@@ -316,7 +317,7 @@ async def test_runs_are_filtered(store: Store) -> None:
 
 
 @pytest.mark.parametrize("sort", RunSort)
-async def test_runs_in_every_order_page_by_page(store: Store, sort: RunSort) -> None:
+async def test_runs_are_paged_in_every_order(store: Store, sort: RunSort) -> None:
     rows = [
         a_run(
             id=RunId(f"r{(number * 5) % 8}"),

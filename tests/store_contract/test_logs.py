@@ -12,9 +12,7 @@ from tests.builders import LEASE, NOW, SECOND, a_completion, a_retry, claim_requ
 from tests.store_contract.scenes import running_run
 
 
-async def test_lines_are_numbered_from_one_through_all_attempts(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_log_lines_are_numbered_across_attempts(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     given = [
         LogEntry(at=NOW + SECOND / 3, message="ก 水 \U0001f514 'quoted'\n", level="warning"),
@@ -34,7 +32,7 @@ async def test_lines_are_numbered_from_one_through_all_attempts(
     )
 
 
-async def test_logs_are_read_in_parts(store: Store) -> None:
+async def test_logs_are_read_in_pages(store: Store) -> None:
     run = await running_run(store)
     other = await running_run(store)
     await store.append_logs(other.id, other.fence, log_lines("other"))
@@ -52,7 +50,7 @@ async def test_logs_are_read_in_parts(store: Store) -> None:
     assert await store.read_logs(RunId("nobody")) == ()
 
 
-async def test_only_the_holder_may_write(store: Store, clock: SettableClock) -> None:
+async def test_only_the_current_fence_may_append_logs(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     assert not await store.append_logs(run.id, run.fence + 1, log_lines("no"))
     assert not await store.append_logs(RunId("nobody"), 1, log_lines("no"))
@@ -66,8 +64,7 @@ async def test_only_the_holder_may_write(store: Store, clock: SettableClock) -> 
     assert await store.read_logs(ended.id) == ()
 
 
-# what runs just now, with its last line
-async def test_the_last_line_of_each_of_many(store: Store) -> None:
+async def test_last_log_line_of_several_runs(store: Store) -> None:
     one, other, silent = [await running_run(store) for _ in range(3)]
     hostile = LogEntry(at=NOW + SECOND, message="ก <b>\n水", level="error")
     await store.append_logs(one.id, one.fence, log_lines(*map(str, range(1, 13))))

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.store_contract.machine import machine_for
 from tests.store_contract.stores import KINDS, StoreKind
 
-#: I15: a run that never came here proves nothing.
+#: Events that the random operations must have caused.
 MUST_REACH = {
     "accepted",
     "beat refused",
@@ -42,34 +42,36 @@ MUST_REACH = {
 }
 
 
-#: What Hypothesis tries depends also on the modules that are loaded, so that a round may miss a
-#: rare event: further ones, each with lives of its own, then look for it.
-MOST = 10
-LIVES = 12
-LEAST = 2
-#: Where each step is a few trips to a server; the verbs are those of SQLite, which lives more.
-ON_A_SERVER = 1
-#: CHIMES_HYPOTHESIS=search: as many as there is time for.
-LONG_LIVES, LONG_LEAST = 40, 5
+#: The examples of Hypothesis depend on the loaded modules, so a round may miss a rare event.
+#: Further rounds with other examples follow until every event has occurred.
+MAX_ROUNDS = 10
+EXAMPLES_PER_ROUND = 12
+MIN_ROUNDS = 2
+#: Steps on a server are slow; the SQL operations are also covered by SQLite.
+MIN_ROUNDS_ON_A_SERVER = 1
+#: For CHIMES_HYPOTHESIS=search.
+SEARCH_EXAMPLES_PER_ROUND, SEARCH_MIN_ROUNDS = 40, 5
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_store_lives_like_the_memory_store(kind: StoreKind) -> None:
+def test_store_behaves_like_the_memory_store_under_random_operations(kind: StoreKind) -> None:
     reached: set[str] = set()
-    # Without shrinking: a failure is told at once, as the life that it was found in.
+    # Without shrinking: a failure is reported immediately, with its original example.
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
     long = not settings().derandomize
-    least = ON_A_SERVER if kind.name in ("postgresql", "mariadb") else LEAST
-    least, lives = (LONG_LEAST, LONG_LIVES) if long else (least, LIVES)
-    run = settings(max_examples=lives, stateful_step_count=40, phases=phases)
-    for number in range(MOST):
+    min_rounds = MIN_ROUNDS_ON_A_SERVER if kind.name in ("postgresql", "mariadb") else MIN_ROUNDS
+    min_rounds, examples = (
+        (SEARCH_MIN_ROUNDS, SEARCH_EXAMPLES_PER_ROUND) if long else (min_rounds, EXAMPLES_PER_ROUND)
+    )
+    run = settings(max_examples=examples, stateful_step_count=40, phases=phases)
+    for number in range(MAX_ROUNDS):
         machine = machine_for(kind.make)
         if run.derandomize:
-            # Otherwise each round would begin with the lives of the one before.
+            # Otherwise each round would repeat the examples of the previous one.
             machine = seed(number)(machine)
         run_state_machine_as_test(machine, settings=run)
         reached |= {event for event, times in machine.reached.items() if times}
-        if number + 1 >= least and reached >= MUST_REACH:
+        if number + 1 >= min_rounds and reached >= MUST_REACH:
             return
     assert reached >= MUST_REACH

@@ -19,7 +19,7 @@ def check_translatable(text: str, expected: Message) -> None:
 
 
 async def fail(store: Store, clock: SettableClock, error: str) -> tuple[str, ...]:
-    """Every place that has the error of a failed run."""
+    """Fails a run; returns its error from every place that stores it."""
     schedule, run = await running_slot(store)
     attempt = an_attempt(run, clock.now(), AttemptEnd.TIMEOUT, error)
     completion = completion_of(run, Outcome(end=AttemptEnd.TIMEOUT, error=error), attempt, ())
@@ -31,19 +31,19 @@ async def fail(store: Store, clock: SettableClock, error: str) -> tuple[str, ...
     return accepted.error, stored.error, stored.attempts[-1].error, after.last_error
 
 
-async def test_the_error_of_a_run_can_be_translated(store: Store, clock: SettableClock) -> None:
+async def test_stored_run_error_can_be_translated(store: Store, clock: SettableClock) -> None:
     message = _("timed out after {seconds:g}s", seconds=30.0)
     for text in await fail(store, clock, message):
         check_translatable(text, message)
 
 
-async def test_text_of_a_task_is_stored_unchanged(store: Store, clock: SettableClock) -> None:
+async def test_plain_task_error_is_stored_unchanged(store: Store, clock: SettableClock) -> None:
     for text in await fail(store, clock, '{"code":"timed out","text":"by the task"}'):
         assert text == '{"code":"timed out","text":"by the task"}'
         assert not isinstance(text, Message)
 
 
-async def test_the_error_of_a_delivery_can_be_translated(store: Store) -> None:
+async def test_stored_delivery_error_can_be_translated(store: Store) -> None:
     await store.load([a_delivery()])
     (delivery,) = await claimed(store)
     message = _("timed out after {seconds:g}s", seconds=5.0)
@@ -52,7 +52,7 @@ async def test_the_error_of_a_delivery_can_be_translated(store: Store) -> None:
     check_translatable(stored.error, message)
 
 
-async def test_an_export_keeps_codes(store: Store, clock: SettableClock) -> None:
+async def test_export_keeps_message_codes(store: Store, clock: SettableClock) -> None:
     message = _("timed out after {seconds:g}s", seconds=30.0)
     await fail(store, clock, message)
     items = [item async for item in store.dump()]

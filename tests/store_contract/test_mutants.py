@@ -13,9 +13,9 @@ from tests.store_contract.mutants import MUTANTS
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_the_machine_finds(mutant: type[MemoryStore]) -> None:
+def test_machine_finds_planted_bug(mutant: type[MemoryStore]) -> None:
     machine = machine_for(lambda directory, clock: mutant(clock=clock))
-    # Finding it is enough: nobody reads the smallest example of a bug planted on purpose.
+    # Without shrinking: the smallest example of a planted bug is not needed.
     found = settings(max_examples=300, stateful_step_count=40, phases=[Phase.generate])
     with pytest.raises((AssertionError, ExceptionGroup)):
         run_state_machine_as_test(machine, settings=found)

@@ -19,7 +19,7 @@ from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, SECOND, a_completion, a_node, a_run
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run
 
-FACTS = NodeReport(
+REPORT = NodeReport(
     running=3,
     sending=2,
     claims_per_minute=2.5,
@@ -29,7 +29,7 @@ FACTS = NodeReport(
 )
 
 
-def note(verb: str) -> AuditEntry:
+def audit_entry(verb: str) -> AuditEntry:
     return AuditEntry(
         at=NOW, actor="x", interface="native", verb=verb, object_kind="node", object_id=NODE
     )
@@ -39,50 +39,50 @@ async def verbs(store: Store) -> list[str]:
     return [entry.verb for entry in await store.list_audit(AuditQuery(limit=10))]
 
 
-async def test_a_node_hears_with_its_beat_that_it_is_to_drain(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_heartbeat_returns_the_drain_state(store: Store, clock: SettableClock) -> None:
     await joined(store, "other")
     node = await store.join(a_node(), LEASE)
     before = store.changes()
-    assert await store.drain_node(NODE, True, note("drain")) == replace(node, drain=True)
+    assert await store.drain_node(NODE, True, audit_entry("drain")) == replace(node, drain=True)
     assert store.changes() > before
     assert await store.heartbeat(NODE, LEASE, clock=NOW) == HeartbeatResult(
         alive=True, now=NOW, drain=True
     )
     assert not (await store.heartbeat(NodeId("other"), LEASE, clock=NOW)).drain
-    assert (await store.drain_node(NODE, True, note("drain"))).drain
-    assert not (await store.drain_node(NODE, False, note("resume"))).drain
+    assert (await store.drain_node(NODE, True, audit_entry("drain"))).drain
+    assert not (await store.drain_node(NODE, False, audit_entry("resume"))).drain
     assert not (await store.heartbeat(NODE, LEASE, clock=NOW)).drain
     assert await verbs(store) == ["resume", "drain", "drain"]
 
 
-async def test_only_a_node_that_is_alive_can_be_drained(store: Store, clock: SettableClock) -> None:
+async def test_drain_of_an_unknown_or_expired_node_is_rejected(
+    store: Store, clock: SettableClock
+) -> None:
     with pytest.raises(NotFound):
-        await store.drain_node(NODE, True, note("drain"))
+        await store.drain_node(NODE, True, audit_entry("drain"))
     await joined(store)
     clock.advance(LEASE)
     with pytest.raises(Conflict):
-        await store.drain_node(NODE, True, note("drain"))
+        await store.drain_node(NODE, True, audit_entry("drain"))
     assert await verbs(store) == []
     (node,) = await store.nodes()
     assert not node.drain
 
 
-async def test_a_node_keeps_its_drain_when_it_tells_what_it_offers(store: Store) -> None:
+async def test_joining_again_keeps_the_drain_state(store: Store) -> None:
     await joined(store)
     await store.drain_node(NODE, True)
-    await store.heartbeat(NODE, LEASE, clock=NOW, report=FACTS)
+    await store.heartbeat(NODE, LEASE, clock=NOW, report=REPORT)
     again = await store.join(a_node(capabilities=("http",)), LEASE)
-    assert (again.drain, again.report) == (True, FACTS)
+    assert (again.drain, again.report) == (True, REPORT)
     assert await store.nodes() == (again,)
-    # One that has lost its lease says itself that it is draining, under its new id.
+    # A node that lost its lease joins under a new id and passes its drain state.
     new = await store.join(a_node("new", drain=True), LEASE)
     assert new.drain
     assert (await store.heartbeat(NodeId("new"), LEASE, clock=NOW)).drain
 
 
-async def test_a_node_that_has_not_heard_of_its_resume_does_not_undo_it(store: Store) -> None:
+async def test_joining_again_does_not_undo_a_resume(store: Store) -> None:
     await joined(store)
     await store.drain_node(NODE, True)
     assert (await store.heartbeat(NODE, LEASE, clock=NOW)).drain
@@ -92,43 +92,43 @@ async def test_a_node_that_has_not_heard_of_its_resume_does_not_undo_it(store: S
     assert not (await store.heartbeat(NODE, LEASE, clock=NOW)).drain
 
 
-async def test_what_a_node_tells_is_kept_until_the_next_beat(store: Store) -> None:
+async def test_node_report_is_replaced_by_the_next_heartbeat(store: Store) -> None:
     await joined(store)
-    await store.heartbeat(NODE, LEASE, clock=NOW, report=FACTS)
+    await store.heartbeat(NODE, LEASE, clock=NOW, report=REPORT)
     (node,) = await store.nodes()
-    assert node.report == FACTS
+    assert node.report == REPORT
     await store.heartbeat(NODE, LEASE, clock=NOW, report=NodeReport())
     (node,) = await store.nodes()
     assert node.report == NodeReport()
-    # A node of an older version tells nothing.
+    # Nodes of older versions send no report.
     await store.heartbeat(NODE, LEASE, clock=NOW)
     (node,) = await store.nodes()
     assert node.report is None
 
 
-async def test_only_a_node_whose_lease_is_over_is_forgotten(
+async def test_only_a_node_with_an_expired_lease_can_be_removed(
     store: Store, clock: SettableClock
 ) -> None:
     run = await running_run(store)
     theirs = await running_run(store, node_id="node-2")
     with pytest.raises(NotFound):
-        await store.forget_node(NodeId("nobody"), note("forget"))
+        await store.forget_node(NodeId("nobody"), audit_entry("forget"))
     with pytest.raises(Conflict):
-        await store.forget_node(NODE, note("forget"))
+        await store.forget_node(NODE, audit_entry("forget"))
     clock.advance(LEASE - SECOND)
     await store.heartbeat(NodeId("node-2"), LEASE, clock=clock.now())
     now = clock.advance(1)
     before = store.changes()
-    assert (await store.forget_node(NODE, note("forget"))).id == NODE
+    assert (await store.forget_node(NODE, audit_entry("forget"))).id == NODE
     assert store.changes() > before
     assert [node.id for node in await store.nodes()] == ["node-2"]
     assert await all_runs(store) == {run.id: mark_lost(run, now), theirs.id: theirs}
     assert await verbs(store) == ["forget"]
     with pytest.raises(NotFound):
-        await store.forget_node(NODE, note("forget"))
+        await store.forget_node(NODE, audit_entry("forget"))
 
 
-async def test_who_came_and_went(store: Store, clock: SettableClock) -> None:
+async def test_node_events_record_joins_and_leaves(store: Store, clock: SettableClock) -> None:
     def mark(at: timedelta, name: str, came: bool) -> NodeEvent:
         return NodeEvent(at=NOW + at, node_id=NodeId(name), version="0.1.0", joined=came)
 
@@ -151,14 +151,14 @@ async def test_who_came_and_went(store: Store, clock: SettableClock) -> None:
     assert await store.node_events(NOW) == (*came, *gone)
     assert await store.node_events(NOW + SECOND) == tuple(gone)
     assert await store.node_events(NOW, limit=1) == (gone[-1],)
-    # What is old goes when the next node comes.
+    # Old events are pruned when a node joins.
     at = clock.advance(NODE_EVENT_RETENTION + SECOND)
     await joined(store, "late")
     found = await store.node_events(NOW - SECOND)
     assert [each.at for each in found] == [at]
 
 
-async def test_what_retention_would_forget_is_counted(store: Store, clock: SettableClock) -> None:
+async def test_prunable_runs_are_counted(store: Store, clock: SettableClock) -> None:
     for _ in range(3):
         run = await running_run(store)
         await store.finish([a_completion(run, clock.now())])
@@ -171,7 +171,7 @@ async def test_what_retention_would_forget_is_counted(store: Store, clock: Setta
     assert await store.prune_runs(before=NOW + 9 * SECOND, limit=10) == 3
 
 
-async def test_a_store_tells_its_size_if_it_has_one(store: Store) -> None:
+async def test_store_size_is_reported_except_for_memory(store: Store) -> None:
     await store.add_runs([a_run()])
     size = await store.size()
     kind = (await store.status()).kind
@@ -179,18 +179,16 @@ async def test_a_store_tells_its_size_if_it_has_one(store: Store) -> None:
     assert size is None or size > 0
 
 
-def test_what_cannot_be_read_of_a_node_is_as_if_it_had_told_nothing() -> None:
-    assert report_from_text(report_to_text(FACTS)) == FACTS
+def test_unreadable_node_report_is_none() -> None:
+    assert report_from_text(report_to_text(REPORT)) == REPORT
     assert report_from_text(report_to_text(None)) is None
-    # A newer node may tell more, or less.
+    # A newer node may send other fields.
     assert report_from_text('{"running": 2, "humidity": 0.5}') == NodeReport(running=2)
     for text in ("", "null", "{", "[1]", '{"running": "many"}', '{"queues": 5}'):
         assert report_from_text(text) is None, text
 
 
-async def test_steps_of_a_flow_that_goes_on_are_not_counted(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_steps_of_a_running_flow_are_not_prunable(store: Store, clock: SettableClock) -> None:
     flow = await running_run(store)
     step = await running_run(store, a_run(parent_id=flow.id, step="one"))
     await store.finish([a_completion(step, clock.now())])
@@ -202,7 +200,7 @@ async def test_steps_of_a_flow_that_goes_on_are_not_counted(
     assert await store.count_prunable(after, most=10) == 2
 
 
-def test_the_state_of_a_node() -> None:
+def test_state_of_a_node() -> None:
     node = a_node(lease_until=NOW + SECOND)
     heard = NodeReport(draining=True)
     assert node.state(NOW) is NodeState.ALIVE

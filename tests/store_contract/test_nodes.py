@@ -26,7 +26,7 @@ from tests.builders import (
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run, running_slot
 
 
-async def test_a_node_joins_at_the_stores_time(store: Store, clock: SettableClock) -> None:
+async def test_join_uses_the_store_time(store: Store, clock: SettableClock) -> None:
     given = a_node("b", roles=("api",), capacity=7, version="9.9", started_at=NOW - MINUTE)
     now = clock.advance(3.000001)
     node = await store.join(given, LEASE)
@@ -35,10 +35,10 @@ async def test_a_node_joins_at_the_stores_time(store: Store, clock: SettableCloc
     assert await store.nodes() == (other, node)
 
 
-async def test_a_node_that_tells_what_it_offers_now_is_no_new_one(
+async def test_joining_again_updates_capabilities_and_keeps_started_at(
     store: Store, clock: SettableClock
 ) -> None:
-    """Who joined last is asked for: reading the sources again is no joining."""
+    """A node joins again when it reloads its sources."""
     first = await store.join(a_node(), LEASE)
     now = clock.advance(5)
     given = a_node(capabilities=("sync:shop",))
@@ -49,7 +49,7 @@ async def test_a_node_that_tells_what_it_offers_now_is_no_new_one(
     assert await store.nodes() == (again,)
 
 
-async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
+async def test_run_defaults_of_a_node_are_stored(store: Store) -> None:
     policy = Policy(
         max_retries=3,
         timeout=timedelta(seconds=1.5),
@@ -61,10 +61,10 @@ async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
         "task:a": RunDefaults(
             policy=policy,
             priority=-4,
-            # For the editor's form.
+            # For the form of the editor.
             arguments={"type": "object", "properties": {"วัน": {"type": "integer"}}},
         ),
-        # Of a source, which is offered as such, each collection by itself.
+        # The capability is the source; defaults exist per collection.
         "sync:shop#orders": RunDefaults(policy=Policy(), priority=7),
     }
     given = a_node(capabilities=("http", "flow:z", "sync:shop", "task:a"), defaults=defaults)
@@ -73,7 +73,7 @@ async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
     assert (node.capabilities, node.defaults) == (given.capabilities, defaults)
 
 
-async def test_a_beat_renews_the_lease(store: Store, clock: SettableClock) -> None:
+async def test_heartbeat_renews_the_lease(store: Store, clock: SettableClock) -> None:
     node = await store.join(a_node(), LEASE)
     now = clock.advance(10)
     ahead = now + timedelta(seconds=2.5)
@@ -85,7 +85,9 @@ async def test_a_beat_renews_the_lease(store: Store, clock: SettableClock) -> No
     assert node.clock_offset == -60.0
 
 
-async def test_a_beat_tells_which_runs_are_to_stop(store: Store, clock: SettableClock) -> None:
+async def test_heartbeat_returns_runs_with_requested_cancel(
+    store: Store, clock: SettableClock
+) -> None:
     mine, kept = [await running_run(store) for _ in range(2)]
     theirs = await running_run(store, node_id="node-2")
     await store.cancel_run(mine.id, "x")
@@ -97,9 +99,7 @@ async def test_a_beat_tells_which_runs_are_to_stop(store: Store, clock: Settable
     assert kept.id not in (mine.id, theirs.id)
 
 
-async def test_a_beat_after_the_lease_is_refused_for_ever(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_heartbeat_after_the_lease_is_rejected(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     now = clock.advance(LEASE)
     dead = HeartbeatResult(alive=False, now=now)
@@ -115,7 +115,9 @@ async def test_a_beat_after_the_lease_is_refused_for_ever(
     assert await store.heartbeat(NODE, LEASE, clock=now) == dead
 
 
-async def test_a_beat_just_before_the_end_counts(store: Store, clock: SettableClock) -> None:
+async def test_heartbeat_just_before_the_end_of_the_lease_is_accepted(
+    store: Store, clock: SettableClock
+) -> None:
     await joined(store)
     clock.advance(LEASE - timedelta(microseconds=1))
     assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).alive
@@ -124,13 +126,13 @@ async def test_a_beat_just_before_the_end_counts(store: Store, clock: SettableCl
     assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).alive
 
 
-async def test_an_unknown_node_is_not_alive(store: Store, clock: SettableClock) -> None:
+async def test_unknown_node_is_not_alive(store: Store, clock: SettableClock) -> None:
     assert await store.heartbeat(NODE, LEASE, clock=NOW) == HeartbeatResult(alive=False, now=NOW)
     assert await store.nodes() == ()
 
 
-# what a stopping node still holds is taken over at once
-async def test_leaving_gives_the_runs_up(store: Store, clock: SettableClock) -> None:
+# The runs of a stopping node are available immediately.
+async def test_leave_queues_the_runs_of_the_node(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     theirs = await running_run(store, node_id="node-2")
     now = clock.advance(1)
@@ -144,9 +146,7 @@ async def test_leaving_gives_the_runs_up(store: Store, clock: SettableClock) -> 
     await store.leave(NodeId("nobody"))
 
 
-async def test_rescue_takes_the_runs_of_ended_leases_only(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_rescue_takes_only_runs_of_expired_leases(store: Store, clock: SettableClock) -> None:
     theirs = await running_run(store, node_id="node-2")
     clock.advance(1)
     mine = [await running_run(store) for _ in range(3)]
@@ -165,9 +165,7 @@ async def test_rescue_takes_the_runs_of_ended_leases_only(
         assert (run.status, run.fence) == (RunStatus.QUEUED, 1)
 
 
-async def test_rescue_takes_up_to_its_limit_and_comes_back_for_the_rest(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_rescue_is_limited_per_call(store: Store, clock: SettableClock) -> None:
     for _ in range(3):
         await running_run(store)
     clock.advance(LEASE)
@@ -179,7 +177,7 @@ async def test_rescue_takes_up_to_its_limit_and_comes_back_for_the_rest(
     assert await store.nodes() == ()
 
 
-async def test_the_oldest_runs_are_rescued_and_named_first(
+async def test_oldest_runs_are_rescued_and_returned_first(
     store: Store, clock: SettableClock
 ) -> None:
     rows = [a_run(created_at=NOW - age * SECOND) for age in (1, 3, 2, 3)]
@@ -194,7 +192,7 @@ async def test_the_oldest_runs_are_rescued_and_named_first(
     assert [run.id for run in rescued] == oldest_first
 
 
-async def test_an_idle_node_whose_lease_ended_is_forgotten(
+async def test_rescue_removes_idle_nodes_with_expired_leases(
     store: Store, clock: SettableClock
 ) -> None:
     await joined(store)
@@ -204,7 +202,7 @@ async def test_an_idle_node_whose_lease_ended_is_forgotten(
     assert await store.nodes() == ()
 
 
-async def test_a_run_that_kills_its_nodes_is_given_up(store: Store, clock: SettableClock) -> None:
+async def test_run_fails_at_the_crash_limit(store: Store, clock: SettableClock) -> None:
     schedule = await store.add_schedule(a_schedule())
     (run,) = await store.add_runs([a_run(schedule, concurrency_key="k")])
     (behind,) = await store.add_runs([a_run(concurrency_key="k")])
@@ -224,8 +222,9 @@ async def test_a_run_that_kills_its_nodes_is_given_up(store: Store, clock: Setta
     assert claimed.id == behind.id
 
 
-# Decision 9
-async def test_on_lost_stop_ends_a_run_that_had_begun(store: Store, clock: SettableClock) -> None:
+async def test_on_lost_stop_ends_a_started_run_as_unknown(
+    store: Store, clock: SettableClock
+) -> None:
     schedule, run = await running_slot(store, policy=Policy(on_lost=OnLost.STOP))
     await store.start(run.id, run.fence)
     now = clock.advance(LEASE)
@@ -239,7 +238,7 @@ async def test_on_lost_stop_ends_a_run_that_had_begun(store: Store, clock: Setta
     assert (await store.finish([stale])).refused == (run.id,)
 
 
-async def test_on_lost_stop_repeats_a_run_that_had_not_begun(
+async def test_on_lost_stop_queues_an_unstarted_run_again(
     store: Store, clock: SettableClock
 ) -> None:
     _, run = await running_slot(store, policy=Policy(on_lost=OnLost.STOP))
@@ -249,7 +248,9 @@ async def test_on_lost_stop_repeats_a_run_that_had_not_begun(
     assert after.status is RunStatus.QUEUED
 
 
-async def test_a_lost_run_that_was_to_stop_is_canceled(store: Store, clock: SettableClock) -> None:
+async def test_lost_run_with_requested_cancel_is_canceled(
+    store: Store, clock: SettableClock
+) -> None:
     run = await running_run(store, a_run(concurrency_key="k"))
     (behind,) = await store.add_runs([a_run(concurrency_key="k")])
     await store.cancel_run(run.id, "by hand")
@@ -259,7 +260,7 @@ async def test_a_lost_run_that_was_to_stop_is_canceled(store: Store, clock: Sett
     assert await store.get_run(behind.id) == replace(behind, blocked=False)
 
 
-async def test_a_lost_run_is_available_at_once(store: Store, clock: SettableClock) -> None:
+async def test_lost_run_is_available_immediately(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     now = clock.advance(LEASE)
     await store.rescue(limit=10)

@@ -42,12 +42,12 @@ from tests.builders import (
 )
 from tests.store_contract.scenes import all_deliveries, contents, joined, running_run, running_slot
 
-TOLD = Policy(delivery=(INBOX,))
+WITH_RECIPIENT = Policy(delivery=(INBOX,))
 FAILED, SUCCEEDED = AttemptEnd.FAILED, AttemptEnd.SUCCEEDED
 
 
-async def told(store: Store) -> list[tuple[str, NotifyOn]]:
-    """Of which runs, and why; by the ids of the runs."""
+async def deliveries_by_run(store: Store) -> list[tuple[str, NotifyOn]]:
+    """Run id and event of every delivery, by run id."""
     rows = (await all_deliveries(store)).values()
     return sorted((row.run_id, row.notify_on) for row in rows)
 
@@ -68,10 +68,10 @@ async def ended(store: Store, run_id: RunId) -> Run:
         (AttemptEnd.CANCELED, NotifyOn.ALWAYS),
     ],
 )
-async def test_a_verdict_brings_its_delivery(
+async def test_completion_writes_its_delivery(
     store: Store, clock: SettableClock, end: AttemptEnd, notify_on: NotifyOn
 ) -> None:
-    schedule, run = await running_slot(store, policy=TOLD, owner=ALICE)
+    schedule, run = await running_slot(store, policy=WITH_RECIPIENT, owner=ALICE)
     now = clock.advance(2.5)
     before = store.changes()
     (after,) = (await store.finish([a_completion(run, now, end)])).accepted
@@ -88,12 +88,11 @@ async def test_a_verdict_brings_its_delivery(
         available_at=now,
     )
     assert (delivery,) == plan_deliveries(after, None, now)
-    assert store.changes() > before, "whoever sends is woken"
+    assert store.changes() > before, "the deliverer is woken"
     assert await store.next_delivery() == now
 
 
-# ADR 32: every way into the outbox knows when people want to be told
-async def test_quiet_hours_and_digests_are_written_with_the_verdict(
+async def test_completion_applies_quiet_hours_and_digests(
     store: Store, clock: SettableClock
 ) -> None:
     now = clock.now()
@@ -113,7 +112,7 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
     wanted = {each.id: each for after in accepted for each in plan_deliveries(after, None, now)}
     assert await all_deliveries(store) == wanted
     why = sorted(each.notify_on for each in wanted.values())
-    assert why.count(NotifyOn.DIGEST) == 1, "both runs have the same"
+    assert why.count(NotifyOn.DIGEST) == 1, "both runs share one digest"
     assert {each.available_at for each in wanted.values() if each.recipient == sleeper} == {
         quiet.until(now)
     }
@@ -125,34 +124,39 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
     )
 
 
-async def test_a_run_without_recipients_tells_nobody(store: Store, clock: SettableClock) -> None:
+async def test_run_without_recipients_writes_no_delivery(
+    store: Store, clock: SettableClock
+) -> None:
     _, run = await running_slot(store)
     await store.finish([a_completion(run, clock.now())])
     assert await all_deliveries(store) == {}
     assert await store.next_delivery() is None
 
 
-async def test_a_retry_is_no_end(store: Store, clock: SettableClock) -> None:
-    _, run = await running_slot(store, policy=TOLD)
+async def test_retry_writes_no_delivery(store: Store, clock: SettableClock) -> None:
+    _, run = await running_slot(store, policy=WITH_RECIPIENT)
     await store.finish([a_retry(run, clock.now(), SECOND)])
-    assert await told(store) == []
+    assert await deliveries_by_run(store) == []
     clock.advance(1)
     (again,) = await store.claim(claim_request())
     await store.finish([a_completion(again, clock.now())])
-    assert await told(store) == [(run.id, NotifyOn.SUCCESS)]
+    assert await deliveries_by_run(store) == [(run.id, NotifyOn.SUCCESS)]
 
 
-# A retry that somebody asked to stop is an end after all
-async def test_a_retry_that_was_asked_to_stop_tells(store: Store, clock: SettableClock) -> None:
-    _, run = await running_slot(store, policy=TOLD)
+async def test_retry_of_a_canceled_run_writes_a_delivery(
+    store: Store, clock: SettableClock
+) -> None:
+    _, run = await running_slot(store, policy=WITH_RECIPIENT)
     await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
-    assert await told(store) == []
+    assert await deliveries_by_run(store) == []
     await store.finish([a_retry(run, clock.now(), SECOND)])
-    assert await told(store) == [(run.id, NotifyOn.ALWAYS)]
+    assert await deliveries_by_run(store) == [(run.id, NotifyOn.ALWAYS)]
 
 
-async def test_a_repeated_verdict_tells_nobody_again(store: Store, clock: SettableClock) -> None:
-    _, run = await running_slot(store, policy=TOLD)
+async def test_repeated_completion_writes_no_second_delivery(
+    store: Store, clock: SettableClock
+) -> None:
+    _, run = await running_slot(store, policy=WITH_RECIPIENT)
     completion = a_completion(run, clock.now())
     await store.finish([completion, completion])
     (delivery,) = (await all_deliveries(store)).values()
@@ -165,37 +169,37 @@ async def test_a_repeated_verdict_tells_nobody_again(store: Store, clock: Settab
     assert await all_deliveries(store) == {sent.id: sent}
 
 
-async def test_a_fenced_verdict_tells_nobody(store: Store, clock: SettableClock) -> None:
-    _, run = await running_slot(store, policy=TOLD)
+async def test_fenced_completion_writes_no_delivery(store: Store, clock: SettableClock) -> None:
+    _, run = await running_slot(store, policy=WITH_RECIPIENT)
     clock.advance(LEASE)
     await store.rescue(limit=10)
     assert (await store.finish([a_completion(run, clock.now())])).refused == (run.id,)
     assert await all_deliveries(store) == {}
 
 
-# --- why they are told ------------------------------------------------------------------------
-async def test_the_first_success_after_a_failure_is_a_recovery(
+# --- events -----------------------------------------------------------------------------------
+async def test_first_success_after_a_failure_is_a_recovery(
     store: Store, clock: SettableClock
 ) -> None:
     await joined(store, lease=HOUR)
-    await store.add_schedule(due_schedule(policy=TOLD))
+    await store.add_schedule(due_schedule(policy=WITH_RECIPIENT))
     seen = []
     for end in (SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED, AttemptEnd.TIMEOUT, SUCCEEDED):
         (run,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
         await store.finish([a_completion(run, clock.now(), end)])
-        seen += [why for run_id, why in await told(store) if run_id == run.id]
+        seen += [why for run_id, why in await deliveries_by_run(store) if run_id == run.id]
         clock.advance(MINUTE)
     assert seen == ["success", "failure", "recovery", "success", "failure", "recovery"]
 
 
-# The ends of one batch come one after another
+# Completions of one batch apply in order.
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_recovery_is_seen_within_a_batch(
+async def test_recovery_is_detected_within_a_batch(
     store: Store, clock: SettableClock, known: bool
 ) -> None:
     await joined(store)
-    other = await store.add_schedule(a_schedule(policy=TOLD))
-    schedule = await store.add_schedule(a_schedule(policy=TOLD))
+    other = await store.add_schedule(a_schedule(policy=WITH_RECIPIENT))
+    schedule = await store.add_schedule(a_schedule(policy=WITH_RECIPIENT))
     await store.add_runs(
         [
             a_run(schedule, id=RunId("1"), created_at=NOW, priority=9),
@@ -212,7 +216,7 @@ async def test_a_recovery_is_seen_within_a_batch(
             for run, end in zip(runs, ends, strict=True)
         ]
     )
-    assert await told(store) == [
+    assert await deliveries_by_run(store) == [
         ("1", NotifyOn.FAILURE),
         ("2", NotifyOn.RECOVERY),
         ("3", NotifyOn.SUCCESS),
@@ -220,9 +224,9 @@ async def test_a_recovery_is_seen_within_a_batch(
     ]
 
 
-# Runs keep the recipients of their time: one batch may have runs of a schedule with and without
+# Runs keep the recipients of their creation, so one batch may mix runs with and without recipients.
 @pytest.mark.parametrize("known", [True, False])
-async def test_runs_that_tell_nobody_count_for_those_that_do(
+async def test_runs_without_recipients_count_for_recovery(
     store: Store, clock: SettableClock, known: bool
 ) -> None:
     await joined(store)
@@ -230,9 +234,9 @@ async def test_runs_that_tell_nobody_count_for_those_that_do(
     await store.add_runs(
         [
             a_run(schedule, id=RunId("1"), priority=9),
-            a_run(schedule, id=RunId("2"), priority=8, policy=TOLD),
+            a_run(schedule, id=RunId("2"), priority=8, policy=WITH_RECIPIENT),
             a_run(schedule, id=RunId("3"), priority=7),
-            a_run(schedule, id=RunId("4"), priority=6, policy=TOLD),
+            a_run(schedule, id=RunId("4"), priority=6, policy=WITH_RECIPIENT),
             a_run(id=RunId("5"), priority=5),
         ]
     )
@@ -245,30 +249,32 @@ async def test_runs_that_tell_nobody_count_for_those_that_do(
         ]
     )
     assert [run.id for run in finished.accepted] == ["1", "2", "3", "4", "5"]
-    assert await told(store) == [("2", NotifyOn.RECOVERY), ("4", NotifyOn.RECOVERY)]
+    assert await deliveries_by_run(store) == [("2", NotifyOn.RECOVERY), ("4", NotifyOn.RECOVERY)]
     now = await store.get_schedule(schedule.id)
     assert now is not None
     assert now.last_status is RunStatus.SUCCEEDED
 
 
 @pytest.mark.parametrize("before", [None, *(each for each in RunStatus if each.terminal)])
-async def test_what_is_recovered_from(
+async def test_statuses_that_make_a_success_a_recovery(
     store: Store, clock: SettableClock, before: RunStatus | None
 ) -> None:
-    schedule = await store.add_schedule(a_schedule(policy=TOLD, last_status=before))
+    schedule = await store.add_schedule(a_schedule(policy=WITH_RECIPIENT, last_status=before))
     run = await running_run(store, a_run(schedule))
     await store.finish([a_completion(run, clock.now())])
     bad = {RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN, RunStatus.MISSED}
     expected = NotifyOn.RECOVERY if before in bad else NotifyOn.SUCCESS
-    assert await told(store) == [(run.id, expected)]
+    assert await deliveries_by_run(store) == [(run.id, expected)]
 
 
-async def test_recipients_hear_of_what_they_asked_for(store: Store, clock: SettableClock) -> None:
+async def test_recipients_are_notified_of_their_notify_on_events(
+    store: Store, clock: SettableClock
+) -> None:
     def on(*occasions: NotifyOn) -> Recipient:
         words = "+".join(occasions)
         return Recipient(channel=Channel.EMAIL, to=f"{words}@example.com", on=occasions)
 
-    everybody = (
+    recipients = (
         on(NotifyOn.SUCCESS),
         on(NotifyOn.FAILURE),
         on(NotifyOn.RECOVERY),
@@ -277,8 +283,8 @@ async def test_recipients_hear_of_what_they_asked_for(store: Store, clock: Setta
         on(),
     )
     await joined(store, lease=HOUR)
-    await store.add_schedule(due_schedule(policy=Policy(delivery=everybody)))
-    heard = {}
+    await store.add_schedule(due_schedule(policy=Policy(delivery=recipients)))
+    recipients_by_end = {}
     for name, end in (
         ("success", SUCCEEDED),
         ("failure", FAILED),
@@ -289,9 +295,9 @@ async def test_recipients_hear_of_what_they_asked_for(store: Store, clock: Setta
         await store.finish([a_completion(run, clock.now(), end)])
         rows = (await all_deliveries(store)).values()
         to = [row.recipient.to for row in rows if row.run_id == run.id]
-        heard[name] = sorted(each.removesuffix("@example.com") for each in to)
+        recipients_by_end[name] = sorted(each.removesuffix("@example.com") for each in to)
         clock.advance(MINUTE)
-    assert heard == {
+    assert recipients_by_end == {
         "success": ["always", "success"],
         "failure": ["always", "failure", "failure+recovery"],
         "recovery": ["always", "failure+recovery", "recovery", "success"],
@@ -299,19 +305,22 @@ async def test_recipients_hear_of_what_they_asked_for(store: Store, clock: Setta
     }
 
 
-async def test_each_recipient_has_a_delivery_of_its_own(store: Store, clock: SettableClock) -> None:
+async def test_each_distinct_recipient_has_one_delivery(store: Store, clock: SettableClock) -> None:
     recipients = (INBOX, CHAT, HOOK, INBOX, replace(CHAT, to="other"))
     run = await running_run(store, a_run(policy=Policy(delivery=recipients)))
     (after,) = (await store.finish([a_completion(run, clock.now())])).accepted
     rows = await all_deliveries(store)
     assert rows == {row.id: row for row in plan_deliveries(after, None, clock.now())}
     sent_to = {row.recipient for row in rows.values()}
-    assert sent_to == {INBOX, CHAT, replace(CHAT, to="other")}, "the hook wants no first success"
+    assert sent_to == {INBOX, CHAT, replace(CHAT, to="other")}, (
+        "the hook does not notify on success"
+    )
 
 
-# A snapshot: a later edit does not change who hears of a run that exists
-async def test_a_run_tells_whom_it_was_made_to_tell(store: Store, clock: SettableClock) -> None:
-    schedule, run = await running_slot(store, policy=TOLD)
+async def test_run_keeps_its_recipients_after_an_edit_of_the_schedule(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule, run = await running_slot(store, policy=WITH_RECIPIENT)
     await store.change_schedule(
         schedule.id,
         lambda s, now: apply_edit(s, replace(s, policy=Policy(delivery=(CHAT,))), now, "me"),
@@ -321,24 +330,24 @@ async def test_a_run_tells_whom_it_was_made_to_tell(store: Store, clock: Settabl
     assert row.recipient == INBOX
 
 
-# --- everything else that ends a run ----------------------------------------------------------
-async def test_a_pause_by_the_receiver_does_not_keep_it_quiet(
+# --- other ways to end a run ------------------------------------------------------------------
+async def test_completion_that_pauses_the_schedule_writes_a_delivery(
     store: Store, clock: SettableClock
 ) -> None:
-    schedule, run = await running_slot(store, policy=TOLD)
+    schedule, run = await running_slot(store, policy=WITH_RECIPIENT)
     await store.finish([a_completion(run, clock.now(), FAILED, pause_schedule="gone")])
     after = await store.get_schedule(schedule.id)
     assert after is not None
     assert not after.enabled
-    assert await told(store) == [(run.id, NotifyOn.FAILURE)]
+    assert await deliveries_by_run(store) == [(run.id, NotifyOn.FAILURE)]
 
 
-async def test_a_run_that_kills_its_nodes_tells_at_last(store: Store, clock: SettableClock) -> None:
-    run = await running_run(store, a_run(policy=TOLD))
+async def test_run_at_the_crash_limit_writes_a_delivery(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store, a_run(policy=WITH_RECIPIENT))
     for turn in (2, 3):
         clock.advance(LEASE)
         await store.rescue(limit=10)
-        assert await told(store) == []
+        assert await deliveries_by_run(store) == []
         await joined(store, f"node-{turn}")
         (again,) = await store.claim(claim_request(f"node-{turn}"))
         assert again.id == run.id
@@ -348,64 +357,66 @@ async def test_a_run_that_kills_its_nodes_tells_at_last(store: Store, clock: Set
     assert await store.rescue(limit=10) == ()
     rows = await all_deliveries(store)
     assert rows == {row.id: row for row in plan_deliveries(dead, None, clock.now())}
-    assert await told(store) == [(run.id, NotifyOn.FAILURE)]
+    assert await deliveries_by_run(store) == [(run.id, NotifyOn.FAILURE)]
 
 
-async def test_a_run_of_which_nobody_knows_tells_as_a_failure(
-    store: Store, clock: SettableClock
-) -> None:
-    _, run = await running_slot(store, policy=replace(TOLD, on_lost=OnLost.STOP))
+async def test_unknown_run_writes_a_failure_delivery(store: Store, clock: SettableClock) -> None:
+    _, run = await running_slot(store, policy=replace(WITH_RECIPIENT, on_lost=OnLost.STOP))
     await store.start(run.id, run.fence)
     clock.advance(LEASE)
     (gone,) = await store.rescue(limit=10)
     assert gone.status is RunStatus.UNKNOWN
-    assert await told(store) == [(run.id, NotifyOn.FAILURE)]
+    assert await deliveries_by_run(store) == [(run.id, NotifyOn.FAILURE)]
 
 
-async def test_a_node_that_leaves_with_a_run_in_hand(store: Store) -> None:
-    run = await running_run(store, a_run(policy=replace(TOLD, on_lost=OnLost.STOP)))
+async def test_unknown_run_of_a_leaving_node_writes_a_delivery(store: Store) -> None:
+    run = await running_run(store, a_run(policy=replace(WITH_RECIPIENT, on_lost=OnLost.STOP)))
     await store.start(run.id, run.fence)
     assert run.holder is not None
     await store.leave(run.holder)
     assert (await ended(store, run.id)).status is RunStatus.UNKNOWN
-    assert await told(store) == [(run.id, NotifyOn.FAILURE)]
+    assert await deliveries_by_run(store) == [(run.id, NotifyOn.FAILURE)]
 
 
-async def test_canceling_tells_when_it_ends_the_run(store: Store, clock: SettableClock) -> None:
-    (waiting,) = await store.add_runs([a_run(policy=TOLD)])
+async def test_cancel_writes_a_delivery_once_it_ends_the_run(
+    store: Store, clock: SettableClock
+) -> None:
+    (waiting,) = await store.add_runs([a_run(policy=WITH_RECIPIENT)])
     await store.cancel_run(waiting.id, Reason.CANCELED_BY_HAND, an_entry())
-    assert await told(store) == [(waiting.id, NotifyOn.ALWAYS)]
+    assert await deliveries_by_run(store) == [(waiting.id, NotifyOn.ALWAYS)]
     before = await all_deliveries(store)
     clock.advance(1)
     await store.cancel_run(waiting.id, Reason.CANCELED_BY_HAND)
     assert await all_deliveries(store) == before
-    run = await running_run(store, a_run(policy=TOLD))
+    run = await running_run(store, a_run(policy=WITH_RECIPIENT))
     await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
     assert await all_deliveries(store) == before
     await store.release([(run.id, run.fence)])
     assert (await ended(store, run.id)).status is RunStatus.CANCELED
-    assert await told(store) == sorted([(waiting.id, NotifyOn.ALWAYS), (run.id, NotifyOn.ALWAYS)])
+    assert await deliveries_by_run(store) == sorted(
+        [(waiting.id, NotifyOn.ALWAYS), (run.id, NotifyOn.ALWAYS)]
+    )
 
 
-async def test_a_run_that_is_only_given_back_tells_nobody(store: Store) -> None:
-    run = await running_run(store, a_run(policy=TOLD))
+async def test_release_writes_no_delivery(store: Store) -> None:
+    run = await running_run(store, a_run(policy=WITH_RECIPIENT))
     await store.release([(run.id, run.fence)])
-    assert await told(store) == []
+    assert await deliveries_by_run(store) == []
 
 
-async def test_deleting_a_schedule_tells_of_its_waiting_runs(
+async def test_deleting_a_schedule_writes_deliveries_of_its_queued_runs(
     store: Store, clock: SettableClock
 ) -> None:
-    schedule = await store.add_schedule(a_schedule(policy=TOLD))
-    runs = await store.add_runs([a_run(schedule), a_run(schedule), a_run(policy=TOLD)])
+    schedule = await store.add_schedule(a_schedule(policy=WITH_RECIPIENT))
+    runs = await store.add_runs([a_run(schedule), a_run(schedule), a_run(policy=WITH_RECIPIENT)])
     await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "me"))
-    assert await told(store) == sorted((run.id, NotifyOn.ALWAYS) for run in runs[:2])
+    assert await deliveries_by_run(store) == sorted((run.id, NotifyOn.ALWAYS) for run in runs[:2])
 
 
-async def test_missed_slots_tell_and_skipped_ones_do_not(
+async def test_missed_slots_write_deliveries_and_skipped_ones_do_not(
     store: Store, clock: SettableClock
 ) -> None:
-    late = replace(TOLD, misfire=Misfire.SKIP, misfire_grace=SECOND)
+    late = replace(WITH_RECIPIENT, misfire=Misfire.SKIP, misfire_grace=SECOND)
     await store.add_schedule(due_schedule(policy=late))
     now = clock.advance(30 * SECOND)
     before = store.changes()
@@ -413,23 +424,21 @@ async def test_missed_slots_tell_and_skipped_ones_do_not(
     assert missed.status is RunStatus.MISSED
     rows = await all_deliveries(store)
     assert rows == {row.id: row for row in plan_deliveries(missed, None, now)}
-    assert await told(store) == [(missed.id, NotifyOn.FAILURE)]
+    assert await deliveries_by_run(store) == [(missed.id, NotifyOn.FAILURE)]
     assert store.changes() > before
 
     await joined(store, lease=HOUR)
-    await store.add_schedule(due_schedule(now, policy=TOLD))
+    await store.add_schedule(due_schedule(now, policy=WITH_RECIPIENT))
     (running,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
     clock.advance(MINUTE)
     fired = await store.fire_due(plan, limit=10)
     skipped = [run for run in fired.others if run.schedule_id == running.schedule_id]
     assert [run.status for run in skipped] == [RunStatus.SKIPPED]
-    assert skipped[0].id not in {run_id for run_id, _ in await told(store)}
+    assert skipped[0].id not in {run_id for run_id, _ in await deliveries_by_run(store)}
 
 
-async def test_a_slot_that_has_its_row_tells_nobody_again(
-    store: Store, clock: SettableClock
-) -> None:
-    late = replace(TOLD, misfire=Misfire.SKIP, misfire_grace=SECOND)
+async def test_refired_slot_writes_no_second_delivery(store: Store, clock: SettableClock) -> None:
+    late = replace(WITH_RECIPIENT, misfire=Misfire.SKIP, misfire_grace=SECOND)
     schedule = await store.add_schedule(due_schedule(policy=late))
     clock.advance(30 * SECOND)
     await store.fire_due(plan, limit=10)
@@ -442,27 +451,33 @@ async def test_a_slot_that_has_its_row_tells_nobody_again(
     assert await all_deliveries(store) == before
 
 
-async def test_a_run_that_makes_way_for_a_newer_one_tells(
+async def test_run_canceled_by_overlap_writes_a_delivery(
     store: Store, clock: SettableClock
 ) -> None:
-    await store.add_schedule(due_schedule(policy=replace(TOLD, overlap=Overlap.CANCEL_OLD)))
+    await store.add_schedule(
+        due_schedule(policy=replace(WITH_RECIPIENT, overlap=Overlap.CANCEL_OLD))
+    )
     (old,) = (await store.fire_due(plan, limit=10)).others
     clock.advance(MINUTE)
     (new,) = (await store.fire_due(plan, limit=10)).others
     assert (await ended(store, old.id)).status is RunStatus.CANCELED
     assert new.claimable
-    assert await told(store) == [(old.id, NotifyOn.ALWAYS)]
+    assert await deliveries_by_run(store) == [(old.id, NotifyOn.ALWAYS)]
 
 
-async def test_a_run_that_is_added_ended_tells_once(store: Store, clock: SettableClock) -> None:
-    schedule = await store.add_schedule(a_schedule(policy=TOLD, last_status=RunStatus.FAILED))
+async def test_run_added_as_ended_writes_deliveries_once(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule = await store.add_schedule(
+        a_schedule(policy=WITH_RECIPIENT, last_status=RunStatus.FAILED)
+    )
     good = a_run(schedule, status=RunStatus.SUCCEEDED, finished_at=NOW)
     waits = a_run(schedule)
-    alone = a_run(policy=TOLD, status=RunStatus.FAILED, finished_at=NOW)
+    alone = a_run(policy=WITH_RECIPIENT, status=RunStatus.FAILED, finished_at=NOW)
     now = clock.advance(1)
     await store.add_runs([good, waits, alone])
     expected = {(good.id, NotifyOn.RECOVERY), (alone.id, NotifyOn.FAILURE)}
-    assert set(await told(store)) == expected
+    assert set(await deliveries_by_run(store)) == expected
     before = await all_deliveries(store)
     assert {row.created_at for row in before.values()} == {now}
     clock.advance(1)
@@ -470,8 +485,10 @@ async def test_a_run_that_is_added_ended_tells_once(store: Store, clock: Settabl
     assert await all_deliveries(store) == before
 
 
-async def test_a_row_that_comes_with_a_change_tells(store: Store, clock: SettableClock) -> None:
-    schedule = await store.add_schedule(due_schedule(policy=TOLD))
+async def test_ended_run_added_by_a_change_writes_a_delivery(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule = await store.add_schedule(due_schedule(policy=WITH_RECIPIENT))
     now = clock.advance(1)
 
     def rows(before: object, at: object) -> list[Run]:
@@ -482,38 +499,39 @@ async def test_a_row_that_comes_with_a_change_tells(store: Store, clock: Settabl
         await store.change_schedule(
             schedule.id, lambda s, at: skip_next_slot(s, at, "me"), runs=rows
         )
-    ((_, notify_on),) = await told(store)
+    ((_, notify_on),) = await deliveries_by_run(store)
     assert notify_on is NotifyOn.FAILURE
 
 
-# A step tells nobody, its flow does
-async def test_a_flow_tells_and_its_steps_do_not(store: Store, clock: SettableClock) -> None:
+async def test_flow_writes_a_delivery_and_its_steps_do_not(
+    store: Store, clock: SettableClock
+) -> None:
     capabilities = frozenset({FLOW.requirement, TASK.requirement})
     await joined(store)
-    (flow,) = await store.add_runs([a_run(target=FLOW, policy=TOLD)])
+    (flow,) = await store.add_runs([a_run(target=FLOW, policy=WITH_RECIPIENT)])
     (held,) = await store.claim(claim_request(capabilities=capabilities))
-    step = {"origin": Origin.CHILD, "parent_id": flow.id, "target": TASK, "policy": TOLD}
+    step = {"origin": Origin.CHILD, "parent_id": flow.id, "target": TASK, "policy": WITH_RECIPIENT}
     await store.add_runs([a_run(**step), a_run(**step, step="never begun", priority=-1)])
     (first,) = await store.claim(claim_request(free=1, capabilities=capabilities))
     await store.finish([a_completion(first, clock.now())])
-    assert await told(store) == []
+    assert await deliveries_by_run(store) == []
     await store.finish([a_completion(held, clock.now())])
-    assert await told(store) == [(flow.id, NotifyOn.SUCCESS)]
-    # Its flow is over: it is added canceled.
+    assert await deliveries_by_run(store) == [(flow.id, NotifyOn.SUCCESS)]
+    # A step of an ended flow is added as canceled.
     (late,) = await store.add_runs([a_run(**step, step="late")])
     assert late.status is RunStatus.CANCELED
-    assert await told(store) == [(flow.id, NotifyOn.SUCCESS)]
+    assert await deliveries_by_run(store) == [(flow.id, NotifyOn.SUCCESS)]
 
 
-# --- moving house -----------------------------------------------------------------------------
-async def test_a_run_that_is_loaded_tells_nobody(store: Store) -> None:
-    run = a_run(policy=TOLD, status=RunStatus.FAILED, finished_at=NOW)
+# --- import -----------------------------------------------------------------------------------
+async def test_imported_run_writes_no_delivery(store: Store) -> None:
+    run = a_run(policy=WITH_RECIPIENT, status=RunStatus.FAILED, finished_at=NOW)
     assert await store.load([run]) == 1
     assert await all_deliveries(store) == {}
 
 
-async def test_a_delivery_that_is_there_stays_as_it_is(store: Store, clock: SettableClock) -> None:
-    run = await running_run(store, a_run(policy=TOLD))
+async def test_existing_delivery_is_not_overwritten(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store, a_run(policy=WITH_RECIPIENT))
     (expected,) = plan_deliveries(
         replace(run, status=RunStatus.SUCCEEDED, finished_at=NOW), None, NOW
     )

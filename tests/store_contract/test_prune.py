@@ -34,7 +34,9 @@ def ended(schedule: Schedule | None, minutes_ago: int, **given: Any) -> Run:
     return a_run(schedule, **(values | given))
 
 
-async def test_old_ended_runs_go_with_their_logs(store: Store, clock: SettableClock) -> None:
+async def test_old_ended_runs_are_pruned_with_their_logs(
+    store: Store, clock: SettableClock
+) -> None:
     old = await running_run(store)
     await store.append_logs(old.id, old.fence, log_lines("old"))
     await store.finish([a_completion(old, clock.now())])
@@ -53,7 +55,7 @@ async def test_old_ended_runs_go_with_their_logs(store: Store, clock: SettableCl
     assert await store.prune_runs(before=clock.now(), limit=100) == 0
 
 
-async def test_the_oldest_go_first_up_to_the_limit(store: Store) -> None:
+async def test_oldest_runs_are_pruned_first_up_to_the_limit(store: Store) -> None:
     rows = [ended(None, minutes) for minutes in (1, 5, 3, 2, 4)]
     await store.add_runs(rows)
     assert await store.prune_runs(before=NOW, limit=2) == 2
@@ -62,7 +64,7 @@ async def test_the_oldest_go_first_up_to_the_limit(store: Store) -> None:
     assert await all_runs(store) == {}
 
 
-async def test_the_mark_rises_to_the_newest_forgotten_slot(store: Store) -> None:
+async def test_purged_until_rises_to_the_newest_pruned_slot(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
     other = await store.add_schedule(a_schedule())
     await store.add_runs([ended(schedule, 5), ended(schedule, 9), ended(schedule, 2)])
@@ -71,13 +73,13 @@ async def test_the_mark_rises_to_the_newest_forgotten_slot(store: Store) -> None
     marked = replace(schedule, purged_until=NOW - 5 * MINUTE)
     assert await store.get_schedule(schedule.id) == marked
     assert await store.get_schedule(other.id) == other
-    # An older one that ends late does not lower the mark.
+    # An older slot that ends late does not lower it.
     await store.add_runs([ended(schedule, 7)])
     assert await store.prune_runs(before=NOW - 4 * MINUTE, limit=100) == 1
     assert await store.get_schedule(schedule.id) == marked
 
 
-async def test_a_missed_row_stands_for_all_its_slots(store: Store) -> None:
+async def test_pruned_missed_run_covers_all_its_slots(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
     row = ended(
         schedule,
@@ -92,16 +94,15 @@ async def test_a_missed_row_stands_for_all_its_slots(store: Store) -> None:
     assert after == replace(schedule, purged_until=NOW - 31 * MINUTE)
 
 
-async def test_a_forgotten_id_may_come_again_but_no_slot(store: Store) -> None:
-    """The id of a manual run means nothing once its row is gone."""
+async def test_pruned_id_of_a_manual_run_can_be_reused(store: Store) -> None:
+    """Only slots stay unique after retention."""
     run = ended(None, 5)
     await store.add_runs([run])
     await store.prune_runs(before=NOW, limit=100)
     assert await store.add_runs([run]) == (run,)
 
 
-# uniqueness does not die with retention
-async def test_a_forgotten_slot_is_never_made_again(store: Store, clock: SettableClock) -> None:
+async def test_pruned_slot_never_fires_again(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     await store.finish([a_completion(run, clock.now())])
     clock.advance(30)
@@ -115,8 +116,8 @@ async def test_a_forgotten_slot_is_never_made_again(store: Store, clock: Settabl
     assert await store.next_due() == NOW + MINUTE
 
 
-# A flow that outlives the retention must find its steps: who takes it over would repeat them.
-async def test_steps_stay_as_long_as_their_flow(store: Store, home: Home) -> None:
+# A node that takes over a long flow needs the steps: it would repeat missing ones.
+async def test_steps_are_not_pruned_before_their_flow(store: Store, home: Home) -> None:
     flow = a_run(target=FlowTarget(name="etl"), created_at=NOW - HOUR)
     over = ended(None, 60, slot=None, target=FlowTarget(name="etl"))
     steps = [
@@ -132,8 +133,8 @@ async def test_steps_stay_as_long_as_their_flow(store: Store, home: Home) -> Non
         assert set(await all_runs(store)) == {flow.id, steps[0].id}
 
 
-async def test_named_runs_go_if_they_have_ended(store: Store, clock: SettableClock) -> None:
-    """And are gone from the sums, with their logs; their slots are never made again."""
+async def test_runs_are_deleted_by_id_if_ended(store: Store, clock: SettableClock) -> None:
+    """Also removes their logs and rollups; their slots never fire again."""
     schedule = await store.add_schedule(a_schedule())
     gone, stays = (ended(schedule, ago, planned_at=NOW - ago * MINUTE) for ago in (5, 90))
     await store.add_runs([gone, stays])
@@ -150,7 +151,7 @@ async def test_named_runs_go_if_they_have_ended(store: Store, clock: SettableClo
     assert await store.forget_runs([]) == 0
 
 
-async def test_steps_of_a_flow_that_goes_on_are_not_forgotten_by_name(store: Store) -> None:
+async def test_steps_of_a_running_flow_are_not_deleted_by_id(store: Store) -> None:
     flow = a_run(target=FlowTarget(name="etl"), created_at=NOW - HOUR)
     step = ended(None, 5, parent_id=flow.id, step="one", slot=None)
     await store.add_runs([flow, step])

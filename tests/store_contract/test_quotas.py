@@ -41,9 +41,9 @@ async def succeeds(work: Awaitable[Schedule]) -> bool:
     return True
 
 
-async def test_the_quota_counts_the_owners_living_schedules(store: Store) -> None:
+async def test_quota_counts_undeleted_schedules_of_the_owner(store: Store) -> None:
     await store.add_schedule(a_schedule(owner=BOB))
-    # Neither part of an owner may be taken for the other's.
+    # Owners differ by type as well as by id.
     await store.add_schedule(a_schedule(owner=Owner(type=OwnerType.CHAT, id="alice")))
     first = await store.add_schedule(a_schedule(owner=ALICE), quotas=TWO)
     await store.add_schedule(a_schedule(owner=ALICE, enabled=False), quotas=TWO)
@@ -56,7 +56,7 @@ async def test_the_quota_counts_the_owners_living_schedules(store: Store) -> Non
     assert await store.add_schedule(refused, quotas=TWO) == refused
 
 
-async def test_a_quota_names_itself_and_its_limit(store: Store) -> None:
+async def test_quota_error_names_the_quota_and_its_limit(store: Store) -> None:
     await store.add_schedule(a_schedule())
     with pytest.raises(QuotaExceeded) as refused:
         await store.add_schedule(a_schedule(), quotas=[Quota(limit=1)])
@@ -66,15 +66,17 @@ async def test_a_quota_names_itself_and_its_limit(store: Store) -> None:
     assert "1 active schedules" in str(refused.value)
 
 
-async def test_a_taken_id_is_said_before_the_quota(store: Store) -> None:
+async def test_taken_id_is_reported_before_the_quota(store: Store) -> None:
     one = [Quota(limit=1)]
     schedule = await store.add_schedule(a_schedule(owner=ALICE), quotas=one)
     with pytest.raises(AlreadyExists):
         await store.add_schedule(schedule, quotas=one)
 
 
-# what is paused, used up or of another door does not count as active
-async def test_only_what_will_fire_again_is_active(store: Store, clock: SettableClock) -> None:
+# Paused, ended and other-namespace schedules are not active.
+async def test_active_quota_counts_schedules_that_will_fire_again(
+    store: Store, clock: SettableClock
+) -> None:
     quotas = [Quota(limit=1, active=True, namespace="softnix")]
     await store.add_schedule(a_schedule(namespace="native"))
     await store.add_schedule(a_schedule(namespace="softnix", enabled=False))
@@ -84,7 +86,7 @@ async def test_only_what_will_fire_again_is_active(store: Store, clock: Settable
     second = a_schedule(namespace="softnix")
     with pytest.raises(QuotaExceeded):
         await store.add_schedule(second, quotas=quotas)
-    # One that does not count itself is let in whatever the others are.
+    # A schedule that is not active itself is accepted.
     await store.add_schedule(a_schedule(namespace="native"), quotas=quotas)
     await store.add_schedule(a_schedule(namespace="softnix", enabled=False), quotas=quotas)
     clock.advance(MINUTE)
@@ -95,8 +97,8 @@ async def test_only_what_will_fire_again_is_active(store: Store, clock: Settable
     await store.add_schedule(second, quotas=quotas)
 
 
-# at the end of such a pause nobody is there to be refused
-async def test_a_pause_that_ends_by_itself_counts_as_active(store: Store) -> None:
+# Such a pause ends without a request that could be rejected.
+async def test_schedule_paused_until_a_time_counts_as_active(store: Store) -> None:
     quotas = [Quota(limit=2, active=True, namespace="softnix")]
     made = [await store.add_schedule(a_schedule(namespace="softnix")) for _ in range(2)]
     for each in made:
@@ -105,7 +107,7 @@ async def test_a_pause_that_ends_by_itself_counts_as_active(store: Store) -> Non
         )
     with pytest.raises(QuotaExceeded):
         await store.add_schedule(a_schedule(namespace="softnix"), quotas=quotas)
-    # Resuming one that counts already is no more than before.
+    # Resuming it does not change the count.
     await store.change_schedule(
         made[0].id, lambda s, now: resume_schedule(s, now, "me"), quotas=quotas
     )
@@ -113,7 +115,7 @@ async def test_a_pause_that_ends_by_itself_counts_as_active(store: Store) -> Non
         made[1].id, lambda s, now: pause_schedule(s, now, "me"), quotas=quotas
     )
     third = await store.add_schedule(a_schedule(namespace="softnix"), quotas=quotas)
-    # Nor is a pause given an end afterwards where there is no room for it.
+    # Adding an end to a pause makes it active, so it needs quota.
     with pytest.raises(QuotaExceeded):
         await store.change_schedule(
             made[1].id,
@@ -126,7 +128,7 @@ async def test_a_pause_that_ends_by_itself_counts_as_active(store: Store) -> Non
     )
 
 
-async def test_every_quota_counts(store: Store) -> None:
+async def test_every_given_quota_is_enforced(store: Store) -> None:
     quotas = [Quota(limit=3), Quota(limit=1, active=True)]
     await store.add_schedule(a_schedule(), quotas=quotas)
     with pytest.raises(QuotaExceeded):
@@ -137,8 +139,7 @@ async def test_every_quota_counts(store: Store) -> None:
         await store.add_schedule(a_schedule(enabled=False), quotas=quotas)
 
 
-# the 21st
-async def test_a_schedule_is_not_resumed_over_the_quota(store: Store) -> None:
+async def test_resume_over_the_quota_is_rejected(store: Store) -> None:
     softnix = {"namespace": "softnix", "owner": ALICE}
     for _ in range(20):
         last = await store.add_schedule(a_schedule(**softnix), quotas=TWENTY_ACTIVE)
@@ -152,7 +153,7 @@ async def test_a_schedule_is_not_resumed_over_the_quota(store: Store) -> None:
         )
     assert await store.get_schedule(waiting.id) == waiting
     assert await audit_verbs(store) == []
-    # One that counts already may be changed in any other way.
+    # An active schedule can still be changed in other ways.
     await store.change_schedule(
         last.id,
         lambda s, now: apply_edit(s, replace(s, name="other"), now, "me"),
@@ -171,16 +172,15 @@ async def test_a_schedule_is_not_resumed_over_the_quota(store: Store) -> None:
         )
 
 
-# 100 creates at once
-async def test_the_quota_holds_when_many_create_at_once(store: Store) -> None:
+async def test_quota_holds_under_concurrent_creation(store: Store) -> None:
     quotas = [Quota(limit=10)]
     made = (store.add_schedule(a_schedule(owner=ALICE), quotas=quotas) for _ in range(100))
     assert sum(await asyncio.gather(*map(succeeds, made))) == 10
     assert await store.count_schedules(ScheduleQuery(owner=ALICE)) == 10
 
 
-# the same by resuming and by adding, on several nodes
-async def test_the_quota_holds_when_many_resume_at_once(shared_home: Home) -> None:
+# Resumes and creations on several nodes.
+async def test_quota_holds_under_concurrent_resumption(shared_home: Home) -> None:
     stores = [await shared_home.open() for _ in range(2)]
     quotas = [Quota(limit=5, active=True)]
     sleeping = [await stores[0].add_schedule(a_schedule(enabled=False)) for _ in range(12)]

@@ -41,7 +41,7 @@ from tests.store_contract.scenes import joined
 
 
 # --- audit ------------------------------------------------------------------------------------
-async def test_entries_are_numbered_and_chained(store: Store) -> None:
+async def test_audit_entries_are_numbered_and_chained(store: Store) -> None:
     first = await store.append_audit(an_entry(verb="one"))
     assert first == chain_entry(an_entry(verb="one"), number=1, previous_hash="")
     second = await store.append_audit(
@@ -53,7 +53,7 @@ async def test_entries_are_numbered_and_chained(store: Store) -> None:
     assert await store.list_audit(AuditQuery()) == (second, first)
 
 
-async def test_the_chain_holds_over_entries_of_all_verbs(store: Store) -> None:
+async def test_audit_chain_covers_entries_of_all_operations(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule(), an_entry(verb="create"))
     await store.change_schedule(
         schedule.id, lambda s, now: delete_schedule(s, now, "me"), an_entry(verb="delete")
@@ -69,7 +69,7 @@ async def test_the_chain_holds_over_entries_of_all_verbs(store: Store) -> None:
     assert verify_chain(entries) is None
 
 
-async def test_entries_appended_at_once_make_one_chain(store: Store) -> None:
+async def test_concurrently_appended_entries_form_one_chain(store: Store) -> None:
     await asyncio.gather(*(store.append_audit(an_entry(object_id=str(n))) for n in range(30)))
     entries = list(reversed(await store.list_audit(AuditQuery(limit=100))))
     assert [entry.number for entry in entries] == list(range(1, 31))
@@ -77,7 +77,7 @@ async def test_entries_appended_at_once_make_one_chain(store: Store) -> None:
     assert verify_chain(entries) is None
 
 
-async def test_the_audit_is_asked_newest_first(store: Store) -> None:
+async def test_audit_is_listed_newest_first_and_filtered(store: Store) -> None:
     rows = [
         an_entry(verb="create", object_id="a", owner="user:alice"),
         an_entry(verb="pause", object_id="a", owner="user:alice", actor="key:k1"),
@@ -106,7 +106,7 @@ async def test_the_audit_is_asked_newest_first(store: Store) -> None:
     assert await numbers(AuditQuery(actor="key:k1", before=4, limit=1)) == [2]
 
 
-async def test_the_audit_is_asked_about_several_objects_and_a_stretch_of_time(
+async def test_audit_is_filtered_by_several_objects_and_a_time_range(
     store: Store,
 ) -> None:
     verbs = ("run", "update", "run", "retry", "run")
@@ -127,7 +127,7 @@ async def test_the_audit_is_asked_about_several_objects_and_a_stretch_of_time(
 
 
 # --- keys -------------------------------------------------------------------------------------
-async def test_a_key_comes_back_whole(store: Store) -> None:
+async def test_key_round_trip_keeps_every_field(store: Store) -> None:
     bare = a_key()
     full = a_key(
         role=Role.OPERATOR,
@@ -143,7 +143,7 @@ async def test_a_key_comes_back_whole(store: Store) -> None:
     assert await store.get_key(KeyId("nobody")) is None
 
 
-async def test_a_key_id_is_used_once(store: Store) -> None:
+async def test_key_id_is_unique(store: Store) -> None:
     key = await store.add_key(a_key(), an_entry())
     with pytest.raises(AlreadyExists):
         await store.add_key(replace(key, secret_hash="other"), an_entry())
@@ -158,7 +158,7 @@ async def test_keys_are_listed_oldest_first(store: Store) -> None:
     assert await store.list_keys() == (twin_a, twin_b, young)
 
 
-async def test_a_key_changes_in_one_step(store: Store, clock: SettableClock) -> None:
+async def test_key_is_changed_atomically(store: Store, clock: SettableClock) -> None:
     key = await store.add_key(a_key())
     now = clock.advance(1)
     assert await store.change_key(key.id, revoke, an_entry()) == replace(key, revoked_at=now)
@@ -166,7 +166,7 @@ async def test_a_key_changes_in_one_step(store: Store, clock: SettableClock) -> 
     assert len(await store.list_audit(AuditQuery())) == 1
 
 
-async def test_a_key_change_that_fails_changes_nothing(store: Store) -> None:
+async def test_raising_key_change_changes_nothing(store: Store) -> None:
     key = await store.add_key(a_key())
 
     def refuse(before: ApiKey, now: datetime) -> ApiKey:
@@ -180,11 +180,11 @@ async def test_a_key_change_that_fails_changes_nothing(store: Store) -> None:
     assert await store.list_audit(AuditQuery()) == ()
 
 
-# --- remembered requests ----------------------------------------------------------------------
+# --- idempotency records ----------------------------------------------------------------------
 KEEP = timedelta(hours=24)
 
 
-async def test_the_first_request_is_new_and_the_second_known(store: Store) -> None:
+async def test_repeated_request_returns_its_idempotency_record(store: Store) -> None:
     assert await store.remember_request("alice", "k", "print", keep=KEEP) is None
     under_way = IdempotencyRecord(fingerprint="print")
     assert await store.remember_request("alice", "k", "other print", keep=KEEP) == under_way
@@ -195,14 +195,14 @@ async def test_the_first_request_is_new_and_the_second_known(store: Store) -> No
     assert await store.remember_request("alice", "k", "print", keep=KEEP) == answer
 
 
-async def test_requests_of_another_scope_or_key_are_others(store: Store) -> None:
+async def test_requests_of_another_scope_or_key_are_independent(store: Store) -> None:
     await store.remember_request("alice", "k", "print", keep=KEEP)
     assert await store.remember_request("bob", "k", "print", keep=KEEP) is None
     assert await store.remember_request("alice", "K", "print", keep=KEEP) is None
 
 
-async def test_a_request_may_come_from_far_below(store: Store) -> None:
-    """An owner, a method and a path, each as long as it may be."""
+async def test_request_scope_may_be_as_long_as_owner_method_and_path(store: Store) -> None:
+    """The scope consists of owner, method and path, each of maximum length."""
     scope, neighbour = ("user:" + "x" * 600 + end for end in "ab")
     assert await store.remember_request(scope, "k", "print", keep=KEEP) is None
     assert await store.remember_request(neighbour, "k", "print", keep=KEEP) is None
@@ -213,20 +213,20 @@ async def test_a_request_may_come_from_far_below(store: Store) -> None:
     assert await store.remember_request(scope, "k", "print", keep=KEEP) is None
 
 
-async def test_the_audit_has_room_for_the_longest_owner(store: Store) -> None:
+async def test_audit_stores_the_longest_owner(store: Store) -> None:
     entry = an_entry(owner="t" * 64 + ":" + "x" * 255)
     appended = await store.append_audit(entry)
     assert await store.list_audit(AuditQuery(owner=entry.owner)) == (appended,)
 
 
-async def test_a_failed_request_may_be_tried_again(store: Store) -> None:
+async def test_forgotten_request_is_new_again(store: Store) -> None:
     await store.remember_request("alice", "k", "print", keep=KEEP)
     await store.forget_request("alice", "k")
     assert await store.remember_request("alice", "k", "new print", keep=KEEP) is None
     await store.forget_request("alice", "never seen")
 
 
-async def test_requests_are_kept_for_their_time(store: Store, clock: SettableClock) -> None:
+async def test_idempotency_record_expires(store: Store, clock: SettableClock) -> None:
     await store.remember_request("alice", "k", "print", keep=KEEP)
     answer = IdempotencyRecord(fingerprint="print", status=200)
     clock.advance(KEEP - SECOND)
@@ -239,23 +239,23 @@ async def test_requests_are_kept_for_their_time(store: Store, clock: SettableClo
     )
 
 
-async def test_only_a_remembered_request_is_answered(store: Store) -> None:
+async def test_response_of_an_unknown_request_is_not_stored(store: Store) -> None:
     await store.answer_request("alice", "k", IdempotencyRecord(fingerprint="p", status=200))
     assert await store.remember_request("alice", "k", "q", keep=KEEP) is None
 
 
-async def test_one_of_many_equal_requests_is_the_first(store: Store) -> None:
+async def test_one_of_many_concurrent_equal_requests_is_new(store: Store) -> None:
     asked = [store.remember_request("alice", "k", "print", keep=KEEP) for _ in range(20)]
     answers = await asyncio.gather(*asked)
     assert sum(answer is None for answer in answers) == 1
 
 
 # --- insights ---------------------------------------------------------------------------------
-async def test_an_empty_store_counts_nothing(store: Store) -> None:
+async def test_counts_of_an_empty_store_are_zero(store: Store) -> None:
     assert await store.counts() == Counts(schedules=0, enabled=0, due=0, runs={})
 
 
-async def test_counts(store: Store, clock: SettableClock) -> None:
+async def test_counts_of_schedules_and_runs(store: Store, clock: SettableClock) -> None:
     await joined(store)
     for schedule in (
         due_schedule(NOW - SECOND),
@@ -302,7 +302,7 @@ async def test_deliveries_are_counted_by_state(store: Store, clock: SettableCloc
     }
 
 
-async def test_an_entry_is_plain_data(store: Store) -> None:
+async def test_audit_entry_round_trip_keeps_its_changes(store: Store) -> None:
     entry = await store.append_audit(an_entry(changes={"labels": [{}, {"a": None}], "x": [1, 2.5]}))
     assert isinstance(entry, AuditEntry)
     assert await store.list_audit(AuditQuery()) == (entry,)

@@ -30,8 +30,8 @@ from tests.builders import (
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run
 
 
-async def test_a_run_comes_back_whole(store: Store) -> None:
-    # A row that has ended is never made to wait, whatever it says.
+async def test_run_round_trip_keeps_every_field(store: Store) -> None:
+    # An ended run is never stored as blocked.
     for run in (
         replace(full_run(), blocked=False),
         a_run(),
@@ -44,18 +44,18 @@ async def test_a_run_comes_back_whole(store: Store) -> None:
         assert await store.get_run(run.id) == run
 
 
-async def test_an_unknown_run_is_none(store: Store) -> None:
+async def test_unknown_run_is_none(store: Store) -> None:
     assert await store.get_run(RunId("nobody")) is None
 
 
-async def test_runs_are_answered_in_the_order_given(store: Store) -> None:
+async def test_added_runs_are_returned_in_the_given_order(store: Store) -> None:
     rows = [a_run(priority=priority) for priority in (1, 3, 2)]
     assert await store.add_runs(rows, an_entry(verb="run")) == tuple(rows)
     assert [entry.verb for entry in await store.list_audit(AuditQuery())] == ["run"]
     assert await store.add_runs([]) == ()
 
 
-async def test_a_known_id_is_answered_with_the_existing_run(store: Store) -> None:
+async def test_adding_a_known_id_returns_the_existing_run(store: Store) -> None:
     run = await running_run(store)
     twin = a_run(id=run.id, priority=9)
     other = a_run()
@@ -63,7 +63,7 @@ async def test_a_known_id_is_answered_with_the_existing_run(store: Store) -> Non
     assert await all_runs(store) == {run.id: run, other.id: other}
 
 
-async def test_a_taken_slot_is_answered_with_the_existing_run(store: Store) -> None:
+async def test_adding_a_taken_slot_returns_the_existing_run(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
     neighbour = await store.add_schedule(a_schedule())
     first = a_run(schedule, slot=NOW)
@@ -72,12 +72,12 @@ async def test_a_taken_slot_is_answered_with_the_existing_run(store: Store) -> N
     assert await store.get_run(twin.id) is None
     free = [a_run(schedule, slot=NOW + SECOND / 1_000_000), a_run(neighbour, slot=NOW)]
     assert await store.add_runs(free) == tuple(free)
-    # manual runs have no slot and are never twins.
+    # Manual runs have no slot, so they are never duplicates.
     manual = [a_run(schedule), a_run(schedule)]
     assert await store.add_runs(manual) == tuple(manual)
 
 
-async def test_a_run_at_the_limit_of_its_key_waits(store: Store) -> None:
+async def test_run_at_the_limit_of_its_key_is_blocked(store: Store) -> None:
     def of_key(key: str | None, limit: int = 2) -> None:
         return a_run(concurrency_key=key, concurrency_limit=limit)
 
@@ -93,7 +93,7 @@ async def test_a_run_at_the_limit_of_its_key_waits(store: Store) -> None:
     assert (await store.add_runs([of_key("k", 4)]))[0].blocked is True
 
 
-async def test_ended_rows_neither_wait_nor_count(store: Store) -> None:
+async def test_ended_runs_are_neither_blocked_nor_counted(store: Store) -> None:
     ended = a_run(concurrency_key="k", status=RunStatus.SKIPPED, finished_at=NOW)
     assert await store.add_runs([ended]) == (ended,)
     (first,) = await store.add_runs([a_run(concurrency_key="k")])
@@ -102,7 +102,7 @@ async def test_ended_rows_neither_wait_nor_count(store: Store) -> None:
     assert await store.add_runs([another]) == (another,)
 
 
-async def test_taken_slots(store: Store) -> None:
+async def test_runs_are_found_by_slot(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
     first, second = a_run(schedule, slot=NOW), a_run(schedule, slot=NOW + MINUTE)
     await store.add_runs([first, second, a_run(schedule), a_run(a_schedule(), slot=NOW)])
@@ -113,7 +113,7 @@ async def test_taken_slots(store: Store) -> None:
     assert await store.find_slot_runs(schedule.id, many) == {NOW: first, NOW + MINUTE: second}
 
 
-async def test_next_available_is_the_earliest_of_the_claimable(
+async def test_next_available_is_the_earliest_claimable_run(
     store: Store, clock: SettableClock
 ) -> None:
     assert await store.next_available() is None
@@ -130,8 +130,8 @@ async def test_next_available_is_the_earliest_of_the_claimable(
     assert await store.next_available() == NOW + 2 * MINUTE
 
 
-# catch-up behind on-time work of the same priority
-async def test_claims_go_by_rank_then_time_then_plan_then_id(
+# Catch-up runs come after on-time runs of the same priority.
+async def test_claim_order_is_priority_catch_up_availability_plan_and_id(
     store: Store, clock: SettableClock
 ) -> None:
     rows = [
@@ -156,13 +156,13 @@ async def test_claims_go_by_rank_then_time_then_plan_then_id(
     assert await all_runs(store) == {run.id: claim(run, NODE, now) for run in rows}
 
 
-async def test_claims_take_no_more_than_free(store: Store) -> None:
+async def test_claim_returns_no_more_than_free_permits(store: Store) -> None:
     await store.add_runs([a_run()])
     await joined(store)
     assert await store.claim(claim_request(free=0)) == ()
 
 
-async def test_claims_take_known_kinds_only(store: Store) -> None:
+async def test_claim_returns_runs_of_its_capabilities_only(store: Store) -> None:
     await store.add_runs([a_run()])
     await joined(store)
     assert await store.claim(claim_request(capabilities=frozenset())) == ()
@@ -170,7 +170,9 @@ async def test_claims_take_known_kinds_only(store: Store) -> None:
     assert len(await store.claim(claim_request(capabilities=frozenset({"task", "http"})))) == 1
 
 
-async def test_claims_leave_runs_of_later(store: Store, clock: SettableClock) -> None:
+async def test_claim_leaves_runs_that_are_not_available_yet(
+    store: Store, clock: SettableClock
+) -> None:
     moment = NOW + SECOND
     await store.add_runs([a_run(available_at=moment)])
     await joined(store)
@@ -180,7 +182,7 @@ async def test_claims_leave_runs_of_later(store: Store, clock: SettableClock) ->
     assert len(await store.claim(claim_request())) == 1
 
 
-async def test_claims_need_a_living_lease(store: Store, clock: SettableClock) -> None:
+async def test_claim_needs_a_live_lease(store: Store, clock: SettableClock) -> None:
     await store.add_runs([a_run()])
     assert await store.claim(claim_request("never joined")) == ()
     await joined(store)
@@ -190,14 +192,14 @@ async def test_claims_need_a_living_lease(store: Store, clock: SettableClock) ->
     assert len(await store.claim(claim_request("node-2"))) == 1
 
 
-async def test_claims_after_leaving_are_empty(store: Store) -> None:
+async def test_claim_after_leave_is_empty(store: Store) -> None:
     await store.add_runs([a_run()])
     await joined(store)
     await store.leave(NODE)
     assert await store.claim(claim_request()) == ()
 
 
-async def test_the_started_mark_needs_the_current_fence(store: Store, clock: SettableClock) -> None:
+async def test_started_mark_needs_the_current_fence(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     assert not await store.start(run.id, run.fence - 1)
     assert not await store.start(run.id, run.fence + 1)
@@ -210,7 +212,9 @@ async def test_the_started_mark_needs_the_current_fence(store: Store, clock: Set
     assert not await store.start(RunId("nobody"), 1)
 
 
-async def test_a_released_run_waits_as_if_never_claimed(store: Store, clock: SettableClock) -> None:
+async def test_released_run_is_queued_as_before_its_claim(
+    store: Store, clock: SettableClock
+) -> None:
     before = a_run()
     run = await running_run(store, before)
     clock.advance(2)
@@ -221,9 +225,7 @@ async def test_a_released_run_waits_as_if_never_claimed(store: Store, clock: Set
     assert (again.attempt, again.fence) == (1, 2)
 
 
-async def test_a_retry_that_is_released_keeps_its_first_start(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_released_retry_keeps_its_first_start(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     await store.finish([a_retry(run, clock.advance(1), SECOND)])
     clock.advance(1)
@@ -233,7 +235,7 @@ async def test_a_retry_that_is_released_keeps_its_first_start(
     assert release(second).started_at == NOW
 
 
-async def test_what_is_not_owned_is_not_released(store: Store, clock: SettableClock) -> None:
+async def test_release_needs_the_current_fence(store: Store, clock: SettableClock) -> None:
     stale, ended, marked = [await running_run(store) for _ in range(3)]
     (ended,) = (await store.finish([a_completion(ended, clock.now())])).accepted
     await store.start(marked.id, marked.fence)
@@ -250,14 +252,14 @@ async def test_what_is_not_owned_is_not_released(store: Store, clock: SettableCl
     await store.release([])
 
 
-# the mark was written, but its answer never came and the attempt did not begin
-async def test_a_run_that_was_only_marked_as_started_is_released(store: Store) -> None:
+# The response to `start` was lost, so the attempt did not begin.
+async def test_run_marked_as_started_can_be_released(store: Store) -> None:
     before = a_run(policy=Policy(on_lost=OnLost.STOP))
     run = await running_run(store, before)
     assert await store.start(run.id, run.fence)
     await store.release([(run.id, run.fence)])
     assert await store.get_run(run.id) == replace(before, fence=1)
-    # A mark that was still on its way comes too late.
+    # A repeated `start` with the old fence is rejected.
     assert not await store.start(run.id, run.fence)
     (again,) = await store.claim(claim_request())
     assert (again.attempt, again.fence, again.started) == (1, 2, False)

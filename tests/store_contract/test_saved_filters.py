@@ -9,7 +9,7 @@ from chimes.services.preferences import ListName, SavedFilters
 from chimes.store.port import Store
 
 
-async def test_saving_at_the_same_moment_loses_none(store: Store) -> None:
+async def test_concurrently_saved_filters_are_all_kept(store: Store) -> None:
     filters, actor = SavedFilters(store), Actor()
     names = [f"ตัวกรอง {number}" for number in range(5)]
     await asyncio.gather(

@@ -50,7 +50,7 @@ async def audit_verbs(store: Store) -> list[str]:
     return [entry.verb for entry in await store.list_audit(AuditQuery())]
 
 
-async def test_a_schedule_comes_back_whole(store: Store) -> None:
+async def test_schedule_round_trip_keeps_every_field(store: Store) -> None:
     for schedule in (
         full_schedule(),
         a_schedule(),
@@ -65,11 +65,11 @@ async def test_a_schedule_comes_back_whole(store: Store) -> None:
         assert await store.get_schedule(schedule.id) == schedule
 
 
-async def test_an_unknown_schedule_is_none(store: Store) -> None:
+async def test_unknown_schedule_is_none(store: Store) -> None:
     assert await store.get_schedule(ScheduleId("nobody")) is None
 
 
-async def test_an_id_is_used_once_for_ever(store: Store) -> None:
+async def test_schedule_id_is_never_reused(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule(), an_entry(verb="first"))
     with pytest.raises(AlreadyExists):
         await store.add_schedule(replace(schedule, name="other"), an_entry(verb="second"))
@@ -88,7 +88,7 @@ async def test_ids_are_case_sensitive(store: Store) -> None:
     assert await store.get_schedule(upper.id) == upper
 
 
-async def test_a_change_gets_the_current_value_and_the_stores_time(
+async def test_change_gets_the_current_value_and_the_store_time(
     store: Store, clock: SettableClock
 ) -> None:
     schedule = await store.add_schedule(a_schedule())
@@ -113,7 +113,7 @@ async def test_every_field_can_change(store: Store) -> None:
     assert await store.get_schedule(schedule.id) == full_schedule()
 
 
-async def test_a_change_that_raises_changes_nothing(store: Store) -> None:
+async def test_raising_change_changes_nothing(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
 
     def refuse(before: Schedule, now: datetime) -> Schedule:
@@ -128,7 +128,7 @@ async def test_a_change_that_raises_changes_nothing(store: Store) -> None:
     assert await audit_verbs(store) == []
 
 
-async def test_rows_that_cannot_be_made_change_nothing(store: Store) -> None:
+async def test_raising_run_factory_changes_nothing(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
 
     def refuse(before: Schedule, now: datetime) -> list[Run]:
@@ -142,7 +142,7 @@ async def test_rows_that_cannot_be_made_change_nothing(store: Store) -> None:
     assert await audit_verbs(store) == []
 
 
-async def test_an_unknown_or_deleted_schedule_cannot_change(store: Store) -> None:
+async def test_changing_an_unknown_or_deleted_schedule_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.change_schedule(ScheduleId("nobody"), lambda s, now: s, an_entry())
     schedule = await store.add_schedule(a_schedule())
@@ -153,7 +153,7 @@ async def test_an_unknown_or_deleted_schedule_cannot_change(store: Store) -> Non
     assert await audit_verbs(store) == []
 
 
-async def test_a_deleted_schedule_can_be_brought_back(store: Store) -> None:
+async def test_deleted_schedule_can_be_restored(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
     await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "me"))
     back = await store.change_schedule(
@@ -169,8 +169,8 @@ async def test_a_deleted_schedule_can_be_brought_back(store: Store) -> None:
     assert await audit_verbs(store) == ["restore"]
 
 
-# Skip by hand: the row and the cursor move together.
-async def test_rows_of_a_change_are_made_from_the_value_before_it(
+# A manual skip writes the run and moves the cursor in one transaction.
+async def test_runs_of_a_change_are_built_from_the_value_before_it(
     store: Store, clock: SettableClock
 ) -> None:
     schedule = await store.add_schedule(a_schedule())
@@ -199,7 +199,7 @@ async def test_rows_of_a_change_are_made_from_the_value_before_it(
     assert await all_runs(store) == {row.id: row}
 
 
-async def test_deleting_ends_waiting_runs_and_lets_a_running_one_finish(
+async def test_deleting_cancels_queued_runs_and_lets_running_ones_finish(
     store: Store, clock: SettableClock
 ) -> None:
     schedule, running = await running_slot(store)
@@ -222,7 +222,7 @@ async def test_deleting_ends_waiting_runs_and_lets_a_running_one_finish(
     assert await store.get_schedule(schedule.id) == record_run(gone, ended)
 
 
-async def test_deleting_ends_a_run_that_waits_for_its_retry(
+async def test_deleting_cancels_a_run_that_waits_for_its_retry(
     store: Store, clock: SettableClock
 ) -> None:
     schedule, run = await running_slot(store)
@@ -234,7 +234,7 @@ async def test_deleting_ends_a_run_that_waits_for_its_retry(
     assert await store.claim(claim_request()) == ()
 
 
-async def test_changes_at_once_do_not_overwrite_each_other(store: Store) -> None:
+async def test_concurrent_changes_do_not_overwrite_each_other(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
 
     async def raise_priority() -> None:
@@ -244,8 +244,7 @@ async def test_changes_at_once_do_not_overwrite_each_other(store: Store) -> None
     assert await store.get_schedule(schedule.id) == replace(schedule, priority=25)
 
 
-# an edit beside the fire loses neither.
-async def test_changes_are_serial_with_firing(store: Store) -> None:
+async def test_concurrent_change_and_firing_lose_nothing(store: Store) -> None:
     schedule = await store.add_schedule(due_schedule())
 
     async def edit(number: int) -> None:
@@ -260,7 +259,7 @@ async def test_changes_are_serial_with_firing(store: Store) -> None:
     assert (after.last_slot, after.next_slot, after.fired_count) == (NOW, NOW + MINUTE, 1)
 
 
-async def test_next_due_is_the_earliest_of_the_enabled(store: Store) -> None:
+async def test_next_due_is_the_earliest_enabled_schedule(store: Store) -> None:
     assert await store.next_due() is None
     await store.add_schedule(due_schedule(NOW, enabled=False))
     assert await store.next_due() is None
@@ -271,7 +270,7 @@ async def test_next_due_is_the_earliest_of_the_enabled(store: Store) -> None:
     assert await store.next_due() == NOW + 3 * MINUTE
 
 
-async def test_next_due_follows_a_cursor_that_moves(store: Store, clock: SettableClock) -> None:
+async def test_next_due_follows_a_moved_cursor(store: Store, clock: SettableClock) -> None:
     await joined(store)
     schedule = await store.add_schedule(due_schedule())
     assert await store.next_due() == NOW
@@ -281,8 +280,7 @@ async def test_next_due_follows_a_cursor_that_moves(store: Store, clock: Settabl
     assert await store.next_due() is None
 
 
-# whose clock changes soon
-async def test_the_zones_of_what_is_to_come(store: Store) -> None:
+async def test_zones_of_enabled_schedules_are_listed(store: Store) -> None:
     assert await store.zones_in_use() == {}
 
     async def add(trigger: Trigger, **given: Any) -> ScheduleId:

@@ -18,7 +18,7 @@ REPLACING = Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared", max_con
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_schedule_makes_place_by_its_own_runs_only(
+async def test_cancel_old_cancels_only_runs_of_its_own_schedule(
     store: Store, clock: SettableClock, begun: bool
 ) -> None:
     await joined(store, lease=HOUR)
@@ -40,11 +40,11 @@ async def test_a_schedule_makes_place_by_its_own_runs_only(
     assert await all_runs(store) == {run.id: run for run in (by_hand, theirs, stopped, new)}
 
 
-async def test_a_schedule_waits_where_no_run_is_its_own(store: Store) -> None:
+async def test_cancel_old_blocks_behind_runs_of_other_schedules(store: Store) -> None:
     one_at_a_time = Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared")
     await store.add_schedule(due_schedule(policy=one_at_a_time, id=ScheduleId("a")))
     await store.add_schedule(due_schedule(policy=one_at_a_time, id=ScheduleId("b")))
-    # The second of one pass finds the place taken by the first.
+    # In one pass, the first schedule takes the only permit of the key.
     first, second = (await store.fire_due(plan, limit=10)).others
     assert (first.schedule_id, first.blocked, second.blocked) == ("a", False, True)
     assert await all_runs(store) == {first.id: first, second.id: second}

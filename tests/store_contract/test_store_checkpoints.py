@@ -37,11 +37,11 @@ async def running_task(store: Store, node_id: str = "node-1") -> Run:
     return run
 
 
-async def test_nothing_is_kept_at_first(store: Store) -> None:
+async def test_unknown_checkpoint_is_none(store: Store) -> None:
     assert await store.get_checkpoint(SYNC.key) is None
 
 
-async def test_a_run_keeps_state_for_the_next(store: Store, clock: SettableClock) -> None:
+async def test_checkpoint_is_kept_for_the_next_run(store: Store, clock: SettableClock) -> None:
     run = await running_task(store)
     for cursor in ("1", "2"):
         now = clock.advance(0.000001)
@@ -51,7 +51,7 @@ async def test_a_run_keeps_state_for_the_next(store: Store, clock: SettableClock
     assert [item for item in await contents(store) if isinstance(item, Checkpoint)] == [kept]
 
 
-async def test_the_state_of_another_name_is_another(store: Store) -> None:
+async def test_checkpoints_of_different_names_are_independent(store: Store) -> None:
     run = await running_task(store)
     names = ["sync:a#b", "sync:A#b", "sync:a#b ", "sync:a#ü", "x" * 206]
     for name in names:
@@ -62,7 +62,7 @@ async def test_the_state_of_another_name_is_another(store: Store) -> None:
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
-async def test_any_json_comes_back_as_it_was(store: Store, ascii_only: bool) -> None:
+async def test_checkpoint_round_trip_keeps_any_json(store: Store, ascii_only: bool) -> None:
     run = await running_task(store)
     value = json.dumps(ODD_JSON, ensure_ascii=ascii_only)
     await store.save_checkpoint(run.id, run.fence, SYNC.key, value)
@@ -71,7 +71,7 @@ async def test_any_json_comes_back_as_it_was(store: Store, ascii_only: bool) -> 
     assert kept.value == value
 
 
-async def test_there_is_room_for_the_longest(store: Store) -> None:
+async def test_longest_checkpoint_is_stored(store: Store) -> None:
     run = await running_task(store)
     value = json.dumps("\U0001f514" * (MAX_CHECKPOINT_LENGTH - 2), ensure_ascii=False)
     assert len(value) == MAX_CHECKPOINT_LENGTH
@@ -81,8 +81,8 @@ async def test_there_is_room_for_the_longest(store: Store) -> None:
     assert kept.value == value
 
 
-# a run that has lost its node must not set back what the one that took over has kept.
-async def test_who_has_lost_the_run_keeps_nothing(store: Store, clock: SettableClock) -> None:
+# A lost run must not overwrite the checkpoint of the node that took over.
+async def test_checkpoint_with_an_old_fence_is_rejected(store: Store, clock: SettableClock) -> None:
     first = await running_task(store)
     clock.advance(LEASE)
     await store.rescue(limit=10)
@@ -96,7 +96,7 @@ async def test_who_has_lost_the_run_keeps_nothing(store: Store, clock: SettableC
     assert await contents(store) == rows
 
 
-async def test_only_a_run_that_is_under_way_keeps_state(store: Store, clock: SettableClock) -> None:
+async def test_only_a_running_run_saves_a_checkpoint(store: Store, clock: SettableClock) -> None:
     waiting, _ = await store.add_unless_active(a_sync_run())
     assert not await store.save_checkpoint(waiting.id, waiting.fence, SYNC.key, "early")
     run = await running_task(store)
@@ -105,7 +105,7 @@ async def test_only_a_run_that_is_under_way_keeps_state(store: Store, clock: Set
     assert await store.get_checkpoint(SYNC.key) is None
 
 
-async def test_state_outlives_the_runs_that_kept_it(store: Store, clock: SettableClock) -> None:
+async def test_checkpoint_outlives_its_runs(store: Store, clock: SettableClock) -> None:
     run = await running_task(store)
     await store.save_checkpoint(run.id, run.fence, SYNC.key, "7")
     kept = await store.get_checkpoint(SYNC.key)
@@ -114,7 +114,7 @@ async def test_state_outlives_the_runs_that_kept_it(store: Store, clock: Settabl
     assert await store.get_checkpoint(SYNC.key) == kept
 
 
-async def test_state_outlives_a_restart(durable_home: Home, clock: SettableClock) -> None:
+async def test_checkpoint_outlives_a_restart(durable_home: Home, clock: SettableClock) -> None:
     store = await durable_home.open()
     run = await running_task(store)
     await store.save_checkpoint(run.id, run.fence, SYNC.key, "7")
@@ -131,8 +131,8 @@ async def test_state_outlives_a_restart(durable_home: Home, clock: SettableClock
     assert await store.get_checkpoint("forgotten") is None
 
 
-# --- by hand ----------------------------------------------------------------------------------
-async def test_state_is_set_and_forgotten_by_hand(store: Store, clock: SettableClock) -> None:
+# --- manual changes ---------------------------------------------------------------------------
+async def test_checkpoint_is_set_and_deleted_manually(store: Store, clock: SettableClock) -> None:
     run = await running_task(store)
     await store.save_checkpoint(run.id, run.fence, SYNC.key, "7")
     kept = await store.get_checkpoint(SYNC.key)
@@ -148,7 +148,7 @@ async def test_state_is_set_and_forgotten_by_hand(store: Store, clock: SettableC
     assert verbs == ["again", "forget", "set"]
 
 
-async def test_the_run_goes_on_from_what_was_set_by_hand(
+async def test_running_run_overwrites_a_manually_set_checkpoint(
     store: Store, clock: SettableClock
 ) -> None:
     run = await running_task(store)
@@ -160,7 +160,7 @@ async def test_the_run_goes_on_from_what_was_set_by_hand(
 
 
 async def _set_at_once(stores: list[Store]) -> None:
-    """Each finds what another has left, so that one order explains all answers."""
+    """Each change returns the value of the previous one, so the changes have a serial order."""
     values = [str(number) for number in range(12)]
     before = await asyncio.gather(
         *(
@@ -173,9 +173,9 @@ async def _set_at_once(stores: list[Store]) -> None:
     assert seen == Counter([None, *values])
 
 
-async def test_changes_by_hand_follow_each_other(store: Store) -> None:
+async def test_concurrent_manual_checkpoint_changes_are_serial(store: Store) -> None:
     await _set_at_once([store])
 
 
-async def test_changes_by_hand_of_two_processes_follow_each_other(shared_home: Home) -> None:
+async def test_manual_checkpoint_changes_of_two_processes_are_serial(shared_home: Home) -> None:
     await _set_at_once([await shared_home.open(), await shared_home.open()])

@@ -36,8 +36,8 @@ from tests.builders import (
 from tests.store_contract.scenes import all_runs, contents, joined
 from tests.store_contract.stores import Home
 
-#: What `chimes apply` gives a collection that has a schedule.
-OF_PAIR = Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key)
+#: The policy that `chimes apply` sets for a collection with a schedule.
+PAIR_POLICY = Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key)
 
 
 async def claimed(store: Store, run: Run) -> Run:
@@ -55,7 +55,7 @@ async def active(store: Store, key: str = SYNC.key) -> list[Run]:
 
 
 # --- add unless active ------------------------------------------------------------------------
-async def test_the_first_of_a_pair_is_inserted_as_it_is(store: Store) -> None:
+async def test_first_run_of_a_pair_is_inserted_unchanged(store: Store) -> None:
     run = a_sync_run(priority=300)
     before = store.changes()
     assert await store.add_unless_active(run, an_entry(verb="sync")) == (run, True)
@@ -86,7 +86,7 @@ async def _waiting_for_its_retry(store: Store, clock: SettableClock) -> Run:
 
 
 async def _blocked(store: Store, clock: SettableClock) -> Run:
-    """The older of two, held back by the younger."""
+    """The older of two runs, blocked by the younger."""
     await store.add_runs([a_sync_run(created_at=NOW + SECOND)])
     (older,) = await store.add_runs([a_sync_run(created_at=NOW)])
     assert older.blocked
@@ -105,7 +105,7 @@ Scene = Callable[[Store, SettableClock], Awaitable[Run]]
     "scene",
     [_waiting, _running, _asked_to_stop, _waiting_for_its_retry, _blocked, _first_by_id],
 )
-async def test_a_pair_that_is_active_answers_with_its_oldest_run(
+async def test_active_pair_returns_its_oldest_run(
     store: Store, clock: SettableClock, scene: Scene
 ) -> None:
     standing = await scene(store, clock)
@@ -119,7 +119,7 @@ async def test_a_pair_that_is_active_answers_with_its_oldest_run(
 @pytest.mark.parametrize(
     "end", [AttemptEnd.SUCCEEDED, AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED]
 )
-async def test_a_run_that_has_ended_frees_its_pair(
+async def test_ended_run_frees_its_pair(
     store: Store, clock: SettableClock, end: AttemptEnd
 ) -> None:
     run = await _running(store, clock)
@@ -129,15 +129,13 @@ async def test_a_run_that_has_ended_frees_its_pair(
     assert await active(store) == [again]
 
 
-async def test_a_run_that_is_canceled_before_it_begins_frees_its_pair(
-    store: Store, clock: SettableClock
-) -> None:
+async def test_canceled_queued_run_frees_its_pair(store: Store, clock: SettableClock) -> None:
     run = await _waiting(store, clock)
     await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
     assert (await store.add_unless_active(a_sync_run()))[1]
 
 
-async def test_a_run_whose_node_is_gone_keeps_its_pair(store: Store, clock: SettableClock) -> None:
+async def test_rescued_run_keeps_its_pair(store: Store, clock: SettableClock) -> None:
     run = await _running(store, clock)
     clock.advance(HOUR)
     (waiting,) = await store.rescue(limit=10)
@@ -145,9 +143,9 @@ async def test_a_run_whose_node_is_gone_keeps_its_pair(store: Store, clock: Sett
     assert await store.add_unless_active(a_sync_run()) == (waiting, False)
 
 
-# a request whose answer was lost is repeated with the id that it had.
+# A client repeats a request after a lost response, with the same id.
 @pytest.mark.parametrize("ended", [False, True])
-async def test_a_run_whose_id_exists_is_the_answer(
+async def test_request_with_an_existing_id_returns_that_run(
     store: Store, clock: SettableClock, ended: bool
 ) -> None:
     run = await _running(store, clock)
@@ -160,10 +158,8 @@ async def test_a_run_whose_id_exists_is_the_answer(
     assert await contents(store) == rows
 
 
-async def test_the_run_of_a_slot_is_the_answer_for_that_slot(
-    store: Store, clock: SettableClock
-) -> None:
-    schedule = await store.add_schedule(a_schedule(target=SYNC, policy=OF_PAIR))
+async def test_request_for_a_taken_slot_returns_its_run(store: Store, clock: SettableClock) -> None:
+    schedule = await store.add_schedule(a_schedule(target=SYNC, policy=PAIR_POLICY))
     run = a_sync_run(schedule_id=schedule.id, slot=NOW)
     assert await store.add_unless_active(run) == (run, True)
     ended = await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
@@ -171,22 +167,22 @@ async def test_the_run_of_a_slot_is_the_answer_for_that_slot(
     assert await store.add_unless_active(twin) == (ended, False)
 
 
-async def test_pairs_whose_names_are_alike_are_others(store: Store) -> None:
+async def test_pairs_with_similar_names_are_independent(store: Store) -> None:
     names = [("crm", "deals"), ("CRM", "deals"), ("crm", "Deals"), ("crm", "deals_"), ("cr", "m")]
     runs = [a_sync_run(SyncTarget(source=source, collection=name)) for source, name in names]
     assert [await store.add_unless_active(run) for run in runs] == [(run, True) for run in runs]
 
 
 @pytest.mark.parametrize("key", ["schedule:here", "schedule:nowhere", "plain"])
-async def test_it_is_not_for_tasks_alone(store: Store, key: str) -> None:
+async def test_add_unless_active_works_for_any_concurrency_key(store: Store, key: str) -> None:
     await store.add_schedule(a_schedule(id=ScheduleId("here")))
     first, second = a_run(concurrency_key=key), a_run(concurrency_key=key)
     assert await store.add_unless_active(first) == (first, True)
     assert await store.add_unless_active(second) == (first, False)
 
 
-# --- many at once -----------------------------------------------------------------------------
-async def _twenty_at_once(stores: list[Store]) -> None:
+# --- concurrency ------------------------------------------------------------------------------
+async def _request_twenty_concurrently(stores: list[Store]) -> None:
     pairs = [SyncTarget(source="crm", collection=f"c{number}") for number in range(3)]
     asked = [
         (pair, stores[number % len(stores)].add_unless_active(a_sync_run(pair), an_entry()))
@@ -203,52 +199,49 @@ async def _twenty_at_once(stores: list[Store]) -> None:
     assert len(await stores[0].list_audit(AuditQuery())) == len(pairs)
 
 
-async def test_one_of_twenty_callers_inserts(store: Store) -> None:
-    await _twenty_at_once([store])
+async def test_one_of_twenty_concurrent_requests_inserts(store: Store) -> None:
+    await _request_twenty_concurrently([store])
 
 
-async def test_one_of_twenty_callers_in_two_processes_inserts(shared_home: Home) -> None:
-    await _twenty_at_once([await shared_home.open(), await shared_home.open()])
+async def test_one_of_twenty_requests_of_two_processes_inserts(shared_home: Home) -> None:
+    await _request_twenty_concurrently([await shared_home.open(), await shared_home.open()])
 
 
-# --- beside the ticks of its schedule ---------------------------------------------------------
-async def test_a_tick_of_a_pair_that_is_active_is_skipped(
-    store: Store, clock: SettableClock
-) -> None:
+# --- with the slots of a schedule ---------------------------------------------------------------
+async def test_slot_of_an_active_pair_is_skipped(store: Store, clock: SettableClock) -> None:
     run = await _waiting(store, clock)
-    await store.add_schedule(due_schedule(target=SYNC, policy=OF_PAIR))
+    await store.add_schedule(due_schedule(target=SYNC, policy=PAIR_POLICY))
     (skipped,) = (await store.fire_due(plan, limit=10)).others
     assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
     assert await active(store) == [run]
 
 
-async def test_the_run_of_a_tick_is_the_answer(store: Store) -> None:
+async def test_request_returns_the_run_of_a_fired_slot(store: Store) -> None:
     await joined(store)
-    await store.add_schedule(due_schedule(target=SYNC, policy=OF_PAIR))
+    await store.add_schedule(due_schedule(target=SYNC, policy=PAIR_POLICY))
     fired = await store.fire_due(plan, limit=10, request=claim_request(capabilities=CAPABILITIES))
     (run,) = fired.claimed
     assert await store.add_unless_active(a_sync_run(priority=300)) == (run, False)
 
 
-# ticks that were late together become one task, not a line of them.
-async def test_late_ticks_do_not_wait_in_line_for_a_pair(store: Store) -> None:
-    late = replace(OF_PAIR, misfire_grace=timedelta(minutes=10))
+async def test_late_slots_of_a_pair_make_one_run(store: Store) -> None:
+    late = replace(PAIR_POLICY, misfire_grace=timedelta(minutes=10))
     await store.add_schedule(due_schedule(NOW - 3 * MINUTE, target=SYNC, policy=late))
     await store.fire_due(plan, limit=10)
     (run,) = await active(store)
     assert await store.add_unless_active(a_sync_run()) == (run, False)
 
 
-async def _ticks_and_requests_at_once(stores: list[Store]) -> None:
+async def _fire_and_request_concurrently(stores: list[Store]) -> None:
     pairs = [SyncTarget(source="crm", collection=f"c{number}") for number in range(4)]
     for pair in pairs:
-        policy = replace(OF_PAIR, concurrency_key=pair.key)
+        policy = replace(PAIR_POLICY, concurrency_key=pair.key)
         await stores[0].add_schedule(due_schedule(target=pair, policy=policy))
     calls = [store.add_unless_active(a_sync_run(pair)) for pair in pairs for store in stores * 2]
     answers, *_ = await asyncio.gather(
         asyncio.gather(*calls), *(store.fire_due(plan, limit=10) for store in stores * 2)
     )
-    # A pass may leave to another what that one is just firing.
+    # A pass may skip schedules that another one has locked.
     while (await stores[0].fire_due(plan, limit=10)).more:
         pass
     rows = await all_runs(stores[0])
@@ -262,17 +255,18 @@ async def _ticks_and_requests_at_once(stores: list[Store]) -> None:
         assert slots[0].status is (RunStatus.SKIPPED if one.slot is None else RunStatus.QUEUED)
 
 
-async def test_a_tick_and_a_request_at_once_make_one_active_run(store: Store) -> None:
-    await _ticks_and_requests_at_once([store])
+async def test_concurrent_slot_and_request_make_one_active_run(store: Store) -> None:
+    await _fire_and_request_concurrently([store])
 
 
-async def test_the_same_between_two_processes(shared_home: Home) -> None:
-    await _ticks_and_requests_at_once([await shared_home.open(), await shared_home.open()])
+async def test_concurrent_slot_and_request_of_two_processes_make_one_active_run(
+    shared_home: Home,
+) -> None:
+    await _fire_and_request_concurrently([await shared_home.open(), await shared_home.open()])
 
 
 # --- the queue --------------------------------------------------------------------------------
-# the higher class first, then the older.
-async def test_tasks_are_handed_out_by_class_and_age(store: Store) -> None:
+async def test_sync_runs_are_claimed_by_priority_and_age(store: Store) -> None:
     order = [(300, 1), (300, 2), (200, 0), (200, 3), (100, 1)]
     runs = []
     for number, (priority, age) in enumerate(reversed(order)):
@@ -290,7 +284,7 @@ async def test_tasks_are_handed_out_by_class_and_age(store: Store) -> None:
     assert [run.id for (run,) in taken] == [run.id for run in reversed(runs)]
 
 
-async def test_a_node_gets_the_tasks_of_its_sources_only(store: Store) -> None:
+async def test_node_claims_sync_runs_of_its_sources_only(store: Store) -> None:
     await joined(store)
     run, _ = await store.add_unless_active(a_sync_run(SyncTarget(source="shop", collection="x")))
     assert (
@@ -302,7 +296,7 @@ async def test_a_node_gets_the_tasks_of_its_sources_only(store: Store) -> None:
     assert taken.id == run.id
 
 
-# --- questions --------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------
 async def _ids(store: Store, query: RunQuery) -> list[str]:
     found = []
     while True:
@@ -313,7 +307,7 @@ async def _ids(store: Store, query: RunQuery) -> list[str]:
         query = replace(query, after=page.next)
 
 
-async def test_runs_are_asked_for_by_source_pair_and_time(store: Store) -> None:
+async def test_sync_runs_are_filtered_by_source_pair_and_time(store: Store) -> None:
     shop = SyncTarget(source="shop", collection="deals.eu")
     other = SyncTarget(source="crm", collection="people")
     rows = {

@@ -13,24 +13,24 @@ from tests.store_contract.stores import Home
 NO_WAIT = timedelta()
 
 
-async def test_a_bucket_begins_full(store: Store) -> None:
+async def test_new_bucket_is_full(store: Store) -> None:
     for left in (2, 1, 0):
         answer = await store.take_tokens("chat:1", rate=1, burst=3)
         assert answer == TokenGrant(granted=1, remaining=left, wait=NO_WAIT)
     answer = await store.take_tokens("chat:1", rate=1, burst=3)
     assert answer == TokenGrant(granted=0, remaining=0, wait=SECOND)
-    # One that was refused has taken nothing.
+    # A rejected request takes no tokens.
     assert await store.take_tokens("chat:1", rate=1, burst=3) == answer
 
 
-async def test_everybody_has_a_bucket_of_his_own(store: Store) -> None:
+async def test_buckets_are_independent(store: Store) -> None:
     for name in ("a", "A", "b", "น้ำ", "x" * 400 + "1", "x" * 400 + "2", "a ", ""):
         taken = await store.take_tokens(name, rate=1, burst=1)
         assert taken.granted == 1, name
     assert (await store.take_tokens("x" * 400 + "2", rate=1, burst=1)).granted == 0
 
 
-async def test_tokens_come_by_the_stores_clock(store: Store, clock: SettableClock) -> None:
+async def test_tokens_refill_by_the_store_clock(store: Store, clock: SettableClock) -> None:
     async def take(count: int = 1) -> TokenGrant:
         return await store.take_tokens("a", rate=0.5, burst=4, count=count)
 
@@ -43,17 +43,17 @@ async def test_tokens_come_by_the_stores_clock(store: Store, clock: SettableCloc
     assert await take() == TokenGrant(granted=1, remaining=2, wait=NO_WAIT)
 
 
-async def test_a_bucket_does_not_run_over(store: Store, clock: SettableClock) -> None:
+async def test_bucket_does_not_exceed_its_burst(store: Store, clock: SettableClock) -> None:
     await store.take_tokens("a", rate=10, burst=5, count=5)
     clock.advance(HOUR)
     assert await store.take_tokens("a", rate=10, burst=5) == TokenGrant(
         granted=1, remaining=4, wait=NO_WAIT
     )
-    # A smaller bucket, after a change of the settings.
+    # The burst was lowered by a settings change.
     assert (await store.take_tokens("a", rate=10, burst=2)).remaining == 1
 
 
-async def test_all_or_none(store: Store, clock: SettableClock) -> None:
+async def test_tokens_are_taken_all_or_none(store: Store, clock: SettableClock) -> None:
     async def take(count: int) -> TokenGrant:
         return await store.take_tokens("a", rate=2, burst=10, count=count)
 
@@ -64,14 +64,13 @@ async def test_all_or_none(store: Store, clock: SettableClock) -> None:
     assert await take(3) == TokenGrant(granted=3, remaining=0, wait=NO_WAIT)
 
 
-async def test_a_clock_that_went_back_adds_nothing(store: Store, clock: SettableClock) -> None:
+async def test_clock_set_back_adds_no_tokens(store: Store, clock: SettableClock) -> None:
     await store.take_tokens("a", rate=1, burst=2, count=2)
     clock.set(clock.now() - MINUTE)
     assert (await store.take_tokens("a", rate=1, burst=2)).granted == 0
 
 
-# 100 requests in a second
-async def test_many_at_once_never_exceed_the_bucket(store: Store) -> None:
+async def test_concurrent_takers_never_exceed_the_bucket(store: Store) -> None:
     taken = await asyncio.gather(
         *(store.take_tokens("a", rate=0.001, burst=30) for _ in range(100))
     )
@@ -87,8 +86,7 @@ async def test_nodes_share_a_bucket(shared_home: Home) -> None:
     assert sum(each.granted for each in taken) == 20
 
 
-async def test_a_full_bucket_may_be_forgotten(store: Store, clock: SettableClock) -> None:
-    """And one that is not full is not."""
+async def test_only_full_buckets_are_pruned(store: Store, clock: SettableClock) -> None:
     await store.take_tokens("slow", rate=0.001, burst=2, count=2)
     await store.take_tokens("quick", rate=1, burst=2, count=2)
     now = clock.advance(10)

@@ -28,7 +28,7 @@ from tests.builders import (
 from tests.store_contract.scenes import joined, running_run
 from tests.store_contract.stores import Home
 
-#: Far more than any wait below needs; reached only when a wake-up was lost.
+#: Reached only if a wake-up is lost.
 PATIENCE = 20.0
 
 
@@ -104,7 +104,7 @@ Prepare = Callable[[Store, SettableClock], Awaitable[Callable[[], Awaitable[obje
 
 
 @by_change
-async def test_every_change_that_makes_work_wakes(
+async def test_every_change_that_creates_work_ends_the_wait(
     store: Store, clock: SettableClock, prepare: Prepare
 ) -> None:
     change = await prepare(store, clock)
@@ -118,7 +118,7 @@ async def test_every_change_that_makes_work_wakes(
 
 
 @by_change
-async def test_a_change_before_the_wait_is_not_slept_through(
+async def test_change_before_the_wait_ends_it_immediately(
     store: Store, clock: SettableClock, prepare: Prepare
 ) -> None:
     change = await prepare(store, clock)
@@ -128,7 +128,7 @@ async def test_a_change_before_the_wait_is_not_slept_through(
         await store.wait_for_work(seen, None)
 
 
-async def test_waiting_ends_at_the_given_moment(store: Store, clock: SettableClock) -> None:
+async def test_wait_ends_at_the_given_time(store: Store, clock: SettableClock) -> None:
     async with asyncio.timeout(PATIENCE):
         await store.wait_for_work(store.changes(), clock.now() - HOUR)
         await store.wait_for_work(store.changes(), clock.now())
@@ -147,8 +147,8 @@ async def test_wake_ends_every_wait_from_any_thread(store: Store) -> None:
     assert store.changes() > before
 
 
-async def test_a_wait_on_another_loop_is_woken_too(store: Store) -> None:
-    """The worker's heartbeat thread may wait on a loop of its own."""
+async def test_wait_on_another_event_loop_is_woken(store: Store) -> None:
+    """The heartbeat thread of a worker has its own event loop."""
     before = store.changes()
     ready, done = threading.Event(), threading.Event()
 
@@ -168,7 +168,7 @@ async def test_a_wait_on_another_loop_is_woken_too(store: Store) -> None:
     thread.join()
 
 
-async def test_a_canceled_wait_leaves_nothing_behind(store: Store) -> None:
+async def test_canceled_wait_leaves_no_waiter(store: Store) -> None:
     waiting = asyncio.create_task(store.wait_for_work(store.changes(), None))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -179,8 +179,10 @@ async def test_a_canceled_wait_leaves_nothing_behind(store: Store) -> None:
         await store.wait_for_work(0, None)
 
 
-# Changes of other processes count, if need be with a short delay.
-async def test_another_process_is_heard(shared_home: Home, clock: SettableClock) -> None:
+# A store may notice changes of other processes with a short delay.
+async def test_change_of_another_process_ends_the_wait(
+    shared_home: Home, clock: SettableClock
+) -> None:
     mine, theirs = await shared_home.open(), await shared_home.open()
     await joined(mine)
     seen = mine.changes()

@@ -20,7 +20,7 @@ POLICIES = (
     Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2, misfire=Misfire.ALL),
     Policy(overlap=Overlap.ALLOW, on_lost=OnLost.STOP, delivery=(INBOX,)),
 )
-#: Text that every store takes: no NUL, no half of a surrogate pair.
+#: Text that every store accepts: no NUL, no lone surrogates.
 _text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5)
 _leaf = (
     st.none()
@@ -33,7 +33,7 @@ json_values = st.recursive(
     _leaf, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3)
 )
 arguments = st.dictionaries(_text, json_values, max_size=3)
-#: By the names that the nodes of the machine offer.
+#: Names are among the capabilities of the machine's nodes.
 targets: st.SearchStrategy[Target] = st.one_of(
     st.just(TARGET),
     st.just(TARGET),
@@ -52,7 +52,7 @@ targets: st.SearchStrategy[Target] = st.one_of(
     ),
 )
 INTERVALS = (5, 12, 40)
-STALE_DEEDS = ("beat", "claim", "start", "log", "state", "release", "finish")
+STALE_ACTIONS = ("beat", "claim", "start", "log", "state", "release", "finish")
 STATES = (SYNC.key, "another")
 ENDS = (AttemptEnd.SUCCEEDED, AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED)
 index = st.integers(0, 1000)

@@ -21,7 +21,7 @@ from tests.store_contract.machine.draws import INTERVALS, amount, index
 from tests.store_contract.machine.schedules import ScheduleRules
 
 
-class HandRules(ScheduleRules):
+class ManualRules(ScheduleRules):
     @precondition(lambda self: self.schedules)
     @rule(number=index, beside=st.booleans())
     def run_now(self, number: int, beside: bool) -> None:
@@ -58,11 +58,11 @@ class HandRules(ScheduleRules):
         run_id = self._pick(sorted(chosen), number)
         run = self._both("cancel_run", run_id, Reason.CANCELED_BY_HAND, an_entry(verb="cancel"))
         if run is not None and run.holder is not None:
-            self._beat(run.holder)
+            self._heartbeat(run.holder)
 
     @precondition(lambda self: self.last_seen)
     @rule(number=index)
-    def retry_by_hand(self, number: int) -> None:
+    def retry_manually(self, number: int) -> None:
         run = self._both("get_run", self._pick(sorted(self.last_seen), number))
         if run is not None and run.status.terminal:
             self.made += 1
@@ -85,7 +85,7 @@ class HandRules(ScheduleRules):
         limit=amount,
         status=st.sampled_from([None, *RunStatus]),
     )
-    def ask(
+    def query(
         self,
         number: int,
         by: ScheduleSort,
@@ -105,9 +105,9 @@ class HandRules(ScheduleRules):
         taken = a_schedule(id=self._pick(self.schedules, number))
         assert self._both("add_schedule", taken) is AlreadyExists
 
-    def _pages(self, ask: Callable[[Any], Any], query: Any) -> None:
+    def _pages(self, fetch: Callable[[Any], Any], query: Any) -> None:
         for _ in range(3):
-            page = ask(query)
+            page = fetch(query)
             if page.next is None:
                 return
             query = replace(query, after=page.next)

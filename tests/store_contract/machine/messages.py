@@ -17,14 +17,14 @@ from tests.builders import SECOND, a_completion, a_delivery_completion, an_entry
 from tests.store_contract.machine.draws import INTERVALS, amount, index
 from tests.store_contract.machine.tasks import TaskRules
 
-HOLD, OVERDUE = 20 * SECOND, 60 * SECOND
+CLAIM_LEASE, OVERDUE = 20 * SECOND, 60 * SECOND
 CHANNELS = (frozenset(Channel), frozenset({Channel.INBOX}), frozenset({Channel.TELEGRAM}))
 
 
 class MessageRules(TaskRules):
     def __init__(self) -> None:
         super().__init__()
-        #: As they were handed out; some are stale by now.
+        #: Deliveries as claimed; some claims are stale.
         self.sending: list[Delivery] = []
 
     @rule(
@@ -34,29 +34,31 @@ class MessageRules(TaskRules):
         ends=st.sampled_from(["sent", "later", "never", "lost"]),
     )
     def deliver(self, number: int, channels: frozenset[Channel], limit: int, ends: str) -> None:
-        """A sender's day. One that is lost wakes up later, when another may have taken over."""
+        """Claims and completes deliveries. A lost sender reports later, maybe after a takeover."""
         if self._both("next_delivery") is None:
             self._end_runs(number)
         for _ in range(2):
             self._deliver(number, channels, limit, ends)
             if ends == "lost":
-                self.clock.advance(HOLD)
+                self.clock.advance(CLAIM_LEASE)
 
     def _deliver(self, number: int, channels: frozenset[Channel], limit: int, ends: str) -> None:
-        claimed = self._both("claim_deliveries", channels, limit=limit, lease=HOLD, overdue=OVERDUE)
+        claimed = self._both(
+            "claim_deliveries", channels, limit=limit, lease=CLAIM_LEASE, overdue=OVERDUE
+        )
         self.reached["delivery claimed"] += len(claimed)
         self.reached["delivery taken over"] += sum(each.fence > 1 for each in claimed)
         late = [replace(each, fence=each.fence - 1) for each in claimed if each.fence > 1]
         late += [self._pick(self.sending, number)] if self.sending else []
         for delivery in late:
-            self._settle(delivery, number, "never")
+            self._complete(delivery, number, "never")
         if ends == "lost":
             self.sending.extend(claimed)
             return
         for delivery in claimed:
-            self._settle(delivery, number, ends)
+            self._complete(delivery, number, ends)
 
-    def _settle(self, delivery: Delivery, number: int, ends: str) -> None:
+    def _complete(self, delivery: Delivery, number: int, ends: str) -> None:
         now = self._now()
         item = an_item(
             id=InboxId(f"of-{delivery.id}"),
@@ -75,13 +77,13 @@ class MessageRules(TaskRules):
                 completion = a_delivery_completion(
                     delivery, sent=False, error="blocked", code="blocked"
                 )
-        # The second time the answer to the first was lost.
+        # The second call repeats the first after a lost response.
         for _ in range(2):
             accepted = self._both("finish_deliveries", [completion])
             self.reached["delivery " + (accepted[0].state if accepted else "fenced")] += 1
 
     @rule(number=index, limit=amount, age=st.sampled_from([0, 30]))
-    def look_at_messages(self, number: int, limit: int, age: int) -> None:
+    def query_messages(self, number: int, limit: int, age: int) -> None:
         self._both("next_delivery")
         self._both("take_tokens", f"{number % 2}", rate=0.5, burst=5, count=limit)
         state = (DeliveryState.DEAD,) if number % 2 else ()
@@ -89,7 +91,7 @@ class MessageRules(TaskRules):
         inbox = self._both("list_inbox", InboxQuery(limit=limit)).items
         self._both("count_unread", InboxQuery())
         if inbox:
-            self._both("change_inbox", self._pick(inbox, number).id, _turned)
+            self._both("change_inbox", self._pick(inbox, number).id, _toggle)
         if self.sending and number % 3 == 0:
             delivery = self._pick(self.sending, number)
             self._both("retry_delivery", delivery.id, an_entry(at=self._now(), verb="retry"))
@@ -97,8 +99,8 @@ class MessageRules(TaskRules):
             self._prune_messages(age, limit)
 
     @rule(number=index, limit=amount)
-    def outlive_messages(self, number: int, limit: int) -> None:
-        """Runs end and tell it, and what they told grows old: left to chance, hardly ever."""
+    def prune_delivered_messages(self, number: int, limit: int) -> None:
+        """Ends runs, delivers their messages and prunes them: random steps rarely get there."""
         self._end_runs(number)
         self._deliver(number, CHANNELS[0], 50, "sent")
         self.clock.advance(SECOND)
@@ -107,7 +109,7 @@ class MessageRules(TaskRules):
     def _end_runs(self, number: int) -> None:
         self.work(number, max(INTERVALS), 3)
         if self.held:
-            self._tell(*(a_completion(run, self._now()) for run in self.held))
+            self._finish(*(a_completion(run, self._now()) for run in self.held))
             self.held.clear()
 
     def _prune_messages(self, age: int, limit: int) -> None:
@@ -115,5 +117,5 @@ class MessageRules(TaskRules):
         self.reached["message pruned"] += self._both("prune_messages", before=before, limit=limit)
 
 
-def _turned(item: InboxItem, now: datetime) -> InboxItem:
+def _toggle(item: InboxItem, now: datetime) -> InboxItem:
     return replace(item, read_at=now, starred=not item.starred)

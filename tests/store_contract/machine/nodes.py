@@ -26,9 +26,9 @@ class NodeRules(TwoStores):
     @rule(number=index, skew=st.sampled_from([-600, 0, 600]))
     def heartbeat(self, number: int, skew: int) -> None:
         node = self._pick(self.nodes, number)
-        self._beat(node, skew)
+        self._heartbeat(node, skew)
 
-    def _beat(self, node: NodeId, skew: int = 0) -> HeartbeatResult:
+    def _heartbeat(self, node: NodeId, skew: int = 0) -> HeartbeatResult:
         clock = self._now() + timedelta(seconds=skew)
         report = NodeReport(running=len(node), draining=skew > 0) if skew else None
         answer: HeartbeatResult = self._both("heartbeat", node, LEASE, clock=clock, report=report)
@@ -46,7 +46,7 @@ class NodeRules(TwoStores):
 
     @rule(number=index, drain=st.booleans())
     def drain(self, number: int, drain: bool) -> None:
-        """Whether it is alive or not: a refusal is an answer, too."""
+        """Also for dead nodes, to compare the errors."""
         self._both("drain_node", self._pick(self.nodes, number), drain)
 
     @rule(number=index)
@@ -59,7 +59,7 @@ class NodeRules(TwoStores):
     @precondition(lambda self: len(self.nodes) > 1)
     @rule(number=index)
     def die(self, number: int) -> None:
-        """kill -9: nothing is said, the lease runs out some time."""
+        """kill -9: the node does not leave, and its lease expires later."""
         self.nodes.remove(self._pick(self.nodes, number))
 
     @rule()
@@ -74,11 +74,11 @@ class NodeRules(TwoStores):
     def advance(self, seconds: int, beating: bool) -> None:
         self.clock.advance(seconds)
         for node in self.nodes if beating else ():
-            self._beat(node)
+            self._heartbeat(node)
 
     @rule(seconds=st.sampled_from([70, 200]))
     def outage(self, seconds: int) -> None:
-        """Everything stands still; on waking the nodes find their leases ended."""
+        """All nodes pause until their leases have expired."""
         self.clock.advance(seconds)
         self.rescue()
         self.nodes.clear()

@@ -172,7 +172,7 @@ class ScheduleRules(WorkRules):
     @precondition(lambda self: self.schedules)
     @rule(number=index, intervals=st.integers(1, 3))
     def rewind_cursor(self, number: int, intervals: int) -> None:
-        """A backfill gone wrong, an edit by hand, a store's clock set back."""
+        """For example after a manual edit of the row or a clock that was set back."""
 
         def change(schedule: Schedule, now: datetime) -> Schedule:
             slot = schedule.next_slot

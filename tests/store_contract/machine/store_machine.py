@@ -2,7 +2,7 @@
 
 It compares every result, checks the invariants after every step and the contents at the end. Faults
 that need several steps (a stall past the lease with a takeover, a run that kills its nodes) are
-single rules, because random steps never reach them. `reached` counts what happened.
+single rules, because random steps never reach them. `reached` counts events.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tests.store_contract.scenes import contents
 
 class StoreMachine(MessageRules):
     @initialize(first=index, interval=st.sampled_from(INTERVALS), priority=st.integers(-1, 1))
-    def furnish(self, first: int, interval: int, priority: int) -> None:
-        """An empty store has nothing to get wrong."""
+    def populate(self, first: int, interval: int, priority: int) -> None:
+        """Starts with schedules and runs: operations on an empty store find no bugs."""
         self.join()
         for number in (first, first + 1, len(POLICIES) - 1):
             self.add_schedule(number, interval, priority, number % 2 == 0, None, number % 5 == 0)
@@ -46,7 +46,7 @@ class StoreMachine(MessageRules):
             self.directory.cleanup()
 
     def _drain(self) -> None:
-        """With one healthy node and all the time of the world, every run ends."""
+        """One live node with unlimited time completes every run."""
         self.clock.advance(LEASE)
         self.rescue()
         for schedule_id in self.schedules:
@@ -55,18 +55,18 @@ class StoreMachine(MessageRules):
         drainer = NodeId(f"drainer-{self.made}")
         self._both("join", a_node(drainer), timedelta(days=1))
         while claimed := self._both("claim", claim_request(drainer, 50, CAPABILITIES)):
-            self._tell(*(a_completion(run, self._now()) for run in claimed))
+            self._finish(*(a_completion(run, self._now()) for run in claimed))
             self.clock.advance(SECOND)
         waiting = [run for run in self._runs().values() if not run.status.terminal]
         assert all(run.available_at > self._now() for run in waiting), "a run never ends"
         if waiting:
             self.clock.set(max(run.available_at for run in waiting))
             for run in self._both("claim", claim_request(drainer, 1000, CAPABILITIES)):
-                self._tell(a_completion(run, self._now()))
+                self._finish(a_completion(run, self._now()))
         assert all(run.status.terminal for run in self._runs().values())
 
 
 def machine_for(make: Callable[[Path, Clock], Store]) -> type[StoreMachine]:
-    """A machine class of its own, so that two stores do not share what was reached."""
+    """A new machine class per store, since `reached` is a class attribute."""
     name = "StoreMachine"
     return type(name, (StoreMachine,), {"make_subject": staticmethod(make), "reached": Counter()})

@@ -9,13 +9,13 @@ from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from tests.builders import SYNC, a_sync_run, an_entry
 from tests.store_contract.machine.draws import INTERVALS, STATES, index
-from tests.store_contract.machine.manual_actions import HandRules
+from tests.store_contract.machine.manual_actions import ManualRules
 
 
-class TaskRules(HandRules):
+class TaskRules(ManualRules):
     @rule(again=st.booleans(), priority=st.integers(-1, 1))
-    def ask_for_task(self, again: bool, priority: int) -> None:
-        """One that was asked for before, whose answer was lost, or a new one."""
+    def request_sync_run(self, again: bool, priority: int) -> None:
+        """Requests a new run, or repeats the last request as after a lost response."""
         self.made += not again
         now = self._now()
         run = a_sync_run(

@@ -23,13 +23,13 @@ from chimes.store.port import FireResult, Store
 from chimes.testing import SettableClock
 from tests.store_contract.scenes import all_runs
 
-#: Durability is proved elsewhere; a thousand lives should not wait for a disk.
+#: Durability has other tests; many examples should not wait for a disk.
 IN_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
-class Told:
-    """A verdict that was sent, and whether the store took it."""
+class SentCompletion:
+    """A completion that was sent, and whether the store accepted it."""
 
     completion: Completion
     accepted: bool
@@ -50,9 +50,9 @@ class TwoStores(RuleBasedStateMachine):
         self._wait(self.reference.open())
         self.schedules: list[ScheduleId] = []
         self.nodes: list[NodeId] = []
-        #: Runs as they were handed out; some are stale by now.
+        #: Runs as claimed; some claims are stale.
         self.held: list[Run] = []
-        self.told: list[Told] = []
+        self.sent: list[SentCompletion] = []
         self.last_seen: dict[RunId, Run] = {}
         self.made = 0
 
@@ -77,7 +77,7 @@ class TwoStores(RuleBasedStateMachine):
     def _runs(self) -> dict[str, Run]:
         return self._wait(all_runs(self.reference))
 
-    # --- what always holds --------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------
     @invariant()
     def is_safe(self) -> None:
         """Invariants of the reference store; the other store returns the same values."""
@@ -104,7 +104,7 @@ class TwoStores(RuleBasedStateMachine):
 
 
 async def _answer(work: Coroutine[Any, Any, Any]) -> Any:
-    """What the verb returned, or the kind of error; rows whose order means nothing are sorted."""
+    """The result or the type of the error; unordered rows are sorted."""
     try:
         answer = await work
     except ChimesError as error:

@@ -26,17 +26,17 @@ from tests.builders import (
 from tests.store_contract.machine.draws import (
     ENDS,
     INTERVALS,
-    STALE_DEEDS,
+    STALE_ACTIONS,
     STATES,
     amount,
     index,
 )
 from tests.store_contract.machine.nodes import NodeRules
-from tests.store_contract.machine.two_stores import Told
+from tests.store_contract.machine.two_stores import SentCompletion
 
 
-def _offers(number: int) -> frozenset[str]:
-    """One in five can only make calls."""
+def _capabilities(number: int) -> frozenset[str]:
+    """One node in five has the capability `http` only."""
     return CAPABILITIES if number % 5 else KINDS
 
 
@@ -44,7 +44,7 @@ class WorkRules(NodeRules):
     @rule(number=index, limit=st.sampled_from([1, 2, 10]), free=st.integers(0, 3))
     def fire(self, number: int, limit: int, free: int) -> None:
         node = self._pick(self.nodes, number)
-        given = claim_request(node, free, _offers(number)) if number % 4 else None
+        given = claim_request(node, free, _capabilities(number)) if number % 4 else None
         fired: FireResult = self._both("fire_due", plan, limit=limit, request=given)
         self.held.extend(fired.claimed)
         self.reached["fired claimed"] += len(fired.claimed)
@@ -54,14 +54,14 @@ class WorkRules(NodeRules):
 
     @rule(number=index, seconds=st.integers(1, 12), free=amount)
     def work(self, number: int, seconds: int, free: int) -> None:
-        """What a healthy node does all day."""
+        """One pass of a live node: heartbeat, fire, claim."""
         self.advance(seconds, beating=True)
         self.fire(number | 1, 10, free)
         self.claim(number, free)
 
     @rule(number=index, free=amount)
     def claim(self, number: int, free: int) -> None:
-        self._claim(self._pick(self.nodes, number), free, _offers(number))
+        self._claim(self._pick(self.nodes, number), free, _capabilities(number))
 
     def _claim(
         self, node: NodeId, free: int, capabilities: frozenset[str] = CAPABILITIES
@@ -73,7 +73,7 @@ class WorkRules(NodeRules):
         return claimed
 
     def _owned(self) -> list[Run]:
-        """Of the runs that were handed out, those that their holders still have."""
+        """Claimed runs that their holders still own."""
         runs = self._runs()
         return [run for run in self.held if run.id in runs and owns_fence(runs[run.id], run.fence)]
 
@@ -96,25 +96,25 @@ class WorkRules(NodeRules):
         run = self.held.pop(number % len(self.held))
         pause = "gone" if gone and end is AttemptEnd.FAILED else ""
         logs = tuple(log_lines("end"))
-        self._tell(a_completion(run, self._now(), end, logs=logs, pause_schedule=pause))
-        self.tell_again(-1)
+        self._finish(a_completion(run, self._now(), end, logs=logs, pause_schedule=pause))
+        self.finish_again(-1)
 
     @precondition(lambda self: self.held)
     @rule(number=index, seconds=st.integers(0, 8))
     def finish_with_retry(self, number: int, seconds: int) -> None:
         run = self.held.pop(number % len(self.held))
-        self._tell(a_retry(run, self._now(), timedelta(seconds=seconds)))
-        self.tell_again(-1)
+        self._finish(a_retry(run, self._now(), timedelta(seconds=seconds)))
+        self.finish_again(-1)
 
     @precondition(lambda self: len(self.held) > 1)
     @rule()
     def finish_all(self) -> None:
-        """A batch: good ones, stale ones and twins of each other."""
+        """One batch with valid, stale and repeated completions."""
         completions = [a_completion(run, self._now()) for run in self.held]
         self.held.clear()
-        self._tell(*completions, completions[0])
+        self._finish(*completions, completions[0])
 
-    def _tell(self, *completions: Completion) -> None:
+    def _finish(self, *completions: Completion) -> None:
         finished = self._both("finish", completions)
         self.reached["accepted"] += len(finished.accepted)
         self.reached["fenced"] += len(finished.refused)
@@ -123,18 +123,18 @@ class WorkRules(NodeRules):
             shown = (
                 completion.run_id in runs and completion.attempt in runs[completion.run_id].attempts
             )
-            self.told.append(Told(completion, shown))
+            self.sent.append(SentCompletion(completion, shown))
 
-    # the answer was lost
-    @precondition(lambda self: self.told)
+    # The response was lost.
+    @precondition(lambda self: self.sent)
     @rule(number=index)
-    def tell_again(self, number: int) -> None:
-        told = self._pick(self.told, number)
-        finished = self._both("finish", [told.completion])
-        pruned = told.completion.run_id not in self._runs()
-        assert bool(finished.accepted) == (told.accepted and not pruned)
-        self.reached["replayed"] += told.accepted
-        self.reached["stale again"] += not told.accepted
+    def finish_again(self, number: int) -> None:
+        sent = self._pick(self.sent, number)
+        finished = self._both("finish", [sent.completion])
+        pruned = sent.completion.run_id not in self._runs()
+        assert bool(finished.accepted) == (sent.accepted and not pruned)
+        self.reached["replayed"] += sent.accepted
+        self.reached["stale again"] += not sent.accepted
 
     @precondition(lambda self: self.held)
     @rule(number=index)
@@ -143,10 +143,9 @@ class WorkRules(NodeRules):
         self._both("release", [(run.id, run.fence)])
 
     @precondition(lambda self: self.held)
-    @rule(number=index, deeds=st.permutations(STALE_DEEDS), again=st.booleans())
-    def stall_past_lease(self, number: int, deeds: list[str], again: bool) -> None:
-        """The holder sleeps past its lease, another node takes over, the first one wakes and goes
-        on as if nothing had happened."""
+    @rule(number=index, actions=st.permutations(STALE_ACTIONS), again=st.booleans())
+    def stall_past_lease(self, number: int, actions: list[str], again: bool) -> None:
+        """The holder stalls past its lease, another node takes over, and the first continues."""
         run = self._pick(self._owned() or self.held, number)
         self.held.remove(run)
         assert run.holder is not None
@@ -156,10 +155,10 @@ class WorkRules(NodeRules):
         self.join()
         taken = self._claim(self.nodes[0], 50)
         self.reached["taken over"] += any(each.id == run.id for each in taken)
-        for deed in deeds:
-            match deed:
+        for action in actions:
+            match action:
                 case "beat":
-                    assert not self._beat(run.holder).alive
+                    assert not self._heartbeat(run.holder).alive
                 case "claim":
                     assert self._both("claim", claim_request(run.holder, 9, CAPABILITIES)) == ()
                 case "start":
@@ -173,14 +172,14 @@ class WorkRules(NodeRules):
                 case "release":
                     self._both("release", [(run.id, run.fence)])
                 case "finish" if again:
-                    self._tell(a_retry(run, self._now(), SECOND))
+                    self._finish(a_retry(run, self._now(), SECOND))
                 case "finish":
-                    self._tell(a_completion(run, self._now()))
-                    self.tell_again(-1)
+                    self._finish(a_completion(run, self._now()))
+                    self.finish_again(-1)
 
     @rule(times=st.integers(1, CRASH_LIMIT + 1))
     def poison(self, times: int) -> None:
-        """Whatever is claimed kills its node, several times in a row."""
+        """Claimed runs crash their nodes several times in a row."""
         self.clock.advance(max(INTERVALS))
         self.fire(0, 10, 0)
         self.nodes.clear()
