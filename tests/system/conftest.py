@@ -28,7 +28,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(params=["postgres", "mariadb"])
 def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A database of one's own on the session's server, for tests that do the server no harm."""
+    """A separate, set-up database on the session's server."""
     server = shared(KINDS[request.param])
     url = copied_database() if request.param == "postgres" else server.new_database()
     yield url
@@ -37,7 +37,7 @@ def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(params=["postgres", "mariadb"])
 def empty_server_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where nobody has set anything up yet."""
+    """A database without the schema of Chimes."""
     server = shared(KINDS[request.param])
     url = server.new_database()
     yield url
@@ -46,7 +46,7 @@ def empty_server_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def link() -> Iterator[Callable[[str], Link]]:
-    """Makes proxies to the server of a URL."""
+    """Creates proxies to the server of a URL."""
     links: list[Link] = []
 
     def connect(url: str) -> Link:
@@ -65,7 +65,7 @@ def sqlite(tmp_path: Path) -> str:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts nodes and ends those that are left, by their pid."""
+    """Starts nodes and ends the remaining ones by pid."""
     nodes: list[Node] = []
 
     def start_node(store: str, **environment: str) -> Node:

@@ -1,4 +1,4 @@
-"""A fault proxy between a node and its database server, for tests that are not asynchronous."""
+"""A fault proxy between a node and its database server, for synchronous tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Link:
-    """`url` leads through it. Modes are those of `Proxy`."""
+    """`url` connects through the proxy. The modes are those of `Proxy`."""
 
     def __init__(self, server_url: str) -> None:
         parts = urlsplit(server_url)
@@ -25,12 +25,12 @@ class Link:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._proxy = self._do(self._made(parts.port, watch))
+        self._proxy = self._do(self._started_proxy(parts.port, watch))
         user = f"{parts.username}@" if parts.username else ""
         self.url = parts._replace(netloc=f"{user}127.0.0.1:{self._proxy.port}").geturl()
 
     @staticmethod
-    async def _made(port: int, watch: Any) -> Proxy:
+    async def _started_proxy(port: int, watch: Any) -> Proxy:
         proxy = Proxy(port, watch, random.Random(0))
         await proxy.start()
         return proxy
@@ -41,13 +41,13 @@ class Link:
 
         self._do(change())
 
-    def lead_to(self, server_url: str) -> None:
-        """As an address that is moved to another server."""
+    def redirect_to(self, server_url: str) -> None:
+        """Redirects to another server, like an address that moves on fail-over."""
         port = urlsplit(server_url).port
         assert port is not None
 
         async def change() -> None:
-            self._proxy.lead_to(port)
+            self._proxy.redirect_to(port)
 
         self._do(change())
 
@@ -57,12 +57,12 @@ class Link:
 
     @property
     def ambiguous(self) -> int:
-        """Commits whose answer was lost so far."""
+        """Number of commits whose answer was lost."""
         return self._proxy.ambiguous
 
     def close(self) -> None:
         self._do(self._proxy.stop())
-        self._do(_settled())
+        self._do(_handlers_ended())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -71,7 +71,7 @@ class Link:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
 
 
-async def _settled() -> None:
-    """Until the handlers of connections that were dropped have ended."""
+async def _handlers_ended() -> None:
+    """Waits for the handlers of dropped connections."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     await asyncio.wait(others, timeout=5) if others else None

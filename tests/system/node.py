@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from tests.forking import Forked
 
 CHIMES = str(Path(sys.executable).with_name("chimes"))
-#: Many processes may be starting at once on two cores.
+#: Generous: many processes may start at once on two cores.
 DEADLINE = 60.0
 KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH")
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Answer:
 
 
 class Node:
-    """One process. Started on a free port; its output is kept for the message of a failure."""
+    """One process on a free port; its output is kept for failure messages."""
 
     def __init__(self, store: str, home: Path, **environment: str) -> None:
         self._store = store
@@ -58,20 +58,21 @@ class Node:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         found = wait_until(
-            lambda: _LISTENING.search(self.output) or self._harmed() or self._exited(), "the banner"
+            lambda: _LISTENING.search(self.output) or self._hit_failpoint() or self._exited(),
+            "the banner",
         )
         assert not isinstance(found, str), found
         if not isinstance(found, bool):
             self.port = int(found[1])
-            wait_until(lambda: self.try_get("/ready", 2.0) or self._harmed(), "readiness")
+            wait_until(lambda: self.try_get("/ready", 2.0) or self._hit_failpoint(), "readiness")
         return self
 
-    def _harmed(self) -> bool:
-        """A failpoint may end or stop it before it is ready."""
-        return "CHIMES_FAILPOINTS" in self._environment and (bool(self._exited()) or self.standing)
+    def _hit_failpoint(self) -> bool:
+        """Whether a failpoint has ended or stopped it before it was ready."""
+        return "CHIMES_FAILPOINTS" in self._environment and (bool(self._exited()) or self.suspended)
 
     @property
-    def standing(self) -> bool:
+    def suspended(self) -> bool:
         """Whether the process is stopped."""
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_text()
@@ -104,7 +105,7 @@ class Node:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """kill -9, and wait until the process is gone."""
+        """Sends SIGKILL and waits for the exit."""
         self.send(signal.SIGKILL)
         self.wait()
 
@@ -182,11 +183,11 @@ class Node:
 
 
 def wait_until(look: Callable[[], T], what: str, within: float = DEADLINE) -> T:
-    """The first truthy answer; looks again and again because processes send no signal to us."""
+    """Polls `look` until it is truthy: other processes send no signal."""
     end = time.monotonic() + within
     while True:
         found = look()
         if found:
             return found
         assert time.monotonic() < end, f"waited {within} s for {what}"
-        time.sleep(0.05)  # often enough, and cheap where a node is asked
+        time.sleep(0.05)

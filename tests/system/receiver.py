@@ -1,4 +1,4 @@
-"""A callback receiver: stands for other people's services. Real HTTP on a free loopback port."""
+"""An HTTP server on a free loopback port that receives callbacks."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Received:
         return int(self.headers["x-chimes-attempt"])
 
 
-#: From what was received and how many calls there were before it on that path: (status, headers,
-#: seconds to wait before the answer).
+#: Maps a request and the number of earlier calls of its path to (status, headers, seconds to wait
+#: before the response).
 Behaviour = Callable[[Received, int], tuple[int, dict[str, str], float]]
 
 
@@ -61,7 +61,7 @@ class Receiver:
         return f"http://127.0.0.1:{self._server.server_address[1]}{path}"
 
     def answer(self, path: str, *statuses: int, headers: dict[str, str] | None = None) -> str:
-        """The statuses in turn, the last one for ever; the URL to call."""
+        """Answers with the statuses in turn, then with the last; returns the URL."""
 
         def behave(_: Received, before: int) -> tuple[int, dict[str, str], float]:
             return statuses[min(before, len(statuses) - 1)], headers or {}, 0.0
@@ -70,7 +70,7 @@ class Receiver:
         return self.url(path)
 
     def slow(self, path: str, seconds: float, *, first: int | None = None) -> str:
-        """So many seconds for each answer, or for those to the first calls only."""
+        """Delays each response, or only those to the first calls; returns the URL."""
 
         def behave(_: Received, before: int) -> tuple[int, dict[str, str], float]:
             return 200, {}, seconds if first is None or before < first else 0.0
@@ -113,7 +113,7 @@ class Receiver:
                 behave = receiver._behaviours.get(call.path)
                 status, headers, seconds = behave(call, before) if behave else (200, {}, 0.0)
                 if seconds:
-                    time.sleep(seconds)  # the receiver that tests are about is slow on purpose
+                    time.sleep(seconds)  # the slow receiver under test
                 body = b"ok"
                 try:
                     self.send_response(status)
@@ -122,11 +122,11 @@ class Receiver:
                     self.end_headers()
                     self.wfile.write(body)
                 except OSError:
-                    self.close_connection = True  # the caller has gone
+                    self.close_connection = True  # the caller has disconnected
 
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_call
 
             def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
+                """Logs nothing."""
 
         return Handler

@@ -1,4 +1,4 @@
-"""What tests of faults do to a database by hand."""
+"""Direct access of fault tests to a database."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Row = Sequence[Any]
 
 
 def sql(url: str, *statements: str) -> list[Row]:
-    """As the user of the URL, in autocommit; the rows of the last statement."""
+    """Executes statements in autocommit and returns the rows of the last."""
     return wait_for(_postgres(url, statements) if _is_postgres(url) else _mariadb(url, statements))
 
 
 def cut_connections(url: str) -> int:
-    """F22: the server ends every other connection to this database; how many there were."""
+    """Terminates all other connections to this database and returns their number."""
     name = urlsplit(url).path[1:]
     if _is_postgres(url):
         return len(
@@ -43,12 +43,12 @@ def cut_connections(url: str) -> int:
             sql(url, f"KILL CONNECTION {connection}")
             ended += 1
         except asyncmy.errors.OperationalError:
-            continue  # it has gone by itself
+            continue  # it closed by itself
     return ended
 
 
-def locked(url: str, schedule_id: str, seconds: float, held: threading.Event) -> None:
-    """Somebody else has the row of a schedule for so long; `held` is set when it has it."""
+def hold_row_lock(url: str, schedule_id: str, seconds: float, held: threading.Event) -> None:
+    """Locks the row of a schedule for `seconds`; sets `held` once it is locked."""
     row = f"SELECT id FROM schedules WHERE id = '{schedule_id}' FOR UPDATE"
     wait_for(_hold(url, row, seconds, held))
 

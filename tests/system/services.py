@@ -1,4 +1,4 @@
-"""Other people's services on loopback: a model server, a run pipeline and the Bot API, recorded."""
+"""Stub HTTP services on the loopback that record requests: model server and Telegram Bot API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEADLINE = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Request:
     at: float
     method: str
     path: str
@@ -28,42 +28,40 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Response:
     status: int = 200
-    #: Pieces are sent one after the other, each as a chunk.
+    #: Each piece is sent as a chunk.
     pieces: tuple[bytes, ...] | Iterator[bytes] = ()
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def told(value: object, status: int = 200) -> Told:
+def json_response(value: object, status: int = 200) -> Response:
     body = json.dumps(value, ensure_ascii=False).encode()
-    return Told(status=status, pieces=(body,), headers={"Content-Type": "application/json"})
+    return Response(status=status, pieces=(body,), headers={"Content-Type": "application/json"})
 
 
 class Service:
-    """`answer` says what to tell; everything asked is kept."""
+    """Subclasses return the response in `answer`; requests are recorded."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._asked: list[Asked] = []
+        self._requests: list[Request] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
-    def answer(self, asked: Asked) -> Told:
+    def answer(self, request: Request) -> Response:
         raise NotImplementedError
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def asked(self, ending: str = "") -> list[Asked]:
+    def requests(self, ending: str = "") -> list[Request]:
         with self._changed:
-            return [each for each in self._asked if each.path.endswith(ending)]
+            return [each for each in self._requests if each.path.endswith(ending)]
 
-    def wait(
-        self, what: Callable[[], Any], why: str, within: float = DEADLINE
-    ) -> Any:  # what is truthy
+    def wait(self, what: Callable[[], Any], why: str, within: float = DEADLINE) -> Any:
         end = time.monotonic() + within
         with self._changed:
             while not (found := what()):
@@ -94,7 +92,7 @@ class Service:
 
             def handle_call(self) -> None:
                 length = int(self.headers.get("content-length") or 0)
-                asked = Asked(
+                request = Request(
                     at=time.time(),
                     method=self.command,
                     path=self.path,
@@ -102,9 +100,9 @@ class Service:
                     body=self.rfile.read(length),
                 )
                 with service._changed:
-                    service._asked.append(asked)
+                    service._requests.append(request)
                     service._changed.notify_all()
-                answer = service.answer(asked)
+                answer = service.answer(request)
                 try:
                     self.send_response(answer.status)
                     for name, value in answer.headers.items():
@@ -116,12 +114,12 @@ class Service:
                         self.wfile.flush()
                     self.wfile.write(b"0\r\n\r\n")
                 except OSError:
-                    self.close_connection = True  # the caller has gone
+                    self.close_connection = True  # the caller has disconnected
 
             do_GET = do_POST = handle_call
 
             def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
+                """Logs nothing."""
 
         return Handler
 
@@ -132,15 +130,15 @@ class ModelServer(Service):
     def __init__(self, text: str = "ข่าววันนี้: ฝนตกทั้งวัน") -> None:
         super().__init__()
         self.text = text
-        self.answers: list[Told] = []
+        self.answers: list[Response] = []
         self.endless = False
 
-    def answer(self, asked: Asked) -> Told:
+    def answer(self, request: Request) -> Response:
         with self._changed:
             if self.answers:
                 return self.answers.pop(0)
         headers = {"Content-Type": "text/event-stream"}
-        return Told(pieces=self._endless() if self.endless else self._stream(), headers=headers)
+        return Response(pieces=self._endless() if self.endless else self._stream(), headers=headers)
 
     def _stream(self) -> Iterator[bytes]:
         for word in self.text.split(" "):
@@ -166,29 +164,29 @@ class BotServer(Service):
         super().__init__()
         self._updates: list[dict[str, Any]] = []
         self._next = 1000
-        #: For sendMessage, before the ordinary answer.
-        self.answers: list[Told] = []
+        #: Responses to the next sendMessage calls, before the default one.
+        self.answers: list[Response] = []
 
-    def answer(self, asked: Asked) -> Told:
-        assert asked.path.startswith(f"/bot{self.TOKEN}/"), asked.path
-        method = asked.path.rpartition("/")[2]
+    def answer(self, request: Request) -> Response:
+        assert request.path.startswith(f"/bot{self.TOKEN}/"), request.path
+        method = request.path.rpartition("/")[2]
         if method == "getUpdates":
-            return self._give(asked.json)
+            return self._pending_updates(request.json)
         with self._changed:
             if method == "sendMessage" and self.answers:
                 return self.answers.pop(0)
-        return told({"ok": True, "result": {"message_id": 5, "username": "chimes_bot"}})
+        return json_response({"ok": True, "result": {"message_id": 5, "username": "chimes_bot"}})
 
-    def _give(self, wanted: dict[str, Any]) -> Told:
+    def _pending_updates(self, wanted: dict[str, Any]) -> Response:
         end = time.monotonic() + min(wanted.get("timeout", 0), 5)
         with self._changed:
             offset = wanted.get("offset", 0)
             self._updates = [each for each in self._updates if each["update_id"] >= offset]
             while not self._updates and (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
-            return told({"ok": True, "result": list(self._updates)})
+            return json_response({"ok": True, "result": list(self._updates)})
 
-    def say(self, text: str, chat: int = 42) -> None:
+    def receive_message(self, text: str, chat: int = 42) -> None:
         with self._changed:
             self._next += 1
             message = {
@@ -202,5 +200,5 @@ class BotServer(Service):
             self._changed.notify_all()
 
     def texts(self, chat: int = 42) -> list[str]:
-        sent = [each.json for each in self.asked("/sendMessage")]
+        sent = [each.json for each in self.requests("/sendMessage")]
         return [each["text"] for each in sent if str(each["chat_id"]) == str(chat)]

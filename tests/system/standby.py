@@ -1,4 +1,4 @@
-"""PostgreSQL servers with a history: one that follows another, and one on a small disk."""
+"""PostgreSQL servers for fault tests: a standby, and one on a small disk."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from tests.servers.kinds import HOST, Postgres, _postgres_binary, _run
 from tests.servers.server import PrivateServer
 
-#: What a primary needs to be followed.
+#: Settings of a primary with a standby.
 FOLLOWED = {"wal_level": "replica", "max_wal_senders": "4", "hot_standby": "on"}
 
 
 class Standby(Postgres):
-    """Follows the server that answers at a port."""
+    """A standby of the server at a port."""
 
     def __init__(self, primary: int) -> None:
         self._primary = primary
@@ -28,11 +28,11 @@ class Standby(Postgres):
         _run([*as_user, _postgres_binary("pg_basebackup"), "-D", data, *options], directory)
 
     async def prepare(self, port: int) -> None:
-        """It has everything from the other."""
+        """Nothing to do: the base backup contains everything."""
 
 
 class SmallDisk(Postgres):
-    """Its data lie on a disk of their own; `fill` leaves no room on it."""
+    """Keeps its data on a small tmpfs that `fill` fills up."""
 
     def __init__(self, megabytes: int) -> None:
         self._base = Path(tempfile.mkdtemp(prefix="chimes-disk-"))
@@ -72,6 +72,6 @@ class SmallDisk(Postgres):
         shutil.rmtree(self._base, ignore_errors=True)
 
 
-def promoted(standby: PrivateServer) -> None:
-    """It leads from now on; its history has a number of its own."""
+def promote(standby: PrivateServer) -> None:
+    """Promotes the standby to a primary on a new timeline."""
     assert standby.admin("SELECT pg_promote(true, 60)") == [(True,)]

@@ -1,4 +1,4 @@
-"""Limits that hold across nodes: real processes on one store (R1.13, R1.37, S25)."""
+"""Quotas and rate limits across nodes: real processes on one store."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ def member(node: Node, owner: str) -> dict[str, str]:
     return {"X-API-Key": made.json["key"]}
 
 
-def at_once(nodes: list[Node], count: int, ask: Callable[[Node], Answer]) -> list[Answer]:
+def call_concurrently(nodes: list[Node], count: int, ask: Callable[[Node], Answer]) -> list[Answer]:
     with ThreadPoolExecutor(16) as pool:
         turns = cycle(nodes)
         waiting = [pool.submit(ask, next(turns)) for _ in range(count)]
         return [each.result() for each in waiting]
 
 
-def test_a_quota_is_one_for_all_nodes(sqlite: str, start: Start) -> None:
+def test_quota_is_shared_by_all_nodes(sqlite: str, start: Start) -> None:
     nodes = nodes_with_keys(start, sqlite, CHIMES_REQUESTS_PER_SECOND="1000")
     anna = member(nodes[0], "anna")
-    answers = at_once(nodes, 40, lambda node: node.call("POST", "/schedules", DAILY, anna))
+    answers = call_concurrently(
+        nodes, 40, lambda node: node.call("POST", "/schedules", DAILY, anna)
+    )
     codes = sorted(answer.status for answer in answers)
     assert codes == [200] * 20 + [409] * 20
     refused = next(answer for answer in answers if answer.status == 409)
@@ -47,15 +49,17 @@ def test_a_quota_is_one_for_all_nodes(sqlite: str, start: Start) -> None:
     assert len(listed) == 20
     verdict = nodes[0].call("GET", "/api/v1/audit/verify", headers=ROOT).json
     assert verdict["ok"] is True
-    # A key and twenty schedules; of the refusals some are on record, too.
+    # One key and twenty schedules; refused requests may be audited as well.
     assert 21 < verdict["checked"] <= 41
 
 
-def test_a_rate_limit_is_one_for_all_nodes(sqlite: str, start: Start) -> None:
+def test_rate_limit_is_shared_by_all_nodes(sqlite: str, start: Start) -> None:
     nodes = nodes_with_keys(start, sqlite, CHIMES_REQUESTS_PER_SECOND="20")
     anna = member(nodes[0], "anna")
     began = time.monotonic()
-    answers = at_once(nodes, 200, lambda node: node.call("GET", "/schedules", headers=anna))
+    answers = call_concurrently(
+        nodes, 200, lambda node: node.call("GET", "/schedules", headers=anna)
+    )
     took = time.monotonic() - began
     passed = sum(answer.status == 200 for answer in answers)
     assert 40 <= passed <= 40 + 20 * took + 1

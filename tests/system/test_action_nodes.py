@@ -1,6 +1,5 @@
-"""Scheduled actions on real nodes and real servers: R0.19-R0.24, C4 (one of several nodes
-executes; an action may take longer than the lock; who dies with the lock in its hand is replaced;
-who comes back late changes nothing)."""
+"""Scheduled actions on several real nodes: executed by one of them, kept past the lock timeout,
+taken over after a crash, unaffected by a late node."""
 
 from __future__ import annotations
 
@@ -16,36 +15,36 @@ import pytest
 
 from tests.system.conftest import Start
 from tests.system.node import Node, wait_until
-from tests.system.services import Asked, Service, Told, told
+from tests.system.services import Request, Response, Service, json_response
 
 BASE = "/knowledge-networks/kn-1/action-schedules"
 ACCOUNT = {"X-Account-Id": "u-7", "X-Account-Type": "user"}
 
 
 class ActionService(Service):
-    """Executes nothing and remembers everything. `hold` keeps executions running."""
+    """Records executions. `hold` keeps them running."""
 
     def __init__(self) -> None:
         super().__init__()
         self._numbers = itertools.count(1)
         self.keys: dict[str, str] = {}
         self.hold = threading.Event()
-        #: Answers of execute are kept back until this is set.
+        #: Responses to execute wait until this is set.
         self.answering = threading.Event()
         self.answering.set()
 
-    def answer(self, asked: Asked) -> Told:
-        if asked.method == "POST" and asked.path.endswith("/execute"):
-            key = asked.headers["idempotency-key"]
+    def answer(self, request: Request) -> Response:
+        if request.method == "POST" and request.path.endswith("/execute"):
+            key = request.headers["idempotency-key"]
             execution = self.keys.setdefault(key, f"e-{next(self._numbers)}")
             self.answering.wait(30)
-            return told({"execution_id": execution, "status": "pending"}, 202)
-        execution = asked.path.rpartition("/")[2]
+            return json_response({"execution_id": execution, "status": "pending"}, 202)
+        execution = request.path.rpartition("/")[2]
         status = "running" if self.hold.is_set() else "completed"
-        return told({"id": execution, "status": status})
+        return json_response({"id": execution, "status": status})
 
-    def executed(self) -> list[Asked]:
-        return self.asked("/execute")
+    def executed(self) -> list[Request]:
+        return self.requests("/execute")
 
 
 @pytest.fixture
@@ -63,8 +62,8 @@ def environment(actions: ActionService, lock: str = "2s") -> dict[str, str]:
     }
 
 
-def a_due_action(node: Node, name: str = "nightly") -> str:
-    """An active schedule whose time is now: moved there, since cron knows no seconds here."""
+def create_due_action(node: Node, name: str = "nightly") -> str:
+    """Creates an active schedule and reschedules it to now, because its cron has no seconds."""
     body = {
         "name": name,
         "action_type_id": "at-1",
@@ -82,17 +81,18 @@ def a_due_action(node: Node, name: str = "nightly") -> str:
     return found
 
 
-def the_run(node: Node, schedule_id: str) -> dict[str, Any]:
+def ended_run(node: Node, schedule_id: str) -> dict[str, Any]:
     (run,) = node.ended(schedule_id)
     return run
 
 
-# R0.19, R0.20, R0.24
-def test_one_of_two_nodes_executes(server_url: str, start: Start, actions: ActionService) -> None:
+def test_one_of_two_nodes_executes_each_action(
+    server_url: str, start: Start, actions: ActionService
+) -> None:
     one = start(server_url, **environment(actions))
     two = start(server_url, **environment(actions))
-    made = [a_due_action(one, f"s{number}") for number in range(8)]
-    runs = [the_run(two, each) for each in made]
+    made = [create_due_action(one, f"s{number}") for number in range(8)]
+    runs = [ended_run(two, each) for each in made]
     assert {run["status"] for run in runs} == {"succeeded"}
     executed = actions.executed()
     assert len(executed) == len(made), "an action was executed twice, or not at all"
@@ -109,72 +109,71 @@ def test_one_of_two_nodes_executes(server_url: str, start: Start, actions: Actio
     assert not shown.get("lock_holder")
 
 
-# C4, R0.33
-def test_an_action_that_outlasts_the_lock_is_not_stolen(
+def test_action_longer_than_the_lock_timeout_is_not_stolen(
     server_url: str, start: Start, actions: ActionService
 ) -> None:
     actions.hold.set()
-    # As short as a busy machine lets a heartbeat be relied on.
+    # The shortest lease with reliable heartbeats on a busy machine.
     one = start(server_url, **environment(actions, lock="4s"))
     two = start(server_url, **environment(actions, lock="4s"))
-    schedule_id = a_due_action(one)
+    schedule_id = create_due_action(one)
     wait_until(actions.executed, "the execution")
     locked = wait_until(
         lambda: two.get(f"{BASE}/{schedule_id}").get("lock_holder"), "the lock to show"
     )
-    # Twice the lock: what a node of the original would have taken for abandoned.
+    # Wait for twice the lock timeout, after which the original system would steal the lock.
     time.sleep(8)
     assert two.get(f"{BASE}/{schedule_id}")["lock_holder"] == locked
     actions.hold.clear()
-    run = the_run(two, schedule_id)
+    run = ended_run(two, schedule_id)
     assert (run["status"], run["attempt"], len(actions.executed())) == ("succeeded", 1, 1)
     assert not two.get(f"{BASE}/{schedule_id}").get("lock_holder")
 
 
-# R0.21, F14
-def test_a_node_killed_with_the_lock_in_its_hand_is_replaced(
+def test_execution_of_a_killed_node_is_resumed_by_another_node(
     server_url: str, start: Start, actions: ActionService
 ) -> None:
     actions.hold.set()
     victim = start(server_url, **environment(actions))
-    schedule_id = a_due_action(victim)
-    wait_until(lambda: actions.asked("/e-1"), "a look at the execution")
+    schedule_id = create_due_action(victim)
+    wait_until(lambda: actions.requests("/e-1"), "a poll of the execution")
     victim.kill()
     heir = start(server_url, **environment(actions))
     wait_until(
         lambda: any(run["attempt"] == 2 for run in heir.runs(schedule_id)), "the takeover", 30
     )
     actions.hold.clear()
-    run = the_run(heir, schedule_id)
+    run = ended_run(heir, schedule_id)
     assert run["status"] == "succeeded"
-    # It was accepted before the node died, so it is watched, not executed again.
+    # The execution was accepted before the crash, so it is polled and not executed again.
     assert len(actions.executed()) == 1
     assert run["result"]["execution_id"] == "e-1"
 
 
-# F13: between the effect and the note of it.
-def test_a_node_killed_before_the_answer_executes_under_the_same_key(
+# Killed between the effect and its record.
+def test_action_is_executed_again_under_the_same_key_after_a_crash_before_the_response(
     server_url: str, start: Start, actions: ActionService
 ) -> None:
     actions.answering.clear()
     victim = start(server_url, **environment(actions))
-    schedule_id = a_due_action(victim)
+    schedule_id = create_due_action(victim)
     wait_until(actions.executed, "the call")
     victim.kill()
     actions.answering.set()
     heir = start(server_url, **environment(actions))
-    run = the_run(heir, schedule_id)
+    run = ended_run(heir, schedule_id)
     assert (run["status"], run["attempt"]) == ("succeeded", 2)
     assert len({each.headers["idempotency-key"] for each in actions.executed()}) == 1
 
 
-# R0.23
-def test_a_late_release_is_harmless(server_url: str, start: Start, actions: ActionService) -> None:
+def test_late_release_of_a_suspended_node_changes_nothing(
+    server_url: str, start: Start, actions: ActionService
+) -> None:
     actions.hold.set()
     sleeper = start(server_url, **environment(actions, lock="3s"))
     heir = start(server_url, **environment(actions, lock="3s"))
-    schedule_id = a_due_action(heir)
-    wait_until(lambda: actions.asked("/e-1"), "a look at the execution")
+    schedule_id = create_due_action(heir)
+    wait_until(lambda: actions.requests("/e-1"), "a poll of the execution")
     wait_until(lambda: heir.get(f"{BASE}/{schedule_id}").get("lock_holder"), "a holder")
     if f"-{sleeper.pid}-" not in heir.get(f"{BASE}/{schedule_id}")["lock_holder"]:
         sleeper, heir = heir, sleeper
@@ -184,10 +183,10 @@ def test_a_late_release_is_harmless(server_url: str, start: Start, actions: Acti
             lambda: any(run["attempt"] == 2 for run in heir.runs(schedule_id)), "the takeover", 30
         )
         actions.hold.clear()
-        before = the_run(heir, schedule_id)
+        before = ended_run(heir, schedule_id)
     finally:
         sleeper.send(signal.SIGCONT)
     wait_until(lambda: sleeper.try_get("/ready"), "the sleeper to be back")
-    after = the_run(heir, schedule_id)
+    after = ended_run(heir, schedule_id)
     assert before == after
     assert (after["status"], len(actions.executed())) == ("succeeded", 1)

@@ -1,4 +1,4 @@
-"""From words to a delivered message, with real nodes (R1.1, R1.43, R1.44, F67, F75)."""
+"""Agent schedules from a sentence to a delivered message, on real nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers import KINDS, shared
 from tests.servers.redis_places import empty_place
 from tests.system.conftest import Start
 from tests.system.node import Node, wait_until
-from tests.system.services import BotServer, ModelServer, told
+from tests.system.services import BotServer, ModelServer, json_response
 
 pytestmark = pytest.mark.timeout(180)
 CHAT = 42
@@ -49,7 +49,7 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         server.drop_database(url)
 
 
-def agentic(model: ModelServer, bot: BotServer, **more: str) -> dict[str, str]:
+def agent_settings(model: ModelServer, bot: BotServer, **more: str) -> dict[str, str]:
     return {
         "CHIMES_AGENT_PIPELINE": "openai",
         "CHIMES_AGENT_URL": model.url,
@@ -71,20 +71,19 @@ def ended(node: Node, schedule_id: str) -> Any:
     return rows if rows and all(row["finished_at"] for row in rows) else None
 
 
-# R1.44 on every store
-def test_from_a_chat_to_the_same_chat(
+def test_schedule_from_a_chat_is_delivered_to_that_chat(
     any_store: str, start: Start, model: ModelServer, bot: BotServer
 ) -> None:
-    node = start(any_store, **agentic(model, bot))
-    bot.say("/schedule อีก 5 วินาที สรุปข่าววันนี้", CHAT)
+    node = start(any_store, **agent_settings(model, bot))
+    bot.receive_message("/schedule อีก 5 วินาที สรุปข่าววันนี้", CHAT)
     bot.wait(lambda: any("ฝนตก" in text for text in bot.texts(CHAT)), "the result in the chat")
     schedule = id_in(bot.texts(CHAT))
     (run,) = wait_until(lambda: ended(node, schedule), "the end of the run")
     assert run["status"] == "succeeded"
-    (asked,) = model.asked("/v1/chat/completions")
-    assert asked.headers["authorization"] == "Bearer sk-the-key-of-the-model"
-    assert asked.json["messages"][-1]["content"] == "สรุปข่าววันนี้"
-    assert asked.json["model"] == "stub-1"
+    (request,) = model.requests("/v1/chat/completions")
+    assert request.headers["authorization"] == "Bearer sk-the-key-of-the-model"
+    assert request.json["messages"][-1]["content"] == "สรุปข่าววันนี้"
+    assert request.json["model"] == "stub-1"
     (delivery,) = wait_until(
         lambda: [
             each
@@ -94,17 +93,17 @@ def test_from_a_chat_to_the_same_chat(
         "the delivery to be written down",
     )
     assert (delivery["channel"], delivery["to"], delivery["attempts"]) == ("telegram", "42", 1)
-    # The same schedule through the Softnix door and natively.
+    # The same schedule through the Softnix API and the native API.
     assert node.get(f"/schedules/{schedule}")["item"]["owner_id"] == str(CHAT)
     assert node.get(f"/api/v1/schedules/{schedule}")["target"]["prompt"] == "สรุปข่าววันนี้"
     for secret in ("AAtheSecretPart", "sk-the-key-of-the-model"):
         assert secret not in node.output
 
 
-def test_today_and_every_day_from_words_over_http(
+def test_thai_sentences_create_schedules_over_http(
     sqlite: str, start: Start, model: ModelServer, bot: BotServer
 ) -> None:
-    node = start(sqlite, **agentic(model, bot))
+    node = start(sqlite, **agent_settings(model, bot))
     soon = datetime.now(BANGKOK) + timedelta(minutes=2)
     today = node.call(
         "POST",
@@ -121,25 +120,24 @@ def test_today_and_every_day_from_words_over_http(
     assert daily["item"]["cron_expr"] == "0 9 * * *"
     assert daily["parsed"]["source_pattern"] == "thai_daily_time"
     started = node.call("POST", f"/schedules/{daily['item']['id']}/run-now").json
-    wait_until(lambda: ended(node, daily["item"]["id"]), "the run by hand")
+    wait_until(lambda: ended(node, daily["item"]["id"]), "the manual run")
     inbox = wait_until(
         lambda: node.get(f"/api/v1/inbox?run_id={started['run_id']}")["items"], "the inbox"
     )
     assert "ฝนตก" in inbox[0]["text"]
 
 
-# F75
 @pytest.mark.parametrize(
     ("answers", "state", "attempts"),
     [
-        # Being told to come back later is no attempt.
+        # A 429 does not count as an attempt.
         ([(429, 1), (200, 0)], "delivered", 1),
         ([(500, 0), (200, 0)], "delivered", 2),
         ([(403, 0)], "dead", 1),
     ],
     ids=["429", "500", "403"],
 )
-def test_telegram_in_trouble_never_changes_the_run(
+def test_telegram_errors_do_not_change_the_run(
     sqlite: str,
     start: Start,
     model: ModelServer,
@@ -148,14 +146,14 @@ def test_telegram_in_trouble_never_changes_the_run(
     state: str,
     attempts: int,
 ) -> None:
-    node = start(sqlite, **agentic(model, bot))
+    node = start(sqlite, **agent_settings(model, bot))
     for status, wait in answers:
         body: dict[str, Any] = {"ok": status == 200, "error_code": status, "description": "no"}
         if wait:
             body["parameters"] = {"retry_after": wait}
         if status == 200:
             body = {"ok": True, "result": {"message_id": 1}}
-        bot.answers.append(told(body, status))
+        bot.answers.append(json_response(body, status))
     made = node.call(
         "POST",
         "/api/v1/schedules",
@@ -181,14 +179,13 @@ def test_telegram_in_trouble_never_changes_the_run(
     assert found["attempts"] == attempts
     if state == "dead":
         assert found["dead_letter"]
-        assert node.get(f"/api/v1/inbox?run_id={run['id']}")["items"], "the owner is told"
+        assert node.get(f"/api/v1/inbox?run_id={run['id']}")["items"], "the owner is notified"
 
 
-# F67
-def test_an_endless_stream_ends_at_the_cap_and_hurts_nobody(
+def test_endless_answer_is_cut_off_and_the_node_stays_responsive(
     sqlite: str, start: Start, model: ModelServer, bot: BotServer
 ) -> None:
-    node = start(sqlite, **agentic(model, bot))
+    node = start(sqlite, **agent_settings(model, bot))
     model.endless = True
     made = node.call(
         "POST",
@@ -214,23 +211,23 @@ def test_an_endless_stream_ends_at_the_cap_and_hurts_nobody(
     shown = node.get(f"/api/v1/runs/{run['id']}")
     assert (shown["status"], shown["reason"]) == ("failed", "answer_too_long"), shown
     assert len(str(shown["result"])) < 100_000
-    assert slowest < 2, "others are answered meanwhile"
+    assert slowest < 2, "other requests are answered"
 
 
-# R1.33: killed between enqueue and advance
-def test_a_node_killed_while_it_fires_fires_once(
+# Killed after inserting the run and before moving the cursor.
+def test_slot_runs_once_after_a_crash_while_firing(
     sqlite: str, start: Start, model: ModelServer, bot: BotServer
 ) -> None:
     failing = {"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": "fire.before_commit:kill"}
-    dying = start(sqlite, **agentic(model, bot, **failing))
+    dying = start(sqlite, **agent_settings(model, bot, **failing))
     soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
     made = dying.call(
         "POST", "/schedules", {"task": "once", "schedule_type": "one_time", "run_at": soon}
     ).json["item"]
     dying.wait()
-    node = start(sqlite, **agentic(model, bot))
+    node = start(sqlite, **agent_settings(model, bot))
     rows = wait_until(lambda: ended(node, made["id"]), "the run")
     assert len(rows) == 1
-    time.sleep(1)  # nothing more comes
-    assert len(model.asked("/v1/chat/completions")) == 1
+    time.sleep(1)  # a second request would arrive meanwhile
+    assert len(model.requests("/v1/chat/completions")) == 1
     assert node.get(f"/schedules/{made['id']}")["item"]["enabled"] is False

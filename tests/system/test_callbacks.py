@@ -1,4 +1,4 @@
-"""Schedules to real HTTP calls through real processes, on the stores of one machine."""
+"""HTTP callbacks of real nodes on the embedded stores."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def http(url: str, **given: Any) -> dict[str, Any]:
 ONCE_IN_A_YEAR = {"kind": "cron", "expression": "0 0 1 1 *"}
 
 
-def test_once_fires_once_with_every_header(store: str, start: Start, receiver: Receiver) -> None:
-    # R3.7, R3.47, R3.49
+def test_once_fires_once_with_all_headers(store: str, start: Start, receiver: Receiver) -> None:
     node = start(store)
     body = '{"job_id": "<filled-by-service>", "at": "{{scheduled_at}}", "n": 1}'
     made = node.create(
@@ -54,14 +53,13 @@ def test_once_fires_once_with_every_header(store: str, start: Start, receiver: R
     assert len(receiver.calls("/once")) == 1
 
 
-def test_every_does_not_drift(store: str, start: Start, receiver: Receiver) -> None:
-    # R3.42, C9
+def test_interval_does_not_drift(store: str, start: Start, receiver: Receiver) -> None:
     node = start(store)
     made = node.create(
         name="tick",
         trigger={"kind": "every", "every": "300ms"},
         target=http(receiver.url("/tick"), method="GET"),
-        # A busy machine may take longer for a call than from one to the next.
+        # On a busy machine a call may take longer than the interval.
         policy={"overlap": "allow"},
     )
     first = instant(made["next_run_at"])
@@ -74,10 +72,10 @@ def test_every_does_not_drift(store: str, start: Start, receiver: Receiver) -> N
 
 
 @pytest.mark.parametrize(("status", "calls"), [(503, 3), (429, 3), (408, 3), (404, 1), (400, 1)])
-def test_which_answers_are_retried(
+def test_retryable_statuses_are_retried(
     sqlite: str, start: Start, receiver: Receiver, status: int, calls: int
 ) -> None:
-    # R3.48, C14: total attempts = 1 + max_retries, one run id for all of them
+    # Attempts are 1 + max_retries, all with one run id.
     node = start(sqlite)
     made = node.create(
         name="fails",
@@ -95,7 +93,7 @@ def test_which_answers_are_retried(
     assert len(ended["attempts"]) == calls
 
 
-def test_a_retry_that_helps(store: str, start: Start, receiver: Receiver) -> None:
+def test_run_succeeds_after_retries(store: str, start: Start, receiver: Receiver) -> None:
     node = start(store, RETRY_BACKOFF="100ms")
     job = node.call(
         "POST",
@@ -113,8 +111,9 @@ def test_a_retry_that_helps(store: str, start: Start, receiver: Receiver) -> Non
     assert len({call.run_id for call in receiver.calls("/flaky")}) == 1
 
 
-def test_a_slow_receiver_is_a_timeout(store: str, start: Start, receiver: Receiver) -> None:
-    # R3.23, R3.48: timeout is its own status, and retryable
+def test_slow_receiver_times_out_and_is_retried(
+    store: str, start: Start, receiver: Receiver
+) -> None:
     node = start(store)
     made = node.create(
         name="slow",
@@ -127,8 +126,9 @@ def test_a_slow_receiver_is_a_timeout(store: str, start: Start, receiver: Receiv
     assert node.get(f"/jobs/{made['id']}")["last_status"] == "timeout"
 
 
-def test_run_now_leaves_the_plan_alone(store: str, start: Start, receiver: Receiver) -> None:
-    # R3.9, C7
+def test_manual_run_does_not_change_next_run_at(
+    store: str, start: Start, receiver: Receiver
+) -> None:
     node = start(store)
     made = node.create(name="manual", trigger=ONCE_IN_A_YEAR, target=http(receiver.url("/manual")))
     answer = node.call("POST", f"/api/v1/schedules/{made['id']}/run")
@@ -138,10 +138,9 @@ def test_run_now_leaves_the_plan_alone(store: str, start: Start, receiver: Recei
     assert node.get(f"/api/v1/schedules/{made['id']}")["next_run_at"] == made["next_run_at"]
 
 
-def test_overlapping_slots_are_skipped_with_a_row(
+def test_overlapping_slots_are_recorded_as_skipped(
     store: str, start: Start, receiver: Receiver
 ) -> None:
-    # C6
     node = start(store)
     made = node.create(
         name="long",
@@ -157,7 +156,7 @@ def test_overlapping_slots_are_skipped_with_a_row(
     assert len({r["slot"] for r in rows}) == len(rows)
 
 
-def test_canceling_a_running_call(store: str, start: Start, receiver: Receiver) -> None:
+def test_cancel_stops_a_running_call(store: str, start: Start, receiver: Receiver) -> None:
     node = start(store)
     made = node.create(
         name="hangs",

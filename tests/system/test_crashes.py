@@ -1,4 +1,4 @@
-"""What survives `kill -9`, restarts, SIGTERM and damaged files: real processes, killed for real."""
+"""Real nodes under `kill -9`, restarts, SIGTERM and damaged files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from tests.system.test_callbacks import ONCE_IN_A_YEAR, http, instant, soon
 SHORT_LEASE = {"CHIMES_LEASE": "2s", "CHIMES_POLL_INTERVAL": "200ms"}
 
 
-def test_a_killed_node_is_taken_over_under_the_same_run_id(
+def test_run_of_a_killed_node_is_taken_over_under_the_same_id(
     sqlite: str, start: Start, receiver: Receiver
 ) -> None:
-    # F06, F07, I4: two nodes on one file, the holder dies in mid-call
     first = start(sqlite, **SHORT_LEASE)
     made = first.create(
         name="orphan",
@@ -46,8 +45,9 @@ def test_a_killed_node_is_taken_over_under_the_same_run_id(
     assert [attempt["end"] for attempt in ended["attempts"]] == ["lost", "succeeded"]
 
 
-def test_on_lost_stop_ends_as_unknown(sqlite: str, start: Start, receiver: Receiver) -> None:
-    # F05: at most once
+def test_lost_run_with_on_lost_stop_ends_as_unknown(
+    sqlite: str, start: Start, receiver: Receiver
+) -> None:
     first = start(sqlite, **SHORT_LEASE)
     made = first.create(
         name="once only",
@@ -64,10 +64,10 @@ def test_on_lost_stop_ends_as_unknown(sqlite: str, start: Start, receiver: Recei
     assert len(receiver.calls("/stop")) == 1
 
 
-def test_every_slot_once_while_nodes_are_killed(
+def test_every_slot_runs_once_while_nodes_are_killed(
     sqlite: str, start: Start, receiver: Receiver
 ) -> None:
-    # F13, I1, I2: two nodes on one file, one of them killed again and again
+    # Two nodes on one file; one of them is killed repeatedly.
     steady = start(sqlite, **SHORT_LEASE)
     made = [
         steady.create(
@@ -103,8 +103,7 @@ def test_every_slot_once_while_nodes_are_killed(
     assert all(len(ids) == 1 for ids in seen.values())
 
 
-def test_sigterm_waits_for_the_call_under_way(store: str, start: Start, receiver: Receiver) -> None:
-    # R3.39, F69
+def test_sigterm_waits_for_in_flight_runs(store: str, start: Start, receiver: Receiver) -> None:
     node = start(store)
     made = node.create(
         name="drain", trigger=ONCE_IN_A_YEAR, target=http(receiver.slow("/drain", 1))
@@ -118,8 +117,7 @@ def test_sigterm_waits_for_the_call_under_way(store: str, start: Start, receiver
     assert len(receiver.calls("/drain")) == 1
 
 
-def test_a_second_signal_leaves_at_once(store: str, start: Start, receiver: Receiver) -> None:
-    # F69
+def test_second_signal_exits_immediately(store: str, start: Start, receiver: Receiver) -> None:
     node = start(store)
     made = node.create(
         name="hurry",
@@ -135,8 +133,10 @@ def test_a_second_signal_leaves_at_once(store: str, start: Start, receiver: Rece
     assert node.wait(15) == 0
 
 
-def test_a_restart_rolls_on(store: str, start: Start, receiver: Receiver) -> None:
-    # R3.8: the Ksana door skips what passed while everything was down, and says so
+def test_interval_continues_after_a_restart_and_records_missed_slots(
+    store: str, start: Start, receiver: Receiver
+) -> None:
+    # The Ksana API skips slots of the outage and records them as missed.
     node = start(store, **SHORT_LEASE)
     job = node.call(
         "POST",
@@ -151,7 +151,7 @@ def test_a_restart_rolls_on(store: str, start: Start, receiver: Receiver) -> Non
     node.kill()
     before = len(receiver.calls("/roll"))
     quiet = threading.Event()
-    quiet.wait(3.5)  # the outage itself: three slots pass with nobody there
+    quiet.wait(3.5)  # an outage of three slots
     again = start(store, **SHORT_LEASE)
     receiver.wait_for("/roll", before + 1)
     rows = again.runs(job["id"])
@@ -162,10 +162,9 @@ def test_a_restart_rolls_on(store: str, start: Start, receiver: Receiver) -> Non
     assert len(set(slots)) == len(slots)
 
 
-def test_an_overdue_once_is_missed_after_a_restart(
+def test_overdue_once_is_missed_after_a_restart(
     store: str, start: Start, receiver: Receiver
 ) -> None:
-    # R3.7
     node = start(store)
     run_at = soon(6)
     job = node.call(
@@ -179,7 +178,7 @@ def test_an_overdue_once_is_missed_after_a_restart(
     ).json
     node.kill()
     passed = instant(run_at).timestamp() + 1.5 - time.time()
-    threading.Event().wait(passed)  # its time comes and goes with nobody there
+    threading.Event().wait(passed)  # an outage until after its slot
     again = start(store)
     wait_until(lambda: again.get(f"/jobs/{job['id']}")["last_status"] == "missed", "the row")
     assert receiver.calls("/late") == []
@@ -205,7 +204,6 @@ def _write(node: Node, prefix: str, acknowledged: set[str], stop: threading.Even
 
 
 def test_acknowledged_writes_survive_kill_9(store: str, start: Start) -> None:
-    # R3.11, F34, F40
     acknowledged: set[str] = set()
     for round_number in range(4):
         node = start(store)
@@ -229,7 +227,6 @@ def test_acknowledged_writes_survive_kill_9(store: str, start: Start) -> None:
 
 
 def test_a_second_process_on_the_json_file_exits_5(tmp_path: Path, start: Start) -> None:
-    # F36
     store = f"json:///{tmp_path / 'data'}"
     node = start(store)
     second = ran(["serve", "--port", "0", "--store", store], cwd=tmp_path)
@@ -237,10 +234,9 @@ def test_a_second_process_on_the_json_file_exits_5(tmp_path: Path, start: Start)
     assert str(node.pid) in second.stderr
 
 
-def test_a_corrupt_file_is_kept_and_the_previous_generation_loads(
+def test_corrupt_file_is_kept_and_the_previous_generation_loads(
     tmp_path: Path, start: Start
 ) -> None:
-    # R3.28, C27, F33
     data = tmp_path / "data"
     store = f"json:///{data}"
     node = start(store)
@@ -316,7 +312,6 @@ def test_a_hand_edited_file_loads(tmp_path: Path, start: Start, receiver: Receiv
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_unsafe_bind_is_refused(tmp_path: Path, host: str) -> None:
-    # S62
     refused = ran(["serve", "--host", host, "--port", "0", "--store", "memory://"], cwd=tmp_path)
     assert refused.returncode == 2
     assert "key create" in refused.stderr

@@ -1,4 +1,4 @@
-"""A real node tells of a run on every channel (R1.1, R1.11, I8)."""
+"""A real node notifies about a run on every channel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def deliveries(node: Node, run_id: str, count: int) -> list[dict[str, Any]]:
     return wait_until(look, f"{count} deliveries that have ended")
 
 
-async def test_a_run_is_told_of_on_every_channel(tmp_path: Path) -> None:
+async def test_run_is_delivered_on_every_channel(tmp_path: Path) -> None:
     sink = Sink([answer("200 OK", b'{"all": "is well"}'), OK])
     async with bot_api() as api, smtp_server() as smtp, serving(sink.handle) as sink.port:
         api.blocked.add("7")

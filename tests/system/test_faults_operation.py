@@ -1,5 +1,5 @@
-"""What operators and machines do to nodes on a shared server: wrong clocks, rolling restarts, other
-versions, damaged rows (R2.10, RELIABILITY F50, F69, F70)."""
+"""Operational faults of nodes on a shared server: wrong clocks, rolling restarts, other versions,
+damaged rows, restored backups."""
 
 from __future__ import annotations
 
@@ -24,23 +24,27 @@ from tests.system.test_faults_ownership import (
     TIMES,
     all_ended,
     ends,
-    failing_at,
-    standing_by,
+    start_suspended,
+    with_failpoints,
 )
-from tests.system.test_faults_server import every_slot_once, goes_on, ticking
+from tests.system.test_faults_server import (
+    assert_every_slot_ran_once,
+    create_ticking_schedules,
+    wait_for_more_calls,
+)
 
-# Far longer than it takes: real processes share two cores with other tests.
+# Generous: real processes share two cores with other tests.
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("offset", [3600, -3600])
-def test_a_node_whose_clock_is_an_hour_off(
+def test_node_with_a_wrong_clock_fires_on_time(
     server_url: str, start: Start, receiver: Receiver, offset: int
 ) -> None:
-    # F50, I9, S42: nothing changes in firing, and the node's offset is there for all to see
+    # Firing follows the store's clock, and the offset of the node is reported.
     right = start(server_url, **TIMES)
     wrong = start(server_url, **TIMES, CHIMES_TEST_CLOCK=str(offset))
-    ticks = ticking(wrong, receiver, 4)
+    ticks = create_ticking_schedules(wrong, receiver, 4)
     for number in range(4):
         receiver.wait_for(f"/tick{number}", 4)
     for call in receiver.calls():
@@ -58,13 +62,14 @@ def test_a_node_whose_clock_is_an_hour_off(
     assert abs(found[str(right.pid)]) < 10
     wait_until(lambda: "clock differs" in wrong.output, "the warning")
     assert "lease lost" not in wrong.output + right.output
-    every_slot_once(right, ticks)
+    assert_every_slot_ran_once(right, ticks)
 
 
-def test_a_broken_row_stops_nobody_else(server_url: str, start: Start, receiver: Receiver) -> None:
-    # R2.10: damaged behind the product's back, among good ones, and due
+def test_corrupt_schedule_does_not_stop_others(
+    server_url: str, start: Start, receiver: Receiver
+) -> None:
     node = start(server_url, **TIMES)
-    good = ticking(node, receiver, 3)
+    good = create_ticking_schedules(node, receiver, 3)
     bad = [
         node.create(
             name=f"bad {number}",
@@ -85,7 +90,7 @@ def test_a_broken_row_stops_nobody_else(server_url: str, start: Start, receiver:
         ),
     )
 
-    def set_aside() -> bool:
+    def all_disabled_with_error() -> bool:
         rows = sql(
             server_url,
             "SELECT id, last_error FROM schedules WHERE next_run_at IS NULL"
@@ -93,18 +98,18 @@ def test_a_broken_row_stops_nobody_else(server_url: str, start: Start, receiver:
         )
         return len(rows) == 3 and all(error for _, error in rows)
 
-    wait_until(set_aside, "all three to be set aside with their errors", within=60)
-    goes_on(receiver)
+    wait_until(all_disabled_with_error, "all three to be set aside with their errors", within=60)
+    wait_for_more_calls(receiver)
     assert receiver.calls("/bad") == []
     assert node.call("GET", "/health").status == 200
-    every_slot_once(node, good)
+    assert_every_slot_ran_once(node, good)
 
 
-def test_a_rolling_restart_repeats_nothing(
+def test_rolling_restart_repeats_no_attempt(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F69: no run that is shorter than the grace has a second attempt
-    # Long enough that no busy machine costs a lease: that would be a second attempt, too.
+    # Runs are shorter than the grace period. The lease is long enough for a busy machine: a lost
+    # lease would also cause a second attempt.
     patient = TIMES | {"CHIMES_LEASE": "12s"}
     nodes = [start(server_url, **patient) for _ in range(3)]
     made = [
@@ -120,17 +125,17 @@ def test_a_rolling_restart_repeats_nothing(
     for place, old in enumerate(nodes):
         assert old.stop() == 0
         nodes[place] = start(server_url, **patient)
-    goes_on(receiver, "/roll0")
-    every_slot_once(nodes[0], made)
+    wait_for_more_calls(receiver, "/roll0")
+    assert_every_slot_ran_once(nodes[0], made)
     rows = [run for each in made for run in nodes[0].runs(each)]
     assert {tuple(ends(run)) for run in rows} == {("succeeded",)}
     assert len(receiver.calls()) == len(rows)
 
 
-def test_a_grace_that_is_too_short_ends_the_lease_at_once(
+def test_exit_after_the_grace_period_ends_the_lease(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F69: others need not wait for the lease of production to run out
+    # Other nodes need not wait for the lease to expire.
     staying = start(server_url)
     staying.send(signal.SIGSTOP)
     leaving = start(server_url, CHIMES_SHUTDOWN_GRACE="1s")
@@ -151,17 +156,17 @@ def test_a_grace_that_is_too_short_ends_the_lease_at_once(
     assert ends(run) == ["lost", "succeeded"]
 
 
-# --- F70: other versions ----------------------------------------------------------------------
-def refused(url: str, home: Path) -> subprocess.CompletedProcess[str]:
+# --- other versions ---------------------------------------------------------------------------
+def run_serve(url: str, home: Path) -> subprocess.CompletedProcess[str]:
     return ran(["serve", "--port", "0", "--store", url], cwd=home)
 
 
-def test_a_schema_that_is_newer_and_still_fits(
+def test_newer_compatible_schema_is_accepted_with_a_warning(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F70: the next version has migrated already; this one goes on and says so
+    # The next version has migrated already; this one continues with a warning.
     old = start(server_url, **TIMES)
-    ticks = ticking(old, receiver, 2)
+    ticks = create_ticking_schedules(old, receiver, 2)
     sql(
         server_url,
         f"UPDATE {SERVER_VERSIONS} SET version_num = '9999'",
@@ -170,33 +175,30 @@ def test_a_schema_that_is_newer_and_still_fits(
     late = start(server_url, **TIMES)
     assert "newer" in late.output
     assert old.stop() == 0
-    goes_on(receiver)
-    every_slot_once(late, ticks)
+    wait_for_more_calls(receiver)
+    assert_every_slot_ran_once(late, ticks)
 
 
-def test_a_schema_that_does_not_fit_is_refused(
-    server_url: str, start: Start, tmp_path: Path
-) -> None:
-    # F70: exit 9, and nothing is touched
+def test_incompatible_schema_is_refused(server_url: str, start: Start, tmp_path: Path) -> None:
     assert start(server_url, **TIMES).stop() == 0
     sql(
         server_url,
         f"UPDATE {SERVER_VERSIONS} SET version_num = '9999'",
         "UPDATE store_facts SET value = 9999 WHERE name = 'min_revision'",
     )
-    done = refused(server_url, tmp_path)
+    done = run_serve(server_url, tmp_path)
     assert done.returncode == 9, done.stderr
     assert "update Chimes" in done.stderr
     sql(server_url, f"UPDATE {SERVER_VERSIONS} SET version_num = '0000'")
-    assert refused(server_url, tmp_path).returncode == 9
+    assert run_serve(server_url, tmp_path).returncode == 9
 
 
-def test_a_node_that_is_killed_while_it_drains(
+def test_runs_of_a_node_killed_while_draining_are_rescued(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F11: what was not given back is taken when the lease has ended
-    staying = standing_by(start, server_url)
-    leaving = start(server_url, **failing_at("drain.mid:kill"))
+    # Unreleased runs are rescued after the lease has expired.
+    staying = start_suspended(start, server_url)
+    leaving = start(server_url, **with_failpoints("drain.mid:kill"))
     made = leaving.create(
         name="cut short",
         trigger={"kind": "cron", "expression": "0 0 1 1 *"},
@@ -212,10 +214,10 @@ def test_a_node_that_is_killed_while_it_drains(
     assert (run["status"], ends(run)) == ("succeeded", ["lost", "succeeded"])
 
 
-def test_many_processes_set_an_empty_database_up_at_once(
+def test_concurrent_starts_migrate_an_empty_database_once(
     empty_server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F71: one of them does it, the others find it done
+    # One process migrates, the others wait for it.
     nodes = []
     lock = threading.Lock()
 
@@ -230,14 +232,14 @@ def test_many_processes_set_an_empty_database_up_at_once(
     for thread in threads:
         thread.join(120)
     assert len(nodes) == 4
-    ticks = ticking(nodes[0], receiver, 2)
-    goes_on(receiver)
-    every_slot_once(nodes[3], ticks)
+    ticks = create_ticking_schedules(nodes[0], receiver, 2)
+    wait_for_more_calls(receiver)
+    assert_every_slot_ran_once(nodes[3], ticks)
     assert all_ended(nodes[1], ticks[0])
 
 
-# --- F28, F72: a store that goes back ---------------------------------------------------------
-def dumped(url: str, file: Path) -> None:
+# --- restored backups -------------------------------------------------------------------------
+def dump_database(url: str, file: Path) -> None:
     server = urlsplit(url)
     where = [f"--port={server.port}", "--host=127.0.0.1"]
     if server.scheme == "postgresql":
@@ -248,7 +250,7 @@ def dumped(url: str, file: Path) -> None:
     subprocess.run([*command, server.path[1:]], check=True, timeout=60)
 
 
-def restored(url: str, file: Path) -> None:
+def restore_database(url: str, file: Path) -> None:
     server = urlsplit(url)
     where = [f"--port={server.port}", "--host=127.0.0.1"]
     if server.scheme == "postgresql":
@@ -261,22 +263,22 @@ def restored(url: str, file: Path) -> None:
         subprocess.run(command, check=True, timeout=60, stdin=stream)
 
 
-def test_a_restore_of_an_old_backup_is_noticed(
+def test_restored_backup_is_detected_and_lost_slots_run_again(
     server_url: str, start: Start, receiver: Receiver, tmp_path: Path
 ) -> None:
-    # F28, F72: slots that come back un-run are run again, under the same ids
+    # Slots that the backup does not contain run again under the same ids.
     nodes = [start(server_url, **TIMES) for _ in range(2)]
-    ticks = ticking(nodes[0], receiver, 4)
-    goes_on(receiver)
-    dumped(server_url, tmp_path / "backup")
-    goes_on(receiver, calls=5)
-    restored(server_url, tmp_path / "backup")
+    ticks = create_ticking_schedules(nodes[0], receiver, 4)
+    wait_for_more_calls(receiver)
+    dump_database(server_url, tmp_path / "backup")
+    wait_for_more_calls(receiver, calls=5)
+    restore_database(server_url, tmp_path / "backup")
     for node in nodes:
-        wait_until(lambda node=node: regressed(node), "it to be noticed", within=60)
-    goes_on(receiver)
+        wait_until(lambda node=node: regressed(node), "the regression to be detected", within=60)
+    wait_for_more_calls(receiver)
     audit = nodes[0].get("/api/v1/audit?verb=regress")["items"]
     assert audit
-    every_slot_once(nodes[0], ticks)
+    assert_every_slot_ran_once(nodes[0], ticks)
     ids: dict[tuple[str, str], set[str]] = {}
     for call in receiver.calls():
         slot = call.headers["x-chimes-schedule-id"], call.headers["x-chimes-slot"]

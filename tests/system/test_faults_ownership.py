@@ -1,5 +1,5 @@
-"""Who owns a run when nodes die, stand still or lose answers: two real nodes on a real server, hurt
-at a named step (RELIABILITY F01–F16)."""
+"""Ownership of runs when nodes are killed, suspended or lose answers at a failpoint: two real nodes
+on a real server."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.system.node import Node, wait_until
 from tests.system.receiver import Received, Receiver
 from tests.system.test_callbacks import ONCE_IN_A_YEAR, http, instant
 
-# Far longer than it takes: real processes share two cores with other tests.
+# Generous: real processes share two cores with other tests.
 pytestmark = pytest.mark.timeout(300)
 
-#: RELIABILITY 2: the times of the torture.
+#: The same times as in `tests.system.torture`.
 LEASE, POLL = 3.0, 0.2
 TIMES = {"CHIMES_LEASE": "3s", "CHIMES_HEARTBEAT": "1s", "CHIMES_POLL_INTERVAL": "200ms"}
 
 
-def failing_at(points: str) -> dict[str, str]:
+def with_failpoints(points: str) -> dict[str, str]:
     return TIMES | {"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": points}
 
 
-def asked_for(node: Node, url: str, **policy: Any) -> tuple[str, str]:
-    """A schedule that never comes due, and a run of it by hand: (schedule, run)."""
+def start_manual_run(node: Node, url: str, **policy: Any) -> tuple[str, str]:
+    """Starts a manual run of a new schedule that is not due; returns (schedule id, run id)."""
     made = node.create(
         name="by hand",
         trigger=ONCE_IN_A_YEAR,
@@ -49,17 +49,16 @@ def ends(run: dict[str, Any]) -> list[str]:
     return [attempt["end"] for attempt in run["attempts"]]
 
 
-def gone(node: Node) -> None:
-    """A node that a failpoint kills."""
+def wait_for_kill(node: Node) -> None:
+    """Waits until a failpoint has killed the node."""
     assert node.wait() == -signal.SIGKILL
 
 
-# --- F01, F02: while slots become rows --------------------------------------------------------
+# --- firing -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("step", ["fire.before_commit", "fire.after"])
-def test_no_slot_is_lost_or_doubled_by_a_death_while_firing(
+def test_crash_while_firing_neither_loses_nor_doubles_a_slot(
     server_url: str, start: Start, receiver: Receiver, step: str
 ) -> None:
-    # F01, F02, I1, I2
     steady = start(server_url, **TIMES)
     made = [
         steady.create(
@@ -71,8 +70,8 @@ def test_no_slot_is_lost_or_doubled_by_a_death_while_firing(
         for number in range(5)
     ]
     for _ in range(2):
-        victim = start(server_url, **failing_at(f"{step}@3:kill"))
-        gone(victim)
+        victim = start(server_url, **with_failpoints(f"{step}@3:kill"))
+        wait_for_kill(victim)
     receiver.wait_for("/s0", len(receiver.calls("/s0")) + 3)
     for each in made:
         steady.call("POST", f"/api/v1/schedules/{each['id']}/pause")
@@ -87,39 +86,39 @@ def all_ended(node: Node, schedule_id: str) -> list[dict[str, Any]]:
     return [] if any(row["status"] in ("queued", "running") for row in rows) else rows
 
 
-# --- F03–F08: one run, step by step -----------------------------------------------------------
-def test_a_claim_whose_node_died_is_taken_over(
+# --- the steps of one run ---------------------------------------------------------------------
+def test_run_of_a_node_killed_after_the_claim_is_rescued(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F03, F04: the claim committed and nobody knows; no effect can have happened
-    victim = start(server_url, **failing_at("claim.after:kill"))
-    schedule_id, run_id = asked_for(victim, receiver.url("/f03"))
-    gone(victim)
+    # The claim was committed, but the call cannot have happened.
+    victim = start(server_url, **with_failpoints("claim.after:kill"))
+    schedule_id, run_id = start_manual_run(victim, receiver.url("/f03"))
+    wait_for_kill(victim)
     second = start(server_url, **TIMES)
     (run,) = second.ended(schedule_id)
     assert (run["id"], run["status"], ends(run)) == (run_id, "succeeded", ["lost", "succeeded"])
     assert fences(receiver.calls("/f03")) == [2]
 
 
-def test_a_claim_whose_answer_was_lost_is_given_back(
+def test_claim_with_a_lost_answer_is_released(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F03, F23: the node lives, so the lease would never end; it finds the stray itself
-    node = start(server_url, **failing_at("claim.after:drop_answer"))
-    schedule_id, _ = asked_for(node, receiver.url("/stray"))
+    # The node is alive, so its lease would not expire: it releases the run itself.
+    node = start(server_url, **with_failpoints("claim.after:drop_answer"))
+    schedule_id, _ = start_manual_run(node, receiver.url("/stray"))
     (run,) = node.ended(schedule_id)
     assert (run["status"], ends(run)) == ("succeeded", ["succeeded"])
     assert fences(receiver.calls("/stray")) == [2]
 
 
 @pytest.mark.parametrize("on_lost", ["retry", "stop"])
-def test_a_death_before_the_started_mark_is_repeated(
+def test_crash_before_the_started_mark_is_retried(
     server_url: str, start: Start, receiver: Receiver, on_lost: str
 ) -> None:
-    # F04: nothing can have happened yet, so also at most once may try again
-    victim = start(server_url, **failing_at("run.claimed:kill"))
-    schedule_id, _ = asked_for(victim, receiver.url("/f04"), on_lost=on_lost)
-    gone(victim)
+    # The call cannot have happened yet, so even `on_lost: stop` tries again.
+    victim = start(server_url, **with_failpoints("run.claimed:kill"))
+    schedule_id, _ = start_manual_run(victim, receiver.url("/f04"), on_lost=on_lost)
+    wait_for_kill(victim)
     second = start(server_url, **TIMES)
     (run,) = second.ended(schedule_id)
     assert (run["status"], ends(run)) == ("succeeded", ["lost", "succeeded"])
@@ -127,26 +126,25 @@ def test_a_death_before_the_started_mark_is_repeated(
 
 
 @pytest.mark.parametrize(("on_lost", "status"), [("retry", "succeeded"), ("stop", "unknown")])
-def test_a_death_after_the_started_mark(
+def test_crash_after_the_started_mark_follows_on_lost(
     server_url: str, start: Start, receiver: Receiver, on_lost: str, status: str
 ) -> None:
-    # F05
-    victim = start(server_url, **failing_at("run.started:kill"))
-    schedule_id, _ = asked_for(victim, receiver.url("/f05"), on_lost=on_lost)
-    gone(victim)
+    victim = start(server_url, **with_failpoints("run.started:kill"))
+    schedule_id, _ = start_manual_run(victim, receiver.url("/f05"), on_lost=on_lost)
+    wait_for_kill(victim)
     second = start(server_url, **TIMES)
     (run,) = second.ended(schedule_id)
     assert run["status"] == status
     assert fences(receiver.calls("/f05")) == ([2] if on_lost == "retry" else [])
 
 
-def test_a_death_before_the_verdict_costs_one_more_call(
+def test_crash_before_the_completion_repeats_the_call(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F07, I4, I6: the same id, a higher fence, one verdict
-    victim = start(server_url, **failing_at("run.before_record:kill"))
-    schedule_id, run_id = asked_for(victim, receiver.url("/f07"))
-    gone(victim)
+    # Same run id, higher fence, one completion.
+    victim = start(server_url, **with_failpoints("run.before_record:kill"))
+    schedule_id, run_id = start_manual_run(victim, receiver.url("/f07"))
+    wait_for_kill(victim)
     second = start(server_url, **TIMES)
     (run,) = second.ended(schedule_id)
     calls = receiver.calls("/f07")
@@ -155,31 +153,30 @@ def test_a_death_before_the_verdict_costs_one_more_call(
     assert (run["status"], run["fence"], ends(run)) == ("succeeded", 2, ["lost", "succeeded"])
 
 
-def test_a_death_after_the_verdict_costs_nothing(
+def test_crash_after_the_completion_repeats_nothing(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F08
-    victim = start(server_url, **failing_at("run.after_record:kill"))
-    schedule_id, _ = asked_for(victim, receiver.url("/f08"))
-    gone(victim)
+    victim = start(server_url, **with_failpoints("run.after_record:kill"))
+    schedule_id, _ = start_manual_run(victim, receiver.url("/f08"))
+    wait_for_kill(victim)
     second = start(server_url, **TIMES)
     (run,) = second.ended(schedule_id)
     assert (run["status"], ends(run)) == ("succeeded", ["succeeded"])
     assert len(receiver.calls("/f08")) == 1
 
 
-# --- F12, F13: takeover -----------------------------------------------------------------------
-def test_a_takeover_takes_a_lease_a_poll_and_a_second(
+# --- takeover ---------------------------------------------------------------------------------
+def test_takeover_within_a_lease_a_poll_and_a_second(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # RELIABILITY 2. Up to three times: the machine may be busy, a defect would be there always
+    # Up to three tries: the machine may be busy.
     took: list[float] = []
     second = start(server_url, **TIMES)
     for number in range(3):
         path = f"/takeover{number}"
-        # While the other one stands ready, whoever claims the run is the one to kill.
+        # Kill the node that claims the run.
         victim = start(server_url, **TIMES)
-        schedule_id, run_id = asked_for(victim, receiver.slow(path, 60, first=1))
+        schedule_id, run_id = start_manual_run(victim, receiver.slow(path, 60, first=1))
         receiver.wait_for(path, 1)
         mine = f"-{victim.pid}-" in victim.get(f"/api/v1/runs/{run_id}")["node"]
         hurt = victim if mine else second
@@ -196,10 +193,9 @@ def test_a_takeover_takes_a_lease_a_poll_and_a_second(
     assert max(took) <= 4 * LEASE, took
 
 
-def test_everything_goes_on_after_all_nodes_were_killed(
+def test_every_slot_runs_after_all_nodes_were_killed(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F12, I1, I3
     nodes = [start(server_url, **TIMES) for _ in range(2)]
     made = nodes[0].create(
         name="all",
@@ -211,7 +207,7 @@ def test_everything_goes_on_after_all_nodes_were_killed(
     for node in nodes:
         node.kill()
     seen = len(receiver.calls("/all"))
-    time.sleep(LEASE + 1)  # the outage itself
+    time.sleep(LEASE + 1)  # the outage
     again = start(server_url, **TIMES)
     receiver.wait_for("/all", seen + 6)
     again.call("POST", f"/api/v1/schedules/{made['id']}/pause")
@@ -221,54 +217,54 @@ def test_everything_goes_on_after_all_nodes_were_killed(
     assert {row["status"] for row in rows} == {"succeeded"}
 
 
-# --- F14, F15, F16: a node that stands still past its lease -----------------------------------
-def test_a_node_that_wakes_before_its_effect_does_not_cause_it(
+# --- a node suspended past its lease ----------------------------------------------------------
+def test_node_suspended_before_the_call_does_not_make_it(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F14: its first act is to look at the trust window
-    second = standing_by(start, server_url)
-    sleeper = start(server_url, **failing_at("run.before_effect:stop:7"))
-    schedule_id, _ = asked_for(sleeper, receiver.url("/f14"))
-    wait_until(lambda: sleeper.standing, "the node to stand still")
+    # It checks its lease before the call.
+    second = start_suspended(start, server_url)
+    sleeper = start(server_url, **with_failpoints("run.before_effect:stop:7"))
+    schedule_id, _ = start_manual_run(sleeper, receiver.url("/f14"))
+    wait_until(lambda: sleeper.suspended, "the node to be suspended")
     second.send(signal.SIGCONT)
     (run,) = second.ended(schedule_id)
     assert (run["status"], ends(run)) == ("succeeded", ["lost", "succeeded"])
-    wait_until(lambda: "lease lost" in sleeper.output, "the sleeper to notice")
-    wait_until(lambda: sleeper.output.count("node joined") == 2, "it to join anew")
+    wait_until(lambda: "lease lost" in sleeper.output, "the suspended node to notice")
+    wait_until(lambda: sleeper.output.count("node joined") == 2, "the node to rejoin")
     assert fences(receiver.calls("/f14")) == [2]
 
 
-def test_a_late_verdict_is_refused_and_counted(
+def test_late_completion_is_fenced_and_counted(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F15, F16, I4, I5: neither the verdict nor the heartbeat of the past gets through
-    second = standing_by(start, server_url)
-    sleeper = start(server_url, **failing_at("run.before_record:stop:7"))
-    schedule_id, _ = asked_for(sleeper, receiver.url("/f15"))
-    (before,) = sleeping_node(sleeper)
-    wait_until(lambda: sleeper.standing, "the node to stand still")
+    # Both the late completion and the late heartbeat are rejected.
+    second = start_suspended(start, server_url)
+    sleeper = start(server_url, **with_failpoints("run.before_record:stop:7"))
+    schedule_id, _ = start_manual_run(sleeper, receiver.url("/f15"))
+    (before,) = joined_node_ids(sleeper)
+    wait_until(lambda: sleeper.suspended, "the node to be suspended")
     second.send(signal.SIGCONT)
     (run,) = second.ended(schedule_id)
     wait_until(lambda: '"fenced"' in sleeper.output, "the refusal")
     (after,) = second.ended(schedule_id)
-    assert after == run, "the verdict of the newer attempt stands"
+    assert after == run, "the completion of the newer attempt stands"
     assert (run["fence"], ends(run)) == (2, ["lost", "succeeded"])
     assert fences(receiver.calls("/f15")) == [1, 2]
-    wait_until(lambda: sleeper.output.count("node joined") == 2, "it to join anew")
+    wait_until(lambda: sleeper.output.count("node joined") == 2, "the node to rejoin")
     metrics = sleeper.call("GET", "/metrics").text
     assert "chimes_fenced_total 1.0" in metrics
     names = {node["id"] for node in second.get("/api/v1/nodes")["items"]}
-    assert before not in names, "a lease that has ended never comes back"
+    assert before not in names, "an expired lease is not renewed"
 
 
-def standing_by(start: Start, url: str) -> Node:
-    """A node that takes no run until it is woken: it has no time to start when it is needed."""
+def start_suspended(start: Start, url: str) -> Node:
+    """Starts a node and suspends it, so that it can continue without start-up time."""
     node = start(url, **TIMES)
     node.send(signal.SIGSTOP)
     return node
 
 
-def sleeping_node(node: Node) -> list[str]:
-    """The id under which it joined, from its own log."""
+def joined_node_ids(node: Node) -> list[str]:
+    """The node ids under which it joined, from its log."""
     joined = [line for line in node.output.splitlines() if '"node joined"' in line]
     return [json.loads(line)["node"] for line in joined]

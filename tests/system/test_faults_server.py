@@ -1,5 +1,5 @@
-"""A database server that goes away, loses answers, is slow, full or read-only while real nodes use
-it (RELIABILITY F17, F21–F27, F31)."""
+"""A database server that restarts, loses answers, is slow, unreachable or read-only while real
+nodes use it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ from tests.system.conftest import Start
 from tests.system.link import Link
 from tests.system.node import Answer, Node, wait_until
 from tests.system.receiver import Receiver
-from tests.system.servers import cut_connections, locked
+from tests.system.servers import cut_connections, hold_row_lock
 from tests.system.test_callbacks import http, instant
-from tests.system.test_faults_ownership import LEASE, TIMES, all_ended, asked_for, failing_at
+from tests.system.test_faults_ownership import (
+    LEASE,
+    TIMES,
+    all_ended,
+    start_manual_run,
+    with_failpoints,
+)
 
-# Far longer than it takes: real processes share two cores with other tests.
+# Generous: real processes share two cores with other tests.
 pytestmark = pytest.mark.timeout(300)
 
 Connect = Callable[[str], Link]
@@ -33,12 +39,14 @@ Connect = Callable[[str], Link]
 
 @pytest.fixture(params=["postgres", "mariadb"])
 def own_server(request: pytest.FixtureRequest) -> Iterator[PrivateServer]:
-    """With the settings of production."""
+    """A private server with durable settings."""
     with start_server(KINDS[request.param], durable=True) as server:
         yield server
 
 
-def ticking(node: Node, receiver: Receiver, how_many: int, every: str = "1s") -> list[str]:
+def create_ticking_schedules(
+    node: Node, receiver: Receiver, how_many: int, every: str = "1s"
+) -> list[str]:
     return [
         node.create(
             name=f"tick {number}",
@@ -50,12 +58,12 @@ def ticking(node: Node, receiver: Receiver, how_many: int, every: str = "1s") ->
     ]
 
 
-def goes_on(receiver: Receiver, path: str = "/tick0", calls: int = 3) -> None:
+def wait_for_more_calls(receiver: Receiver, path: str = "/tick0", calls: int = 3) -> None:
     receiver.wait_for(path, len(receiver.calls(path)) + calls, within=60)
 
 
-def every_slot_once(node: Node, schedules: list[str], step: float = 1.0) -> None:
-    """I1, I2, I3: nothing is missing between the first row and the last, and all has ended."""
+def assert_every_slot_ran_once(node: Node, schedules: list[str], step: float = 1.0) -> None:
+    """Pauses the schedules and asserts one succeeded run for every slot since the first."""
     for schedule_id in schedules:
         done = node.call("POST", f"/api/v1/schedules/{schedule_id}/pause")
         assert done.status == 200, done
@@ -68,7 +76,7 @@ def every_slot_once(node: Node, schedules: list[str], step: float = 1.0) -> None
         assert {row["status"] for row in rows} == {"succeeded"}
 
 
-def answered(node: Node, method: str, path: str, body: object = None) -> tuple[float, Answer]:
+def timed_call(node: Node, method: str, path: str, body: object = None) -> tuple[float, Answer]:
     began = time.monotonic()
     answer = node.call(method, path, body)
     return time.monotonic() - began, answer
@@ -86,20 +94,19 @@ DRAFT = {
 
 
 @pytest.mark.parametrize("how", ["fast", "crash"])
-def test_nodes_live_through_a_restart_of_the_server(
+def test_nodes_survive_a_server_restart(
     own_server: PrivateServer, start: Start, receiver: Receiver, how: str
 ) -> None:
-    # F21
     url = own_server.new_database()
     nodes = [start(url, **TIMES) for _ in range(2)]
-    ticks = ticking(nodes[0], receiver, 5)
+    ticks = create_ticking_schedules(nodes[0], receiver, 5)
     made = {nodes[n % 2].create(**DRAFT | {"name": f"kept {n}"})["id"] for n in range(20)}
-    goes_on(receiver)
+    wait_for_more_calls(receiver)
     if how == "fast":
         own_server.shut_down()
     else:
         own_server.kill9()
-    refused = [answered(node, "POST", "/api/v1/schedules", DRAFT) for node in nodes for _ in "ab"]
+    refused = [timed_call(node, "POST", "/api/v1/schedules", DRAFT) for node in nodes for _ in "ab"]
     for _, answer in refused:
         assert answer.status == 503
         assert retry_after(answer) >= 1
@@ -109,16 +116,15 @@ def test_nodes_live_through_a_restart_of_the_server(
         assert node.call("GET", "/health").status == 200
         assert node.call("GET", "/ready").status == 503
     own_server.restart()
-    goes_on(receiver)
+    wait_for_more_calls(receiver)
     for node in nodes:
         wait_until(lambda node=node: node.try_get("/ready"), "the node to be ready again")
         listed = node.get("/api/v1/schedules?limit=200")["items"]
         assert made <= {each["id"] for each in listed}, "acknowledged rows are back"
-    every_slot_once(nodes[0], ticks)
+    assert_every_slot_ran_once(nodes[0], ticks)
 
 
-# F21
-def test_a_node_that_starts_while_the_server_is_away_waits_for_it(
+def test_node_started_without_the_server_waits_for_it(
     own_server: PrivateServer, tmp_path: Path
 ) -> None:
     node = Node(own_server.new_database(), tmp_path / "home", **TIMES)
@@ -128,7 +134,7 @@ def test_a_node_that_starts_while_the_server_is_away_waits_for_it(
         try:
             wait_until(
                 lambda: "the store is unavailable; retrying" in node.output or starting.done(),
-                "its word",
+                "its log line",
             )
             own_server.restart()
             starting.result(60)
@@ -138,29 +144,28 @@ def test_a_node_that_starts_while_the_server_is_away_waits_for_it(
             node.close()
 
 
-def test_nothing_is_half_done_when_connections_are_cut(
+def test_terminated_connections_lose_no_slot(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F22, I1, I12
     nodes = [start(server_url, **TIMES) for _ in range(2)]
-    ticks = ticking(nodes[0], receiver, 10)
-    goes_on(receiver)
+    ticks = create_ticking_schedules(nodes[0], receiver, 10)
+    wait_for_more_calls(receiver)
     cut = 0
     for _ in range(6):
         cut += cut_connections(server_url)
-        goes_on(receiver, calls=1)
+        wait_for_more_calls(receiver, calls=1)
     assert cut >= 6
-    every_slot_once(nodes[1], ticks)
+    assert_every_slot_ran_once(nodes[1], ticks)
 
 
-def test_lost_answers_to_commits_are_resolved(
+def test_lost_answers_to_commits_duplicate_nothing(
     server_url: str, start: Start, receiver: Receiver, link: Connect
 ) -> None:
-    # F23, I2, I4: claims, verdicts and creates; never two of anything
+    # Claims, completions and creations happen once.
     way = link(server_url)
     node = start(way.url, **TIMES)
-    ticks = ticking(node, receiver, 5)
-    goes_on(receiver, calls=1)
+    ticks = create_ticking_schedules(node, receiver, 5)
+    wait_for_more_calls(receiver, calls=1)
     made: list[str] = []
     numbers = count()
     while way.ambiguous < 12:
@@ -168,17 +173,16 @@ def test_lost_answers_to_commits_are_resolved(
         number = next(numbers)
         body = DRAFT | {"id": f"made-{number}", "name": f"made {number}"}
         made.append(body["id"])
-        wait_until(lambda body=body: created(node, body), "the create to be resolved")
-    goes_on(receiver)
+        wait_until(lambda body=body: create_repeatedly(node, body), "the create to be resolved")
+    wait_for_more_calls(receiver)
     way.set("pass")
     listed = node.get("/api/v1/schedules?limit=200")["items"]
     assert sorted(each["id"] for each in listed if each["name"].startswith("made")) == sorted(made)
-    every_slot_once(node, ticks)
+    assert_every_slot_ran_once(node, ticks)
 
 
-def created(node: Node, body: dict[str, Any]) -> bool:
-    """First with a key, then by the id that the client chose: however the first one ended, there
-    is never more than one."""
+def create_repeatedly(node: Node, body: dict[str, Any]) -> bool:
+    """Creates with an idempotency key, then again by the client's id: at most one schedule."""
     first = node.call("POST", "/api/v1/schedules", body, {"Idempotency-Key": body["id"]})
     assert first.status in (201, 409, 503), first
     again = first if first.status == 201 else node.call("POST", "/api/v1/schedules", body)
@@ -186,51 +190,50 @@ def created(node: Node, body: dict[str, Any]) -> bool:
     return again.status in (201, 409)
 
 
-def test_a_node_that_cannot_reach_the_store_stops_at_its_trust_limit(
+def test_node_cut_off_from_the_store_makes_no_call_after_its_lease(
     server_url: str, start: Start, receiver: Receiver, link: Connect
 ) -> None:
-    # F24, I5, I6
     way = link(server_url)
     alone = start(way.url, **TIMES)
-    ticks = ticking(alone, receiver, 10)
-    goes_on(receiver)
+    ticks = create_ticking_schedules(alone, receiver, 10)
+    wait_for_more_calls(receiver)
     other = start(server_url, **TIMES)
     way.set("blackhole")
     dark = time.time()
-    wait_until(lambda: "lease lost" in alone.output, "the trust to end", within=20)
-    goes_on(receiver, calls=4)
+    wait_until(lambda: "lease lost" in alone.output, "the lease to be lost", within=20)
+    wait_for_more_calls(receiver, calls=4)
     way.set("pass")
-    wait_until(lambda: alone.output.count("node joined") >= 2, "it to join anew", within=60)
-    goes_on(receiver)
-    every_slot_once(other, ticks)
+    wait_until(lambda: alone.output.count("node joined") >= 2, "the node to rejoin", within=60)
+    wait_for_more_calls(receiver)
+    assert_every_slot_ran_once(other, ticks)
     mine = {
         (run["id"], attempt["fence"])
         for each in ticks
         for run in other.runs(each)
         for attempt in run["attempts"]
-        if attempt["node"] == first_name(alone)
+        if attempt["node"] == first_node_id(alone)
     }
-    assert mine, "it had run some before"
+    assert mine, "it ran some before"
     for call in receiver.calls():
         if (call.run_id, int(call.headers["x-chimes-fence"])) in mine:
-            assert call.at <= dark + LEASE, "an effect after the lease"
+            assert call.at <= dark + LEASE, "a call after the lease"
 
 
-def first_name(node: Node) -> str:
+def first_node_id(node: Node) -> str:
     joined = next(line for line in node.output.splitlines() if '"node joined"' in line)
     name: str = json.loads(joined)["node"]
     return name
 
 
 @pytest.mark.long
-def test_a_slow_store_is_slow_and_nothing_else(
+def test_slow_store_loses_no_lease(
     server_url: str, start: Start, receiver: Receiver, link: Connect
 ) -> None:
-    # F25: every answer a good quarter of a second late, with the lease of production
+    # Every answer is 0.28 s late, with the default lease.
     way = link(server_url)
     node = start(way.url)
     way.set("delay", 0.14)
-    schedule_id, _ = asked_for(node, receiver.url("/late"))
+    schedule_id, _ = start_manual_run(node, receiver.url("/late"))
     (call,) = receiver.wait_for("/late", 1, within=60)
     (run,) = node.ended(schedule_id)
     way.set("pass")
@@ -239,58 +242,58 @@ def test_a_slow_store_is_slow_and_nothing_else(
 
 
 @pytest.mark.long
-def test_a_store_slower_than_the_margin_lets_nothing_begin(
+def test_store_slower_than_the_lease_margin_prevents_new_calls(
     server_url: str, start: Start, receiver: Receiver, link: Connect
 ) -> None:
-    # F25: a node starts nothing that it cannot prove to own, and comes back by itself
+    # A node without a provable lease starts nothing, and recovers by itself.
     way = link(server_url)
     node = start(way.url, **TIMES)
-    ticks = ticking(node, receiver, 2)
-    goes_on(receiver)
+    ticks = create_ticking_schedules(node, receiver, 2)
+    wait_for_more_calls(receiver)
     way.set("delay", 1.0)
-    wait_until(lambda: "lease lost" in node.output, "the trust to end", within=20)
+    wait_until(lambda: "lease lost" in node.output, "the lease to be lost", within=20)
     lost = time.time()
-    time.sleep(2 * LEASE)  # the slow time itself
+    time.sleep(2 * LEASE)  # the slow period
     healed = time.time()
     way.set("pass")
-    goes_on(receiver)
+    wait_for_more_calls(receiver)
     assert not [call for call in receiver.calls() if lost + 1 < call.at < healed]
-    every_slot_once(node, ticks)
+    assert_every_slot_ran_once(node, ticks)
 
 
 @pytest.mark.long
-def test_locks_of_a_node_that_stands_still_are_freed(
+def test_row_locks_of_a_suspended_node_are_released(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
-    # F17: it stops inside its transaction; the session's limit ends it, others go on
+    # The node is suspended inside a transaction, which the session timeout ends.
     steady = start(server_url, **TIMES)
-    ticks = ticking(steady, receiver, 3)
-    goes_on(receiver)
-    sleeper = start(server_url, **failing_at("fire.before_commit@2:stop:150"))
-    wait_until(lambda: sleeper.standing, "it to stand still", within=60)
+    ticks = create_ticking_schedules(steady, receiver, 3)
+    wait_for_more_calls(receiver)
+    sleeper = start(server_url, **with_failpoints("fire.before_commit@2:stop:150"))
+    wait_until(lambda: sleeper.suspended, "the node to be suspended", within=60)
     wanted = {path: len(receiver.calls(path)) + 14 for path in ("/tick0", "/tick1", "/tick2")}
     for path, calls in wanted.items():
         receiver.wait_for(path, calls, within=60)
-    assert sleeper.standing, "all that while"
+    assert sleeper.suspended, "suspended the whole time"
     sleeper.kill()
-    every_slot_once(steady, ticks)
+    assert_every_slot_ran_once(steady, ticks)
 
 
-def test_a_change_that_waited_for_its_row_dates_from_when_it_got_it(
+def test_change_that_waited_for_a_row_lock_is_dated_after_the_wait(
     server_url: str, start: Start
 ) -> None:
-    # F55, found by the torture on MariaDB: slots fired meanwhile belong to the version before
+    # Slots fired while it waited belong to the previous version.
     node = start(server_url, **TIMES)
     made = node.create(**DRAFT)
     held = threading.Event()
-    other = threading.Thread(target=locked, args=(server_url, made["id"], 2.0, held))
+    other = threading.Thread(target=hold_row_lock, args=(server_url, made["id"], 2.0, held))
     before = time.time()
     other.start()
     assert held.wait(30)
     answer = node.call("POST", f"/api/v1/schedules/{made['id']}/pause")
     other.join()
     assert answer.status == 200, answer
-    # However late this process came to ask: nobody had the row before that.
+    # The row was locked until then.
     assert instant(answer.json["updated_at"]).timestamp() >= before + 1.9
 
 
@@ -303,27 +306,28 @@ READ_ONLY = {
 }
 
 
-def test_a_read_only_store(own_server: PrivateServer, start: Start, receiver: Receiver) -> None:
-    # F27
+def test_read_only_store_answers_503_and_recovers(
+    own_server: PrivateServer, start: Start, receiver: Receiver
+) -> None:
     url = own_server.new_database()
     node = start(url, **TIMES)
-    ticks = ticking(node, receiver, 2)
-    goes_on(receiver)
+    ticks = create_ticking_schedules(node, receiver, 2)
+    wait_for_more_calls(receiver)
     on, off = READ_ONLY[own_server.kind.name]
     own_server.admin(*on)
-    refused = wait_until(lambda: writing_refused(node), "a write to be refused")
+    refused = wait_until(lambda: refused_write(node), "a write to be refused")
     assert refused.json["code"] == "store_read_only"
     assert retry_after(refused) >= 1
     assert node.call("GET", "/api/v1/schedules").status == 200
     assert node.call("GET", "/health").status == 200
     wait_until(lambda: node.call("GET", "/ready").status == 503, "it to say that it is not ready")
     own_server.admin(*off)
-    goes_on(receiver)
+    wait_for_more_calls(receiver)
     wait_until(lambda: node.try_get("/ready"), "it to be ready again")
-    every_slot_once(node, ticks)
+    assert_every_slot_ran_once(node, ticks)
 
 
-def writing_refused(node: Node) -> Answer | None:
+def refused_write(node: Node) -> Answer | None:
     answer = node.call("POST", "/api/v1/schedules", DRAFT)
     return answer if answer.status == 503 else None
 
@@ -333,30 +337,29 @@ LIMITED = {"postgres": "18", "mariadb": "15"}
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_heartbeats_do_not_starve_when_connections_run_out(
+def test_heartbeats_continue_when_connections_run_out(
     kind: str, start: Start, receiver: Receiver
 ) -> None:
-    # F31, I5
     settings = {"max_connections": LIMITED[kind]}
     with start_server(KINDS[kind], durable=True, settings=settings) as server:
         url = server.new_database()
-        # Long enough that only starving, and not a busy machine, costs the lease.
+        # Long enough that only starvation, not a busy machine, loses the lease.
         lease = {"CHIMES_LEASE": "12s", "CHIMES_HEARTBEAT": "1s", "CHIMES_POLL_INTERVAL": "200ms"}
         nodes = [start(url, **lease) for _ in range(2)]
-        ticks = ticking(nodes[0], receiver, 3)
-        goes_on(receiver)
+        ticks = create_ticking_schedules(nodes[0], receiver, 3)
+        wait_for_more_calls(receiver)
         with ThreadPoolExecutor(40) as pool:
             asked = [
-                pool.submit(answered, node, "GET", "/api/v1/runs?limit=200")
+                pool.submit(timed_call, node, "GET", "/api/v1/runs?limit=200")
                 for _ in range(60)
                 for node in nodes
             ]
             found = [each.result(60) for each in asked]
         assert {answer.status for _, answer in found} <= {200, 503}
         assert max(took for took, _ in found) < 30
-        goes_on(receiver)
+        wait_for_more_calls(receiver)
         for node in nodes:
             assert "lease lost" not in node.output
-        every_slot_once(nodes[0], ticks)
+        assert_every_slot_ran_once(nodes[0], ticks)
         for node in nodes:
             node.stop()

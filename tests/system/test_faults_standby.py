@@ -1,5 +1,4 @@
-"""A PostgreSQL that is replaced by its standby, goes on beside it, or has no room left, while real
-nodes use it (RELIABILITY F28–F30, F32)."""
+"""PostgreSQL fail-over to a standby, split brain, and a full disk, while real nodes use it."""
 
 from __future__ import annotations
 
@@ -19,12 +18,18 @@ from tests.system.link import Link
 from tests.system.node import Node, wait_until
 from tests.system.receiver import Receiver
 from tests.system.servers import sql
-from tests.system.standby import FOLLOWED, SmallDisk, Standby, promoted
+from tests.system.standby import FOLLOWED, SmallDisk, Standby, promote
 from tests.system.test_faults_operation import regressed
 from tests.system.test_faults_ownership import TIMES
-from tests.system.test_faults_server import DRAFT, every_slot_once, goes_on, retry_after, ticking
+from tests.system.test_faults_server import (
+    DRAFT,
+    assert_every_slot_ran_once,
+    create_ticking_schedules,
+    retry_after,
+    wait_for_more_calls,
+)
 
-# Far longer than it takes: real processes share two cores with other tests.
+# Generous: real processes share two cores with other tests.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 Connect = Callable[[str], Link]
@@ -40,7 +45,7 @@ def same_database(server: PrivateServer, url: str) -> str:
     return server.kind.url(server.port, url.rsplit("/", 1)[1])
 
 
-def followed(server: PrivateServer) -> bool:
+def is_replicating(server: PrivateServer) -> bool:
     rows = server.admin("SELECT state FROM pg_stat_replication")
     return [state for (state,) in rows] == ["streaming"]
 
@@ -50,28 +55,28 @@ def epoch(url: str) -> int:
     return int(value)
 
 
-def test_a_standby_that_lacks_the_last_commits(
+def test_failover_that_loses_commits_is_detected_and_slots_run_again(
     primary: PrivateServer, start: Start, receiver: Receiver, link: Connect
 ) -> None:
-    # F28: slots that come back un-run are run again under the same ids, and everybody is told
+    # Lost slots run again under the same ids.
     url = primary.new_database()
     way, stream = link(url), link(url)
     with start_server(Standby(stream.port), durable=True, settings=FOLLOWED) as standby:
-        wait_until(lambda: followed(primary), "the standby to follow")
+        wait_until(lambda: is_replicating(primary), "the standby to follow")
         nodes = [start(way.url, **TIMES) for _ in range(2)]
-        ticks = ticking(nodes[0], receiver, 4)
-        goes_on(receiver)
+        ticks = create_ticking_schedules(nodes[0], receiver, 4)
+        wait_for_more_calls(receiver)
         stream.set("cut")
         before = epoch(url)
-        wait_until(lambda: epoch(url) >= before + 4, "both to have seen what will be lost")
+        wait_until(lambda: epoch(url) >= before + 4, "both nodes to see commits that will be lost")
         primary.kill9()
-        promoted(standby)
-        way.lead_to(standby.url)
+        promote(standby)
+        way.redirect_to(standby.url)
         for node in nodes:
-            wait_until(lambda node=node: regressed(node), "it to be noticed", within=60)
-        goes_on(receiver)
+            wait_until(lambda node=node: regressed(node), "the regression to be detected", within=60)
+        wait_for_more_calls(receiver)
         assert nodes[0].get("/api/v1/audit?verb=regress")["items"]
-        every_slot_once(nodes[0], ticks)
+        assert_every_slot_ran_once(nodes[0], ticks)
         ids: dict[tuple[str, str], set[str]] = {}
         repeats = 0
         for call in receiver.calls():
@@ -84,18 +89,17 @@ def test_a_standby_that_lacks_the_last_commits(
             node.close()
 
 
-def test_a_standby_that_has_everything(
+def test_failover_to_a_synchronous_standby_loses_nothing(
     primary: PrivateServer, start: Start, receiver: Receiver, link: Connect
 ) -> None:
-    # F29, I1, I2: what was acknowledged is there, and nobody lets anything go
     url = primary.new_database()
     way = link(url)
     with start_server(Standby(primary.port), durable=True, settings=FOLLOWED) as standby:
         primary.admin("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
-        wait_until(lambda: followed(primary), "the standby to follow")
+        wait_until(lambda: is_replicating(primary), "the standby to follow")
         nodes = [start(way.url, **TIMES) for _ in range(2)]
-        ticks = ticking(nodes[0], receiver, 4)
-        goes_on(receiver)
+        ticks = create_ticking_schedules(nodes[0], receiver, 4)
+        wait_for_more_calls(receiver)
         acknowledged: list[str] = []
         stop = threading.Event()
         writer = threading.Thread(target=keep_creating, args=(nodes[1], acknowledged, stop))
@@ -104,14 +108,14 @@ def test_a_standby_that_has_everything(
         primary.kill9()
         stop.set()
         writer.join(60)
-        # As it would be with a third server: a leader without a standby waits for one.
+        # A synchronous primary without a standby would block.
         standby.admin("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()")
-        promoted(standby)
-        way.lead_to(standby.url)
-        goes_on(receiver)
+        promote(standby)
+        way.redirect_to(standby.url)
+        wait_for_more_calls(receiver)
         there = sql(same_database(standby, url), "SELECT id FROM schedules")
         assert {each for (each,) in there} >= set(acknowledged)
-        every_slot_once(nodes[0], ticks)
+        assert_every_slot_ran_once(nodes[0], ticks)
         assert not any(map(regressed, nodes))
         for node in nodes:
             node.close()
@@ -126,40 +130,40 @@ def keep_creating(node: Node, acknowledged: list[str], stop: threading.Event) ->
             acknowledged.append(answer.json["id"])
 
 
-def test_a_node_that_stays_with_the_old_server(
+def test_node_that_stayed_on_the_old_primary_drops_its_runs_when_it_switches(
     primary: PrivateServer, start: Start, receiver: Receiver, link: Connect
 ) -> None:
-    # F30: two nodes went over and one did not; when it comes, it drops what it holds. The two have
-    # raised the epoch further than the one, so its number alone would say that all is well.
+    # Two nodes switch to the new primary, one stays. When it switches, it drops its runs, although
+    # the new primary's epoch is higher than the one it knows.
     url = primary.new_database()
     way, old_way = link(url), link(url)
     with start_server(Standby(primary.port), durable=True, settings=FOLLOWED) as standby:
-        wait_until(lambda: followed(primary), "the standby to follow")
+        wait_until(lambda: is_replicating(primary), "the standby to follow")
         nodes = [start(way.url, **TIMES) for _ in range(2)]
         alone = start(old_way.url, **TIMES)
-        ticks = ticking(nodes[0], receiver, 3)
-        goes_on(receiver)
-        promoted(standby)
+        ticks = create_ticking_schedules(nodes[0], receiver, 3)
+        wait_for_more_calls(receiver)
+        promote(standby)
         new_url = same_database(standby, url)
-        way.lead_to(standby.url)
+        way.redirect_to(standby.url)
         begun = epoch(new_url)
-        wait_until(lambda: epoch(new_url) >= begun + 2, "the two to be there")
+        wait_until(lambda: epoch(new_url) >= begun + 2, "both nodes to switch")
         behind = epoch(url)
-        # The second look comes later than the clocks of two servers may be apart.
-        wait_until(lambda: epoch(url) >= behind + 2, "the one to look at the old server")
+        # The second check is later than any difference between the clocks of the two servers.
+        wait_until(lambda: epoch(url) >= behind + 2, "the third node to check the old server")
         wait_until(lambda: epoch(new_url) > epoch(url) + 1, "the new one to be ahead", within=90)
         assert not regressed(alone)
-        old_way.lead_to(standby.url)
-        wait_until(lambda: regressed(alone), "it to be noticed", within=60)
+        old_way.redirect_to(standby.url)
+        wait_until(lambda: regressed(alone), "the regression to be detected", within=60)
         assert "went on without this node" in alone.output
         primary.kill9()
-        goes_on(receiver)
-        every_slot_once(nodes[0], ticks)
+        wait_for_more_calls(receiver)
+        assert_every_slot_ran_once(nodes[0], ticks)
         for node in (*nodes, alone):
             node.close()
 
 
-def may_mount() -> bool:
+def can_mount() -> bool:
     tried = subprocess.run(
         ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True
     )
@@ -168,7 +172,7 @@ def may_mount() -> bool:
 
 @pytest.fixture
 def small() -> Iterator[tuple[SmallDisk, PrivateServer]]:
-    if not may_mount():
+    if not can_mount():
         pytest.skip("a disk of one's own needs the right to mount")
     kind = SmallDisk(160)
     try:
@@ -178,15 +182,14 @@ def small() -> Iterator[tuple[SmallDisk, PrivateServer]]:
         kind.remove()
 
 
-def test_a_disk_that_is_full(
+def test_full_disk_answers_503_and_loses_nothing(
     small: tuple[SmallDisk, PrivateServer], start: Start, receiver: Receiver
 ) -> None:
-    # F32, I1, I3: writes are refused and not lost, and with the room everything comes back
     disk, server = small
     url = server.new_database()
     nodes = [start(url, **TIMES) for _ in range(2)]
-    ticks = ticking(nodes[0], receiver, 3)
-    goes_on(receiver)
+    ticks = create_ticking_schedules(nodes[0], receiver, 3)
+    wait_for_more_calls(receiver)
     acknowledged: list[str] = []
     assert shutil.disk_usage(disk.disk).free > 0
     disk.fill()
@@ -207,9 +210,9 @@ def test_a_disk_that_is_full(
         server.restart("crash")
     for node in nodes:
         wait_until(lambda node=node: node.try_get("/ready"), "the node to be ready again")
-    goes_on(receiver)
+    wait_for_more_calls(receiver)
     there = {each for (each,) in sql(url, "SELECT id FROM schedules")}
     assert there >= set(acknowledged)
-    every_slot_once(nodes[0], ticks)
+    assert_every_slot_ran_once(nodes[0], ticks)
     for node in nodes:
         node.close()

@@ -1,4 +1,4 @@
-"""From open mode to keys, on a running node and through the command line."""
+"""API keys on a running node: from open mode to keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def key_for(store: str, name: str, role: str) -> str:
-    """Made by another process on the same store."""
+    """Creates a key in another process on the same store."""
     done = subprocess.run(
         [sys.executable, "-c", _MAKE_KEY, store, name, role, name],
         capture_output=True,
@@ -46,7 +46,7 @@ def bearer(key: str) -> dict[str, str]:
 def test_the_first_key_ends_open_mode_without_a_restart(
     sqlite: str, start: Start, receiver: Receiver
 ) -> None:
-    # RELIABILITY 8 and 9: keys, egress and limits change together
+    # Keys, egress rules and limits change together.
     node = start(sqlite)
     before = node.create(
         name="private", trigger=ONCE_IN_A_YEAR, target=http(receiver.url("/private"))

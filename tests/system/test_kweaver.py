@@ -1,4 +1,4 @@
-"""The KWeaver door over HTTP, on real servers, with a stub of the action service behind it."""
+"""The KWeaver API on real servers, with a stub action service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.system.conftest import Start
 from tests.system.node import Node, wait_until
-from tests.system.services import Asked, Service, Told, told
+from tests.system.services import Request, Response, Service, json_response
 
 PATH = "/api/bkn-backend/v1/knowledge-networks/kn1/action-schedules"
 ACCOUNT = {"X-Account-Id": "u-1", "X-Account-Type": "user"}
@@ -16,7 +16,7 @@ OBJECTS = [{"id": "pod-1"}]
 BODY = {
     "name": "restart pods",
     "action_type_id": "restart",
-    # Far away: what is due is made due by hand, not by waiting.
+    # Far in the future: tests reschedule it to now.
     "cron_expression": "0 0 1 1 *",
     "_instance_identities": OBJECTS,
     "dynamic_params": {"force": True},
@@ -24,23 +24,25 @@ BODY = {
 
 
 class ActionService(Service):
-    """Executes nothing, and says that it has."""
+    """Answers that each execution has completed."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: Until it is set, executions are running.
+        #: Executions stay running until this is set.
         self.done = threading.Event()
         self.done.set()
 
-    def answer(self, asked: Asked) -> Told:
-        if asked.path.endswith("/execute"):
+    def answer(self, request: Request) -> Response:
+        if request.path.endswith("/execute"):
             started = {"execution_id": "e1", "status": "pending", "message": "started"}
-            return told(started | {"created_at": 0}, 202)
-        return told({"id": "e1", "status": "completed" if self.done.is_set() else "running"})
+            return json_response(started | {"created_at": 0}, 202)
+        return json_response(
+            {"id": "e1", "status": "completed" if self.done.is_set() else "running"}
+        )
 
     @property
-    def executed(self) -> list[Asked]:
-        return self.asked("/execute")
+    def executed(self) -> list[Request]:
+        return self.requests("/execute")
 
 
 def settings(service: ActionService, **more: str) -> dict[str, str]:
@@ -51,36 +53,35 @@ def settings(service: ActionService, **more: str) -> dict[str, str]:
     } | more
 
 
-def made(node: Node, **given: Any) -> str:
+def create_schedule(node: Node, **given: Any) -> str:
     answer = node.call("POST", PATH, BODY | given, ACCOUNT)
     assert answer.status == 201, answer
     found: str = answer.json["id"]
     return found
 
 
-def put(node: Node, path: str, body: Any) -> None:
+def put_change(node: Node, path: str, body: Any) -> None:
     answer = node.call("PUT", f"{PATH}/{path}", body, ACCOUNT)
     assert (answer.status, answer.text) == (200, "null"), answer
 
 
-def made_due(node: Node, schedule_id: str) -> None:
-    """The next slot is now; the past means now (R2.22)."""
+def make_due(node: Node, schedule_id: str) -> None:
+    """Reschedules to now; a time in the past means now."""
     now = datetime.now(UTC).isoformat()
     answer = node.call("POST", f"/api/v1/schedules/{schedule_id}/reschedule", {"to": now})
     assert answer.status == 200, answer
 
 
-# R0.24, R0.25-R0.30, R0.38
-def test_from_its_making_to_its_history(server_url: str, start: Start) -> None:
+def test_life_of_an_action_schedule_from_creation_to_history(server_url: str, start: Start) -> None:
     with ActionService() as service:
         service.done.clear()
         node = start(server_url, **settings(service))
-        schedule_id = made(node)
+        schedule_id = create_schedule(node)
         assert node.get(f"{PATH}/{schedule_id}")["status"] == "inactive"
-        put(node, schedule_id, {"dynamic_params": {"force": False}})
-        put(node, f"{schedule_id}/status", {"status": "active"})
+        put_change(node, schedule_id, {"dynamic_params": {"force": False}})
+        put_change(node, f"{schedule_id}/status", {"status": "active"})
         assert node.get(f"{PATH}/{schedule_id}")["next_run_time"] > 0
-        made_due(node, schedule_id)
+        make_due(node, schedule_id)
         service.wait(lambda: service.executed, "the execution")
         (execute,) = service.executed
         assert execute.path == (
@@ -92,7 +93,7 @@ def test_from_its_making_to_its_history(server_url: str, start: Start) -> None:
         assert execute.headers["x-account-id"] == "u-1"
         assert execute.headers["x-account-type"] == "user"
         assert execute.headers["idempotency-key"]
-        # The lock is seen while it lasts (R0.15).
+        # The lock is visible while the action runs.
         locked = node.get(f"{PATH}/{schedule_id}")
         assert locked["lock_holder"]
         assert locked["create_time"] < locked["lock_time"]
@@ -108,27 +109,27 @@ def test_from_its_making_to_its_history(server_url: str, start: Start) -> None:
         assert answer.status == 404
         assert node.call("DELETE", f"{PATH}/{schedule_id}").status == 204
         assert node.call("GET", f"{PATH}/{schedule_id}").status == 404
-        # What was deleted has its history (C16).
+        # The history of a deleted schedule is kept.
         assert node.get(f"/api/v1/runs/{run['id']}")["status"] == "succeeded"
         assert node.stop() == 0
 
 
-# R0.19-R0.21, C4: an action that takes longer than the lock is held
-def test_two_nodes_and_one_due_schedule(server_url: str, start: Start) -> None:
+# The action takes longer than the lock timeout.
+def test_one_of_two_nodes_executes_a_long_action(server_url: str, start: Start) -> None:
     with ActionService() as service:
         service.done.clear()
         nodes = [start(server_url, **settings(service)) for _ in range(2)]
-        schedule_id = made(nodes[0], status="active")
-        made_due(nodes[1], schedule_id)
+        schedule_id = create_schedule(nodes[0], status="active")
+        make_due(nodes[1], schedule_id)
         service.wait(lambda: service.executed, "the execution")
         holder = nodes[1].get(f"{PATH}/{schedule_id}")["lock_holder"]
-        before = len(service.asked("/action-executions/e1"))
-        begun = service.asked("/execute")[0].at
+        before = len(service.requests("/action-executions/e1"))
+        begun = service.requests("/execute")[0].at
 
         def long_enough() -> bool:
-            asked = service.asked("/action-executions/e1")
-            # Longer than the lock timeout of 2 s, measured by what the service sees.
-            return len(asked) > before and asked[-1].at - begun > 3
+            polls = service.requests("/action-executions/e1")
+            # Longer than the lock timeout of 2 s, measured by the requests to the service.
+            return len(polls) > before and polls[-1].at - begun > 3
 
         service.wait(long_enough, "an action longer than its lock")
         assert nodes[0].get(f"{PATH}/{schedule_id}")["lock_holder"] == holder
@@ -138,39 +139,39 @@ def test_two_nodes_and_one_due_schedule(server_url: str, start: Start) -> None:
         assert len(service.executed) == 1
 
 
-# R0.21, R0.23, C4: the same run on another node
-def test_a_node_is_killed_with_the_lock_in_its_hand(server_url: str, start: Start) -> None:
+def test_execution_of_a_killed_node_is_resumed_by_another_node(
+    server_url: str, start: Start
+) -> None:
     with ActionService() as service:
         service.done.clear()
         first = start(server_url, **settings(service))
-        schedule_id = made(first, status="active")
-        made_due(first, schedule_id)
-        service.wait(lambda: service.asked("/action-executions/e1"), "the first look at it")
+        schedule_id = create_schedule(first, status="active")
+        make_due(first, schedule_id)
+        service.wait(lambda: service.requests("/action-executions/e1"), "the first poll")
         first.kill()
         service.done.set()
         second = start(server_url, **settings(service))
         (run,) = second.ended(schedule_id)
         assert run["status"] == "succeeded"
-        # On a busy machine the second node may lose its lease once, too.
+        # On a busy machine the second node may lose its lease once as well.
         assert run["attempt"] >= 2
-        # It was found again, not executed again.
+        # The execution was resumed, not repeated.
         assert len({each.headers["idempotency-key"] for each in service.executed}) == 1
         assert "lock_holder" not in second.get(f"{PATH}/{schedule_id}")
 
 
-# R0.31, R0.32
-def test_what_is_due_is_seen_by_peers(server_url: str, start: Start) -> None:
+def test_peers_read_due_schedules_with_the_internal_token(server_url: str, start: Start) -> None:
     with ActionService() as service:
-        # Nobody fires here: the other side pulls.
+        # No node fires: the peer pulls due schedules.
         node = start(
             server_url, **settings(service, CHIMES_INTERNAL_TOKEN="inside", CHIMES_ROLES="api")
         )
-        schedule_id = made(node, status="active")
+        schedule_id = create_schedule(node, status="active")
         due = "/api/ontology-manager/in/v1/knowledge-networks/kn1/action-schedules/due"
         assert node.call("GET", due).status == 401
         token = {"X-Internal-Token": "inside"}
         assert node.call("GET", due, headers=token).json == {"entries": []}
-        made_due(node, schedule_id)
+        make_due(node, schedule_id)
         found = wait_until(lambda: node.call("GET", due, headers=token).json["entries"], "it")
         assert [each["id"] for each in found] == [schedule_id]
         assert service.executed == []

@@ -1,4 +1,4 @@
-"""A reminder from its time to the inbox of its owner, on a real node (UX A.4)."""
+"""A message schedule delivers to the inbox of its owner, on a real node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tests.system.node import Node, wait_until
 
 
-def test_a_message_is_in_the_inbox_at_its_time(tmp_path: Path) -> None:
+def test_message_is_delivered_to_the_inbox(tmp_path: Path) -> None:
     node = Node("sqlite:///chimes.db", tmp_path)
     node.start()
     try:
@@ -18,11 +18,11 @@ def test_a_message_is_in_the_inbox_at_its_time(tmp_path: Path) -> None:
             target={"kind": "message", "text": "ประชุมใน **10** นาที"},
         )
 
-        def told() -> list[dict[str, Any]]:
+        def inbox_items() -> list[dict[str, Any]]:
             items: list[dict[str, Any]] = node.get("/api/v1/inbox")["items"]
             return items
 
-        (item,) = wait_until(told, "the message in the inbox")
+        (item,) = wait_until(inbox_items, "the message in the inbox")
         assert item["schedule_id"] == made["id"]
         assert "ประชุมใน **10** นาที" in str(item)
         (run,) = node.ended(made["id"])

@@ -1,4 +1,4 @@
-"""Two real nodes on a real PostgreSQL, drained in turn: no slot is lost or done twice."""
+"""Two real nodes on PostgreSQL, drained in turn: no slot is lost or repeated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nodes(node: Node) -> dict[str, dict[str, Any]]:
     return {each["id"]: each for each in node.call("GET", "/api/v1/nodes").json["items"]}
 
 
-def told(answer: Result) -> dict[str, str]:
+def node_states(answer: Result) -> dict[str, str]:
     return {each["id"]: each["state"] for each in json.loads(answer.out)}
 
 
@@ -43,12 +43,11 @@ def id_of(node: Node) -> str:
     return found
 
 
-def in_state(node: Node, name: str, state: str) -> None:
+def wait_for_state(node: Node, name: str, state: str) -> None:
     wait_until(lambda: nodes(node)[name]["state"] == state, f"{name} to be {state}")
 
 
-# UX A.8, R3.39
-def test_a_drained_node_leaves_everything_to_the_other(
+def test_drained_node_leaves_all_slots_to_the_other(
     postgres: str, start: Start, receiver: Receiver, cli: Cli
 ) -> None:
     first, second = start(postgres, **TIMES), start(postgres, **TIMES)
@@ -60,13 +59,13 @@ def test_a_drained_node_leaves_everything_to_the_other(
         policy={"overlap": "allow"},
     )
     receiver.wait_for("/slot", 3)
-    # Asked through the other node: it is the store that tells.
+    # The request goes to the other node: the store passes it on.
     at = {"CHIMES_URL": f"http://127.0.0.1:{second.port}"}
     asked = cli("drain", names[0], "--reason", "kernel", "--wait", "--timeout", "60s", **at)
     assert (asked.code, asked.rows[0][1]) == (0, "drained"), asked
     before = len(receiver.calls("/slot"))
     receiver.wait_for("/slot", before + 4)
-    # Still there, still answering, and not judged by anybody.
+    # The drained node still answers and keeps its lease.
     assert first.try_get("/ready") is not None
     runs = second.runs(made["id"])
     late = sorted(runs, key=lambda run: instant(run["planned_at"]))[-3:]
@@ -75,8 +74,8 @@ def test_a_drained_node_leaves_everything_to_the_other(
     assert refused.code == 5
 
     assert cli("node", "resume", names[0], **at).rows[0][1] == "alive"
-    in_state(second, names[0], "alive")
-    # Now the other one, so that the first has to do the work again.
+    wait_for_state(second, names[0], "alive")
+    # Drain the other node, so that the first one takes over again.
     assert cli("drain", names[1], "--wait", "--timeout", "60s", **at).rows[0][1] == "drained"
     before = len(receiver.calls("/slot"))
     receiver.wait_for("/slot", before + 3)
@@ -87,15 +86,15 @@ def test_a_drained_node_leaves_everything_to_the_other(
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 1)}
     assert set(Counter(call.run_id for call in receiver.calls("/slot")).values()) == {1}
 
-    # Nodes that die are gone. With nobody left who takes them off the list, an operator does.
+    # Killed nodes stay listed as gone until an operator removes them.
     first.kill()
     second.kill()
     there = {"CHIMES_STORE": postgres}
     states = {names[0]: "gone", names[1]: "gone"}
-    wait_until(lambda: told(cli("nodes", "--json=id,state", **there)) == states, "their end")
+    wait_until(lambda: node_states(cli("nodes", "--json=id,state", **there)) == states, "their end")
     assert cli("node", "forget", names[1], "--yes", **there).code == 0
     assert cli("node", "forget", names[1], "--yes", **there).code == 3
-    assert set(told(cli("nodes", "--json=id,state", **there))) == {names[0]}
+    assert set(node_states(cli("nodes", "--json=id,state", **there))) == {names[0]}
     trail = json.loads(cli("audit", "--json=verb,object_kind", **there).out)
     verbs = [each["verb"] for each in trail if each["object_kind"] == "node"]
     assert verbs == ["forget", "drain", "resume", "drain"]

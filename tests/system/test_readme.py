@@ -1,4 +1,4 @@
-"""The README's commands, run as they stand."""
+"""The commands of the README, executed as written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.system.receiver import Receiver
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", README, re.DOTALL)
-#: The receiver is the test's own, and not a job of the shell.
+#: Lines that are not executed: the test has its own receiver.
 NOT_OURS = ("python3 -m http.server", "kill %1")
 QUICK_START = [text for kind, text in BLOCKS if kind == "sh" and "make serve" not in text]
 

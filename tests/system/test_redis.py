@@ -1,4 +1,4 @@
-"""`chimes serve` on a real Redis server: killed, emptied, restarted (F41-F43)."""
+"""`chimes serve` on a real Redis server that is killed, flushed or restarted."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def chimes(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     return ran(words, cwd=home)
 
 
-def test_every_slot_once_while_nodes_and_server_are_killed(
+def test_every_slot_runs_once_while_nodes_and_server_are_killed(
     server: PrivateServer, start: Start, receiver: Receiver
 ) -> None:
-    """F43, I1, I2: two nodes; one of them and the server are killed again and again."""
+    """One of two nodes and the server are killed repeatedly."""
     steady = start(server.url, **SHORT_LEASE)
     made = [
         steady.create(
@@ -59,7 +59,7 @@ def test_every_slot_once_while_nodes_and_server_are_killed(
         path = f"/api/v1/schedules/{schedule['id']}/pause"
         wait_until(lambda path=path: steady.call("POST", path).status == 200, "the pause")
     for schedule in made:
-        rows = wait_until(lambda id=schedule["id"]: _at_rest(steady.runs(id)), "the backlog")
+        rows = wait_until(lambda id=schedule["id"]: _ended(steady.runs(id)), "the backlog")
         slots = sorted(instant(row["slot"]) for row in rows)
         steps = {(b - a).total_seconds() for a, b in pairwise(slots)}
         assert steps == {0.5}, "a slot is missing or doubled"
@@ -70,11 +70,11 @@ def test_every_slot_once_while_nodes_and_server_are_killed(
     assert all(len(ids) == 1 for ids in seen.values())
 
 
-def _at_rest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ended(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [] if any(row["status"] in ("queued", "running") for row in rows) else rows
 
 
-def test_a_flushed_server_is_noticed_and_set_up_by_hand_only(
+def test_flushed_server_is_detected_and_not_set_up_automatically(
     server: PrivateServer, start: Start, tmp_path: Path, receiver: Receiver
 ) -> None:
     node = start(server.url, CHIMES_DATA_DIR=str(tmp_path / "data"), **SHORT_LEASE)
@@ -88,7 +88,7 @@ def test_a_flushed_server_is_noticed_and_set_up_by_hand_only(
     assert "store_lost" in node.output
     assert server.admin("DBSIZE") == [(":0",)]
 
-    # A node that starts now does not take it for a new one either.
+    # A restarted node does not take the empty server for a new store.
     options = ("--store", server.url, "--data-dir", str(tmp_path / "data"))
     started = chimes("serve", "--port", "0", *options, home=tmp_path)
     assert started.returncode == 9
@@ -96,7 +96,7 @@ def test_a_flushed_server_is_noticed_and_set_up_by_hand_only(
     again = chimes("store", "init", *options, home=tmp_path)
     assert again.returncode == 9
 
-    # One that was never here cannot know, and sets it up. That is not our store.
+    # A node without local data cannot know and sets up a new store.
     stranger = start(server.url, CHIMES_DATA_DIR=str(tmp_path / "elsewhere"), **SHORT_LEASE)
     stranger.create(name="strange", **asked)
     wait_until(lambda: "holds another store than before" in node.output, "a look at it")
@@ -116,8 +116,7 @@ def test_a_flushed_server_is_noticed_and_set_up_by_hand_only(
     assert "regress" in verbs
 
 
-def test_a_volatile_server_ends_with_nine(tmp_path: Path, start: Start) -> None:
-    """F42."""
+def test_volatile_server_is_refused_with_exit_code_9(tmp_path: Path, start: Start) -> None:
     with start_server(REDIS, settings={"appendonly": "no"}) as server:
         refused = chimes("serve", "--port", "0", "--store", server.url, home=tmp_path)
         assert refused.returncode == 9
@@ -130,7 +129,7 @@ def test_a_volatile_server_ends_with_nine(tmp_path: Path, start: Start) -> None:
         assert "redis" in status.stdout
 
 
-def test_doctor_looks_at_redis(server: PrivateServer, tmp_path: Path) -> None:
+def test_doctor_checks_redis_without_writing(server: PrivateServer, tmp_path: Path) -> None:
     found = chimes("doctor", "--store", server.url, home=tmp_path)
     assert "Redis 7" in found.stdout
     assert "acknowledged writes are on disk" in found.stdout

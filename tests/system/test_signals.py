@@ -1,4 +1,4 @@
-"""Signals that a command inherits from the shell that starts it."""
+"""Signal handling that a command inherits from its shell."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.system.receiver import Receiver
 from tests.system.test_callbacks import ONCE_IN_A_YEAR, http
 
 
-def test_an_interrupt_that_the_shell_ignores_is_ignored(
+def test_sigint_ignored_by_the_shell_stays_ignored(
     sqlite: str, start: Start, receiver: Receiver
 ) -> None:
-    """Shells start background jobs this way, because Ctrl-C is not for them."""
+    """Shells start background jobs with SIGINT ignored."""
     node = start(sqlite)
     made = node.create(
         name="slow",

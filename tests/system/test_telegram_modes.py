@@ -1,4 +1,4 @@
-"""The bot of a real node: by webhook, by long polling, and from the command line (R1.35, S55)."""
+"""The Telegram bot of a real node: webhook, long polling, and the command line."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_a_webhook_is_registered_and_answered(
 ) -> None:
     given = f"https://hooks.example.org{path}"
     node = start(sqlite, **settings(bot, CHIMES_TELEGRAM_WEBHOOK_URL=given))
-    (asked,) = bot.wait(lambda: bot.asked("/setWebhook"), "the registration")
-    assert asked.json["url"] == "https://hooks.example.org/telegram/webhook"
-    secret = {"X-Telegram-Bot-Api-Secret-Token": asked.json["secret_token"]}
+    (request,) = bot.wait(lambda: bot.requests("/setWebhook"), "the registration")
+    assert request.json["url"] == "https://hooks.example.org/telegram/webhook"
+    secret = {"X-Telegram-Bot-Api-Secret-Token": request.json["secret_token"]}
     update = message(7, "/schedule every day at 9:00 stretch")
     assert node.call("POST", "/telegram/webhook", update).status == 401
     assert node.call("POST", "/telegram/webhook", update, secret).status == 200
@@ -50,16 +50,16 @@ def test_a_webhook_is_registered_and_answered(
     assert "Schedule created" in answer
     again = node.call("POST", "/telegram/webhook", update, secret)
     assert again.json == {"ok": True, "handled": False}
-    assert not bot.asked("/getUpdates"), "whoever is told does not ask"
+    assert not bot.requests("/getUpdates"), "a bot with a webhook does not poll"
 
 
-def test_polling_takes_a_webhook_off_first(sqlite: str, start: Start, bot: BotServer) -> None:
+def test_polling_deletes_the_webhook_first(sqlite: str, start: Start, bot: BotServer) -> None:
     start(sqlite, **settings(bot))
-    bot.wait(lambda: bot.asked("/getUpdates"), "the first question")
-    assert bot.asked()[0].path.endswith("/deleteWebhook")
+    bot.wait(lambda: bot.requests("/getUpdates"), "the first poll")
+    assert bot.requests()[0].path.endswith("/deleteWebhook")
 
 
-def test_a_chat_is_linked_from_the_command_line(
+def test_chat_is_linked_with_a_code_from_the_command_line(
     sqlite: str, start: Start, bot: BotServer, tmp_path: Path
 ) -> None:
     node = start(sqlite, **settings(bot))
@@ -70,7 +70,7 @@ def test_a_chat_is_linked_from_the_command_line(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    bot.say(chimes("connect").strip(), CHAT)
+    bot.receive_message(chimes("connect").strip(), CHAT)
     bot.wait(lambda: any("confirm" in text for text in bot.texts(CHAT)), "the chat to be told")
     assert "waiting" in chimes("list")
     assert "system:default" in chimes("confirm", str(CHAT))

@@ -1,2 +1,2 @@
-"""The torture harness (RELIABILITY 4): real nodes, a real store, faults, and a checker that judges
-the history with its own idea of what should have happened. `python -m tests.system.torture`."""
+"""The torture harness: injects faults into real nodes on a real store and checks the recorded
+history with an independent model. `python -m tests.system.torture`."""

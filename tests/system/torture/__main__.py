@@ -23,7 +23,7 @@ PASS, VIOLATION, CANNOT_RUN, INCONCLUSIVE = 0, 1, 2, 9
 CODES = {"pass": PASS, "violation": VIOLATION, "inconclusive": INCONCLUSIVE}
 
 
-def order_from(arguments: Sequence[str]) -> RunRequest:
+def request_from(arguments: Sequence[str]) -> RunRequest:
     parser = argparse.ArgumentParser(prog="python -m tests.system.torture", description=__doc__)
     parser.add_argument("--store", choices=STORES, required=True)
     parser.add_argument("--profile", choices=sorted(PROFILES), default="pr")
@@ -71,17 +71,17 @@ def order_from(arguments: Sequence[str]) -> RunRequest:
 
 
 def main(arguments: Sequence[str]) -> int:
-    order = order_from(arguments)
-    # Told to stop, it cleans up as after Ctrl-C.
+    request = request_from(arguments)
+    # SIGTERM cleans up like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        found = asyncio.run(Conductor(order).run())
+        found = asyncio.run(Conductor(request).run())
     except Exception:
         traceback.print_exc()
-        print(f"the harness could not run; what there is: {order.out}", file=sys.stderr)
+        print(f"the harness could not run; what there is: {request.out}", file=sys.stderr)
         return CANNOT_RUN
-    (order.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(f"kept in {order.out}", file=sys.stderr)
+    (request.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(f"kept in {request.out}", file=sys.stderr)
     print(json.dumps(found))
     return CODES[found["verdict"]]
 

@@ -1,4 +1,4 @@
-"""I3, I4, I5, I6, I7, I11 and I12: what became of the runs, attempt by attempt."""
+"""Checks of runs and attempts: completions, fences, calls, overlap, counts."""
 
 from __future__ import annotations
 
@@ -7,66 +7,66 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tests.system.torture.oracle import SECOND, text_of
-from tests.system.torture.records import TERMINAL, Attempt, Case, Run, Telling
+from tests.system.torture.records import TERMINAL, Attempt, Case, Run, RunLogLine
 from tests.system.torture.slots import BY_SCHEDULE, Found
 
-#: What a node says once the store has accepted a verdict that ends the run.
+#: Logged by a node after the store has accepted the completion of a run.
 ENDED = "run ended"
 RESCUED = "rescued"
-#: Statuses that only a worker's verdict or a rescue can give.
-JUDGED = ("succeeded", "failed", "timeout", "unknown")
+#: Statuses that only a worker's completion or a rescue sets.
+COMPLETED_STATUSES = ("succeeded", "failed", "timeout", "unknown")
 CRASH_LIMIT = 3
-#: A node estimates the store's time between two answers of it; on a busy machine those take long.
+#: Tolerance: a node estimates the store's time between two answers, which may be slow.
 ESTIMATE = 3 * SECOND
 
 
 def run_violations(case: Case) -> Iterator[Found]:
-    tellings: dict[str, list[Telling]] = defaultdict(list)
-    for telling in case.tellings:
-        tellings[telling.run_id].append(telling)
+    log_lines: dict[str, list[RunLogLine]] = defaultdict(list)
+    for line in case.log_lines:
+        log_lines[line.run_id].append(line)
     for run in case.runs:
         if run.status not in TERMINAL:
             yield "run_without_end", f"run {run.id} is {run.status}"
             continue
-        yield from _verdicts(run, tellings[run.id])
+        yield from _completions(run, log_lines[run.id])
         yield from _fences(run)
         yield from _replayed(run)
     runs = {run.id: run for run in case.runs}
-    for seen in case.seen:
-        now = runs.get(seen.run_id)
+    for observed in case.observed:
+        now = runs.get(observed.run_id)
         if now is None:
-            yield "ack_lost", f"run {seen.run_id} was seen {seen.status} and is gone"
-        elif (now.status, now.fence) != (seen.status, seen.fence):
-            was = f"{seen.status} (fence {seen.fence})"
-            yield "verdict_changed", f"run {run_text(now)} was {was} at {text_of(seen.at)}"
+            yield "ack_lost", f"run {observed.run_id} was seen {observed.status} and is gone"
+        elif (now.status, now.fence) != (observed.status, observed.fence):
+            was = f"{observed.status} (fence {observed.fence})"
+            yield "verdict_changed", f"run {run_text(now)} was {was} at {text_of(observed.at)}"
 
 
 def run_text(run: Run) -> str:
     return f"{run.id} {run.status} (fence {run.fence})"
 
 
-def _verdicts(run: Run, tellings: list[Telling]) -> Iterator[Found]:
-    """I4: one verdict, that of the last fence."""
+def _completions(run: Run, log_lines: list[RunLogLine]) -> Iterator[Found]:
+    """A run has one completion, with the last fence."""
     final = (run.status, run.fence)
-    for telling in tellings:
-        ends = telling.event == ENDED or (telling.event == RESCUED and telling.status in TERMINAL)
-        if ends and (telling.status, telling.fence) != final:
-            told = f"{telling.status} (fence {telling.fence})"
+    for line in log_lines:
+        ends = line.event == ENDED or (line.event == RESCUED and line.status in TERMINAL)
+        if ends and (line.status, line.fence) != final:
+            told = f"{line.status} (fence {line.fence})"
             yield "verdict_changed", f"run {run_text(run)}: a node was told {told}"
-    if run.status in JUDGED and run.attempts and run.attempts[-1].fence != run.fence:
+    if run.status in COMPLETED_STATUSES and run.attempts and run.attempts[-1].fence != run.fence:
         yield "verdict_changed", f"run {run_text(run)}: its verdict is of another fence"
 
 
 def _fences(run: Run) -> Iterator[Found]:
-    """I5: fences rise. A verdict accepted under a fence that was lost shows as one that does not:
-    its attempt stands behind that of the loss."""
+    """Fences increase. A completion accepted under a lost fence appears after the attempt that was
+    lost, with a lower fence."""
     for before, after in pairwise(run.attempts):
         if after.fence <= before.fence:
             yield "stale_write", f"run {run_text(run)}: fence {after.fence} after {before.fence}"
 
 
 def _replayed(run: Run) -> Iterator[Found]:
-    """I12: folding the attempts gives the row."""
+    """The row of a run follows from its attempts."""
     wrong = list(_differences(run))
     if wrong:
         yield "history_mismatch", f"run {run_text(run)}: {'; '.join(wrong)}"
@@ -93,7 +93,7 @@ def _differences(run: Run) -> Iterator[str]:
 
 
 def _folded(run: Run) -> set[str]:
-    """What a run with these attempts can have come to."""
+    """The statuses that a run with these attempts may have."""
     if not run.attempts:
         return {"skipped", "missed", "canceled"}
     ends = [attempt.end for attempt in run.attempts]
@@ -104,14 +104,14 @@ def _folded(run: Run) -> set[str]:
         case "lost":
             return {"failed"} if ends.count("lost") >= CRASH_LIMIT else {"canceled"}
         case "failed" | "timeout" if failures <= run.max_retries:
-            # Retries were left, so only a failure that is not worth one ends it here.
+            # Retries were left, so the failure was not retryable.
             return {ends[-1], "canceled"}
         case end:
             return {end}
 
 
 def effect_violations(case: Case) -> Iterator[Found]:
-    """I6 and I7: every call is explained by a recorded attempt, and every success by a call."""
+    """Every call belongs to a recorded attempt, and every success has a call."""
     runs = {run.id: run for run in case.runs}
     calls = Counter((effect.run_id, effect.fence) for effect in case.effects)
     for (run_id, fence), count in calls.items():
@@ -145,8 +145,8 @@ def _of_fence(run: Run, fence: int) -> Attempt | None:
 
 
 def overlap_violations(case: Case) -> Iterator[Found]:
-    """I11: where one run at a time is allowed, no two are under way at once, from the first claim
-    to the end: a run that waits for its retry keeps its place. Both moments are the store's."""
+    """With a limit of one, no two runs overlap from first claim to end: a run that waits for its
+    retry keeps its permit. Both times are the store's."""
     held: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for run in case.runs:
         if run.limit == 1 and run.claimed is not None and run.finished is not None:
@@ -158,7 +158,7 @@ def overlap_violations(case: Case) -> Iterator[Found]:
 
 
 def count_violations(case: Case) -> Iterator[Found]:
-    """I12 for schedules: the cursor's count of runs is the number of rows it made."""
+    """`fired_count` of a schedule is its number of runs."""
     fired = Counter(
         run.schedule_id
         for run in case.runs

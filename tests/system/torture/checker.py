@@ -1,6 +1,6 @@
-"""Judges a torture run: `check` is a pure function of what the run left behind.
+"""Checks the records of a torture run: `check` is a pure function.
 
-python -m tests.system.torture.checker DIR     judges a saved directory again
+python -m tests.system.torture.checker DIR     checks a saved directory again
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.system.torture.attempts import (
 )
 from tests.system.torture.collector import load
 from tests.system.torture.oracle import SECOND
-from tests.system.torture.records import TERMINAL, Case, Harm
+from tests.system.torture.records import TERMINAL, Case, FaultSpan
 from tests.system.torture.slots import (
     Found,
     acknowledgement_violations,
@@ -31,7 +31,7 @@ from tests.system.torture.slots import (
 )
 from tests.system.torture.timeline import expectations
 
-#: Every kind of violation there is; the summary shows a count for each.
+#: All kinds of violations; the summary has a count for each.
 KINDS = (
     "slot_lost",
     "slot_doubled",
@@ -59,7 +59,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Found]], ...] = (
     overlap_violations,
     count_violations,
 )
-#: A fault goes on to be felt for as long as a takeover takes.
+#: A fault has effects until a takeover is complete.
 AFTERMATH = 4_200_000
 
 
@@ -126,7 +126,7 @@ def _effects(case: Case) -> dict[str, int]:
     return {
         "seen": len(case.effects),
         "slots_repeated": sum(count > 1 for count in by_run.values()),
-        # Stopped between the last look at the lease and the first byte: nothing can prevent it.
+        # Suspended between the last lease check and the first byte: cannot be prevented.
         "begun_in_time_seen_late": sum(
             effect.began <= lost[key] < effect.at
             for effect in case.effects
@@ -152,12 +152,12 @@ def _latency(case: Case) -> dict[str, float]:
         "quiet_p99": _percentile(quiet, 0.99),
         "chaos_p99": _percentile(noisy, 0.99),
         "max": _percentile(quiet + noisy, 1),
-        # From the end of the last fault until the last call that was due before it.
+        # From the end of the last fault to the last call that was due before it.
         "recover_max": max(0.0, _percentile(left_over, 1)),
     }
 
 
-def _harmed(harms: Iterable[Harm], since: int, until: int) -> bool:
+def _harmed(harms: Iterable[FaultSpan], since: int, until: int) -> bool:
     return any(harm.begin <= until and since <= harm.end + AFTERMATH for harm in harms)
 
 

@@ -1,4 +1,4 @@
-"""After the freeze: everything a run left behind, brought together for the checker."""
+"""Collects the records of a torture run for the checker."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.forking import ran
 from tests.system.torture.oracle import micros
 from tests.system.torture.records import (
     Case,
-    Harm,
-    Seen,
-    Telling,
+    FaultSpan,
+    ObservedRun,
+    RunLogLine,
     Trigger,
     Version,
     dump_from,
@@ -28,7 +28,7 @@ HISTORY, SINK, DUMP, NODES = "history.jsonl", "sink.jsonl", "dump.jsonl", "nodes
 
 
 async def dump(store: str, directory: Path) -> None:
-    """By the product's own export, in a process of its own."""
+    """Exports the store with `chimes store export`."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory)}
     command = ["store", "export", str(directory / DUMP), "--store", store]
     done = await asyncio.to_thread(ran, command, cwd=directory, env=environment, timeout=120)
@@ -44,8 +44,8 @@ def load(directory: Path) -> Case:
     return Case(
         versions=tuple(_versions(history)),
         triggers=tuple(_triggers(history)),
-        tellings=tuple(chain.from_iterable(_tellings(log) for log in logs)),
-        seen=tuple(_seen(history)),
+        log_lines=tuple(chain.from_iterable(_log_lines(log) for log in logs)),
+        observed=tuple(_observed(history)),
         harms=tuple(_harms(history)),
         effects=tuple(effects_from(lines(directory / SINK))),
         schedules=schedules,
@@ -64,7 +64,7 @@ def _versions(history: list[dict[str, Any]]) -> Iterator[Version]:
 
 
 def _triggers(history: list[dict[str, Any]]) -> Iterator[Trigger]:
-    """One for each key: however often it was sent, it asks for one run."""
+    """One per idempotency key, however often it was sent."""
     asked: dict[str, Trigger] = {}
     for entry in history:
         if entry.get("op") == "trigger" and entry["type"] in ("invoke", "ok"):
@@ -76,27 +76,29 @@ def _triggers(history: list[dict[str, Any]]) -> Iterator[Trigger]:
     yield from asked.values()
 
 
-def _seen(history: list[dict[str, Any]]) -> Iterator[Seen]:
+def _observed(history: list[dict[str, Any]]) -> Iterator[ObservedRun]:
     for entry in history:
         if entry["type"] == "seen":
             for run_id, status, fence in entry["runs"]:
-                yield Seen(at=entry["t"], run_id=run_id, status=status, fence=fence)
+                yield ObservedRun(at=entry["t"], run_id=run_id, status=status, fence=fence)
 
 
-def _harms(history: list[dict[str, Any]]) -> Iterator[Harm]:
+def _harms(history: list[dict[str, Any]]) -> Iterator[FaultSpan]:
     begun: dict[int, Mapping[str, Any]] = {}
     for entry in history:
         if entry["type"] == "fault":
             begun[entry["number"]] = entry
         elif entry["type"] == "fault over":
             fault = begun.pop(entry["number"])
-            yield Harm(kind=fault["kind"], node=fault["node"], begin=fault["t"], end=entry["t"])
+            yield FaultSpan(
+                kind=fault["kind"], node=fault["node"], begin=fault["t"], end=entry["t"]
+            )
 
 
-def _tellings(log: Path) -> Iterator[Telling]:
+def _log_lines(log: Path) -> Iterator[RunLogLine]:
     for line in lines(log):
         if "run_id" in line and "fence" in line:
-            yield Telling(
+            yield RunLogLine(
                 at=micros(line["time"]),
                 event=line["event"],
                 run_id=line["run_id"],

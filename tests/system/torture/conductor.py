@@ -1,5 +1,5 @@
-"""One torture run from beginning to end: boot, quiet baseline, chaos, heal, drain, freeze, dump,
-check. Everything it starts is in a session of its own and ended by its pid."""
+"""One torture run: boot, quiet baseline, chaos, heal, drain, freeze, dump, check. Its processes
+run in their own sessions and are ended by pid."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ class RunRequest:
 
 
 class Conductor:
-    def __init__(self, order: RunRequest) -> None:
-        self._order = order
-        self._out = order.out
-        self._rng = random.Random(order.seed)
-        self._history = (order.out / collector.HISTORY).open("w", buffering=1)
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._out = request.out
+        self._rng = random.Random(request.seed)
+        self._history = (request.out / collector.HISTORY).open("w", buffering=1)
         self._nodes: list[TortureNode] = []
         self._proxies: list[Proxy] = []
-        self._store = StoreRunner(order.store, order.out)
+        self._store = StoreRunner(request.store, request.out)
         self._largest: Counter[str] = Counter()
         self._seconds: dict[str, float] = {}
         self._wrong: list[Found] = []
 
     async def run(self) -> dict[str, Any]:
-        order = self._order
+        request = self._request
         (self._out / collector.NODES).mkdir()
-        nemesis.save(order.plan, self._out / "plan.json")
+        nemesis.save(request.plan, self._out / "plan.json")
         await asyncio.to_thread(self._store.start)
         version = await asyncio.to_thread(self._store.describe)
         try:
@@ -76,7 +76,7 @@ class Conductor:
             await asyncio.to_thread(self._store.stop)
         report = check(collector.load(self._out), more=self._wrong)
         return summary(
-            order,
+            request,
             version,
             report,
             self._seconds,
@@ -85,12 +85,12 @@ class Conductor:
         )
 
     async def _live(self, sink: int) -> None:
-        order, profile = self._order, self._order.profile
+        request, profile = self._request, self._request.profile
         with self._timed("boot"):
             await self._boot()
         watching = asyncio.create_task(self._watch_usage())
         async with Workload(
-            order.seed + 1,
+            request.seed + 1,
             self._nodes,
             sink,
             self._note,
@@ -112,16 +112,16 @@ class Conductor:
         await self._freeze()
 
     async def _boot(self) -> None:
-        for index in range(self._order.nodes):
+        for index in range(self._request.nodes):
             proxy, url = None, self._store.url
             if self._store.server is not None:
                 proxy = Proxy(self._store.server.port, self._store.watch, self._rng)
                 await proxy.start()
                 self._proxies.append(proxy)
                 url = self._store.through(proxy.port)
-            node = TortureNode(index, url, self._out, proxy=proxy, mutant=self._order.mutant)
+            node = TortureNode(index, url, self._out, proxy=proxy, mutant=self._request.mutant)
             self._nodes.append(node)
-        # The first one sets the store up.
+        # The first node sets the store up.
         await self._up(self._nodes[:1])
         await self._up(self._nodes[1:])
 
@@ -130,15 +130,15 @@ class Conductor:
             await node.start()
         for node in nodes:
             if not await node.ready():
-                raise RuntimeError(f"node {node.index} ended at its start:\n{node.last_words()}")
+                raise RuntimeError(f"node {node.index} ended at its start:\n{node.log_tail()}")
 
     async def _chaos(self, workload: Workload) -> None:
-        end = time.monotonic() + self._order.seconds
-        fiend = Nemesis(self._order.plan, self._nodes, self._store, self._note)
+        end = time.monotonic() + self._request.seconds
+        fiend = Nemesis(self._request.plan, self._nodes, self._store, self._note)
         background = [asyncio.create_task(workload.run()), asyncio.create_task(fiend.keep())]
-        harm = asyncio.create_task(fiend.run(self._order.seconds))
+        harm = asyncio.create_task(fiend.run(self._request.seconds))
         try:
-            # Whatever ends first besides the plan has failed.
+            # A background task that ends before the plan has failed.
             await asyncio.wait({harm, *background}, return_when=asyncio.FIRST_COMPLETED)
             await harm
             await asyncio.wait(background, timeout=max(0.0, end - time.monotonic()))
@@ -158,7 +158,7 @@ class Conductor:
             if not node.running:
                 await node.start()
         for node in self._nodes:
-            # A failpoint may still be armed and end it at its first step.
+            # An armed failpoint may end it at its first step.
             if not await node.ready():
                 await node.start()
                 await node.ready()
@@ -176,7 +176,7 @@ class Conductor:
             keeper.cancel()
 
     async def _finished(self, workload: Workload) -> None:
-        """Until nothing is left, or nothing has ended for a minute: a busy machine is no defect."""
+        """Waits until no run is left or none has ended for a minute."""
         left, deadline = -1, 0.0
         while True:
             now = await workload.backlog()
@@ -186,7 +186,7 @@ class Conductor:
                 left, deadline = now, time.monotonic() + DRAIN_SECONDS
             if left >= 0 and time.monotonic() > deadline:
                 return
-            await asyncio.sleep(0.1)  # how often somebody looks
+            await asyncio.sleep(0.1)
 
     async def _freeze(self) -> None:
         codes = await asyncio.gather(*(node.terminate() for node in self._nodes))
@@ -238,7 +238,7 @@ class Conductor:
                     if usage[0] > RSS_LIMIT or usage[1] > FILES_LIMIT:
                         what = f"node {node.index}: {usage[0]:.0f} MiB, {usage[1]} open files"
                         self._wrong.append(("unbounded", what))
-            await asyncio.sleep(1)  # how often somebody looks
+            await asyncio.sleep(1)
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Planted bugs: `chimes serve` with one thing broken on purpose, to prove that the harness sees it:
-the one that CHIMES_TORTURE_MUTANT names.
+"""Planted bugs: `chimes serve` with the defect that CHIMES_TORTURE_MUTANT names, to prove that the
+harness detects it.
 
-Nothing in the product knows about them.
+The product has no code for them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from chimes.model.planning import PolicyPlan
 
 
 def no_fence() -> None:
-    """A verdict is accepted whoever holds the run now."""
+    """Accepts completions with any fence."""
     assert hasattr(finishing, "owns_fence")
     setattr(finishing, "owns_fence", lambda run, fence: True)  # noqa: B010 - it exports no such name
 
 
 def not_atomic() -> None:
-    """The cursor moves in one transaction, the runs are inserted in the next."""
+    """Moves the cursor in one transaction and inserts the runs in the next."""
     fire = Scheduler._fire
 
     async def cursor_then_runs(self: Scheduler, *args: Any, **named: Any) -> tuple[bool, int]:
@@ -44,21 +44,21 @@ def not_atomic() -> None:
             self._planner = planner
         if runs:
             hit("fire.after")
-            await asyncio.sleep(0.05)  # as long as a busy store takes
+            await asyncio.sleep(0.05)  # the latency of a busy store
             await self._store.add_runs(tuple(runs))
         return answer
 
-    setattr(Scheduler, "_fire", cursor_then_runs)  # noqa: B010 - mypy has no word for a mutant
+    setattr(Scheduler, "_fire", cursor_then_runs)  # noqa: B010 - mypy rejects the assignment
 
 
 def no_trust_window() -> None:
-    """Nothing is asked of the lease before an effect, and nothing is stopped when it has ended."""
+    """Ignores the lease before a call and after its end."""
     setattr(Executor, "stop_all", lambda self, why: 0)  # noqa: B010
     Membership.trusted = property(lambda self: True)  # type: ignore[assignment]
 
 
 def node_clock() -> None:
-    """Nothing to break: on SQLite the store's clock is that of the process. The plan sets it."""
+    """Changes nothing: on SQLite the store's clock is the process's, which the plan shifts."""
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

@@ -1,4 +1,4 @@
-"""The faults: a plan made from the seed before anything starts, and how each is carried out."""
+"""Faults: the plan, generated from the seed, and its execution."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from tests.system.torture.nodes import LEASE, TortureNode
 from tests.system.torture.stores import StoreRunner
 
-#: Faults happen in windows; between two of them nothing is harmed.
+#: Faults are injected in windows with quiet periods between them.
 WINDOW, QUIET = 8.0, 1.6
 STORE = -1
-#: Steps of a node at which it is killed, stopped past its lease, or loses an answer.
+#: Failpoints at which a node is killed, suspended past its lease, or loses an answer.
 FAILPOINTS = (
     "fire.before_commit@{turn}:kill",
     "fire.after@{turn}:kill",
@@ -30,7 +30,7 @@ FAILPOINTS = (
     "run.before_record@{turn}:kill",
     "run.after_record@{turn}:kill",
 )
-#: How often each kind comes up; those that need a server or a proxy are left out without one.
+#: Weights of the kinds of faults; those with a server or proxy are left out without one.
 ANYWHERE = {"kill9": 4, "stop_long": 3, "stop_short": 3, "failpoint": 6, "sigterm": 1}
 WITH_PROXY = {"cut": 3, "ambiguous": 4, "blackhole": 2, "delay": 2, "truncate": 1, "clock": 2}
 WITH_SERVER = ("restart_fast", "restart_crash", "store_pause")
@@ -50,8 +50,8 @@ class Fault:
 def make_plan(
     seed: int, *, seconds: float, nodes: int, rate: float, server: bool, kinds: Sequence[str] = ()
 ) -> list[Fault]:
-    """About `rate` faults per second. At most nodes - 1 nodes are harmed at once, and what harms
-    the store harms nothing else meanwhile. `kinds`: only these."""
+    """About `rate` faults per second. At most nodes - 1 nodes have a fault at once, and none
+    during a fault of the store. `kinds` restricts the kinds."""
     rng = random.Random(seed)
     weights = dict(ANYWHERE) | (WITH_PROXY if server else {"lock": 2})
     if kinds:
@@ -113,7 +113,7 @@ def _fault(
 
 
 def _seconds(rng: random.Random, kind: str) -> float:
-    """How long it lasts: past the lease, or well within it, where that is the point."""
+    """Duration of a fault: longer or shorter than the lease where that matters."""
     shares = {"stop_long": (1.1, 1.6), "blackhole": (1.1, 1.6), "stop_short": (0.1, 0.7)}
     if kind in shares:
         return rng.uniform(*shares[kind]) * LEASE
@@ -122,7 +122,7 @@ def _seconds(rng: random.Random, kind: str) -> float:
 
 
 def _recovery(fault: Fault) -> float:
-    """How long a node needs until it is whole again, roughly."""
+    """Approximate time until the node has recovered."""
     if fault.kind == "failpoint":
         return 3.5 + (2 * LEASE if "stop" in fault.detail else 0)
     return 1.5 if fault.kind in ("kill9", "sigterm", "clock") else 0.3
@@ -148,20 +148,20 @@ class Nemesis:
         self._nodes = nodes
         self._store = store
         self._note = note
-        #: Somebody is always left (RELIABILITY 4).
+        #: At least one node stays healthy.
         self._victims = asyncio.Semaphore(max(1, len(nodes) - 1))
 
     async def run(self, seconds: float) -> None:
-        """Carries out the plan; every fault that began has ended when it returns. On a machine
-        that is too slow for it, what did not begin within the time is left out."""
+        """Executes the plan and returns after the last fault has ended. Faults that could not begin
+        in time are left out."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with asyncio.TaskGroup() as faults:
             for number, fault in enumerate(self._plan):
                 await asyncio.sleep(max(0.0, began + fault.at - loop.time()))
-                faults.create_task(self._carry_out(number, fault, began + seconds))
+                faults.create_task(self._execute(number, fault, began + seconds))
 
-    async def _carry_out(self, number: int, fault: Fault, end: float) -> None:
+    async def _execute(self, number: int, fault: Fault, end: float) -> None:
         if fault.node == STORE:
             self._begins(number, fault)
             await self._store.harm(fault.kind, fault.seconds)
@@ -175,13 +175,13 @@ class Nemesis:
             if fault.kind == "lock":
                 await self._store.lock(fault.seconds)
             else:
-                await self._harm_node(fault, node)
+                await self._inject(fault, node)
             self._note("fault over", number=number)
 
     def _begins(self, number: int, fault: Fault) -> None:
         self._note("fault", number=number, kind=fault.kind, node=fault.node, detail=fault.detail)
 
-    async def _harm_node(self, fault: Fault, node: TortureNode) -> None:
+    async def _inject(self, fault: Fault, node: TortureNode) -> None:
         match fault.kind:
             case "kill9" | "failpoint" | "clock":
                 await node.kill()
@@ -202,21 +202,21 @@ class Nemesis:
                 node.proxy.set("pass")
 
     async def keep(self) -> None:
-        """Starts again what has died, until it is cancelled."""
+        """Restarts dead nodes until it is cancelled."""
         while True:
             for node in self._nodes:
                 if not node.running and not node.lock.locked():
                     async with node.lock:
                         await node.start()
                         await node.ready()
-            await asyncio.sleep(0.2)  # how soon somebody notices
+            await asyncio.sleep(0.2)
 
     async def _restart(self, node: TortureNode, fault: Fault) -> None:
         failpoints = fault.detail if fault.kind == "failpoint" else ""
         clock = float(fault.detail) if fault.kind == "clock" else 0.0
         await node.start(failpoints=failpoints, clock=clock)
         if "kill" in failpoints and await node.ready():
-            # It ends by itself soon, or when its step comes up; the keeper starts it again.
-            await node.over(within=3.5)
+            # The failpoint ends it, and `keep` restarts it.
+            await node.exits_within(within=3.5)
         else:
             await node.ready()

@@ -1,7 +1,6 @@
-"""The nodes of a torture run: real `chimes serve` processes, started, harmed and started again.
+"""Nodes of a torture run: real `chimes serve` processes.
 
-They are forks of a process that has imported the package (`tests.forking`): a node that was killed
-is back in a moment, and none outlives the harness, however that ends."""
+They are forked by `tests.forking`, so they restart quickly and none outlives the harness."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ from tests.system.torture.proxy import Proxy
 
 LISTENING = re.compile(rb"http://127\.0\.0\.1:(\d+)/api/v1")
 BOOT_SECONDS = 60.0
-#: RELIABILITY 2: the times of the torture.
+#: Lease, heartbeat and poll interval of the nodes.
 TIMES = {"CHIMES_LEASE": "3s", "CHIMES_HEARTBEAT": "1s", "CHIMES_POLL_INTERVAL": "200ms"}
 LEASE = 3.0
-#: `serve` could not reach its store (UX.md B).
+#: Exit code of `serve` when it cannot reach its store.
 STORE_AWAY = 7
 
 
@@ -37,15 +36,15 @@ class TortureNode:
         self._process: Forked | None = None
         self._log: Path | None = None
         self._starts = 0
-        #: 0 while nobody knows it.
+        #: 0 while unknown.
         self.port = 0
-        #: Exit codes of ends that nobody asked for.
+        #: Exit codes of unexpected exits.
         self.exits: list[int] = []
-        #: Whoever harms or starts it holds this.
+        #: Held while the node is started or has a fault.
         self.lock = asyncio.Lock()
-        #: A failpoint may end it.
+        #: Whether a failpoint may end it.
         self.armed = False
-        #: Processes whose end somebody asked for.
+        #: Pids of processes that were told to exit.
         self._asked: set[int] = set()
         self._watching: asyncio.Task[int] | None = None
 
@@ -59,7 +58,7 @@ class TortureNode:
         return self._process.pid
 
     async def start(self, *, failpoints: str = "", clock: float = 0.0) -> None:
-        """Returns as soon as the process exists; `ready` waits for it to serve."""
+        """Starts the process; `ready` waits until it serves."""
         self._starts += 1
         self.port = 0
         self.armed = "kill" in failpoints
@@ -95,7 +94,7 @@ class TortureNode:
 
     async def _watch(self, process: Forked) -> int:
         code = await process.ended()
-        # One that comes while the store is away says so and ends; somebody starts it again.
+        # A node started without its store exits and is restarted.
         waits = code == STORE_AWAY and not self.port
         if process.pid not in self._asked and not waits:
             self.exits.append(code)
@@ -104,21 +103,21 @@ class TortureNode:
         return code
 
     async def ready(self, within: float = BOOT_SECONDS) -> bool:
-        """False: it has ended."""
+        """Waits until it serves; False if it has exited."""
         deadline = time.monotonic() + within
         while self.running:
             if self._log is not None and (found := LISTENING.search(self._log.read_bytes())):
                 self.port = int(found[1])
                 return True
             if time.monotonic() > deadline:
-                raise TimeoutError(f"node {self.index} did not come up:\n{self.last_words()}")
-            await asyncio.sleep(0.05)  # a process tells its port in its log only
+                raise TimeoutError(f"node {self.index} did not come up:\n{self.log_tail()}")
+            await asyncio.sleep(0.05)  # the port is only in the log
         return False
 
-    async def over(self, within: float) -> bool:
-        """Whether it has ended within so many seconds."""
+    async def exits_within(self, within: float) -> bool:
+        """Whether it exits within `within` seconds."""
         try:
-            await self._gone(within)
+            await self._wait_for_exit(within)
         except TimeoutError:
             return False
         return True
@@ -129,35 +128,35 @@ class TortureNode:
                 os.kill(self.pid, number)
 
     async def kill(self) -> None:
-        self._ask()
+        self._expect_exit()
         self.send(signal.SIGKILL)
-        await self._gone(10)
+        await self._wait_for_exit(10)
 
     async def terminate(self, within: float = 30.0) -> int | None:
-        """SIGTERM; the exit code, None if it had to be killed."""
-        self._ask()
+        """Sends SIGTERM; returns the exit code, or None if it had to be killed."""
+        self._expect_exit()
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         try:
-            return await self._gone(within)
+            return await self._wait_for_exit(within)
         except TimeoutError:
             await self.kill()
             return None
 
-    def _ask(self) -> None:
+    def _expect_exit(self) -> None:
         if self._process is not None:
             self._asked.add(self.pid)
 
-    async def _gone(self, within: float) -> int | None:
+    async def _wait_for_exit(self, within: float) -> int | None:
         if self._watching is None:
             return None
         return await asyncio.wait_for(asyncio.shield(self._watching), within)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return "" if self._log is None else self._log.read_text(errors="replace")[-2000:]
 
     def usage(self) -> tuple[float, int] | None:
-        """Resident MiB and open files."""
+        """Resident memory in MiB and number of open files."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
             files = len(os.listdir(f"/proc/{self.pid}/fd"))

@@ -1,7 +1,7 @@
-"""Which slots a trigger has, found by brute force and without the product's code.
+"""Slots of a trigger by brute force, without code of the product.
 
-Times are whole microseconds since 1970. Only what the workload uses is understood: intervals on a
-given anchor, cron with seconds in UTC, single moments.
+Times are microseconds since 1970. Supports the triggers of the workload: intervals with an anchor,
+cron with seconds in UTC, once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FIELDS = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 
 
 def micros(text: str) -> int:
-    """An RFC 3339 moment."""
+    """Microseconds of an RFC 3339 time."""
     return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -42,11 +42,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Cron:
-    #: The values each of the six fields allows.
+    #: Allowed values of each of the six fields.
     fields: tuple[frozenset[int], ...]
 
     def slots(self, after: int, until: int) -> Iterator[int]:
-        """Second by second: slow and certain."""
+        """Checks every second."""
         for second in range(after // SECOND + 1, until // SECOND + 1):
             at = _EPOCH + timedelta(seconds=second)
             weekday = (at.weekday() + 1) % 7
@@ -68,8 +68,7 @@ Spec = Interval | Cron | Moment
 
 
 def spec_of(trigger: Mapping[str, object]) -> Spec:
-    """From the API's form of a trigger. Whatever the workload never asks for is refused, so that
-    it cannot be judged wrongly."""
+    """From a trigger as the API returns it. Rejects triggers that the workload does not use."""
     known = {"kind", "every", "anchor", "expression", "dialect", "at", "timezone"}
     if set(trigger) - known or trigger.get("timezone", "UTC") != "UTC":
         raise ValueError(f"the oracle does not know {dict(trigger)}")

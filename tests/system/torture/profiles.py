@@ -1,4 +1,4 @@
-"""How long and how hard, and what must have been reached for a verdict (RELIABILITY 6)."""
+"""Profiles of torture runs: duration, load, and the minimum coverage for a verdict."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Profile:
     minutes: float
     nodes: int
     schedules: int
-    #: API calls of the workload, and faults, per second.
+    #: API calls and faults per second.
     calls: float
     faults: float
     baseline: float
-    #: Smallest numbers for a verdict after so many minutes; a shorter run needs less in proportion.
+    #: Minimum counts for a verdict after `minutes`; proportionally less for a shorter run.
     slots: int
     fault_count: int
     fault_classes: int
@@ -28,7 +28,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        # What `make test` does on each store: it has to share two cores with other tests.
+        # Used by `make test` on each store, where it shares two cores with other tests.
         Profile(
             name="round",
             minutes=0.3,
@@ -91,12 +91,14 @@ PROFILES = {
         ),
     )
 }
-#: Kinds of faults that a store without a server can have at all.
+#: Number of kinds of faults on stores without a server.
 FILE_CLASSES = {"sqlite": 5, "json": 4}
 
 
-def missing(profile: Profile, store: str, minutes: float, reached: Mapping[str, int]) -> list[str]:
-    """What was not reached often enough to say anything."""
+def below_minimum(
+    profile: Profile, store: str, minutes: float, reached: Mapping[str, int]
+) -> list[str]:
+    """The counts that are below the minimum."""
     share = min(1.0, minutes / profile.minutes)
     server = store not in FILE_CLASSES
     wanted = {
@@ -108,8 +110,8 @@ def missing(profile: Profile, store: str, minutes: float, reached: Mapping[str, 
         "ambiguous_commits": max(1, round(profile.ambiguous_commits * share)) if server else 0,
     }
     if store == "json":
-        # One process at a time: nobody takes over from it, and nobody makes its verdicts late;
-        # and what it fires is limited by whole rewrites of one file (F37).
+        # A single process: no takeovers and no late completions; firing is limited by rewriting
+        # the whole file.
         wanted |= {"fenced_writes": 0, "takeovers": 0, "slots": 0}
     return [
         f"{name}: {reached.get(name, 0)} of {least}"

@@ -1,4 +1,4 @@
-"""A TCP proxy between one node and its store, which can do what networks do."""
+"""A TCP proxy between a node and its store that injects network faults."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ CHUNK = 64 * 1024
 
 
 class Proxy:
-    """Modes: `pass`, `delay` (each chunk waits), `blackhole` (nothing passes, nothing ends), `cut`
-    (connections end, new ones too), `ambiguous` (the next commit is carried out and its answer
-    lost with the connection), `truncate` (each connection ends after so many bytes of answers)."""
+    """Modes: `pass`, `delay` (delays each chunk), `blackhole` (holds all data and keeps connections
+    open), `cut` (closes connections, also new ones), `ambiguous` (the next commit is executed and
+    its answer lost with the connection), `truncate` (closes each connection after a number of
+    bytes of answers)."""
 
     def __init__(self, port: int, watch: Callable[[], Watch], rng: random.Random) -> None:
         self._target = port
@@ -26,7 +27,7 @@ class Proxy:
         self.port = 0
         self.mode = "pass"
         self.number = 0.0
-        #: Commits whose answer was lost.
+        #: Number of commits whose answer was lost.
         self.ambiguous = 0
         self.cuts = 0
         self._flowing = asyncio.Event()
@@ -52,8 +53,8 @@ class Proxy:
             self.cuts += len(self._links)
             self.drop_all()
 
-    def lead_to(self, port: int) -> None:
-        """Another server from now on; connections to the old one end."""
+    def redirect_to(self, port: int) -> None:
+        """Switches to another server and closes existing connections."""
         self._target = port
         self.drop_all()
 
@@ -79,7 +80,7 @@ class Proxy:
             self._links.discard(link)
 
     async def hold(self) -> None:
-        """What every chunk has to get through."""
+        """Applies the mode to a chunk."""
         if self.mode == "delay":
             await asyncio.sleep(self.number)
         await self._flowing.wait()

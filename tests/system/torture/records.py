@@ -1,7 +1,7 @@
-"""What a torture run leaves behind, as values: the checker sees nothing else.
+"""Records of a torture run: the input of the checker.
 
-All times are whole microseconds since 1970, by the store's clock or by this machine's, which are
-the same one here: the offsets of nodes are injected.
+All times are microseconds since 1970 by the clock of this machine, which is also the store's;
+clock offsets of nodes are injected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TERMINAL = frozenset({"succeeded", "failed", "timeout", "canceled", "skipped", "
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """A definition of a schedule, and from when on it held."""
+    """A version of a schedule and the time from which it was valid."""
 
     schedule_id: str
     number: int
@@ -27,15 +27,15 @@ class Version:
     enabled: bool
     spec: Spec
     deleted: bool = False
-    #: Set if the client saw the change confirmed: it must not be lost.
+    #: Whether the change was confirmed to a client: it must not be lost.
     acknowledged: bool = False
-    #: What the client had asked for, if it changed the timing.
+    #: The trigger that the client requested, if it changed the trigger.
     asked: Spec | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """A run asked for by hand. `run_id` is empty if nobody knows whether it was made."""
+    """A requested manual run. `run_id` is empty if its creation is unknown."""
 
     schedule_id: str
     key: str
@@ -43,8 +43,8 @@ class Trigger:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Telling:
-    """A line of a node's log about one run: it was told so by the store."""
+class RunLogLine:
+    """A line of a node's log about one run, as answered by the store."""
 
     at: int
     event: str
@@ -54,8 +54,8 @@ class Telling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """A run that had ended when the API was asked."""
+class ObservedRun:
+    """An ended run in an answer of the API."""
 
     at: int
     run_id: str
@@ -64,8 +64,8 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Harm:
-    """A fault, from its beginning to its end. `node` -1: the store, and so all nodes."""
+class FaultSpan:
+    """A fault from its begin to its end. `node` -1 is the store."""
 
     kind: str
     node: int
@@ -78,7 +78,7 @@ class Effect:
     """A request that reached the sink."""
 
     at: int
-    #: When the node, by the store's time, found that it may begin.
+    #: When the node checked its lease, by the store's time.
     began: int
     run_id: str
     schedule_id: str
@@ -116,7 +116,7 @@ class Run:
     missed_count: int = 0
     missed_until: int | None = None
     on_lost: str = "retry"
-    #: How many of the schedule's runs may be under way at once; 0: any number.
+    #: Limit of concurrent runs of the schedule; 0 is unlimited.
     limit: int = 1
     max_retries: int = 0
     attempts: tuple[Attempt, ...] = ()
@@ -131,23 +131,23 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Everything about one torture run."""
+    """All records of one torture run."""
 
     versions: tuple[Version, ...] = ()
     triggers: tuple[Trigger, ...] = ()
-    tellings: tuple[Telling, ...] = ()
-    seen: tuple[Seen, ...] = ()
-    harms: tuple[Harm, ...] = ()
+    log_lines: tuple[RunLogLine, ...] = ()
+    observed: tuple[ObservedRun, ...] = ()
+    harms: tuple[FaultSpan, ...] = ()
     effects: tuple[Effect, ...] = ()
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
-    #: When the last fault was over, and when the nodes were told to stop.
+    #: When the last fault ended, and when the nodes were stopped.
     healed: int = 0
     stopped: int = 0
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON lines of a file; one that was cut off by a kill is left out."""
+    """The JSON lines of a file, without a line truncated by a kill."""
     if not path.exists():
         return
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -193,7 +193,7 @@ def version_from(
     acknowledged: bool = True,
     asked: Mapping[str, Any] | None = None,
 ) -> Version:
-    """From the API's, or an export's, form of a schedule."""
+    """From a schedule as the API or the export returns it."""
     return Version(
         schedule_id=answer["id"],
         number=answer.get("version", 1),

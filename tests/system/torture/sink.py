@@ -1,10 +1,10 @@
-"""The receiver of all callbacks: a process that is never harmed.
+"""The receiver of all callbacks: a process without faults.
 
     main(), with a file as argument     prints its port, then serves until its stdin ends
 
-Every request is on disk before it is answered. The last part of a path is the schedule's id; what
-comes before says how to behave: /hook/ID, /slow/MILLISECONDS/ID, /flaky/ID (the first attempt gets
-a 500), /fail/ID (always 500).
+Every request is on disk before the response. The last part of a path is the schedule's id, the
+first one the behaviour: /hook/ID, /slow/MILLISECONDS/ID, /flaky/ID (500 for the first attempt),
+/fail/ID (always 500).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aiohttp import web
 
 
 class Ledger:
-    """Lines that many wait for, synced together."""
+    """An append-only file with group commit."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)

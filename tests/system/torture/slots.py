@@ -1,4 +1,4 @@
-"""I1, I2, I9 and acknowledged changes: does every slot have exactly one record, and no other?"""
+"""Checks of slots and acknowledged changes: every slot has exactly one record."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.system.torture.oracle import SECOND, text_of
 from tests.system.torture.records import Case, Run
 from tests.system.torture.timeline import Expected, expectations, known_versions
 
-#: Kind of violation and what is wrong.
+#: Kind of violation and description.
 Found = tuple[str, str]
-#: Clocks of one machine, rounded.
+#: Tolerance for rounding.
 EARLY = SECOND // 20
 BY_SCHEDULE = ("schedule",)
 
@@ -61,7 +61,7 @@ def _covers(missed: Run, slot: int) -> bool:
 
 
 def sink_violations(case: Case) -> Iterator[Found]:
-    """I2 and I9 as the receiver saw them."""
+    """A slot has one run id at the receiver, and no call is early."""
     runs = {run.id: run for run in case.runs}
     ids: dict[tuple[str, int], set[str]] = defaultdict(set)
     for effect in case.effects:
@@ -80,7 +80,7 @@ def sink_violations(case: Case) -> Iterator[Found]:
 
 
 def acknowledgement_violations(case: Case) -> Iterator[Found]:
-    """What a client saw confirmed is what it asked for, and is there, once."""
+    """Every confirmed change is stored once, as requested."""
     for version in case.versions:
         if version.asked is not None and version.asked != version.spec:
             yield (
@@ -118,8 +118,8 @@ def acknowledgement_violations(case: Case) -> Iterator[Found]:
 
 
 def unmatched(case: Case) -> Iterator[Found]:
-    """The black-box check: labels are ignored, so wrong ones are found. With windows of equal
-    width, sorted greedy matching is exact: each slot that succeeded needs a call of its own."""
+    """Matches succeeded slots with calls by time, ignoring run ids, to detect wrong ids. Sorted
+    greedy matching is exact because all windows have the same width."""
     calls: dict[str, list[int]] = defaultdict(list)
     for effect in case.effects:
         calls[effect.path.rpartition("/")[2]].append(effect.at)

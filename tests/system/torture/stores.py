@@ -1,4 +1,4 @@
-"""The store under torture: a private server with the settings of production, or a file."""
+"""The store of a torture run: a private durable server, or a file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.servers.server import PrivateServer
 from tests.system.torture.wire import MysqlWatch, PostgresWatch, RedisWatch, Watch
 
 STORES = ("pg", "mariadb", "redis", "sqlite", "json")
-#: Those on a server of their own.
+#: Stores with a server.
 SERVERS = ("pg", "mariadb", "redis")
 
 
 class StoreRunner:
-    """`url` is what the node without a proxy uses: the collector."""
+    """`url` connects without a proxy."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class StoreRunner:
         return watches[self.name]
 
     def through(self, port: int) -> str:
-        """The URL by way of a proxy."""
+        """The URL through a proxy."""
         parts = urlsplit(self.url)
         user = f"{parts.username}@" if parts.username else ""
         return parts._replace(netloc=f"{user}127.0.0.1:{port}").geturl()
@@ -87,7 +87,7 @@ class StoreRunner:
                 await asyncio.to_thread(self.server.resume)
 
     async def lock(self, seconds: float) -> None:
-        """Another process of this machine writes for a while (F38)."""
+        """Holds the write lock of SQLite in another connection."""
         if self.name == "sqlite":
             await asyncio.to_thread(self._locked, seconds)
 

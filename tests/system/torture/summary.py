@@ -1,4 +1,4 @@
-"""The one JSON object that says what a torture run came to."""
+"""The JSON summary of a torture run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chimes import __version__
 from tests.system.torture.checker import Report
 from tests.system.torture.collector import HISTORY, NODES
-from tests.system.torture.profiles import missing
+from tests.system.torture.profiles import below_minimum
 from tests.system.torture.records import lines
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ EXAMPLES = 5
 
 
 def summary(
-    order: RunRequest,
+    request: RunRequest,
     store: str,
     report: Report,
     seconds: Mapping[str, float],
@@ -31,33 +31,33 @@ def summary(
     largest: Mapping[str, int],
 ) -> dict[str, Any]:
     faults = Counter(
-        entry["kind"] for entry in lines(order.out / HISTORY) if entry["type"] == "fault"
+        entry["kind"] for entry in lines(request.out / HISTORY) if entry["type"] == "fault"
     )
-    reached = _reached(order.out) | {"ambiguous_commits": ambiguous}
+    reached = _reached(request.out) | {"ambiguous_commits": ambiguous}
     counted = reached | {
         "slots": report.targets["must"],
         "faults": faults.total(),
         "fault_classes": len(faults),
     }
-    because = missing(order.profile, order.store, order.seconds / 60, counted)
+    because = below_minimum(request.profile, request.store, request.seconds / 60, counted)
     violations = {kind: len(found) for kind, found in report.violations.items()}
     return {
         "tool": "chimes-torture",
         "version": __version__,
         "commit": _commit(),
         "store": store,
-        "seed": order.seed,
+        "seed": request.seed,
         "seed_gives": "the same workload and fault plan, not the same interleaving",
-        "profile": order.profile.name,
-        "mutant": order.mutant,
-        "nodes": order.nodes,
+        "profile": request.profile.name,
+        "mutant": request.mutant,
+        "nodes": request.nodes,
         "seconds": dict(seconds),
         "targets": report.targets,
         "runs": report.runs,
         "effects": report.effects,
         "faults": {"total": faults.total(), **dict(sorted(faults.items()))},
         "reached": reached,
-        "failpoints": _failpoints(order.out),
+        "failpoints": _failpoints(request.out),
         "violations": violations,
         "examples": {kind: found[:EXAMPLES] for kind, found in report.violations.items() if found},
         "latency_s": report.latency_s,
@@ -71,7 +71,7 @@ def summary(
 
 
 def _reached(directory: Path) -> dict[str, int]:
-    """Counted in the nodes' own logs."""
+    """Counts of events in the nodes' logs."""
     said = [line for log in (directory / NODES).glob("*.log") for line in lines(log)]
     events = Counter(line.get("event") for line in said)
     silent = [event for event in events if event and event.endswith("the store does not answer")]

@@ -1,5 +1,4 @@
-"""The checker sees what it is there for: a good history passes, and each planted defect is found
-under its own name (RELIABILITY 0.12)."""
+"""The checker passes a correct history and reports each planted defect by its kind."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from tests.system.torture.records import (
     Attempt,
     Case,
     Effect,
+    ObservedRun,
     Run,
+    RunLogLine,
     Schedule,
-    Seen,
-    Telling,
     Trigger,
     Version,
 )
@@ -83,8 +82,8 @@ def effect(of: Run, fence: int = 1, after: int = SECOND // 20) -> Effect:
     )
 
 
-def good() -> Case:
-    """Made, five slots, one of them in two attempts, paused."""
+def correct_case() -> Case:
+    """A schedule that is created, runs five slots (one in two attempts) and is paused."""
     runs = [run(number, slot) for number, slot in enumerate(SLOTS)]
     taken_over = SLOTS[2] + 4 * SECOND
     runs[2] = run(
@@ -100,8 +99,8 @@ def good() -> Case:
             *(effect(each) for each in runs),
             effect(runs[2], fence=2, after=taken_over - SLOTS[2]),
         ),
-        tellings=tuple(
-            Telling(
+        log_lines=tuple(
+            RunLogLine(
                 at=each.finished or 0,
                 event="run ended",
                 run_id=each.id,
@@ -110,8 +109,8 @@ def good() -> Case:
             )
             for each in runs
         ),
-        seen=tuple(
-            Seen(at=each.finished or 0, run_id=each.id, status=each.status, fence=each.fence)
+        observed=tuple(
+            ObservedRun(at=each.finished or 0, run_id=each.id, status=each.status, fence=each.fence)
             for each in runs
         ),
         schedules={
@@ -125,41 +124,40 @@ def good() -> Case:
 def with_run(case: Case, number: int, **changes: object) -> Case:
     runs = list(case.runs)
     runs[number] = replace(runs[number], **changes)  # type: ignore[arg-type]
-    return replace(case, runs=tuple(runs), tellings=(), seen=())
+    return replace(case, runs=tuple(runs), log_lines=(), observed=())
 
 
 def without(case: Case, *numbers: int) -> Case:
-    """As if these runs had never been."""
+    """The case without these runs."""
     gone = {f"r{number}" for number in numbers}
     left = len(case.runs) - len(gone)
     return replace(
         case,
         runs=tuple(each for each in case.runs if each.id not in gone),
         effects=tuple(each for each in case.effects if each.run_id not in gone),
-        tellings=(),
-        seen=(),
+        log_lines=(),
+        observed=(),
         schedules={"s1": replace(case.schedules["s1"], fired_count=left)},
     )
 
 
-def found(case: Case) -> set[str]:
+def violation_kinds(case: Case) -> set[str]:
     return {kind for kind, what in check(case).violations.items() if what}
 
 
-def test_a_good_history_passes() -> None:
-    report = check(good())
+def test_correct_history_passes() -> None:
+    report = check(correct_case())
     assert report.clean, report.violations
     assert report.targets["must"] == 5
     assert report.effects["slots_repeated"] == 1
 
 
-# I1
-def test_a_lost_slot() -> None:
-    assert found(without(good(), 3)) == {"slot_lost"}
+def test_lost_slot_is_reported() -> None:
+    assert violation_kinds(without(correct_case(), 3)) == {"slot_lost"}
 
 
-def test_a_slot_that_is_covered_by_a_missed_row_is_not_lost() -> None:
-    case = without(good(), 1, 3)
+def test_slot_covered_by_a_missed_row_is_not_lost() -> None:
+    case = without(correct_case(), 1, 3)
     missed = replace(
         run(1, SLOTS[1]),
         status="missed",
@@ -169,58 +167,57 @@ def test_a_slot_that_is_covered_by_a_missed_row_is_not_lost() -> None:
         attempt=0,
         fence=0,
     )
-    assert found(replace(case, runs=(*case.runs, missed))) == {"slot_lost"}
+    assert violation_kinds(replace(case, runs=(*case.runs, missed))) == {"slot_lost"}
     covering = replace(missed, missed_count=3, missed_until=SLOTS[3])
-    # The slot between them has its run: it is missed and not missed.
-    assert found(replace(case, runs=(*case.runs, covering))) == {"slot_doubled"}
-    fewer = without(good(), 1, 2, 3)
-    assert found(replace(fewer, runs=(*fewer.runs, covering))) == set()
+    # The slot between them has a run, which contradicts the missed row.
+    assert violation_kinds(replace(case, runs=(*case.runs, covering))) == {"slot_doubled"}
+    fewer = without(correct_case(), 1, 2, 3)
+    assert violation_kinds(replace(fewer, runs=(*fewer.runs, covering))) == set()
     wrong = replace(covering, missed_count=2)
-    assert found(replace(fewer, runs=(*fewer.runs, wrong))) == {"history_mismatch"}
+    assert violation_kinds(replace(fewer, runs=(*fewer.runs, wrong))) == {"history_mismatch"}
     silent = replace(covering, reason="")
-    assert found(replace(fewer, runs=(*fewer.runs, silent))) == {"slot_lost"}
+    assert violation_kinds(replace(fewer, runs=(*fewer.runs, silent))) == {"slot_lost"}
 
 
-def test_slots_belong_to_the_version_of_their_instant() -> None:
-    case = good()
-    # Paused from the third slot on: what ran after that was not asked for.
+def test_slots_belong_to_the_version_at_their_time() -> None:
+    case = correct_case()
+    # Paused from the third slot on: later runs are unexpected.
     early = replace(case.versions[1], at=SLOTS[2])
     stored = {"s1": replace(case.schedules["s1"], version=early)}
     changed = replace(case, versions=(case.versions[0], early), schedules=stored)
-    assert found(changed) == {"slot_invented"}
-    # If nobody knows which version was current, both is allowed.
+    assert violation_kinds(changed) == {"slot_invented"}
+    # If the current version is unknown, both are allowed.
     gap = replace(case.versions[1], number=3)
     stored = {"s1": replace(case.schedules["s1"], version=gap)}
     unknown = replace(case, versions=(case.versions[0], gap), schedules=stored)
-    assert found(unknown) == set()
-    assert found(without(unknown, 0)) == set()
+    assert violation_kinds(unknown) == set()
+    assert violation_kinds(without(unknown, 0)) == set()
 
 
-def test_a_moment_that_was_asked_for_differently() -> None:
-    case = good()
+def test_confirmed_trigger_that_differs_from_the_request_is_reported() -> None:
+    case = correct_case()
     asked = replace(case.versions[0], asked=Moment(at=START))
-    assert found(replace(case, versions=(asked, case.versions[1]))) == {"ack_lost"}
+    assert violation_kinds(replace(case, versions=(asked, case.versions[1]))) == {"ack_lost"}
 
 
-# I2
-def test_a_doubled_slot() -> None:
-    case = good()
+def test_doubled_slot_is_reported() -> None:
+    case = correct_case()
     again = replace(case.runs[1], id="other")
     both = replace(case, runs=(*case.runs, again), effects=(*case.effects, effect(again)))
-    assert found(both) == {"slot_doubled", "history_mismatch"}
+    assert violation_kinds(both) == {"slot_doubled", "history_mismatch"}
 
 
-def test_two_ids_for_one_slot_at_the_sink() -> None:
-    case = good()
+def test_two_run_ids_for_one_slot_at_the_receiver_are_reported() -> None:
+    case = correct_case()
     stranger = replace(effect(case.runs[1]), run_id="other")
-    assert found(replace(case, effects=(*case.effects, stranger))) == {
+    assert violation_kinds(replace(case, effects=(*case.effects, stranger))) == {
         "slot_doubled",
         "repeats_unexplained",
     }
 
 
-def test_a_trigger_that_made_two_runs() -> None:
-    case = good()
+def test_manual_request_with_two_runs_is_reported() -> None:
+    case = correct_case()
     manual = [
         replace(run(number, SLOTS[1]), slot=None, origin="manual", id=f"m{number}")
         for number in (1, 2)
@@ -230,91 +227,88 @@ def test_a_trigger_that_made_two_runs() -> None:
     fine = replace(
         case, runs=(*case.runs, *manual), effects=(*case.effects, *effects), triggers=asked
     )
-    assert found(fine) == set()
-    assert found(replace(fine, triggers=asked[:1])) == {"slot_doubled"}
+    assert violation_kinds(fine) == set()
+    assert violation_kinds(replace(fine, triggers=asked[:1])) == {"slot_doubled"}
 
 
-# I3
-def test_a_run_without_end() -> None:
-    case = with_run(good(), 1, status="running", finished=None)
-    assert found(case) == {"run_without_end"}
+def test_run_without_end_is_reported() -> None:
+    case = with_run(correct_case(), 1, status="running", finished=None)
+    assert violation_kinds(case) == {"run_without_end"}
 
 
-# I4
-@pytest.mark.parametrize("source", ["seen", "tellings"])
-def test_a_verdict_that_changed(source: str) -> None:
-    case = good()
+@pytest.mark.parametrize("source", ["observed", "log_lines"])
+def test_changed_completion_is_reported(source: str) -> None:
+    case = correct_case()
     changed = with_run(case, 1, status="failed", attempts=(attempt(1, SLOTS[1], "failed"),))
-    assert found(changed) == set()
-    assert found(replace(changed, **{source: getattr(case, source)})) == {"verdict_changed"}
+    assert violation_kinds(changed) == set()
+    assert violation_kinds(replace(changed, **{source: getattr(case, source)})) == {
+        "verdict_changed"
+    }
 
 
-def test_a_verdict_of_an_old_fence() -> None:
-    case = good()
+def test_completion_with_an_old_fence_is_reported() -> None:
+    case = correct_case()
     runs = list(case.runs)
     runs[2] = replace(runs[2], attempts=(runs[2].attempts[0],), attempt=1, fence=2)
-    assert "verdict_changed" in found(replace(case, runs=tuple(runs), tellings=(), seen=()))
+    assert "verdict_changed" in violation_kinds(
+        replace(case, runs=tuple(runs), log_lines=(), observed=())
+    )
 
 
-# I5
-def test_a_stale_write() -> None:
-    case = good()
+def test_stale_write_is_reported() -> None:
+    case = correct_case()
     lost, taken = case.runs[2].attempts
     stale = replace(taken, fence=lost.fence)
     broken = with_run(case, 2, attempts=(lost, stale), fence=1)
-    assert "stale_write" in found(broken)
+    assert "stale_write" in violation_kinds(broken)
 
 
-# I6
-def test_a_call_that_no_attempt_explains() -> None:
-    case = good()
+def test_call_without_attempt_is_reported() -> None:
+    case = correct_case()
     twice = replace(case, effects=(*case.effects, effect(case.runs[1])))
-    assert found(twice) == {"repeats_unexplained"}
+    assert violation_kinds(twice) == {"repeats_unexplained"}
     other_fence = replace(case, effects=(*case.effects, effect(case.runs[1], fence=2)))
-    assert found(other_fence) == {"repeats_unexplained"}
+    assert violation_kinds(other_fence) == {"repeats_unexplained"}
 
 
-def test_a_call_after_its_lease() -> None:
-    case = good()
+def test_call_after_the_lease_is_reported() -> None:
+    case = correct_case()
     effects = list(case.effects)
     effects[2] = effect(case.runs[2], fence=1, after=3 * SECOND + 1)
-    assert found(replace(case, effects=tuple(effects))) == {"late_effect"}
-    # Begun in time and stopped before the first byte: reported, not prevented.
+    assert violation_kinds(replace(case, effects=tuple(effects))) == {"late_effect"}
+    # Checked in time and suspended before the first byte: reported, but no violation.
     effects[2] = replace(effects[2], began=SLOTS[2])
     report = check(replace(case, effects=tuple(effects)))
     assert report.clean
     assert report.effects["begun_in_time_seen_late"] == 1
 
 
-# I7
-def test_a_hollow_success() -> None:
-    case = good()
+def test_success_without_call_is_reported() -> None:
+    case = correct_case()
     effects = tuple(each for each in case.effects if each.run_id != "r1")
-    assert found(replace(case, effects=effects)) == {"hollow_success"}
+    assert violation_kinds(replace(case, effects=effects)) == {"hollow_success"}
 
 
-def test_wrong_labels_are_found_without_them() -> None:
-    case = good()
-    # Every run has its labelled call, and yet one path was called once too seldom.
+def test_calls_with_wrong_run_ids_are_reported() -> None:
+    case = correct_case()
+    # Every run has a call with its id, but one path was called once too few.
     effects = list(case.effects)
     effects[4] = replace(effects[4], path="/hook/other")
     effects = [each for each in effects if each.fence == 1]
     labelled = {(each.run_id, each.fence) for each in effects}
     assert ("r4", 1) in labelled
     fewer = with_run(case, 2, attempts=(attempt(1, SLOTS[2]),), attempt=1, fence=1)
-    assert found(replace(fewer, effects=tuple(effects))) == {"hollow_success"}
+    assert violation_kinds(replace(fewer, effects=tuple(effects))) == {"hollow_success"}
 
 
-# I9
-def test_an_early_call() -> None:
-    case = good()
+def test_early_call_is_reported() -> None:
+    case = correct_case()
     effects = (effect(case.runs[0], after=-SECOND // 10), *case.effects[1:])
-    assert "early" in found(replace(case, effects=effects))
+    assert "early" in violation_kinds(replace(case, effects=effects))
 
 
-# I11
-def test_two_at_once_where_one_is_allowed() -> None:
-    case = without(good(), 2, 3, 4)
+def test_overlapping_runs_with_a_limit_of_one_are_reported() -> None:
+    case = without(correct_case(), 2, 3, 4)
     stored = replace(case.versions[1], at=SLOTS[1] + SECOND)
     case = replace(
         case,
@@ -322,11 +316,10 @@ def test_two_at_once_where_one_is_allowed() -> None:
         runs=tuple(replace(each, limit=1) for each in case.runs),
         schedules={"s1": replace(case.schedules["s1"], version=stored)},
     )
-    assert found(case) == set()
-    assert found(with_run(case, 0, finished=SLOTS[1] + 1)) == {"overlap"}
+    assert violation_kinds(case) == set()
+    assert violation_kinds(with_run(case, 0, finished=SLOTS[1] + 1)) == {"overlap"}
 
 
-# I12
 @pytest.mark.parametrize(
     "change",
     [
@@ -338,28 +331,27 @@ def test_two_at_once_where_one_is_allowed() -> None:
     ],
     ids=str,
 )
-def test_a_row_that_its_attempts_do_not_give(change: dict[str, object]) -> None:
-    assert "history_mismatch" in found(with_run(good(), 1, **change))
+def test_row_that_contradicts_its_attempts_is_reported(change: dict[str, object]) -> None:
+    assert "history_mismatch" in violation_kinds(with_run(correct_case(), 1, **change))
 
 
-def test_a_cursor_that_counts_otherwise() -> None:
-    case = good()
+def test_wrong_fired_count_is_reported() -> None:
+    case = correct_case()
     stored = {"s1": replace(case.schedules["s1"], fired_count=6)}
-    assert found(replace(case, schedules=stored)) == {"history_mismatch"}
+    assert violation_kinds(replace(case, schedules=stored)) == {"history_mismatch"}
 
 
-# R3.11
-def test_a_confirmed_change_that_is_gone() -> None:
-    case = good()
+def test_lost_confirmed_change_is_reported() -> None:
+    case = correct_case()
     newer = replace(case.versions[1], number=3, at=case.versions[1].at + SECOND)
-    assert found(replace(case, versions=(*case.versions, newer))) == {"ack_lost"}
-    nowhere = replace(case, schedules={}, runs=(), effects=(), tellings=(), seen=())
-    assert found(nowhere) == {"ack_lost"}
+    assert violation_kinds(replace(case, versions=(*case.versions, newer))) == {"ack_lost"}
+    nowhere = replace(case, schedules={}, runs=(), effects=(), log_lines=(), observed=())
+    assert violation_kinds(nowhere) == {"ack_lost"}
 
 
-def test_every_kind_has_a_name() -> None:
-    assert set(check(good()).violations) == set(KINDS)
+def test_report_has_all_kinds() -> None:
+    assert set(check(correct_case()).violations) == set(KINDS)
 
 
-def test_an_empty_directory_is_an_empty_case(tmp_path: Path) -> None:
+def test_empty_directory_loads_as_an_empty_case(tmp_path: Path) -> None:
     assert load(tmp_path) == Case()

@@ -1,4 +1,4 @@
-"""The parts of the harness that everything else counts on: oracle, wire, proxy, plan, command."""
+"""Parts of the harness: oracle, wire protocols, proxy, plan, command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.system.torture import nemesis
 from tests.system.torture.__main__ import CANNOT_RUN, main
 from tests.system.torture.nemesis import QUIET, WINDOW, Fault, make_plan
 from tests.system.torture.oracle import SECOND, Cron, Interval, Moment, micros, spec_of, text_of
-from tests.system.torture.profiles import PROFILES, missing
+from tests.system.torture.profiles import PROFILES, below_minimum
 from tests.system.torture.proxy import Proxy
 from tests.system.torture.wire import MysqlWatch, PostgresWatch, RedisWatch
 
@@ -22,7 +22,7 @@ NOON = micros("2026-05-04T12:00:00Z")
 
 
 # --- oracle ---------------------------------------------------------------------------------------
-def test_moments_read_and_written() -> None:
+def test_times_round_trip_as_text() -> None:
     assert text_of(NOON) == "2026-05-04T12:00:00Z"
     assert micros("2026-05-04T12:00:00.000001Z") == NOON + 1
 
@@ -31,15 +31,15 @@ def test_moments_read_and_written() -> None:
     ("every", "step"),
     [("PT2S", 2_000_000), ("1500ms", 1_500_000), ("PT1.5S", 1_500_000), ("PT1M", 60_000_000)],
 )
-def test_intervals_lie_on_their_anchor(every: str, step: int) -> None:
+def test_interval_slots_start_at_the_anchor(every: str, step: int) -> None:
     spec = spec_of({"kind": "every", "every": every, "anchor": text_of(NOON + 7)})
     assert spec == Interval(step, NOON + 7)
-    # The anchor is the first one; the end counts, the beginning does not.
+    # The anchor is the first slot; the range excludes its start and includes its end.
     assert list(spec.slots(NOON, NOON + 7 + step)) == [NOON + 7, NOON + 7 + step]
     assert list(spec.slots(NOON + 7, NOON + 7 + 2 * step)) == [NOON + 7 + step, NOON + 7 + 2 * step]
 
 
-def test_cron_second_by_second() -> None:
+def test_cron_slots() -> None:
     def seconds(expression: str, until: int) -> list[int]:
         spec = spec_of({"kind": "cron", "expression": expression, "timezone": "UTC"})
         assert isinstance(spec, Cron)
@@ -52,7 +52,7 @@ def test_cron_second_by_second() -> None:
     assert seconds("0 0 0 6 5 *", 3 * 24 * 3600) == [36 * 3600]
 
 
-def test_a_single_moment() -> None:
+def test_once_has_one_slot() -> None:
     spec = spec_of({"kind": "once", "at": text_of(NOON), "timezone": "UTC"})
     assert spec == Moment(NOON)
     assert list(spec.slots(NOON - 1, NOON)) == [NOON]
@@ -70,7 +70,7 @@ def test_a_single_moment() -> None:
     ],
     ids=str,
 )
-def test_what_the_oracle_does_not_know_it_refuses(trigger: dict[str, object]) -> None:
+def test_unsupported_triggers_are_rejected(trigger: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"not know|not a"):
         spec_of(trigger)
 
@@ -94,7 +94,7 @@ def _pg_watch() -> PostgresWatch:
     return watch
 
 
-def test_postgres_commits_are_seen() -> None:
+def test_postgres_commits_are_detected() -> None:
     watch = _pg_watch()
     assert not watch.feed(_pg(b"Q", b"BEGIN;\0"))
     watch.heard(IN_TRANSACTION)
@@ -105,7 +105,7 @@ def test_postgres_commits_are_seen() -> None:
     assert not watch.feed(_pg(b"Q", b"SELECT 1 FOR UPDATE\0"))
 
 
-def test_postgres_statements_commit_by_themselves_outside_of_a_transaction() -> None:
+def test_postgres_writes_outside_of_a_transaction_count_as_commits() -> None:
     watch = _pg_watch()
     parse = _pg(b"P", b"s1\0WITH a AS (SELECT 1) UPDATE t SET x = 1\0\0\0")
     assert not watch.feed(parse + _pg(b"S", b""))
@@ -116,7 +116,7 @@ def test_postgres_statements_commit_by_themselves_outside_of_a_transaction() -> 
     assert not watch.feed(execute + _pg(b"S", b""))
 
 
-def test_postgres_messages_may_come_in_pieces() -> None:
+def test_postgres_messages_may_be_split() -> None:
     watch = _pg_watch()
     commit = _pg(b"Q", b"COMMIT\0")
     assert [watch.feed(commit[at : at + 1]) for at in range(len(commit))] == [
@@ -125,7 +125,7 @@ def test_postgres_messages_may_come_in_pieces() -> None:
     ]
 
 
-def test_mysql_commits_are_seen() -> None:
+def test_mysql_commits_are_detected() -> None:
     def packet(body: bytes, number: int = 0) -> bytes:
         return len(body).to_bytes(3, "little") + bytes([number]) + body
 
@@ -140,7 +140,7 @@ def test_mysql_commits_are_seen() -> None:
     assert not watch.feed(packet(b"\x03SELECT 1"))
 
 
-def test_redis_commits_are_seen() -> None:
+def test_redis_commits_are_detected() -> None:
     def command(*words: bytes) -> bytes:
         sized = (b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
         return b"*%d\r\n%s" % (len(words), b"".join(sized))
@@ -159,7 +159,7 @@ def test_redis_commits_are_seen() -> None:
 
 # --- proxy ----------------------------------------------------------------------------------------
 class Echo:
-    """A server that speaks back, and whose lines look like Postgres queries."""
+    """A server that answers every message like PostgreSQL."""
 
     def __init__(self) -> None:
         self.heard: list[bytes] = []
@@ -208,7 +208,7 @@ async def _ask(proxy: Proxy, data: bytes, within: float = 5.0) -> bytes:
 SELECT = _pg(b"Q", b"SELECT 1\0")
 
 
-async def test_a_proxy_passes_and_cuts(proxy: Proxy) -> None:
+async def test_proxy_passes_and_cuts(proxy: Proxy) -> None:
     assert await _ask(proxy, SELECT) == READY
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     writer.write(SELECT)
@@ -222,17 +222,17 @@ async def test_a_proxy_passes_and_cuts(proxy: Proxy) -> None:
     writer.transport.abort()
 
 
-async def test_a_black_hole_answers_nothing_and_ends_nothing(proxy: Proxy) -> None:
+async def test_blackhole_holds_data_and_keeps_connections_open(proxy: Proxy) -> None:
     proxy.set("blackhole")
     with pytest.raises(TimeoutError):
         await _ask(proxy, SELECT, within=0.3)
     asking = asyncio.create_task(_ask(proxy, SELECT))
-    await asyncio.sleep(0.1)  # the connection stands and waits
+    await asyncio.sleep(0.1)  # the connection is open and blocked
     proxy.set("pass")
     assert await asking == READY
 
 
-async def test_the_answer_to_one_commit_is_lost(proxy: Proxy, echo: Echo) -> None:
+async def test_ambiguous_loses_the_answer_to_one_commit(proxy: Proxy, echo: Echo) -> None:
     proxy.set("ambiguous")
     assert await _ask(proxy, SELECT) == READY
     assert await _ask(proxy, _pg(b"Q", b"COMMIT\0")) == b""
@@ -241,12 +241,12 @@ async def test_the_answer_to_one_commit_is_lost(proxy: Proxy, echo: Echo) -> Non
     assert await _ask(proxy, _pg(b"Q", b"COMMIT\0")) == READY
 
 
-async def test_a_link_ends_after_so_many_bytes(proxy: Proxy) -> None:
+async def test_truncate_closes_the_connection(proxy: Proxy) -> None:
     proxy.set("truncate", 2)
     assert await _ask(proxy, SELECT) == b""
 
 
-async def test_a_delay_takes_its_time(proxy: Proxy) -> None:
+async def test_delay_applies_in_both_directions(proxy: Proxy) -> None:
     proxy.set("delay", 0.1)
     began = asyncio.get_running_loop().time()
     assert await _ask(proxy, SELECT) == READY
@@ -258,17 +258,17 @@ def _plan(seed: int, *, server: bool = True) -> list[Fault]:
     return make_plan(seed, seconds=120, nodes=4, rate=2.6, server=server)
 
 
-def test_a_plan_is_made_of_its_seed() -> None:
+def test_plan_depends_on_the_seed_only() -> None:
     assert _plan(1) == _plan(1) != _plan(2)
 
 
-def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_plan_round_trips_through_its_file(tmp_path: Path) -> None:
     nemesis.save(_plan(3), tmp_path / "plan.json")
     assert nemesis.read(tmp_path / "plan.json") == _plan(3)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_plan_leaves_somebody_and_ends_every_fault(seed: int) -> None:
+def test_plan_keeps_a_healthy_node_and_ends_faults_in_their_window(seed: int) -> None:
     plan = _plan(seed)
     assert len(plan) >= 100
     assert len({fault.kind for fault in plan}) >= 8
@@ -279,19 +279,19 @@ def test_a_plan_leaves_somebody_and_ends_every_fault(seed: int) -> None:
             if other.at <= fault.at < other.at + other.seconds and other.node >= 0
         }
         assert len(others) < 4
-        # Inside its window, but for the beginning of the quiet time.
+        # Inside its window or at the beginning of the quiet period.
         into = fault.at % (WINDOW + QUIET)
         assert into <= WINDOW
         assert into + fault.seconds <= WINDOW + QUIET / 2 + 0.001 or fault.node < 0
 
 
-def test_without_a_server_nothing_is_done_to_one() -> None:
+def test_plan_without_a_server_has_no_server_faults() -> None:
     kinds = {fault.kind for fault in _plan(1, server=False)}
     assert kinds <= {"kill9", "stop_long", "stop_short", "failpoint", "sigterm", "lock"}
 
 
 # --- verdict and command --------------------------------------------------------------------------
-def test_what_was_not_reached_is_inconclusive() -> None:
+def test_counts_below_the_minimum_are_reported() -> None:
     enough = {
         "slots": 10_000,
         "faults": 100,
@@ -300,11 +300,11 @@ def test_what_was_not_reached_is_inconclusive() -> None:
         "takeovers": 20,
         "ambiguous_commits": 2,
     }
-    assert missing(PROFILES["pr"], "pg", 2, enough) == []
+    assert below_minimum(PROFILES["pr"], "pg", 2, enough) == []
     fewer = enough | {"fenced_writes": 4}
-    assert missing(PROFILES["pr"], "pg", 2, fewer) == ["fenced_writes: 4 of 5"]
-    assert missing(PROFILES["pr"], "pg", 1, fewer) == []
-    assert missing(PROFILES["pr"], "sqlite", 2, enough | {"ambiguous_commits": 0}) == []
+    assert below_minimum(PROFILES["pr"], "pg", 2, fewer) == ["fenced_writes: 4 of 5"]
+    assert below_minimum(PROFILES["pr"], "pg", 1, fewer) == []
+    assert below_minimum(PROFILES["pr"], "sqlite", 2, enough | {"ambiguous_commits": 0}) == []
 
 
 def _refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -314,7 +314,7 @@ def _refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_bad_invocations_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "here").write_text("")
     assert "is not empty" in _refused(capsys, "--store", "sqlite", "--out", str(tmp_path))
     assert "one node" in _refused(capsys, "--store", "json", "--nodes", "2")

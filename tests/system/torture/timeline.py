@@ -1,4 +1,4 @@
-"""From what is known about a schedule's versions to the slots that must have a record."""
+"""Expected slots of a schedule from its known versions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from itertools import pairwise
 from tests.system.torture.oracle import SECOND
 from tests.system.torture.records import Case, Version
 
-#: What came due this shortly before the end may have had no time to become a row.
+#: Slots this close to the end may have no row yet.
 LAST_MOMENTS = 5 * SECOND
 
 
 @dataclass
 class Expected:
-    """Of one schedule. A slot in `doubtful` may have a record or not: nobody knows which version
-    was current there, because an answer was lost."""
+    """Expected slots of one schedule. A slot in `doubtful` may have a record or not, because a lost
+    answer leaves the current version unknown."""
 
     must: set[int] = field(default_factory=set)
     doubtful: list[tuple[int, int]] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Expected:
 
 
 def known_versions(case: Case) -> dict[str, dict[int, list[Version]]]:
-    """By schedule and number; more than one value is a contradiction."""
+    """Versions by schedule and number; two values for one number contradict each other."""
     found: dict[str, dict[int, list[Version]]] = defaultdict(lambda: defaultdict(list))
     stored = [schedule.version for schedule in case.schedules.values()]
     for version in (*case.versions, *stored):
@@ -38,7 +38,7 @@ def known_versions(case: Case) -> dict[str, dict[int, list[Version]]]:
 
 
 def expectations(case: Case) -> dict[str, Expected]:
-    """Only of schedules that the store still knows: that one is missing is another violation."""
+    """Only for stored schedules: a missing schedule is another violation."""
     known = known_versions(case)
     return {
         each: _expected((versions[0] for _, versions in sorted(known[each].items())), case)
@@ -47,7 +47,7 @@ def expectations(case: Case) -> dict[str, Expected]:
 
 
 def _expected(versions: Iterable[Version], case: Case) -> Expected:
-    """A slot belongs to the version that was current at its instant (F55)."""
+    """A slot belongs to the version that was current at its time."""
     ordered = list(versions)
     found = Expected()
     first, last = ordered[0], ordered[-1]

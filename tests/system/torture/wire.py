@@ -1,8 +1,7 @@
-"""Just enough of the wire protocols to see a commit leave the client.
+"""Detection of commits in wire protocols.
 
-`feed` gets what the client sends and answers whether it holds the last bytes of something that the
-server will commit when it reads them; `heard` gets what the server answers. Bytes may come cut at
-any place.
+`feed` gets the client's bytes and returns whether they complete a request that the server will
+commit; `heard` gets the server's bytes. Bytes may be split anywhere.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _COMMIT = re.compile(rb"\s*commit\b", re.I)
 _BEGIN = re.compile(rb"\s*(?:begin|start\s+transaction)\b", re.I)
 
 
-#: Verbs of the Redis store whose answers matter to somebody.
+#: Verbs of the Redis store that write.
 _VERBS = {b"commit", b"fire", b"claim", b"add", b"add_unless_active", b"start"}
 
 
@@ -26,8 +25,7 @@ class Watch(Protocol):
 
 
 class PostgresWatch:
-    """COMMIT as a simple query, or a statement that writes and is synced outside of a transaction
-    (its commit is implied)."""
+    """Detects COMMIT as a simple query, and writing statements outside of a transaction."""
 
     def __init__(self) -> None:
         self._sent = b""
@@ -42,7 +40,7 @@ class PostgresWatch:
         self._sent += data
         commits = False
         if not self._started and len(self._sent) >= 8:
-            # The first packets have no type: a request for encryption, then the start-up itself.
+            # The first packets have no type: SSL request, then start-up.
             length = int.from_bytes(self._sent[:4])
             if len(self._sent) >= length:
                 self._started = self._sent[4:8] != b"\x04\xd2\x16\x2f"
@@ -74,7 +72,7 @@ class PostgresWatch:
 
     def heard(self, data: bytes) -> None:
         if not self._started:
-            return  # one byte says that there is no encryption
+            return  # the answer to the SSL request
         self._got += data
         while len(self._got) >= 5:
             end = 1 + int.from_bytes(self._got[1:5])
@@ -86,7 +84,7 @@ class PostgresWatch:
 
 
 class RedisWatch:
-    """A call of a script that may write: our commits are such calls."""
+    """Detects calls of writing scripts, which are the commits of the Redis store."""
 
     def __init__(self) -> None:
         self._sent = b""
@@ -99,7 +97,7 @@ class RedisWatch:
         return commits
 
     def _command(self) -> list[bytes] | None:
-        """The next whole one: an array of texts."""
+        """The next complete command, an array of strings."""
         head, found, rest = self._sent.partition(b"\r\n")
         words: list[bytes] = []
         for _ in range(int(head[1:]) if found else 0):
@@ -119,7 +117,7 @@ class RedisWatch:
 
 
 class MysqlWatch:
-    """COMMIT as a query, or a statement that writes while the connection is in no transaction."""
+    """Detects COMMIT as a query, and writing statements outside of a transaction."""
 
     def __init__(self) -> None:
         self._sent = b""
@@ -135,7 +133,7 @@ class MysqlWatch:
             if len(self._sent) < end:
                 break
             number, body, self._sent = self._sent[3], self._sent[4:end], self._sent[end:]
-            # Commands begin a new sequence; the log-in does not.
+            # Commands begin a new sequence; the login does not.
             if number == 0 and body[:1] == b"\x03":
                 commits |= self._query(body[1:])
         return commits
@@ -157,4 +155,4 @@ class MysqlWatch:
         return self._autocommit and not self._inside and bool(_WRITES.match(text))
 
     def heard(self, data: bytes) -> None:
-        """The client's side says all that is needed."""
+        """Ignored: the client's bytes are enough."""

@@ -1,7 +1,7 @@
-"""The clients: create, edit, pause, resume, delete and trigger schedules over HTTP, on any node.
+"""Clients that create, edit, pause, resume, delete and trigger schedules over HTTP on any node.
 
-Every call is written down as `invoke`, then `ok` (confirmed), `fail` (refused) or `info` (nobody
-knows). A change that nobody knows about is looked up later: what is found is a `read`.
+Every call is recorded as `invoke`, then `ok` (confirmed), `fail` (refused) or `info` (unknown). The
+schedule of an unknown change is read later and recorded as `read`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Workload:
         schedules: int,
         calls: float,
     ) -> None:
-        """`calls` per second, besides what sets the schedules up."""
+        """`calls` is the rate per second after set-up."""
         self._rng = random.Random(seed)
         self._nodes = nodes
         self._sink = sink
@@ -43,7 +43,7 @@ class Workload:
         self._calls = calls
         self._made = 0
         self._keys = 0
-        #: Not deleted, and nobody is changing them now.
+        #: Schedules that are not deleted and not being changed.
         self._idle: list[str] = []
         self._paused: set[str] = set()
         self._doubtful: set[str] = set()
@@ -69,7 +69,7 @@ class Workload:
         await asyncio.gather(*(one() for _ in range(self._count)))
 
     async def run(self) -> None:
-        """Until it is cancelled. A call may hang for seconds, so several are under way."""
+        """Runs several clients, because a call may hang for seconds, until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             clients = 4
@@ -82,13 +82,13 @@ class Workload:
             await self._one_call()
 
     async def wind_down(self, within: float) -> list[str]:
-        """Pause everything, so that the work left is finite; those that could not be paused."""
+        """Pauses all schedules and returns those that could not be paused."""
         deadline = time.monotonic() + within
         gate = asyncio.Semaphore(8)
 
         async def settled(schedule_id: str) -> bool:
             async with gate:
-                return await self._settle(schedule_id)
+                return await self._pause(schedule_id)
 
         left = sorted({*self._idle, *self._doubtful})
         while left and time.monotonic() < deadline:
@@ -97,8 +97,8 @@ class Workload:
         return left
 
     async def backlog(self) -> int | None:
-        """Runs that have not ended; None if nobody answers."""
-        answer = await self._ask("GET", "/api/v1/system")
+        """Number of runs that have not ended; None without an answer."""
+        answer = await self._request("GET", "/api/v1/system")
         if answer is None or answer[0] != 200:
             return None
         runs: dict[str, int] = answer[1]["runs"]
@@ -147,8 +147,7 @@ class Workload:
 
     @contextlib.contextmanager
     def _doubtful_if_left(self, schedule_id: str) -> Iterator[None]:
-        """A call that is under way at the end is not waited for, and its schedule goes on firing:
-        it is among those that have to be paused."""
+        """Marks the schedule of a call that is interrupted at the end, so that it is paused too."""
         try:
             yield
         except asyncio.CancelledError:
@@ -161,7 +160,7 @@ class Workload:
         path = "/api/v1/schedules" if tail is None else f"/api/v1/schedules/{schedule_id}{tail}"
         key = self._key()
         self._note("invoke", op=op, id=schedule_id, key=key)
-        answer = await self._ask(method, path, body, key)
+        answer = await self._request(method, path, body, key)
         if answer is None or answer[0] >= 500 or answer[0] in (408, 409):
             self._note("info", op=op, id=schedule_id, key=key, answer=answer and answer[0])
             self._doubtful.add(schedule_id)
@@ -180,11 +179,11 @@ class Workload:
         self._known(found)
 
     async def _trigger(self, schedule_id: str) -> None:
-        """The same key again and again, on any node: it asks for one run."""
+        """Repeats a request with the same idempotency key on any node: one run."""
         key = self._key()
         for _ in range(3):
             self._note("invoke", op="trigger", id=schedule_id, key=key)
-            answer = await self._ask("POST", f"/api/v1/schedules/{schedule_id}/run", None, key)
+            answer = await self._request("POST", f"/api/v1/schedules/{schedule_id}/run", None, key)
             if answer is not None and answer[0] == 202:
                 run_id = answer[1]["id"]
                 self._note("ok", op="trigger", id=schedule_id, key=key, run_id=run_id)
@@ -196,7 +195,7 @@ class Workload:
         self._idle.append(schedule_id)
 
     async def _look_up(self, schedule_id: str) -> None:
-        answer = await self._ask("GET", f"/api/v1/schedules/{schedule_id}")
+        answer = await self._request("GET", f"/api/v1/schedules/{schedule_id}")
         if answer is None or answer[0] not in (200, 404):
             return
         self._doubtful.discard(schedule_id)
@@ -204,12 +203,12 @@ class Workload:
             self._note("read", id=schedule_id, schedule=_facts(answer[1]))
             self._known(answer[1])
 
-    async def _settle(self, schedule_id: str) -> bool:
-        """Pause it, whatever it takes."""
+    async def _pause(self, schedule_id: str) -> bool:
+        """Pauses a schedule; False if it must be tried again."""
         key = self._key()
         path = f"/api/v1/schedules/{schedule_id}/pause"
         self._note("invoke", op="pause", id=schedule_id, key=key)
-        answer = await self._ask("POST", path, {"note": "the end"}, key)
+        answer = await self._request("POST", path, {"note": "the end"}, key)
         if answer is not None and answer[0] == 200:
             self._note("ok", op="pause", id=schedule_id, key=key, schedule=_facts(answer[1]))
             return True
@@ -219,10 +218,10 @@ class Workload:
         return gone
 
     async def _watch(self) -> None:
-        """What has ended stays as it is: the newest are noted, to be compared in the end."""
+        """Records ended runs, which must not change."""
         while True:
-            await asyncio.sleep(0.5)  # how often somebody looks at the list
-            answer = await self._ask("GET", f"/api/v1/runs?status={ENDED}&limit=200")
+            await asyncio.sleep(0.5)
+            answer = await self._request("GET", f"/api/v1/runs?status={ENDED}&limit=200")
             if answer is not None and answer[0] == 200:
                 runs = [[run["id"], run["status"], run["fence"]] for run in answer[1]["items"]]
                 self._note("seen", runs=runs)
@@ -236,14 +235,14 @@ class Workload:
         else:
             self._paused.add(schedule_id)
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, body: Any = None, key: str = ""
     ) -> tuple[int, Any] | None:
-        """Status and body; None: no answer came."""
+        """Returns status and body, or None without an answer."""
         assert self._http is not None
         ports = [node.port for node in self._nodes if node.port]
         if not ports:
-            await asyncio.sleep(0.1)  # nobody is there at all
+            await asyncio.sleep(0.1)  # no node is running
             return None
         url = f"http://127.0.0.1:{self._rng.choice(ports)}{path}"
         headers = {"Idempotency-Key": key} if key and method == "POST" else {}
@@ -254,13 +253,13 @@ class Workload:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
 
-    # --- what is asked for --------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
     def _key(self) -> str:
         self._keys += 1
         return f"k{self._keys}"
 
     def _draft(self, schedule_id: str) -> dict[str, Any]:
-        """60 % intervals, 20 % cron, 10 % single moments, 10 % special."""
+        """60 % intervals, 20 % cron, 10 % once, 10 % special."""
         trigger = self._timing()
         behaviour = "hook"
         policy: dict[str, Any] = {"overlap": "allow"}
