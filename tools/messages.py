@@ -1,8 +1,8 @@
-"""Every sentence of Chimes into its catalogues: `make messages`.
+"""Updates the message catalogues: `make messages`.
 
-Collects the templates from the source, brings `src/chimes/locale` up to date (translations stay,
-what is gone goes, what is new is empty) and compiles it. Nothing in the files depends on the day
-or the machine, so running it twice changes nothing. `--check` only tells what is missing.
+Collects the messages of the source, updates `src/chimes/locale` (translations are kept, removed
+messages are dropped, new ones are empty) and compiles it. The output depends on the source only, so
+a second run changes nothing. `--check` changes nothing and lists what is missing.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ LOCALE = SOURCE / "locale"
 TEMPLATES = SOURCE / "web" / "dashboard" / "templates"
 TRANSLATED = ("th", "zh")
 DOMAIN = "chimes"
-#: Keywords of click's decorators that hold words for people. Placeholders such as ZONE are none:
-#: the texts refer to them.
-_CLICK_WORDS = frozenset({"help", "short_help", "epilog", "prompt"})
+#: Keyword arguments of click's decorators that contain messages. Placeholders such as ZONE are not
+#: translated, because the texts refer to them.
+_CLICK_KEYWORDS = frozenset({"help", "short_help", "epilog", "prompt"})
 _HEADER = """\
-# {language} sentences of Chimes.
-# Kept by tools/messages.py: fill in msgstr, then run `make messages`.
+# {language} messages of Chimes.
+# Updated by tools/messages.py: fill in msgstr, then run `make messages`.
 #"""
 
-#: A template, or one and its plural.
+#: A template, or singular and plural.
 MessageId = str | tuple[str, str]
 
 
 class Found(NamedTuple):
-    """A message and the file that it is in, below `src/chimes`."""
+    """A message and its file, relative to `src/chimes`."""
 
     id: MessageId
     file: str
@@ -66,12 +66,12 @@ class ChimesCatalog(Catalog):
 
     @mime_headers.setter
     def mime_headers(self, headers: Iterable[tuple[str, str]]) -> None:
-        """What a file says of itself is of no interest."""
+        """Ignores the headers of a file that is read."""
 
 
 @cache
 def messages() -> tuple[Found, ...]:
-    """All of them, file by file, as they stand there."""
+    """All messages, by file and line; those of click last."""
     found = [*_python(), *_templates(), *_click()]
     order = sorted(found, key=lambda each: (each.file.startswith("click/"), each.file, each.line))
     return tuple(order)
@@ -92,9 +92,9 @@ def _python() -> Iterator[Found]:
 def _of_node(node: ast.AST, errors: frozenset[str], *, cli: bool) -> Iterator[MessageId]:
     match node:
         case ast.Call():
-            yield from _said(node)
+            yield from _marked_messages(node)
             if cli:
-                yield from _shown_by_click(node)
+                yield from _click_messages(node)
         case ast.ClassDef(name=name) if name in errors:
             # The docstring of an error is its default message.
             if text := ast.get_docstring(node, clean=False):
@@ -104,7 +104,7 @@ def _of_node(node: ast.AST, errors: frozenset[str], *, cli: bool) -> Iterator[Me
                 yield inspect.cleandoc(text).partition("\f")[0]
 
 
-def _said(call: ast.Call) -> Iterator[MessageId]:
+def _marked_messages(call: ast.Call) -> Iterator[MessageId]:
     match _name(call.func), call.args:
         case "_", [ast.Constant(value=str(template)), *_]:
             yield template
@@ -112,18 +112,18 @@ def _said(call: ast.Call) -> Iterator[MessageId]:
             yield one, many
 
 
-def _shown_by_click(call: ast.Call) -> Iterator[str]:
+def _click_messages(call: ast.Call) -> Iterator[str]:
     name = _name(call.func)
-    places = {"LazyCommand": 2, "Column": 0}
-    if name in places and len(call.args) > places[name]:
-        yield from _words(call.args[places[name]])
+    positions = {"LazyCommand": 2, "Column": 0}
+    if name in positions and len(call.args) > positions[name]:
+        yield from _text(call.args[positions[name]])
     for each in call.keywords:
-        if each.arg in _CLICK_WORDS:
-            for text in _words(each.value):
+        if each.arg in _CLICK_KEYWORDS:
+            for text in _text(each.value):
                 yield inspect.cleandoc(text)
 
 
-def _words(node: ast.AST) -> Iterator[str]:
+def _text(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip():
         yield node.value
 
@@ -167,7 +167,7 @@ def _templates() -> Iterator[Found]:
 
 
 def _click() -> Iterator[Found]:
-    """What click says by itself; it looks its words up in the same catalogues."""
+    """Messages of click itself, which it looks up in the same catalogues."""
     spec = importlib.util.find_spec("click")
     assert spec is not None
     assert spec.submodule_search_locations
@@ -193,10 +193,10 @@ def _message_id(texts: object) -> MessageId | None:
 
 
 def new_catalogue(language: str | None, found: Iterable[Found], old: Catalog) -> Catalog:
-    """Of these messages, with the translations that there are."""
+    """A catalogue of these messages with the translations of `old`."""
     header = _HEADER.format(language={None: "The", "th": "Thai", "zh": "Chinese"}[language])
     new = ChimesCatalog(locale=language, domain=DOMAIN, header_comment=header, fuzzy=False)
-    # A plural first: the singular of the same words is then the same message.
+    # Plurals first, so that an equal singular becomes the same message.
     for each in sorted(found, key=lambda each: isinstance(each.id, str)):
         before = old.get(each.id if isinstance(each.id, str) else each.id[0])
         string = before.string if before is not None else ""
@@ -236,7 +236,7 @@ def as_mo(catalogue: Catalog) -> bytes:
 
 
 def up_to_date() -> dict[Path, bytes]:
-    """Each file of the catalogues as it should be."""
+    """The expected content of each catalogue file."""
     found = messages()
     files = {LOCALE / f"{DOMAIN}.pot": as_po(new_catalogue(None, found, Catalog()))}
     for language in TRANSLATED:
@@ -247,7 +247,7 @@ def up_to_date() -> dict[Path, bytes]:
 
 
 def untranslated(language: str) -> list[str]:
-    """Messages of the source that this language does not have."""
+    """Messages of the source without a translation in this language."""
     catalogue = new_catalogue(language, messages(), read(language))
     return [
         each.id if isinstance(each.id, str) else each.id[0]
@@ -266,14 +266,16 @@ def stale() -> list[Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; tell what is missing")
+    parser.add_argument("--check", action="store_true", help="change nothing; list what is missing")
     if parser.parse_args().check:
         return _check()
     for path, content in up_to_date().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     for language in TRANSLATED:
-        print(f"{language}: {len(untranslated(language))} of {len(read(language))} are missing")
+        print(
+            f"{language}: {len(untranslated(language))} of {len(read(language))} are untranslated"
+        )
     return 0
 
 

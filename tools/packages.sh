@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that the tests need if they are missing and we are root. No service is
-# started: the tests run servers of their own.
+# As root, installs missing Debian packages that the tests need. No service is started: the tests
+# start their own servers.
 set -eu
 missing=""
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
@@ -23,7 +23,7 @@ has_postgres || missing="$missing postgresql"
 has mariadbd && has mariadb-install-db || missing="$missing mariadb-server"
 has redis-server || missing="$missing redis-server"
 has setpriv || missing="$missing util-linux"
-# The browser without its windows: a page costs a sixth of the CPU time. The whole browser will do.
+# The headless browser needs a sixth of the CPU time per page; the full browser works as well.
 has "${CHIMES_CHROMIUM:-chromium-headless-shell}" || { has chromium && ! may_install; } ||
     missing="$missing chromium-headless-shell"
 has_fonts || missing="$missing fonts-noto-core fonts-noto-cjk"
@@ -35,7 +35,7 @@ if ! may_install; then
 fi
 echo "Installing for the tests:$missing ..." >&2
 
-# The packages of servers start them only if this policy allows it.
+# This policy prevents server packages from starting their service.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
@@ -50,7 +50,7 @@ case "$missing" in *postgresql*)
 esac
 log=$(mktemp)
 install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; }
-# Ubuntu has no package of the browser without windows.
+# Ubuntu has no package of the headless browser.
 install_all() {
     apt-get update -qq -o Acquire::http::Timeout=20
     case "$missing" in *chromium-headless-shell*)

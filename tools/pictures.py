@@ -1,4 +1,4 @@
-"""The pictures of the README, made anew: a node with the demo, and a browser that looks at it.
+"""Takes the screenshots of the README: a browser visits a node with demo data.
 
 .venv/bin/python tools/pictures.py
 """

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes .venv from the pinned versions. Needs only Python >= 3.11; where even its venv module is
-# missing, and we may, Debian's packages bring it. Usage: setup.sh run|dev
+# Creates .venv with the pinned versions. Needs only Python >= 3.11; as root on Debian it installs a
+# missing venv module. Usage: setup.sh run|dev
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-run}
@@ -32,7 +32,7 @@ python=$(find_python)
 if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     if ! make_venv; then
         if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-            echo "$python cannot make a virtual environment: install its venv module" >&2
+            echo "$python cannot create a virtual environment: install its venv module" >&2
             echo "(Debian and Ubuntu: apt-get install python3-venv) and try again." >&2
             exit 1
         fi
@@ -50,7 +50,7 @@ fi
 
 lock=requirements.lock
 [ "$kind" = dev ] && lock=requirements-dev.lock
-# Where a proxy signs the traffic, only the machine's own certificates know it.
+# Behind a proxy that re-signs TLS only the system certificates are valid.
 install() {
     .venv/bin/uv pip install --quiet --python .venv/bin/python "$@" 2>.venv/uv.log ||
         .venv/bin/uv pip install --quiet --system-certs --python .venv/bin/python "$@" ||

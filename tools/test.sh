@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs the tests in parallel and the checks beside them; arguments are those of pytest. Branch
-# coverage doubles the time of a test, so it has a target of its own (`make coverage`).
+# Runs the tests and the checks in parallel; arguments are those of pytest. Branch coverage doubles the
+# time of a test, so it has a separate target (`make coverage`).
 set -eu
 cd "$(dirname "$0")/.."
-# Tests read no input. If it were closed, the first file that is opened would take its place.
+# Tests read no input. With a closed stdin the first opened file would get descriptor 0.
 exec </dev/null
 bin=.venv/bin
 sh tools/packages.sh
-# If it is set, each worker compiles every test, and each process the whole package.
+# With it each worker compiles every test, and each process the whole package.
 unset PYTHONDONTWRITEBYTECODE
 # Tests wait for processes and servers; the checks use the rest of the cores.
 report=$(mktemp)

@@ -1,9 +1,9 @@
--- The table of scheduled actions as version 0.2.0 of the original system makes it (R0.3-R0.18,
--- R0.37), for those who move to Chimes or back: `chimes store import-kweaver` reads it with nothing
--- lost. Chimes itself does not need it; on MariaDB it shows a view by the same name.
+-- The table of scheduled actions of KWeaver 0.2.0, for a migration to Chimes or back:
+-- `chimes store import-kweaver` imports every column. Chimes itself does not need the table; on
+-- MariaDB it offers a view of the same name.
 --
--- Later versions call f_unique_identities f_instance_identities, and add f_creator_type and
--- f_updater_type; both forms are read.
+-- Later versions rename f_unique_identities to f_instance_identities and add f_creator_type and
+-- f_updater_type. The import reads both forms.
 CREATE TABLE IF NOT EXISTS t_action_schedule (
   f_id VARCHAR(40) NOT NULL,
   f_name VARCHAR(100) NOT NULL,
