@@ -13,8 +13,13 @@ if TYPE_CHECKING:
         RunNotCarriedOut,
         RunTimedOut,
     )
-    from chimes.model.recipient import Recipient
-    from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, MessageTarget
+    from chimes.model.definition import (
+        ActionTarget,
+        AgentTarget,
+        HttpTarget,
+        MessageTarget,
+        Recipient,
+    )
     from chimes.sdk.app import Chimes
     from chimes.sdk.flows import AppFlow as Flow
     from chimes.sdk.handles import RunHandle, ScheduleInfo
@@ -68,8 +73,13 @@ _EXPORTS = {
         "RunNotCarriedOut",
         "RunTimedOut",
     ),
-    "chimes.model.recipient": ("Recipient",),
-    "chimes.model.target": ("ActionTarget", "AgentTarget", "HttpTarget", "MessageTarget"),
+    "chimes.model.definition": (
+        "ActionTarget",
+        "AgentTarget",
+        "HttpTarget",
+        "MessageTarget",
+        "Recipient",
+    ),
     "chimes.targets.python": (
         "Cancel",
         "Context",

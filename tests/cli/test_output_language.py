@@ -39,8 +39,7 @@ from chimes.cli.output import (
 from chimes.cli.root import COMMANDS
 from chimes.cli.root import cli as root
 from chimes.i18n import _
-from chimes.model.reasons import RUN_REASONS
-from chimes.model.run import Reason, RunStatus
+from chimes.model.run import RUN_REASONS, Reason, RunStatus
 from tests.cli import pseudo_locale
 from tests.cli.conftest import Cli, environment
 from tests.cli.test_root import commands

@@ -22,6 +22,7 @@ from chimes.engine.deliverer import (
 )
 from chimes.engine.events import DeliveryEnded, DeliveryRetrying, SenderRaised
 from chimes.errors import InvalidInput
+from chimes.model.definition import Channel, Digest, NotifyOn, Period, Policy, QuietHours, Recipient
 from chimes.model.ids import RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import (
@@ -33,8 +34,6 @@ from chimes.model.notification import (
     digest_of,
     plan_deliveries,
 )
-from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.digest import DigestMembers

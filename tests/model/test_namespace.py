@@ -1,7 +1,12 @@
 """The default namespace and its former names."""
 
-from chimes.model.ids import declared_id, declared_ids
-from chimes.model.namespace import canonical_namespace, id_namespace, stored_namespaces
+from chimes.model.ids import (
+    canonical_namespace,
+    declared_id,
+    declared_ids,
+    id_namespace,
+    stored_namespaces,
+)
 
 
 def test_former_names() -> None:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from chimes.model.policy import Policy
-from chimes.model.target import AgentTarget
+from chimes.model.definition import AgentTarget, Policy
 from chimes.targets.agent import AgentConfig, AgentPrompt
 from chimes.targets.agent.service import checked_config
 from chimes.targets.base import Call

@@ -16,8 +16,8 @@ import click
 
 from chimes.cli.locale import current_language, localize
 from chimes.i18n import ENGLISH, Message, _
-from chimes.model.reasons import RUN_REASONS
-from chimes.model.recipient import format_recipient
+from chimes.model.definition import format_recipient
+from chimes.model.run import RUN_REASONS
 from chimes.redaction import escape_control
 
 # --- text width on a terminal ---------------------------------------------------------------------

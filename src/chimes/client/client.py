@@ -34,7 +34,7 @@ from chimes.clock import SystemClock
 from chimes.errors import ConfigError, Conflict, Unreachable
 from chimes.i18n import _
 from chimes.language.languages import named
-from chimes.model.namespace import DEFAULT_NAMESPACE, canonical_namespace
+from chimes.model.ids import DEFAULT_NAMESPACE, canonical_namespace
 
 #: Retryable statuses: store unavailable, too many streams.
 _RETRYABLE = frozenset({429, 503})

@@ -9,13 +9,15 @@ from urllib.parse import quote
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.recipient import DEFAULT_LATE_AFTER, WEEKDAYS, Recipient
-from chimes.model.target import (
+from chimes.model.definition import (
+    DEFAULT_LATE_AFTER,
+    WEEKDAYS,
     ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
+    Recipient,
     SyncTarget,
     TaskTarget,
 )

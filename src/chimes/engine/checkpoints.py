@@ -14,9 +14,9 @@ from chimes.model.checkpoint import (
     agent_callback_name,
     agent_checkpoint_name,
 )
+from chimes.model.definition import ActionTarget, AgentTarget, SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.run import Run
-from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
 from chimes.store.port import Store
 
 T = TypeVar("T")

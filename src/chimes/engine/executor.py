@@ -35,8 +35,8 @@ from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _, joined
 from chimes.model.change import fast_constructor, replace
+from chimes.model.definition import OnLost
 from chimes.model.ids import RunId
-from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
 from chimes.store.port import PrefetchStore, Store
 from chimes.targets.base import Call, TargetRunner, WrongNode

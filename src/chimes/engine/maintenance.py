@@ -22,12 +22,12 @@ from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
-from chimes.model.audit import AuditEntry
+from chimes.model.access import AuditEntry
+from chimes.model.definition import SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.schedule import Schedule, resume_schedule
 from chimes.model.sync import TASK_RUN_STATUSES
-from chimes.model.target import SyncTarget
 from chimes.store.port import Store
 
 RESCUE_BATCH = 200

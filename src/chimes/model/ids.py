@@ -1,4 +1,4 @@
-"""Id types and how ids are generated."""
+"""Id types, how ids are generated, and the namespaces of names and ids."""
 
 from __future__ import annotations
 
@@ -8,9 +8,29 @@ import secrets
 import uuid
 from datetime import datetime
 from functools import lru_cache
-from typing import NewType
+from typing import Final, NewType
 
-from chimes.model.namespace import id_namespace
+DEFAULT_NAMESPACE: Final = "default"
+#: Names of the default namespace in data of earlier versions: the native API and the SDK (ADR 36).
+_FORMER: Final = ("native", "catbird")
+_DEFAULT_AND_FORMER: Final = (DEFAULT_NAMESPACE, *_FORMER)
+
+
+def canonical_namespace(name: str) -> str:
+    """`default` for its former names, else the name itself."""
+    return DEFAULT_NAMESPACE if name in _FORMER else name
+
+
+def stored_namespaces(name: str) -> tuple[str, ...]:
+    """All names under which rows of a namespace may be stored."""
+    return _DEFAULT_AND_FORMER if name in _DEFAULT_AND_FORMER else (name,)
+
+
+def id_namespace(name: str) -> str:
+    """The name from which ids are derived. The default namespace keeps the one of the SDK, so that
+    nodes of different versions derive the same ids."""
+    return "catbird" if name == DEFAULT_NAMESPACE else name
+
 
 ScheduleId = NewType("ScheduleId", str)
 RunId = NewType("RunId", str)

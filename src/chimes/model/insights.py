@@ -15,8 +15,7 @@ from enum import StrEnum
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import Owner
-from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.namespace import stored_namespaces
+from chimes.model.ids import NodeId, RunId, ScheduleId, stored_namespaces
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, has_runs_left
 

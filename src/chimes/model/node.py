@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from chimes.model.definition import RunDefaults
 from chimes.model.ids import NodeId, RunId
-from chimes.model.policy import RunDefaults
 from chimes.model.sync import is_pair_key
 
 

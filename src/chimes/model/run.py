@@ -1,7 +1,6 @@
 """The run: the one record for a slot or a manual request, and its state transitions.
 
-A run changes state only through the functions below (table in ARCHITECTURE.md).
-"""
+A run changes state only through the functions below (table in ARCHITECTURE.md)."""
 
 from __future__ import annotations
 
@@ -9,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
-from chimes.i18n import _, freeze
+from chimes.i18n import Message, _, freeze
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.change import fast_constructor, replace
-from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.namespace import DEFAULT_NAMESPACE
-from chimes.model.policy import MAX_RETRY_DELAY, OnLost, Policy
-from chimes.model.target import Target
+from chimes.model.definition import MAX_RETRY_DELAY, OnLost, Policy, Target
+from chimes.model.ids import DEFAULT_NAMESPACE, NodeId, RunId, ScheduleId
 
 
 class Reason:
@@ -405,3 +403,33 @@ def queue_order(run: Run) -> tuple[int, datetime, datetime, str]:
     """Sort key of the queue: rank, then `available_at`, then `planned_at`, so that the slots of
     one catch-up run in order."""
     return (-run.rank, run.available_at, run.planned_at, run.id)
+
+
+#: Fragments that complete a sentence such as "Skipped: …".
+RUN_REASONS: Final[Mapping[str, Message]] = {
+    Reason.OVERLAP: _("the previous run was still running"),
+    Reason.DEPENDENCY: _("its dependency did not succeed in time"),
+    Reason.MISFIRE: _("no node started it in time"),
+    Reason.SKIPPED_BY_HAND: _("skipped by a user"),
+    Reason.PAUSED: _("the schedule was paused"),
+    Reason.CATCH_UP: _("catch-up of a missed slot"),
+    Reason.CANCELED_BY_HAND: _("canceled by a user"),
+    Reason.REPLACED: _("replaced by a newer run"),
+    Reason.SCHEDULE_DELETED: _("the schedule was deleted"),
+    Reason.CRASH_LIMIT: _("its nodes crashed too often"),
+    Reason.LOST_AFTER_START: _("its node was lost after it had started"),
+    Reason.UNREADABLE: _("its stored record is corrupt"),
+    Reason.FLOW_ENDED: _("its flow ended"),
+    # Reasons of flow steps.
+    "condition": _("its condition was not met"),
+    "upstream_failed": _("a previous step failed"),
+    "upstream_skipped": _("a previous step was skipped"),
+    "condition_error": _("its condition could not be evaluated"),
+    "invalid_map": _("the value to map over is not a list"),
+    "step_failed": _("a step failed"),
+}
+
+
+def describe_reason(code: str) -> str:
+    """The words for a reason code; an unknown code, such as one of a target, is returned as is."""
+    return RUN_REASONS.get(code, code)

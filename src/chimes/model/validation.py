@@ -14,18 +14,21 @@ from typing import assert_never
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.egress import Egress, parse_http_url
-from chimes.model.recipient import SELECTABLE_EVENTS, Channel, NotifyOn, Recipient
-from chimes.model.target import (
+from chimes.model.definition import (
+    SELECTABLE_EVENTS,
     ActionTarget,
     AgentTarget,
+    Channel,
     FlowTarget,
     HttpTarget,
     MessageTarget,
+    NotifyOn,
+    Recipient,
     SyncTarget,
     Target,
     TaskTarget,
 )
+from chimes.model.egress import Egress, parse_http_url
 from chimes.triggers import parse_zone
 
 MAX_ARGUMENT_BYTES = 64 * 1024

@@ -11,12 +11,10 @@ from typing import Literal
 
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, LANGUAGES, Message, _, counted, in_language, translate
+from chimes.model.definition import AgentTarget, Channel, NotifyOn
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Artifact, Delivery, is_late
-from chimes.model.reasons import describe_reason
-from chimes.model.recipient import Channel, NotifyOn
-from chimes.model.run import Run, RunStatus
-from chimes.model.target import AgentTarget
+from chimes.model.run import Run, RunStatus, describe_reason
 from chimes.notifications.text import one_line, plain, sanitize
 from chimes.triggers import format_moment, parse_zone
 

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 from chimes.engine.events import Event, RunEnded
 from chimes.errors import Conflict, RunCanceled, RunFailed, RunLost, RunNotCarriedOut, RunTimedOut
 from chimes.i18n import _
-from chimes.model.ids import RunId
-from chimes.model.namespace import canonical_namespace
-from chimes.model.run import LogEntry, Run, RunStatus
-from chimes.model.schedule import Schedule
-from chimes.model.target import (
+from chimes.model.definition import (
     ActionTarget,
     AgentTarget,
     FlowTarget,
@@ -25,6 +21,9 @@ from chimes.model.target import (
     SyncTarget,
     TaskTarget,
 )
+from chimes.model.ids import RunId, canonical_namespace
+from chimes.model.run import LogEntry, Run, RunStatus
+from chimes.model.schedule import Schedule
 from chimes.sdk.arguments import Duration, to_duration
 from chimes.triggers.expression import format_trigger_text
 

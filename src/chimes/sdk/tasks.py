@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, TypedDict, TypeVar
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
 from chimes.model.access import SYSTEM_OWNER, Owner
-from chimes.model.ids import RunId, manual_run_id
-from chimes.model.namespace import id_namespace
-from chimes.model.policy import Backoff, OnLost, Policy
+from chimes.model.definition import Backoff, OnLost, Policy, TaskTarget
+from chimes.model.ids import RunId, id_namespace, manual_run_id
 from chimes.model.run import Run
-from chimes.model.target import TaskTarget
 from chimes.model.validation import check_name
 from chimes.sdk.arguments import (
     Duration,

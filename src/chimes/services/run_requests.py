@@ -8,15 +8,20 @@ from datetime import datetime
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.access import Owner
-from chimes.model.audit import AuditEntry
-from chimes.model.ids import RunId
+from chimes.model.access import AuditEntry, Owner
+from chimes.model.definition import (
+    PRIORITY,
+    UNLIMITED,
+    Policy,
+    RunDefaults,
+    SyncTarget,
+    Target,
+    apply_task_defaults,
+)
+from chimes.model.ids import DEFAULT_NAMESPACE, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.namespace import DEFAULT_NAMESPACE
-from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, apply_task_defaults
 from chimes.model.run import Origin, Run
 from chimes.model.sync import NOW as NOW_CLASS
-from chimes.model.target import SyncTarget, Target
 from chimes.services.audit import mask_secrets
 from chimes.services.schedules.validation import (
     LONGEST_WAIT,

@@ -8,12 +8,12 @@ from dataclasses import replace
 from chimes.errors import Conflict, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor
+from chimes.model.definition import SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.planning import retry_run
 from chimes.model.run import LogEntry, Reason, Run
 from chimes.model.sync import NOW as NOW_CLASS
-from chimes.model.target import SyncTarget
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.services.audit import entry
 from chimes.services.run_requests import RunOrigin, get_run_origins

@@ -9,10 +9,9 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.access import Owner
-from chimes.model.audit import AuditEntry
+from chimes.model.access import AuditEntry, Owner
 from chimes.model.change import fast_constructor
-from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.ids import NodeId, RunId, ScheduleId, stored_namespaces
 from chimes.model.insights import (
     FAILED_STATUSES,
     FAILING_STREAK,
@@ -54,7 +53,6 @@ from chimes.model.listing import (
     ScheduleQuery,
     ScheduleSort,
 )
-from chimes.model.namespace import stored_namespaces
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule

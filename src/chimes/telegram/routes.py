@@ -12,8 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotAuthenticated
 from chimes.i18n import _
-from chimes.model.access import Actor
-from chimes.model.audit import AuditEntry
+from chimes.model.access import Actor, AuditEntry
 from chimes.model.listing import AuditQuery
 from chimes.notifications.telegram_api import BotApiError
 from chimes.store.port import Store

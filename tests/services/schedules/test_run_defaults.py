@@ -8,17 +8,19 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.policy import (
+from chimes.model.definition import (
     TASK_POLICY_FIELDS,
     Backoff,
+    FlowTarget,
+    HttpTarget,
     Misfire,
     OnLost,
     Overlap,
     Policy,
     RunDefaults,
+    TaskTarget,
 )
 from chimes.model.schedule import Schedule
-from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest

@@ -9,13 +9,17 @@ from datetime import datetime, timedelta
 from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
-from chimes.model.ids import ScheduleId, declared_ids
+from chimes.model.definition import (
+    ActionTarget,
+    AgentTarget,
+    HttpTarget,
+    Recipient,
+    RunDefaults,
+    Target,
+)
+from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace, declared_ids
 from chimes.model.listing import ScheduleQuery
-from chimes.model.namespace import DEFAULT_NAMESPACE, canonical_namespace
-from chimes.model.policy import RunDefaults
-from chimes.model.recipient import Recipient
 from chimes.model.schedule import Schedule
-from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, Target
 from chimes.model.validation import check_recipients
 from chimes.services.access import NO_RUN_LIMITS, QuotaRule, RunLimits, RunQuotas, no_quotas
 from chimes.services.preferences import PreferenceService

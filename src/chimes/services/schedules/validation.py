@@ -14,18 +14,26 @@ from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.change import replace as replace_recipients
-from chimes.model.node import Node
-from chimes.model.policy import (
+from chimes.model.definition import (
     PRIORITY,
     TASK_POLICY_FIELDS,
+    ActionTarget,
+    AgentTarget,
     Backoff,
+    Channel,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
     Overlap,
     Policy,
+    Recipient,
     RunDefaults,
+    SyncTarget,
+    Target,
     apply_task_defaults,
     unchanged_fields,
 )
-from chimes.model.recipient import Channel, Recipient
+from chimes.model.node import Node
 from chimes.model.schedule import Schedule
 from chimes.model.sync import (
     HIGH,
@@ -35,15 +43,6 @@ from chimes.model.sync import (
     parse_pair_key,
     require_exclusive,
     task_policy,
-)
-from chimes.model.target import (
-    ActionTarget,
-    AgentTarget,
-    FlowTarget,
-    HttpTarget,
-    MessageTarget,
-    SyncTarget,
-    Target,
 )
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every, Trigger, never_fires

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 
 from chimes.errors import InvalidInput
+from chimes.model.definition import RunDefaults
 from chimes.model.node import NodeReport
-from chimes.model.policy import RunDefaults
 from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
 
 

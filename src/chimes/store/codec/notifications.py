@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _, from_stored, to_stored
+from chimes.model.definition import NotifyOn
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.notification import Artifact, Delivery, DeliveryState, InboxItem
-from chimes.model.recipient import NotifyOn
 from chimes.store.codec.schedule import (
     owner_from_plain,
     owner_to_plain,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from chimes.model.access import ApiKey, Role, Scope
-from chimes.model.audit import AuditEntry
+from chimes.model.access import ApiKey, AuditEntry, Role, Scope
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, RunId
 from chimes.store.codec.schedule import owner_from_plain, owner_to_plain

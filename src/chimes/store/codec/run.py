@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from chimes.i18n import from_stored, to_stored
-from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.namespace import DEFAULT_NAMESPACE
+from chimes.model.ids import DEFAULT_NAMESPACE, NodeId, RunId, ScheduleId
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
 from chimes.store.codec.schedule import (
     owner_from_plain,

@@ -8,30 +8,31 @@ from datetime import time, timedelta
 from chimes.errors import InvalidInput
 from chimes.i18n import _, from_stored, to_stored
 from chimes.model.access import Owner, OwnerType
-from chimes.model.ids import ScheduleId
-from chimes.model.namespace import DEFAULT_NAMESPACE
-from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import (
+from chimes.model.definition import (
     DEFAULT_LATE_AFTER,
-    Channel,
-    Digest,
-    NotifyOn,
-    Period,
-    QuietHours,
-    Recipient,
-)
-from chimes.model.run import RunStatus
-from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import (
     ActionTarget,
     AgentTarget,
+    Backoff,
+    Channel,
+    Digest,
     FlowTarget,
     HttpTarget,
     MessageTarget,
+    Misfire,
+    NotifyOn,
+    OnLost,
+    Overlap,
+    Period,
+    Policy,
+    QuietHours,
+    Recipient,
     SyncTarget,
     Target,
     TaskTarget,
 )
+from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Dependency, Schedule
 from chimes.store.json_values import MICROSECOND, Plain, Reader, drop_empty, maybe_text, to_text
 from chimes.triggers import trigger_from_dict
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 
 from chimes.clock import Clock, SystemClock
-from chimes.model.audit import AuditEntry, gone_pause_entry
+from chimes.model.access import AuditEntry, gone_pause_entry
 from chimes.model.ids import RunId
 from chimes.model.notification import plan_deliveries
 from chimes.model.run import (

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from chimes.errors import NotFound
 from chimes.i18n import _
-from chimes.model.audit import AuditEntry
+from chimes.model.access import AuditEntry
+from chimes.model.definition import Channel
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
@@ -21,7 +22,6 @@ from chimes.model.notification import (
     owns_delivery_fence,
     reopen_delivery,
 )
-from chimes.model.recipient import Channel
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import TokenGrant
 from chimes.store.selection import matches_inbox, select_deliveries, select_inbox

@@ -9,8 +9,7 @@ from itertools import islice
 
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
-from chimes.model.access import ApiKey
-from chimes.model.audit import AuditEntry
+from chimes.model.access import ApiKey, AuditEntry
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from chimes.model.audit import AuditEntry
+from chimes.model.access import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from chimes.errors import AlreadyExists, NotFound
 from chimes.failpoints import hit
 from chimes.i18n import _
-from chimes.model.access import Owner, Quota
-from chimes.model.audit import AuditEntry
+from chimes.model.access import AuditEntry, Owner, Quota
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.planning import (

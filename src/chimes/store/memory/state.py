@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from chimes.model.access import ApiKey
-from chimes.model.audit import AuditEntry, chain_entry
+from chimes.model.access import ApiKey, AuditEntry, chain_entry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.listing import Counts

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.model.access import Owner
-from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.ids import NodeId, RunId, ScheduleId, canonical_namespace
 from chimes.model.insights import (
     ALL_RUNS,
     BOUNDS,
@@ -35,7 +35,6 @@ from chimes.model.insights import (
     most_severe,
 )
 from chimes.model.listing import ScheduleQuery
-from chimes.model.namespace import canonical_namespace
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.json_values import MICROSECOND

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from chimes.model.access import Owner
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery, ScheduleSort
-from chimes.model.namespace import DEFAULT_NAMESPACE, canonical_namespace
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
-from chimes.model.access import ApiKey
-from chimes.model.audit import AuditEntry
+from chimes.model.access import ApiKey, AuditEntry
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import (

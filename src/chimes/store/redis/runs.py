@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from chimes.model.audit import AuditEntry
+from chimes.model.access import AuditEntry
 from chimes.model.change import replace
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId, ScheduleId

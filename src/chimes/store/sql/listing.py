@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 
 from chimes.model.access import Owner
+from chimes.model.ids import stored_namespaces
 from chimes.model.listing import (
     DeliveryQuery,
     InboxQuery,
@@ -30,7 +31,6 @@ from chimes.model.listing import (
     ScheduleQuery,
     ScheduleSort,
 )
-from chimes.model.namespace import stored_namespaces
 from chimes.model.run import RunStatus
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect

@@ -37,6 +37,7 @@ from sqlalchemy import (
 )
 
 from chimes.i18n import STORED_PREFIX
+from chimes.model.ids import stored_namespaces
 from chimes.model.insights import (
     ALL_RUNS,
     ERROR_KEY_LENGTH,
@@ -45,7 +46,6 @@ from chimes.model.insights import (
     RunFilter,
     Window,
 )
-from chimes.model.namespace import stored_namespaces
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.store.json_values import MICROSECOND
 from chimes.store.sql.database.base import Tx

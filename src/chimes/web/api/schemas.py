@@ -22,16 +22,20 @@ from pydantic_core import PydanticCustomError
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import OwnerType, Role, Scope
-from chimes.model.namespace import DEFAULT_NAMESPACE
-from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import (
+from chimes.model.definition import (
     DEFAULT_LATE_AFTER,
     SELECTABLE_EVENTS,
     WEEKDAYS,
+    Backoff,
     Channel,
+    Misfire,
     NotifyOn,
+    OnLost,
+    Overlap,
     Period,
+    Policy,
 )
+from chimes.model.ids import DEFAULT_NAMESPACE
 from chimes.model.validation import MAX_IDENTITIES, MAX_RECIPIENTS
 from chimes.services.schedules.validation import ID_LIMIT
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Role
+from chimes.model.definition import FlowTarget, TaskTarget
 from chimes.model.planning import plan
-from chimes.model.target import FlowTarget, TaskTarget
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once, Trigger
 from chimes.triggers.expression import format_trigger_text

@@ -13,11 +13,10 @@ from typing import Any
 from chimes.errors import message_of
 from chimes.i18n import _
 from chimes.model.change import replace
-from chimes.model.policy import Policy
+from chimes.model.definition import HttpTarget, Policy, SyncTarget
 from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import parse_pair_key
-from chimes.model.target import HttpTarget, SyncTarget
 from chimes.store.codec.schedule import labels_from_plain
 from chimes.store.json_values import EPOCH
 from chimes.store.sql.rows.run import NO_ATTEMPTS, attempts_of, run_of

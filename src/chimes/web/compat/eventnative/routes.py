@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from chimes.errors import NotAllowed, NotFound, StoreBusy
 from chimes.i18n import _
 from chimes.model.access import Actor, Role
+from chimes.model.definition import PRIORITY, SyncTarget
 from chimes.model.listing import RunQuery
-from chimes.model.policy import PRIORITY
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.sync import (
     SYNC_NAMESPACE,
@@ -25,7 +25,6 @@ from chimes.model.sync import (
     task_name,
     task_policy,
 )
-from chimes.model.target import SyncTarget
 from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
 from chimes.services.schedules.validation import PRIORITY_LIMIT

@@ -14,11 +14,11 @@ from chimes.config import Settings
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType
+from chimes.model.definition import ActionTarget
 from chimes.model.ids import ScheduleId, new_short_schedule_id
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
 from chimes.services.schedules.validation import action_policy
 from chimes.web import requests as requests

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from chimes.errors import NotAllowed, NotFound
 from chimes.i18n import _, in_language
-from chimes.model.recipient import Channel, Recipient
+from chimes.model.definition import Channel, Recipient
 from chimes.telegram.links import Chat, NewCode
 from chimes.web.dashboard.core.forms import ConfirmDialog
 from chimes.web.dashboard.core.page_request import PageRequest

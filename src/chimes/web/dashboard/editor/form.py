@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import InvalidInput
-from chimes.model.namespace import DEFAULT_NAMESPACE
+from chimes.model.ids import DEFAULT_NAMESPACE
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.web.dashboard.core.forms import Form
 from chimes.web.dashboard.editor.recipient_fields import (

@@ -14,11 +14,10 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from chimes.errors import InvalidInput, NeedsClarification
+from chimes.model.definition import FlowTarget, Policy, SyncTarget, Target
 from chimes.model.ids import ScheduleId
-from chimes.model.policy import Policy
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule, apply_edit
-from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.redaction import HIDDEN
 from chimes.services.schedules.validation import check_fires, default_policy
 from chimes.triggers import Trigger, trigger_from_dict

@@ -11,9 +11,9 @@ from itertools import chain, islice, pairwise
 from chimes.i18n import _, in_language
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.language.description import cautions
+from chimes.model.definition import Policy
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.triggers import Every, Fire, Once, Trigger
 from chimes.triggers.clock_changes import affected_fire, clock_changes

@@ -25,8 +25,7 @@ from chimes.model.insights import (
     quarter_start,
 )
 from chimes.model.listing import RunQuery, RunSort
-from chimes.model.reasons import describe_reason
-from chimes.model.run import Run, RunStatus
+from chimes.model.run import Run, RunStatus, describe_reason
 from chimes.redaction import mask_result
 from chimes.services.run_requests import RunOrigin
 from chimes.triggers.moment import format_moment

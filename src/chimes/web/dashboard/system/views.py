@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from chimes.i18n import ENGLISH, _, in_language
-from chimes.model.audit import AuditEntry
+from chimes.model.access import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.insights import LagBucket, LagHistogram, merge_lags
 from chimes.model.node import Node, NodeEvent, NodeState

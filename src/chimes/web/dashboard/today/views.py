@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from chimes.i18n import Message, _, counted, in_language
-from chimes.model.access import Actor
-from chimes.model.audit import AuditEntry
+from chimes.model.access import Actor, AuditEntry
+from chimes.model.definition import Channel
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     FAILED_STATUSES,
@@ -25,7 +25,6 @@ from chimes.model.insights import (
     sum_counts,
 )
 from chimes.model.node import Node
-from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed
 from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChanges, ZoneChange

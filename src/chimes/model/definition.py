@@ -1,13 +1,18 @@
-"""Recipients of notifications: channel, address, events, quiet hours and digests."""
+"""The parts of a schedule's definition besides its trigger.
+
+What a run does: a target, which `chimes.targets` executes. Who is notified of its end: recipients.
+How it runs: a policy for misfires, overlaps, retries and limits. A run keeps a copy of all three.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
-from typing import assert_never
+from typing import Literal, assert_never
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
@@ -15,7 +20,194 @@ from chimes.model.change import replace
 from chimes.triggers import parse_zone
 from chimes.triggers.zones import UTC_NAME, Zone
 
-# --- text form for the command line: `telegram:42:on=failure+late:digest=daily@08:00`. It converts
+
+# --- targets --------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpTarget:
+    """An HTTP callback. Placeholders in url, headers and body are filled at each attempt."""
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+    #: Status codes that count as success; empty means any 2xx.
+    expected_status: tuple[int, ...] = ()
+    #: Standard Webhooks keys (`whsec_...`); two while a key is being rotated.
+    signing_secrets: tuple[str, ...] = ()
+    #: Only an admin may disable certificate checks; it is audited.
+    verify_tls: bool = True
+    kind: Literal["http"] = "http"
+
+    @property
+    def requirement(self) -> str:
+        """The capability that a node must have to execute this."""
+        return self.kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskTarget:
+    """A Python task, by its registered name. The name is never imported: only nodes that have the
+    task can execute it."""
+
+    name: str
+    args: Mapping[str, object] = field(default_factory=dict)
+    kind: Literal["task"] = "task"
+
+    @property
+    def requirement(self) -> str:
+        return f"task:{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlowTarget:
+    """A flow: its steps become child runs, whose targets are tasks named `flow/step`."""
+
+    name: str
+    input: Mapping[str, object] = field(default_factory=dict)
+    kind: Literal["flow"] = "flow"
+
+    @property
+    def requirement(self) -> str:
+        return f"flow:{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncTarget:
+    """Synchronise one collection of a source of `chimes.yaml`. EventNative calls its runs tasks: at
+    most one per pair is active, so they share one concurrency key."""
+
+    source: str
+    collection: str
+    kind: Literal["sync"] = "sync"
+
+    @property
+    def requirement(self) -> str:
+        return f"sync:{self.source}"
+
+    @property
+    def key(self) -> str:
+        """The concurrency key of the pair and the name of its checkpoint. Ids contain no `#`."""
+        return f"sync:{self.source}#{self.collection}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentTarget:
+    """A prompt for the configured run pipeline. Its output is only data."""
+
+    prompt: str
+    #: `openai` or `runs`; empty: the configured one.
+    pipeline: str = ""
+    #: Empty: the configured one.
+    model: str = ""
+    #: Of the response; None: the configured limit.
+    max_tokens: int | None = None
+    kind: Literal["agent"] = "agent"
+
+    @property
+    def requirement(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionTarget:
+    """An action type of a knowledge network, executed by the configured action service."""
+
+    action_type_id: str
+    kn_id: str
+    branch: str = "main"
+    #: The objects of the action, each a JSON object.
+    identities: tuple[Mapping[str, object], ...] = ()
+    params: Mapping[str, object] = field(default_factory=dict)
+    #: The account that created the schedule; the action runs on its behalf.
+    account_id: str = ""
+    account_type: str = ""
+    kind: Literal["action"] = "action"
+
+    @property
+    def requirement(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageTarget:
+    """A reminder: the text is the result of the run and goes to the recipients of the schedule."""
+
+    #: Markdown.
+    text: str
+    kind: Literal["message"] = "message"
+
+    @property
+    def requirement(self) -> str:
+        return self.kind
+
+
+Target = (
+    HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget | ActionTarget | MessageTarget
+)
+
+
+# --- payload: the part of a target that a single run may override
+
+
+def payload_of(target: Target) -> str | Mapping[str, object] | None:
+    """Body, prompt, text or parameters, depending on the target; None for a sync."""
+    match target:
+        case HttpTarget():
+            return target.body
+        case AgentTarget():
+            return target.prompt
+        case TaskTarget():
+            return target.args
+        case FlowTarget():
+            return target.input
+        case ActionTarget():
+            return target.params
+        case MessageTarget():
+            return target.text
+        case SyncTarget():
+            return None
+
+
+def payload_name(target: Target) -> str:
+    """The field of the payload; empty for a sync."""
+    match target:
+        case HttpTarget():
+            return "body"
+        case AgentTarget():
+            return "prompt"
+        case TaskTarget():
+            return "args"
+        case FlowTarget():
+            return "input"
+        case ActionTarget():
+            return "params"
+        case MessageTarget():
+            return "text"
+        case SyncTarget():
+            return ""
+
+
+def same_but_payload(target: Target, other: Target) -> bool:
+    """Whether the targets differ only in their payload."""
+    match target, other:
+        case HttpTarget(), HttpTarget():
+            return replace(other, body=target.body) == target
+        case AgentTarget(), AgentTarget():
+            return replace(other, prompt=target.prompt) == target
+        case TaskTarget(), TaskTarget():
+            return replace(other, args=target.args) == target
+        case FlowTarget(), FlowTarget():
+            return replace(other, input=target.input) == target
+        case ActionTarget(), ActionTarget():
+            return replace(other, params=target.params) == target
+        case MessageTarget(), MessageTarget():
+            return True
+        case _:
+            return target == other
+
+
+# --- recipients -----------------------------------------------------------------------------------
+# Text form for the command line: `telegram:42:on=failure+late:digest=daily@08:00`. It converts
 # to and from the API form, without language, keys and zones.
 
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}"
@@ -339,3 +531,126 @@ def _includes(events: tuple[NotifyOn, ...], notify_on: NotifyOn) -> bool:
     if NotifyOn.ALWAYS in events or notify_on in events:
         return True
     return notify_on is NotifyOn.RECOVERY and NotifyOn.SUCCESS in events
+
+
+# --- policies -------------------------------------------------------------------------------------
+class Misfire(StrEnum):
+    """What to do with slots later than the grace."""
+
+    SKIP = "skip"
+    ONE = "one"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """What to do with a slot that is due while the concurrency limit is reached."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    CANCEL_OLD = "cancel_old"
+    ALLOW = "allow"
+
+
+class Backoff(StrEnum):
+    FIXED = "fixed"
+    EXPONENTIAL = "exponential"
+
+
+class OnLost(StrEnum):
+    """What to do with a run whose node died after the run had started."""
+
+    RETRY = "retry"
+    STOP = "stop"
+
+
+UNLIMITED = 1_000_000_000
+RETRY_AFTER_CAP = timedelta(hours=1)
+MAX_RETRY_DELAY = timedelta(days=365)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    misfire: Misfire = Misfire.ONE
+    misfire_grace: timedelta = timedelta(seconds=60)
+    catch_up_limit: int = 1000
+    overlap: Overlap = Overlap.SKIP
+    #: None: one at a time, or without limit under `overlap: allow`.
+    max_concurrent_runs: int | None = None
+    burst_allowed: bool = False
+    #: Runs of all schedules with this key share the limit; None: the schedule's own runs do.
+    concurrency_key: str | None = None
+    #: Extra attempts after the first.
+    max_retries: int = 0
+    retry_backoff: timedelta = timedelta(seconds=5)
+    backoff: Backoff = Backoff.FIXED
+    backoff_cap: timedelta = timedelta(hours=1)
+    timeout: timedelta = timedelta(seconds=10)
+    on_lost: OnLost = OnLost.RETRY
+    #: Pause the schedule when the receiver answers 410 Gone.
+    pause_on_gone: bool = True
+    #: Recipients of notifications. Part of the policy, so that a run keeps its snapshot (ADR 24).
+    delivery: tuple[Recipient, ...] = ()
+
+    @property
+    def concurrency_limit(self) -> int:
+        if self.max_concurrent_runs is not None:
+            return self.max_concurrent_runs
+        return UNLIMITED if self.overlap is Overlap.ALLOW or self.burst_allowed else 1
+
+    def retry_delay(self, attempt: int, *, run_id: str, retry_after: timedelta | None) -> timedelta:
+        """The delay after failed attempt number `attempt` (1 = the first).
+
+        The receiver's Retry-After may lengthen it, up to an hour. The jitter of exponential
+        back-off is a hash, so that a replay waits as long as the original did.
+        """
+        if self.backoff is Backoff.FIXED:
+            delay = self.retry_backoff
+        else:
+            # Compared by division: the product could overflow timedelta.
+            factor = 2 ** min(attempt - 1, 40)
+            capped = self.retry_backoff >= self.backoff_cap / factor
+            delay = self.backoff_cap if capped else self.retry_backoff * factor
+            share = hashlib.blake2b(f"{run_id}:{attempt}".encode(), digest_size=2).digest()
+            delay *= 1 + int.from_bytes(share) / 65536 * 0.1
+        return max(delay, min(retry_after, RETRY_AFTER_CAP)) if retry_after is not None else delay
+
+
+# --- defaults that a task or flow declares for its own runs; a schedule or request overrides them
+
+PRIORITY = "priority"
+#: Policy fields that a task can declare; the others are about timing.
+TASK_POLICY_FIELDS = frozenset(
+    {
+        "overlap",
+        "max_concurrent_runs",
+        "concurrency_key",
+        "max_retries",
+        "retry_backoff",
+        "backoff",
+        "timeout",
+        "on_lost",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunDefaults:
+    #: Only TASK_POLICY_FIELDS are used.
+    policy: Policy
+    priority: int = 0
+    #: JSON Schema of the arguments, for forms; empty: unknown.
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+def apply_task_defaults(policy: Policy, own: Policy, explicit: Collection[str]) -> Policy:
+    """`policy`, with the target's own values for fields that are not in `explicit`."""
+    return replace(
+        policy, **{name: getattr(own, name) for name in TASK_POLICY_FIELDS.difference(explicit)}
+    )
+
+
+def unchanged_fields(policy: Policy, own: Policy) -> frozenset[str]:
+    """The fields that have the target's own values."""
+    return frozenset(
+        name for name in TASK_POLICY_FIELDS if getattr(policy, name) == getattr(own, name)
+    )
