@@ -12,8 +12,8 @@ from chimes.store.jsonfile import JsonFileStore
 from chimes.store.port import Item
 from chimes.testing import SettableClock
 
-#: A jobs.json of Ksana, literally.
-SEED_FILE = """{
+#: A jobs.json written by Ksana.
+KSANA_FILE = """{
   "version": 1,
   "updated_at": "2025-09-19T11:00:00Z",
   "jobs": [
@@ -60,7 +60,7 @@ async def opened(
 
 
 def crash(store: JsonFileStore) -> None:
-    """Let the directory go as a killed process does: nothing is flushed or copied."""
+    """Releases the directory like a killed process: nothing is flushed or copied."""
     store._directory_lock.release()
 
 
@@ -75,7 +75,7 @@ def job(directory: Path, job_id: str) -> dict[str, Any]:
 
 
 def edit(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """As a person with an editor."""
+    """Edits jobs.json like a person with an editor."""
     data = document(directory)
     change(data)
     (directory / "jobs.json").write_text(json.dumps(data, indent=4), encoding="utf-8")

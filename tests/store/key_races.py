@@ -23,7 +23,7 @@ WHILE_HELD = 0.5
 KINDS_OF_KEY = ("schedule", "no schedule", "shared")
 
 
-async def a_blocked_run_is_seen_when_the_previous_run_ends(
+async def check_blocked_run_is_unblocked_by_a_concurrent_completion(
     adding: SqlStore, ending: SqlStore, kind: str, audit_held: AbstractAsyncContextManager[object]
 ) -> None:
     first, second = await _two_of_one_key(adding, kind)
@@ -38,7 +38,7 @@ async def a_blocked_run_is_seen_when_the_previous_run_ends(
     assert (now.id, now.blocked) == (second.id, False)
 
 
-async def two_runs_added_concurrently_are_not_both_admitted(
+async def check_concurrently_added_runs_are_not_both_admitted(
     one: SqlStore, other: SqlStore, kind: str, audit_held: AbstractAsyncContextManager[object]
 ) -> None:
     first, second = await _two_of_one_key(one, kind)

@@ -29,7 +29,7 @@ from tests.forking import ran
 
 PROCESSES = 8
 PAIRS = 4
-#: Rounds of each kind: requests alone; requests and schedule ticks of the pairs.
+#: Rounds of each kind: requests only; requests and due slots.
 ROUNDS = 3
 #: The longest time that a process waits for the others.
 PATIENCE = 60.0
@@ -49,7 +49,7 @@ class Round:
         ]
 
 
-LIVES = [Round(number, ticking=number % 2 == 1) for number in range(2 * ROUNDS)]
+ALL_ROUNDS = [Round(number, ticking=number % 2 == 1) for number in range(2 * ROUNDS)]
 
 
 def store_at(location: str) -> Store:
@@ -62,11 +62,11 @@ def store_at(location: str) -> Store:
 
 
 async def set_up(location: str) -> None:
-    """The schedules of the rounds with ticks; each becomes due in its round."""
+    """Adds the schedules of the rounds with slots; each becomes due in its round."""
     store = store_at(location)
     await store.open()
     now = await store.now()
-    for round_ in LIVES:
+    for round_ in ALL_ROUNDS:
         for pair in round_.pairs if round_.ticking else ():
             policy = Policy(overlap=Overlap.SKIP, concurrency_key=pair.key)
             await store.add_schedule(
@@ -85,14 +85,14 @@ async def set_up(location: str) -> None:
     await store.close()
 
 
-async def switch_on(store: Store, round_: Round) -> None:
+async def enable(store: Store, round_: Round) -> None:
     for pair in round_.pairs:
         await store.change_schedule(
             ScheduleId(pair.key), lambda schedule, _: replace(schedule, enabled=True)
         )
 
 
-async def ask(store: Store, pair: SyncTarget, run_id: str) -> tuple[str, str, bool]:
+async def request(store: Store, pair: SyncTarget, run_id: str) -> tuple[str, str, bool]:
     now = await store.now()
     times = {"created_at": now, "planned_at": now, "available_at": now}
     run, created = await store.add_unless_active(a_sync_run(pair, id=RunId(run_id), **times))
@@ -104,17 +104,17 @@ async def tick(store: Store) -> None:
         pass
 
 
-async def live(location: str, me: int, together: Barrier) -> list[tuple[str, str, bool]]:
+async def run_rounds(location: str, me: int, together: Barrier) -> list[tuple[str, str, bool]]:
     store = store_at(location)
     await store.open()
     answers: list[tuple[str, str, bool]] = []
     try:
-        for round_ in LIVES:
+        for round_ in ALL_ROUNDS:
             if round_.ticking and me == 0:
-                await switch_on(store, round_)
+                await enable(store, round_)
             # Nothing else runs on this loop.
             together.wait(PATIENCE)
-            asked = [ask(store, pair, f"{me}-{pair.key}") for pair in round_.pairs]
+            asked = [request(store, pair, f"{me}-{pair.key}") for pair in round_.pairs]
             ticks = [tick(store)] if round_.ticking else []
             found = await asyncio.gather(*asked, *ticks)
             answers += [answer for answer in found if answer is not None]
@@ -125,7 +125,7 @@ async def live(location: str, me: int, together: Barrier) -> list[tuple[str, str
 
 def process(location: str, me: int, together: Barrier, answer: Connection) -> None:
     try:
-        answer.send(asyncio.run(live(location, me, together)))
+        answer.send(asyncio.run(run_rounds(location, me, together)))
     except BaseException as error:
         together.abort()
         answer.send(f"process {me}: {type(error).__name__}: {error}")

@@ -8,7 +8,7 @@ from chimes.store.redis import RedisStore
 
 
 class Calls:
-    """How often this store goes to the server, and how many records come back."""
+    """Counts round trips of a store and records returned."""
 
     def __init__(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.trips = 0

@@ -25,7 +25,7 @@ async def opened(
 
 @contextmanager
 def plain_client(url: str) -> Iterator[redis.Redis]:
-    """As anybody's: it knows nothing of Chimes."""
+    """A client without knowledge of Chimes."""
     client = redis.Redis.from_url(url.partition("?")[0], decode_responses=True)
     try:
         yield client
@@ -33,8 +33,8 @@ def plain_client(url: str) -> Iterator[redis.Redis]:
         client.close()
 
 
-def everything(client: redis.Redis) -> dict[str, object]:
-    """All keys with their values, to be compared."""
+def all_keys(client: redis.Redis) -> dict[str, object]:
+    """All keys with their values, for comparison."""
     found: dict[str, object] = {}
     for key in client.scan_iter(count=1000):
         match client.type(key):

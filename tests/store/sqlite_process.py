@@ -25,7 +25,7 @@ from tests.forking import Forked
 LONG_LEASE = timedelta(minutes=10)
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
@@ -35,16 +35,16 @@ async def fire(path: str, name: str) -> None:
     store = open_sqlite(path)
     await store.open()
     await store.join(a_node(name), LONG_LEASE)
-    say("ready")
+    print_line("ready")
     sys.stdin.readline()
     while True:
         fired = await store.fire_due(plan, limit=7, request=claim_request(name, free=3))
         for run in (*fired.claimed, *fired.others):
-            say(f"fired {run.id}")
+            print_line(f"fired {run.id}")
         if not fired.more:
             break
     await store.close()
-    say("done")
+    print_line("done")
 
 
 async def write(path: str, name: str) -> None:
@@ -58,12 +58,12 @@ async def write(path: str, name: str) -> None:
             number += 1
             schedule = a_schedule(id=f"{name}-{worker}-{number}")
             await store.add_schedule(schedule)
-            say(f"added {schedule.id}")
+            print_line(f"added {schedule.id}")
 
     await asyncio.gather(*(add(worker) for worker in range(5)))
 
 
-async def limited(path: str, name: str) -> None:
+async def add_until_file_size_limit(path: str, name: str) -> None:
     """Adds schedules in groups until the file size limit is reached; then raises the limit and
     continues."""
     store = open_sqlite(path)
@@ -79,9 +79,9 @@ async def limited(path: str, name: str) -> None:
         try:
             await store.add_schedule(schedule)
         except StoreUnavailable as error:
-            say(f"refused {schedule.id} {error}")
+            print_line(f"refused {schedule.id} {error}")
             return False
-        say(f"added {schedule.id}")
+        print_line(f"added {schedule.id}")
         return True
 
     numbers = count()
@@ -96,20 +96,20 @@ async def add(path: str, name: str) -> None:
     """Adds one due schedule when a line comes in."""
     store = open_sqlite(path)
     await store.open()
-    say("ready")
+    print_line("ready")
     sys.stdin.readline()
     await store.add_schedule(due_schedule(id=name))
     await store.close()
-    say("done")
+    print_line("done")
 
 
 async def start(path: str, name: str) -> None:
     """Opens the store when a line comes in."""
     store = open_sqlite(path)
-    say("ready")
+    print_line("ready")
     sys.stdin.readline()
     await store.open()
-    say(f"schema {(await store.status()).schema}")
+    print_line(f"schema {(await store.status()).schema}")
     await store.close()
 
 
@@ -117,11 +117,11 @@ async def lock(path: str, _name: str) -> None:
     """Holds the write lock until a line comes in."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
-    say("locked")
+    print_line("locked")
     sys.stdin.readline()
     connection.execute("ROLLBACK")
     connection.close()
-    say("done")
+    print_line("done")
 
 
 class Child:
@@ -178,7 +178,7 @@ def main() -> None:
         "write": write,
         "add": add,
         "start": start,
-        "limited": limited,
+        "limited": add_until_file_size_limit,
         "lock": lock,
     }
     verb, path, name = sys.argv[1:]

@@ -23,11 +23,11 @@ from tests.builders import ALICE, HOUR, MINUTE, NOW, a_schedule
 from tests.ended_runs import ended
 from tests.tables import each_row
 
-Question = Callable[[SqlStore], Awaitable[object]]
+Query = Callable[[SqlStore], Awaitable[object]]
 
 WINDOW = Window.last(timedelta(days=7), NOW)
 IDS = [ScheduleId(f"schedule {number}") for number in range(20)]
-QUESTIONS: dict[str, tuple[Question, set[str]]] = {
+QUESTIONS: dict[str, tuple[Query, set[str]]] = {
     "counts": (
         lambda store: store.count_runs(WINDOW, step=QUARTER),
         {"PRIMARY KEY", "runs_ended", "runs_by_status"},
@@ -107,15 +107,15 @@ def listening() -> Iterator[list[tuple[str, Any]]]:
     """Records the statements sent meanwhile, on any database."""
     found: list[tuple[str, Any]] = []
 
-    def note(_c: Any, _k: Any, statement: str, given: Any, _x: Any, many: bool) -> None:
+    def record(_c: Any, _k: Any, statement: str, given: Any, _x: Any, many: bool) -> None:
         if not many and statement.lstrip().startswith(("SELECT", "WITH")):
             found.append((statement, given))
 
-    event.listen(Engine, "before_cursor_execute", note)
+    event.listen(Engine, "before_cursor_execute", record)
     try:
         yield found
     finally:
-        event.remove(Engine, "before_cursor_execute", note)
+        event.remove(Engine, "before_cursor_execute", record)
 
 
 @each_row("name", QUESTIONS)
@@ -195,10 +195,10 @@ async def test_a_query_can_use_indexes_on_postgresql(on_postgres: SqlStore, name
 async def test_corrupt_rows_are_counted(opened: SqlStore) -> None:
     """One corrupt row must not keep the others from being counted."""
 
-    def spoil(tx: Tx) -> None:
+    def corrupt(tx: Tx) -> None:
         tx.run(text("UPDATE runs SET attempts = '{oops', target = '' WHERE id LIKE '%7'"))
 
-    await opened._database.write(spoil)
+    await opened._database.write(corrupt)
     (before,) = await opened.count_runs(WINDOW)
     by_node = await opened.run_lags(WINDOW, by_node=True)
     assert before.total == 200

@@ -1,4 +1,4 @@
-"""Archived rows stay readable."""
+"""Archives of the JSON file store: old runs and audit entries leave the file but stay readable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from chimes.testing import SettableClock
 from tests.builders import NOW, SECOND, a_run, a_schedule, an_entry
 from tests.store.jsonfiles import crash, document, dumped, opened
 
-FULL = ENDED_RUNS + SLACK + 1
+ENOUGH_TO_ARCHIVE = ENDED_RUNS + SLACK + 1
 
 
 def ended(number: int, **given: Any) -> Run:
@@ -44,7 +44,7 @@ def log_of(run: Run) -> RunLog:
 
 
 async def fill(store: JsonFileStore, runs: Sequence[Run]) -> None:
-    """The second change is the one that archives what the first made durable."""
+    """The second change archives what the first made durable."""
     await store.load([*runs, *map(log_of, runs)])
     await store.load([])
 
@@ -53,13 +53,13 @@ def lines(directory: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / name).read_bytes().splitlines()]
 
 
-def by_name(items: list[Item]) -> list[Item]:
+def in_repr_order(items: list[Item]) -> list[Item]:
     return sorted(items, key=repr)
 
 
-async def test_the_oldest_ended_runs_are_archived_and_still_there(tmp_path: Path) -> None:
+async def test_oldest_ended_runs_are_archived_and_still_readable(tmp_path: Path) -> None:
     waiting = [a_run(id=RunId(f"waiting-{number}")) for number in range(5)]
-    runs = [ended(number) for number in range(FULL)]
+    runs = [ended(number) for number in range(ENOUGH_TO_ARCHIVE)]
     async with opened(tmp_path) as store:
         await store.load(waiting)
         await fill(store, runs)
@@ -69,19 +69,20 @@ async def test_the_oldest_ended_runs_are_archived_and_still_there(tmp_path: Path
         assert set(in_file["logs"]) == {run.id for run in runs[-ENDED_RUNS:]}
         archived = lines(tmp_path, "runs-203001.jsonl")
         assert [line["run"]["id"] for line in archived] == [r.id for r in runs[:-ENDED_RUNS]]
-        before = by_name(await dumped(store))
+        before = in_repr_order(await dumped(store))
     async with opened(tmp_path) as store:
-        assert by_name(await dumped(store)) == before
+        assert in_repr_order(await dumped(store)) == before
         assert await store.get_run(runs[0].id) == runs[0]
         assert await store.read_logs(runs[0].id) == log_of(runs[0]).entries
         page = await store.list_runs(RunQuery(statuses=(RunStatus.SUCCEEDED,), limit=None))
-        assert len(page.items) == FULL
+        assert len(page.items) == ENOUGH_TO_ARCHIVE
 
 
-# for ever, wherever the row lies
 async def test_an_archived_slot_stays_taken(tmp_path: Path) -> None:
     schedule = a_schedule()
-    runs = [ended(n, schedule_id=schedule.id, slot=NOW + n * SECOND) for n in range(FULL)]
+    runs = [
+        ended(n, schedule_id=schedule.id, slot=NOW + n * SECOND) for n in range(ENOUGH_TO_ARCHIVE)
+    ]
     async with opened(tmp_path) as store:
         await store.add_schedule(schedule)
         await fill(store, runs)
@@ -90,8 +91,11 @@ async def test_an_archived_slot_stays_taken(tmp_path: Path) -> None:
         assert await store.add_runs([twin]) == (runs[0],)
 
 
-async def test_each_month_has_a_file(tmp_path: Path) -> None:
-    runs = [replace(ended(n), finished_at=NOW + n * timedelta(days=31)) for n in range(FULL)]
+async def test_archive_has_one_file_per_month(tmp_path: Path) -> None:
+    runs = [
+        replace(ended(n), finished_at=NOW + n * timedelta(days=31))
+        for n in range(ENOUGH_TO_ARCHIVE)
+    ]
     async with opened(tmp_path) as store:
         await fill(store, runs)
     archives = sorted(name for name in os.listdir(tmp_path) if name.endswith(".jsonl"))
@@ -100,8 +104,8 @@ async def test_each_month_has_a_file(tmp_path: Path) -> None:
     assert modes == {0o600}
 
 
-# Beyond 5,000 rows in all, fewer ended ones stay.
-async def test_many_waiting_runs_push_ended_ones_out(
+# Above 5,000 rows in total, fewer ended runs stay in the file.
+async def test_ended_runs_are_archived_to_respect_the_total_row_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chimes.store.jsonfile.store.MOST_ROWS", 120)
@@ -111,9 +115,9 @@ async def test_many_waiting_runs_push_ended_ones_out(
         assert len(document(tmp_path)["chimes"]["runs"]) == 120
 
 
-async def test_pruned_runs_do_not_come_back(tmp_path: Path) -> None:
-    runs = [ended(number) for number in range(FULL)]
-    archived = FULL - ENDED_RUNS
+async def test_pruned_archived_runs_stay_deleted(tmp_path: Path) -> None:
+    runs = [ended(number) for number in range(ENOUGH_TO_ARCHIVE)]
+    archived = ENOUGH_TO_ARCHIVE - ENDED_RUNS
     async with opened(tmp_path) as store:
         await fill(store, runs)
         before = NOW + 10 * SECOND
@@ -123,7 +127,7 @@ async def test_pruned_runs_do_not_come_back(tmp_path: Path) -> None:
         assert await store.get_run(runs[4].id) == runs[4]
         assert await store.read_logs(runs[3].id) == ()
         assert await store.prune_runs(before=before, limit=100) == 6
-        # Few of many: the archive is not written anew for them.
+        # The archive is not rewritten for a few pruned rows.
         assert len(lines(tmp_path, "runs-203001.jsonl")) == archived
         assert await store.prune_runs(before=NOW + archived * SECOND, limit=1000) == archived - 10
         assert not (tmp_path / "runs-203001.jsonl").exists()
@@ -132,52 +136,52 @@ async def test_pruned_runs_do_not_come_back(tmp_path: Path) -> None:
         assert {run.id for run in page.items} == {run.id for run in runs[archived:]}
 
 
-async def test_an_archive_that_is_mostly_forgotten_is_written_anew(
+async def test_mostly_pruned_archive_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chimes.store.jsonfile.archive.REWRITE_FROM", 60)
-    runs = [ended(number) for number in range(FULL)]
+    runs = [ended(number) for number in range(ENOUGH_TO_ARCHIVE)]
     async with opened(tmp_path) as store:
         await fill(store, runs)
         await store.prune_runs(before=NOW + 60 * SECOND, limit=1000)
         left = [line["run"]["id"] for line in lines(tmp_path, "runs-203001.jsonl")]
-        assert left == [run.id for run in runs[60 : FULL - ENDED_RUNS]]
+        assert left == [run.id for run in runs[60 : ENOUGH_TO_ARCHIVE - ENDED_RUNS]]
 
 
-# A crash between the archive and jobs.json leaves rows in both.
-async def test_a_row_in_both_is_one_row(tmp_path: Path) -> None:
-    runs = [ended(number) for number in range(FULL)]
+# A crash between the writes of archive and jobs.json leaves runs in both.
+async def test_run_in_archive_and_file_is_loaded_once(tmp_path: Path) -> None:
+    runs = [ended(number) for number in range(ENOUGH_TO_ARCHIVE)]
     async with opened(tmp_path) as store:
         await store.load([*runs, *map(log_of, runs)])
-        before = by_name(await dumped(store))
+        before = in_repr_order(await dumped(store))
         both = (tmp_path / "jobs.json").read_bytes()
         await store.load([])
         crash(store)
         (tmp_path / "jobs.json").write_bytes(both)
         async with opened(tmp_path) as again:
-            assert by_name(await dumped(again)) == before
+            assert in_repr_order(await dumped(again)) == before
             await again.load([])
         async with opened(tmp_path) as again:
-            assert by_name(await dumped(again)) == before
+            assert in_repr_order(await dumped(again)) == before
 
 
-# the process died while it appended
-async def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
-    runs = [ended(number) for number in range(FULL)]
+# A process was killed during an append.
+async def test_torn_last_archive_line_is_cut_off(tmp_path: Path) -> None:
+    runs = [ended(number) for number in range(ENOUGH_TO_ARCHIVE)]
     async with opened(tmp_path) as store:
         await fill(store, runs)
-        before = by_name(await dumped(store))
+        before = in_repr_order(await dumped(store))
     path = tmp_path / "runs-203001.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:50])
     async with opened(tmp_path) as store:
-        assert by_name(await dumped(store)) == before
+        assert in_repr_order(await dumped(store)) == before
         assert (await store.status()).degraded == ""
     assert path.read_bytes() == whole
 
 
-async def test_a_spoiled_line_is_kept_and_told(tmp_path: Path) -> None:
-    runs = [ended(number) for number in range(FULL)]
+async def test_corrupt_archive_line_is_kept_and_reported(tmp_path: Path) -> None:
+    runs = [ended(number) for number in range(ENOUGH_TO_ARCHIVE)]
     async with opened(tmp_path) as store:
         await fill(store, runs)
     path = tmp_path / "runs-203001.jsonl"
@@ -192,11 +196,11 @@ async def test_a_spoiled_line_is_kept_and_told(tmp_path: Path) -> None:
     assert path.read_bytes() == content[1]
 
 
-# The archive fills the disk: the change itself goes through, the rows stay in jobs.json.
-async def test_a_failed_archive_harms_nobody(
+# The archive does not fit on the disk; the change itself succeeds.
+async def test_failed_archive_write_keeps_the_runs_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full:
+    class FailingOs:
         def __getattr__(self, name: str) -> Any:
             return getattr(os, name)
 
@@ -204,45 +208,47 @@ async def test_a_failed_archive_harms_nobody(
             if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".jsonl"):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-    runs = [ended(number) for number in range(FULL)]
+    runs = [ended(number) for number in range(ENOUGH_TO_ARCHIVE)]
     async with opened(tmp_path) as store:
-        monkeypatch.setattr(disk, "os", Full())
+        monkeypatch.setattr(disk, "os", FailingOs())
         await fill(store, runs)
-        assert len(document(tmp_path)["chimes"]["runs"]) == FULL
+        assert len(document(tmp_path)["chimes"]["runs"]) == ENOUGH_TO_ARCHIVE
         assert (tmp_path / "runs-203001.jsonl").read_bytes() == b""
         monkeypatch.setattr(disk, "os", os)
         await store.load([])
         assert len(document(tmp_path)["chimes"]["runs"]) == ENDED_RUNS
 
 
-# What is undone must not have left anything in an archive, nor be missing from memory.
-async def test_a_failed_write_leaves_archived_rows_as_they_were(
+# An undone change leaves nothing in an archive and removes nothing from memory.
+async def test_failed_write_leaves_archived_runs_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full:
+    class FailingOs:
         def __getattr__(self, name: str) -> Any:
             return getattr(os, name)
 
         def replace(self, source: Path, target: Path) -> None:
             raise OSError(errno.EIO, "Input/output error")
 
-    runs = [ended(number) for number in range(FULL)]
+    runs = [ended(number) for number in range(ENOUGH_TO_ARCHIVE)]
     async with opened(tmp_path) as store:
         await store.load([*runs, *map(log_of, runs)])
-        before = by_name(await dumped(store))
-        monkeypatch.setattr(disk, "os", Full())
+        before = in_repr_order(await dumped(store))
+        monkeypatch.setattr(disk, "os", FailingOs())
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
-                await store.load([ended(number) for number in range(FULL, FULL + 50)])
+                await store.load(
+                    [ended(number) for number in range(ENOUGH_TO_ARCHIVE, ENOUGH_TO_ARCHIVE + 50)]
+                )
             with pytest.raises(StoreUnavailable):
                 await store.prune_runs(before=NOW + 200 * SECOND, limit=1000)
-            assert by_name(await dumped(store)) == before
+            assert in_repr_order(await dumped(store)) == before
         monkeypatch.setattr(disk, "os", os)
         await store.load([])
         crash(store)
         async with opened(tmp_path) as again:
-            assert by_name(await dumped(again)) == before
-            assert len(lines(tmp_path, "runs-203001.jsonl")) == FULL - ENDED_RUNS
+            assert in_repr_order(await dumped(again)) == before
+            assert len(lines(tmp_path, "runs-203001.jsonl")) == ENOUGH_TO_ARCHIVE - ENDED_RUNS
 
 
 # --- audit ----------------------------------------------------------------------------------------
@@ -270,9 +276,9 @@ async def test_old_audit_entries_are_archived_in_an_unbroken_chain(tmp_path: Pat
         assert verify_chain(every) is None
 
 
-async def test_schedules_never_leave_the_file(tmp_path: Path) -> None:
+async def test_schedules_are_never_archived(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         schedules = [a_schedule(id=ScheduleId(f"s{number}")) for number in range(700)]
         await store.load(schedules)
-        await fill(store, [ended(number) for number in range(FULL)])
+        await fill(store, [ended(number) for number in range(ENOUGH_TO_ARCHIVE)])
         assert len(document(tmp_path)["jobs"]) == 700

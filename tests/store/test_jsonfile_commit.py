@@ -24,7 +24,7 @@ from tests.builders import LEASE, NOW, a_node, a_run, a_schedule
 from tests.store.jsonfiles import document, dumped, opened
 
 
-class Counting:
+class CountingOs:
     def __init__(self) -> None:
         self.fsyncs = 0
 
@@ -37,45 +37,43 @@ class Counting:
 
 
 @pytest.fixture
-def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    counting = Counting()
-    monkeypatch.setattr(disk, "os", counting)
-    return counting
+def counting_os(monkeypatch: pytest.MonkeyPatch) -> CountingOs:
+    counting_os = CountingOs()
+    monkeypatch.setattr(disk, "os", counting_os)
+    return counting_os
 
 
-async def test_changes_that_arrive_together_share_a_write(
-    tmp_path: Path, counting: Counting
-) -> None:
+async def test_concurrent_changes_share_a_write(tmp_path: Path, counting_os: CountingOs) -> None:
     async with opened(tmp_path) as store:
-        counting.fsyncs = 0
+        counting_os.fsyncs = 0
         await asyncio.gather(*(store.add_schedule(a_schedule()) for _ in range(50)))
-        # File and directory: once for all, or for those that came before the first write and after.
-        assert counting.fsyncs <= 4
+        # File and directory, for at most two groups: before and after the first write started.
+        assert counting_os.fsyncs <= 4
         assert len(document(tmp_path)["jobs"]) == 50
 
 
-async def test_a_change_alone_costs_one_file_and_one_directory(
-    tmp_path: Path, counting: Counting
+async def test_single_change_syncs_one_file_and_one_directory(
+    tmp_path: Path, counting_os: CountingOs
 ) -> None:
     async with opened(tmp_path) as store:
-        counting.fsyncs = 0
+        counting_os.fsyncs = 0
         await store.add_schedule(a_schedule())
-        assert counting.fsyncs == 2
+        assert counting_os.fsyncs == 2
 
 
-# A beat every ten seconds would otherwise rewrite the file for ever.
-async def test_beats_and_reads_write_nothing(tmp_path: Path, counting: Counting) -> None:
+# Otherwise every heartbeat would rewrite the file.
+async def test_heartbeats_and_reads_write_nothing(tmp_path: Path, counting_os: CountingOs) -> None:
     async with opened(tmp_path) as store:
-        counting.fsyncs = 0
+        counting_os.fsyncs = 0
         node = await store.join(a_node(), LEASE)
         await store.heartbeat(node.id, LEASE, clock=NOW)
         await store.remember_request("s", "k", "print", keep=LEASE)
         await store.next_due()
         await store.rescue(limit=10)
-        assert counting.fsyncs == 0
+        assert counting_os.fsyncs == 0
 
 
-async def test_a_request_under_way_is_written_with_the_change_it_guards(tmp_path: Path) -> None:
+async def test_pending_request_is_written_with_the_change_it_guards(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.remember_request("s", "k", "print", keep=LEASE)
         assert "chimes" not in document(tmp_path)
@@ -84,8 +82,8 @@ async def test_a_request_under_way_is_written_with_the_change_it_guards(tmp_path
         assert (request["scope"], request["key"], request["status"]) == ("s", "k", 0)
 
 
-# Every answer comes after its change is on the disk, whatever else is going on.
-async def test_an_answer_comes_after_the_write(tmp_path: Path) -> None:
+# A call returns only when its change is on the disk.
+async def test_calls_return_after_the_write(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
 
         async def add(number: int) -> None:
@@ -96,8 +94,8 @@ async def test_an_answer_comes_after_the_write(tmp_path: Path) -> None:
             await asyncio.gather(*(add(start + number) for number in range(10)))
 
 
-# The heartbeat has a thread and a loop of its own.
-async def test_several_threads_with_their_own_loops(tmp_path: Path) -> None:
+# Heartbeats use their own thread and event loop.
+async def test_several_threads_with_own_event_loops(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
 
         def many(first: int) -> None:
@@ -116,27 +114,27 @@ async def test_several_threads_with_their_own_loops(tmp_path: Path) -> None:
         assert len(before) == 40
 
 
-async def test_the_loop_goes_on_while_a_write_is_under_way(
+async def test_event_loop_is_not_blocked_by_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached, go_on = threading.Event(), threading.Event()
+    reached, release = threading.Event(), threading.Event()
 
-    class Slow(Counting):
+    class SlowOs(CountingOs):
         def fsync(self, descriptor: int) -> None:
             reached.set()
-            go_on.wait(10)
+            release.wait(10)
 
     async with opened(tmp_path) as store:
-        monkeypatch.setattr(disk, "os", Slow())
+        monkeypatch.setattr(disk, "os", SlowOs())
         adding = asyncio.create_task(store.add_schedule(a_schedule()))
         await asyncio.to_thread(reached.wait, 10)
         assert await store.next_due() is not None
         assert not adding.done()
-        go_on.set()
+        release.set()
         await adding
 
 
-async def test_close_twice_is_harmless_and_open_again_works(tmp_path: Path) -> None:
+async def test_close_can_be_repeated_and_the_store_reopened(tmp_path: Path) -> None:
     store = JsonFileStore(tmp_path, clock=SettableClock())
     await store.open()
     schedule = await store.add_schedule(a_schedule())
@@ -147,8 +145,8 @@ async def test_close_twice_is_harmless_and_open_again_works(tmp_path: Path) -> N
     await store.close()
 
 
-# A thread changed the state, a write failed and undid that, and only then the thread comes to wait.
-def test_a_change_that_was_undone_before_it_was_reported_is_refused() -> None:
+# A thread changes the state; a failed write undoes that before the thread calls `join`.
+def test_change_undone_before_its_join_is_rejected() -> None:
     lock = StateLock()
     failed = threading.Event()
 
@@ -158,7 +156,7 @@ def test_a_change_that_was_undone_before_it_was_reported_is_refused() -> None:
 
     commits = GroupCommit(lock, write, lambda error: failed.set())
     with lock:
-        pass  # the change of this thread
+        pass  # a change by this thread
     with ThreadPoolExecutor(1) as other:
         error = other.submit(lambda: commits.join().exception(10)).result(10)
     assert isinstance(error, StoreUnavailable)
@@ -170,7 +168,7 @@ def test_a_change_that_was_undone_before_it_was_reported_is_refused() -> None:
         commits.join()
 
 
-# --- the lock -------------------------------------------------------------------------------------
+# --- lock -----------------------------------------------------------------------------------------
 SECOND_PROCESS = """
 import asyncio, sys
 from pathlib import Path
@@ -185,7 +183,7 @@ except StoreLocked as error:
 """
 
 
-async def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+async def test_second_process_is_rejected_with_the_holder(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SECOND_PROCESS, str(tmp_path)]
     async with opened(tmp_path) as store:
         await store.add_schedule(a_schedule())
@@ -202,21 +200,21 @@ async def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
 
 
-async def test_a_second_store_in_the_same_process_is_refused(tmp_path: Path) -> None:
+async def test_second_store_in_the_same_process_is_rejected(tmp_path: Path) -> None:
     async with opened(tmp_path):
         with pytest.raises(StoreLocked, match=str(os.getpid())):
             await JsonFileStore(tmp_path).open()
 
 
-async def test_a_stale_lock_file_stops_nobody(tmp_path: Path) -> None:
+async def test_stale_lock_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("99999999999999999999\n")
     async with opened(tmp_path):
         assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
 
 
-# --- too much of it -------------------------------------------------------------------------------
+# --- write rate -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(("seconds", "warned"), [(0.1, False), (0.04, True)])
-async def test_more_than_twenty_changes_a_second_are_warned_about_once(
+async def test_more_than_twenty_changes_a_second_cause_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: float, warned: bool
 ) -> None:
     clock = SettableClock()

@@ -39,11 +39,21 @@ from tests.builders import (
 )
 from tests.store.jsonfiles import crash, document, dumped, opened
 
-SEAM = ("open", "write", "fsync", "replace", "rename", "link", "unlink", "close", "truncate")
+FAILING_CALLS = (
+    "open",
+    "write",
+    "fsync",
+    "replace",
+    "rename",
+    "link",
+    "unlink",
+    "close",
+    "truncate",
+)
 
 
-class Disk:
-    """The os module as the store's disk sees it, counting and failing calls on order."""
+class FaultyOs:
+    """Stand-in for the `os` module of the store: records calls and fails chosen ones."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -53,7 +63,7 @@ class Disk:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
-        if name not in SEAM:
+        if name not in FAILING_CALLS:
             return real
 
         def call(*given: Any, **named: Any) -> Any:
@@ -61,24 +71,24 @@ class Disk:
             self.before(name)
             if self.fail(name, len(self.calls)):
                 raise OSError(self.error, os.strerror(self.error))
-            # No machine crashes in these tests, so nothing has to reach the platter.
+            # No machine crashes in these tests, so fsync is not needed.
             return None if name == "fsync" else real(*given, **named)
 
         return call
 
 
 @pytest.fixture
-def seam(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    seam = Disk()
-    monkeypatch.setattr(disk, "os", seam)
-    return seam
+def faulty_os(monkeypatch: pytest.MonkeyPatch) -> FaultyOs:
+    faulty_os = FaultyOs()
+    monkeypatch.setattr(disk, "os", faulty_os)
+    return faulty_os
 
 
 Step = Callable[[JsonFileStore], Awaitable[object]]
 
 
 def steps() -> list[Step]:
-    """A small life; each step is one change."""
+    """Changes of every kind; each step is one change."""
     schedule, key, run = due_schedule(id=ScheduleId("a")), a_key(), a_run()
     task = a_sync_run()
     claimed: list[Run] = []
@@ -107,16 +117,16 @@ async def contents(store: JsonFileStore) -> list[Item]:
     return sorted(await dumped(store), key=repr)
 
 
-# the n-th call fails, for every n, until a life comes through clean
-async def test_every_single_io_error_leaves_memory_and_disk_together(
-    tmp_path: Path, seam: Disk
+# The n-th call fails, for every n, until all steps pass without a failure.
+async def test_every_single_io_error_leaves_memory_and_disk_consistent(
+    tmp_path: Path, faulty_os: FaultyOs
 ) -> None:
     n = failures = 0
     calls = 1
     while calls > n:
         n += 1
-        seam.calls.clear()
-        seam.fail = failing_at(n)
+        faulty_os.calls.clear()
+        faulty_os.fail = failing_at(n)
         store = JsonFileStore(tmp_path / str(n), clock=SettableClock())
         try:
             await store.open()
@@ -133,9 +143,9 @@ async def test_every_single_io_error_leaves_memory_and_disk_together(
                 assert await contents(store) == before
                 on_disk = await contents_of_copy(tmp_path / str(n), tmp_path / f"copy-{n}")
                 await step(store)
-                assert on_disk in (settled(before), settled(await contents(store)))
-        model, calls = await contents(store), len(seam.calls)
-        seam.fail = failing_at(0)
+                assert on_disk in (after_restart(before), after_restart(await contents(store)))
+        model, calls = await contents(store), len(faulty_os.calls)
+        faulty_os.fail = failing_at(0)
         crash(store)
         async with opened(tmp_path / str(n)) as again:
             assert await contents(again) == model
@@ -149,14 +159,14 @@ def failing_at(n: int) -> Callable[[str, int], bool]:
 
 
 async def contents_of_copy(directory: Path, copy: Path) -> list[Item]:
-    """What another process would find on the disk."""
+    """Contents that another process would load from the disk."""
     shutil.copytree(directory, copy)
     async with opened(copy) as store:
         return await contents(store)
 
 
-def settled(items: list[Item]) -> list[Item]:
-    """As a restart leaves them."""
+def after_restart(items: list[Item]) -> list[Item]:
+    """Items after a restart: running runs are lost."""
     lost_with_it = [
         mark_lost(item, NOW) if isinstance(item, Run) and item.holder else item for item in items
     ]
@@ -167,16 +177,18 @@ def leftovers(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir() if path.name.endswith(".tmp")]
 
 
-# the error is the disk's, the old file is whole, and it goes on when there is room again
+# The old file stays intact, and writes succeed again when there is space.
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "link", "replace"])
-async def test_a_failed_write_is_told_and_undone(tmp_path: Path, seam: Disk, call: str) -> None:
+async def test_failed_write_is_reported_and_undone(
+    tmp_path: Path, faulty_os: FaultyOs, call: str
+) -> None:
     async with opened(tmp_path) as store:
         kept = await store.add_schedule(a_schedule(), an_entry())
         before, file = await contents(store), (tmp_path / "jobs.json").read_bytes()
-        seam.error = errno.ENOSPC
-        seam.fail = lambda name, number: name == call
+        faulty_os.error = errno.ENOSPC
+        faulty_os.fail = lambda name, number: name == call
         refused = a_schedule()
-        if call != "link":  # a file system without links is no failure: the file is copied
+        if call != "link":  # without hard links the file is copied
             for _ in range(2):
                 with pytest.raises(StoreUnavailable, match="No space left"):
                     await store.add_schedule(refused, an_entry())
@@ -184,7 +196,7 @@ async def test_a_failed_write_is_told_and_undone(tmp_path: Path, seam: Disk, cal
             assert (tmp_path / "jobs.json").read_bytes() == file
             assert "No space left" in (await store.status()).degraded
             assert leftovers(tmp_path) == []
-            seam.fail = lambda name, number: False
+            faulty_os.fail = lambda name, number: False
         await store.add_schedule(refused, an_entry())
         assert (await store.status()).degraded == ""
         assert await store.next_due() == kept.next_run_at
@@ -193,100 +205,101 @@ async def test_a_failed_write_is_told_and_undone(tmp_path: Path, seam: Disk, cal
         assert await contents(store) == model
 
 
-async def test_where_rename_refuses_the_old_file_is_removed_first(
-    tmp_path: Path, seam: Disk, monkeypatch: pytest.MonkeyPatch
+async def test_old_file_is_removed_first_if_replace_is_denied(
+    tmp_path: Path, faulty_os: FaultyOs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk, "WINDOWS", True)
-    seam.error = errno.EACCES
-    seam.fail = lambda name, number: name == "replace"
+    faulty_os.error = errno.EACCES
+    faulty_os.fail = lambda name, number: name == "replace"
     async with opened(tmp_path) as store:
         schedule = await store.add_schedule(a_schedule())
-    assert "rename" in seam.calls
+    assert "rename" in faulty_os.calls
     async with opened(tmp_path) as store:
         assert await dumped(store) == [schedule]
 
 
-# os.write takes a part and says nothing
+# `os.write` may write only a part.
 async def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Short:
+    class ShortWriteOs:
         def __getattr__(self, name: str) -> Any:
             return getattr(os, name)
 
         def write(self, descriptor: int, data: memoryview) -> int:
             return os.write(descriptor, data[:100])
 
-    monkeypatch.setattr(disk, "os", Short())
+    monkeypatch.setattr(disk, "os", ShortWriteOs())
     async with opened(tmp_path) as store:
         schedule = await store.add_schedule(a_schedule())
     async with opened(tmp_path) as store:
         assert await store.get_schedule(schedule.id) == schedule
 
 
-# Those who wait for a failed write and those who came after it built on what is now undone.
-async def test_a_failed_write_is_told_to_all_who_built_on_it(tmp_path: Path, seam: Disk) -> None:
+# Changes that wait for a failed write, and later ones based on them, are all undone.
+async def test_failed_write_fails_all_changes_based_on_it(
+    tmp_path: Path, faulty_os: FaultyOs
+) -> None:
     async with opened(tmp_path) as store:
-        reached, go_on = threading.Event(), threading.Event()
+        reached, release = threading.Event(), threading.Event()
 
         def hold(name: str) -> None:
             if name == "fsync":
                 reached.set()
-                go_on.wait(10)
+                release.wait(10)
 
-        seam.before = hold
-        seam.fail = lambda name, number: name == "fsync"
+        faulty_os.before = hold
+        faulty_os.fail = lambda name, number: name == "fsync"
         first = asyncio.create_task(store.add_schedule(a_schedule()))
         await asyncio.to_thread(reached.wait, 10)
         later = [asyncio.create_task(store.add_schedule(a_schedule())) for _ in range(5)]
-        await asyncio.sleep(0)  # each of them runs until it waits for its write
+        await asyncio.sleep(0)  # each task runs until it waits for its write
         assert len(await dumped(store)) == 6
-        go_on.set()
+        release.set()
         answers = await asyncio.gather(first, *later, return_exceptions=True)
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 6
         assert await dumped(store) == []
 
 
-# nobody is sent to a task that goes with the write it was in.
-async def test_a_task_that_stands_is_told_of_once_it_is_safe(tmp_path: Path, seam: Disk) -> None:
+async def test_existing_sync_run_is_returned_only_after_it_is_durable(
+    tmp_path: Path, faulty_os: FaultyOs
+) -> None:
     async with opened(tmp_path) as store:
-        reached, go_on = threading.Event(), threading.Event()
+        reached, release = threading.Event(), threading.Event()
 
         def hold(name: str) -> None:
             if name == "fsync":
                 reached.set()
-                go_on.wait(10)
+                release.wait(10)
 
-        seam.before = hold
-        seam.fail = lambda name, number: name == "fsync"
+        faulty_os.before = hold
+        faulty_os.fail = lambda name, number: name == "fsync"
         first = asyncio.create_task(store.add_unless_active(a_sync_run()))
         await asyncio.to_thread(reached.wait, 10)
         second = asyncio.create_task(store.add_unless_active(a_sync_run()))
         await asyncio.sleep(0)  # it runs until it waits for its write
-        go_on.set()
+        release.set()
         answers = await asyncio.gather(first, second, return_exceptions=True)
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
         assert await dumped(store) == []
-        seam.before, seam.fail = lambda name: None, lambda name, number: False
+        faulty_os.before, faulty_os.fail = lambda name: None, lambda name, number: False
         kept = await store.add_schedule(a_schedule())
         assert await dumped(store) == [kept]
         assert len(document(tmp_path)["jobs"]) == 1
 
 
-async def test_a_caller_that_gives_up_takes_nothing_from_the_others(
-    tmp_path: Path, seam: Disk
-) -> None:
+async def test_canceled_caller_does_not_affect_others(tmp_path: Path, faulty_os: FaultyOs) -> None:
     async with opened(tmp_path) as store:
-        reached, go_on = threading.Event(), threading.Event()
+        reached, release = threading.Event(), threading.Event()
 
         def hold(name: str) -> None:
             if name == "fsync":
                 reached.set()
-                go_on.wait(10)
+                release.wait(10)
 
-        seam.before = hold
+        faulty_os.before = hold
         tasks = [asyncio.create_task(store.add_schedule(a_schedule())) for _ in range(3)]
         await asyncio.to_thread(reached.wait, 10)
         tasks[1].cancel()
-        go_on.set()
+        release.set()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         kinds = [type(answer) for answer in answers]
         assert kinds == [Schedule, asyncio.CancelledError, Schedule]
@@ -294,8 +307,8 @@ async def test_a_caller_that_gives_up_takes_nothing_from_the_others(
     assert len(document(tmp_path)["jobs"]) == 3
 
 
-# What cannot be encoded is refused alone; the file goes on.
-async def test_what_json_cannot_hold_is_refused(tmp_path: Path) -> None:
+# Other changes are still written.
+async def test_value_that_json_cannot_encode_is_rejected(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         with pytest.raises(StoreUnavailable):
             await store.add_schedule(a_schedule(compat_data={"a": object()}))
@@ -304,7 +317,7 @@ async def test_what_json_cannot_hold_is_refused(tmp_path: Path) -> None:
         assert await dumped(store) == [schedule]
 
 
-async def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
+async def test_closed_store_rejects_changes(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         pass
     with pytest.raises(StoreUnavailable):
@@ -313,29 +326,29 @@ async def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
     assert document(tmp_path)["jobs"] == []
 
 
-async def test_a_directory_that_cannot_be_is_told(tmp_path: Path) -> None:
+async def test_impossible_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match="file"):
         await JsonFileStore(tmp_path / "file" / "data").open()
 
 
-async def test_an_unreadable_file_is_not_taken_for_a_bad_one(tmp_path: Path) -> None:
+async def test_unreadable_file_is_not_treated_as_corrupt(tmp_path: Path) -> None:
     (tmp_path / "jobs.json").mkdir()
-    for _ in range(2):  # the lock was let go
+    for _ in range(2):  # the lock is released after the first error
         with pytest.raises(StoreUnavailable, match="directory"):
             await JsonFileStore(tmp_path).open()
     assert (tmp_path / "jobs.json").is_dir()
 
 
-# Everything that was acknowledged is on the disk already.
-async def test_a_full_disk_does_not_stop_the_end(tmp_path: Path, seam: Disk) -> None:
+# Acknowledged changes are already on the disk.
+async def test_full_disk_does_not_prevent_close(tmp_path: Path, faulty_os: FaultyOs) -> None:
     store = JsonFileStore(tmp_path, clock=SettableClock())
     await store.open()
     await store.join(a_node(), LEASE)
     schedule = await store.add_schedule(a_schedule())
-    seam.fail = lambda name, number: name == "write"
+    faulty_os.fail = lambda name, number: name == "write"
     await store.close()
-    seam.fail = failing_at(0)
+    faulty_os.fail = failing_at(0)
     async with opened(tmp_path) as again:
         assert await dumped(again) == [schedule]
 
@@ -364,8 +377,8 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-# 65,536 bytes are written without an error, then the limit speaks
-def test_a_file_size_limit_is_an_error_and_no_short_file(tmp_path: Path) -> None:
+# 65,536 bytes are written without an error, then the limit is reached.
+def test_file_size_limit_is_an_error_without_a_truncated_file(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)],
         capture_output=True,

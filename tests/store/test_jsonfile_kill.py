@@ -16,7 +16,7 @@ from tests.store.jsonfiles import document, dumped, opened
 
 ROOT = Path(__file__).parents[2]
 
-#: Adds schedules from several tasks at once and prints the id of each that was acknowledged.
+#: Adds schedules in several concurrent tasks and prints the id of each acknowledged one.
 WRITER = """
 import asyncio, os, sys
 from pathlib import Path
@@ -42,7 +42,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
 
 
 def killed_after(directory: Path, life: int, acknowledgements: int) -> list[str]:
-    """The ids that a writer had acknowledged when it was killed."""
+    """Ids that a writer acknowledged before it was killed."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(directory), str(life)],
         stdout=subprocess.PIPE,
@@ -62,7 +62,7 @@ def killed_after(directory: Path, life: int, acknowledgements: int) -> list[str]
     return [line.decode().strip() for line in (*lines, *rest.splitlines()) if line.strip()]
 
 
-async def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
+async def test_kill_9_loses_no_acknowledged_change(tmp_path: Path) -> None:
     acknowledged: set[str] = set()
     for life in range(6):
         acknowledged |= set(killed_after(tmp_path, life, acknowledgements=7 + 13 * life))
@@ -74,7 +74,7 @@ async def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
     assert len(acknowledged) > 200
 
 
-#: Kills itself at the n-th call to the disk after the first acknowledged change.
+#: Kills itself at the n-th disk call after the first acknowledged change.
 STEPWISE = """
 import asyncio, os, signal, sys
 from pathlib import Path
@@ -117,8 +117,8 @@ while True:
 """
 
 
-# before and after each single step of a write
-async def test_a_kill_at_any_step_leaves_the_old_or_the_new_generation(tmp_path: Path) -> None:
+# Before and after every step of a write.
+async def test_kill_at_any_step_leaves_the_old_or_the_new_generation(tmp_path: Path) -> None:
     done = subprocess.run(  # noqa: ASYNC221
         [sys.executable, "-c", STEPWISE, str(tmp_path)],
         capture_output=True,
@@ -145,8 +145,7 @@ async def test_a_kill_at_any_step_leaves_the_old_or_the_new_generation(tmp_path:
     assert outcomes == sorted(outcomes, key=len)
 
 
-# the lock dies with its process
-async def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+async def test_killed_process_leaves_no_lock(tmp_path: Path) -> None:
     killed_after(tmp_path, 0, acknowledgements=1)
     assert (tmp_path / ".lock").read_text().strip() != str(os.getpid())
     async with opened(tmp_path):

@@ -1,4 +1,4 @@
-"""Messages in the JSON file and their archive."""
+"""Deliveries and inbox items in the JSON file and its archive; recipients in jobs."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def an_old_item(number: int, **given: Any) -> InboxItem:
     )
 
 
-SENT = [delivered(number) for number in range(DELIVERED + SLACK + 1)]
-READ = [an_old_item(number) for number in range(ITEMS + SLACK + 1)]
+DELIVERIES = [delivered(number) for number in range(DELIVERED + SLACK + 1)]
+INBOX_ITEMS = [an_old_item(number) for number in range(ITEMS + SLACK + 1)]
 
 
 async def fill(store: JsonFileStore, *items: Item) -> None:
-    """The second change is the one that archives what the first made durable."""
+    """The second change archives what the first made durable."""
     await store.load(items)
     await store.load([])
 
@@ -69,35 +69,38 @@ def archived(directory: Path) -> list[str]:
     return [next(iter(row.values()))["id"] for row in rows]
 
 
-async def everything(store: JsonFileStore) -> set[Item]:
+async def all_items(store: JsonFileStore) -> set[Item]:
     return set(await dumped(store))
 
 
-async def test_old_messages_leave_the_file_and_are_still_there(tmp_path: Path) -> None:
+async def test_old_messages_are_archived_and_still_readable(tmp_path: Path) -> None:
     waiting = a_delivery(created_at=NOW - HOUR)
     dead = a_delivery(state=DeliveryState.DEAD, created_at=NOW - HOUR, finished_at=NOW - HOUR)
     async with opened(tmp_path) as store:
-        await fill(store, waiting, dead, *SENT, *READ)
+        await fill(store, waiting, dead, *DELIVERIES, *INBOX_ITEMS)
         part = document(tmp_path)["chimes"]
         kept = {row["id"] for row in part["deliveries"]}
-        assert kept == {waiting.id, dead.id, *(each.id for each in SENT[-DELIVERED:])}
-        assert {row["id"] for row in part["inbox"]} == {item.id for item in READ[-ITEMS:]}
-        old = [*(each.id for each in SENT[:-DELIVERED]), *(item.id for item in READ[:-ITEMS])]
+        assert kept == {waiting.id, dead.id, *(each.id for each in DELIVERIES[-DELIVERED:])}
+        assert {row["id"] for row in part["inbox"]} == {item.id for item in INBOX_ITEMS[-ITEMS:]}
+        old = [
+            *(each.id for each in DELIVERIES[:-DELIVERED]),
+            *(item.id for item in INBOX_ITEMS[:-ITEMS]),
+        ]
         assert archived(tmp_path) == old
-        assert part["filed_deliveries"] == [each.id for each in SENT[:-DELIVERED]]
-        assert part["filed_inbox"] == [{"id": item.id} for item in READ[:-ITEMS]]
-        before = await everything(store)
-        assert before == {waiting, dead, *SENT, *READ}
+        assert part["filed_deliveries"] == [each.id for each in DELIVERIES[:-DELIVERED]]
+        assert part["filed_inbox"] == [{"id": item.id} for item in INBOX_ITEMS[:-ITEMS]]
+        before = await all_items(store)
+        assert before == {waiting, dead, *DELIVERIES, *INBOX_ITEMS}
     async with opened(tmp_path) as store:
-        assert await everything(store) == before
+        assert await all_items(store) == before
         assert (await store.status()).degraded == ""
 
 
-async def test_an_archived_item_is_read_and_starred(tmp_path: Path) -> None:
+async def test_archived_item_can_be_marked_read_and_starred(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        await fill(store, *READ)
+        await fill(store, *INBOX_ITEMS)
         first = await store.change_inbox(
-            READ[0].id, lambda item, now: replace(item, read_at=now, starred=True)
+            INBOX_ITEMS[0].id, lambda item, now: replace(item, read_at=now, starred=True)
         )
         part = document(tmp_path)["chimes"]
         assert part["filed_inbox"][0] == {
@@ -105,51 +108,50 @@ async def test_an_archived_item_is_read_and_starred(tmp_path: Path) -> None:
             "read_at": to_text(NOW),
             "starred": True,
         }
-        # Another text goes back into the file.
+        # An item with a changed text moves back into the file.
         second = await store.change_inbox(
-            READ[1].id, lambda item, now: replace(item, title="other")
+            INBOX_ITEMS[1].id, lambda item, now: replace(item, title="other")
         )
         part = document(tmp_path)["chimes"]
         assert second.id in {row["id"] for row in part["inbox"]}
     async with opened(tmp_path) as store:
-        assert {first, second} < await everything(store)
-        assert len((await store.list_inbox(InboxQuery(limit=None))).items) == len(READ)
+        assert {first, second} < await all_items(store)
+        assert len((await store.list_inbox(InboxQuery(limit=None))).items) == len(INBOX_ITEMS)
 
 
-async def test_what_is_forgotten_stays_forgotten(tmp_path: Path) -> None:
-    starred = replace(READ[0], starred=True)
+async def test_pruned_archived_messages_stay_deleted(tmp_path: Path) -> None:
+    starred = replace(INBOX_ITEMS[0], starred=True)
     async with opened(tmp_path) as store:
-        await fill(store, starred, *READ[1:], *SENT)
+        await fill(store, starred, *INBOX_ITEMS[1:], *DELIVERIES)
         end = NOW + HOUR
         await store.prune_messages(before=end, limit=10_000)
-        assert await everything(store) == {starred}
+        assert await all_items(store) == {starred}
     async with opened(tmp_path) as store:
-        assert await everything(store) == {starred}
-        # Much waste in few lines of use is thrown away at last; one is left.
+        assert await all_items(store) == {starred}
+        # The archive is removed with its last item.
         await store.change_inbox(starred.id, lambda item, now: replace(item, starred=False))
         await store.prune_messages(before=end, limit=10_000)
         assert not (tmp_path / ARCHIVE).exists()
-        # The same id is another message then.
+        # The id can be used again.
         assert await store.add_inbox(starred) == starred
     async with opened(tmp_path) as store:
-        assert await everything(store) == {starred}
+        assert await all_items(store) == {starred}
 
 
-async def test_an_archive_that_is_gone_is_said(tmp_path: Path) -> None:
+async def test_missing_archive_is_reported(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        await fill(store, *READ)
+        await fill(store, *INBOX_ITEMS)
     (tmp_path / ARCHIVE).unlink()
     async with opened(tmp_path) as store:
-        assert await everything(store) == set(READ[-ITEMS:])
+        assert await all_items(store) == set(INBOX_ITEMS[-ITEMS:])
         assert f"{SLACK + 1} archived messages" in (await store.status()).degraded
 
 
-# between the archive and the file without them
-async def test_a_crash_before_the_file_is_written_loses_nothing(
+async def test_failed_write_after_archiving_loses_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as store:
-        await store.load(READ)
+        await store.load(INBOX_ITEMS)
 
         def full(*_given: object, **_named: object) -> Path:
             raise OSError("no space left")
@@ -159,17 +161,16 @@ async def test_a_crash_before_the_file_is_written_loses_nothing(
             with pytest.raises(StoreUnavailable):
                 await store.load([a_run(id=RunId("lost"))])
         assert (tmp_path / ARCHIVE).exists()
-        assert await everything(store) == set(READ)
+        assert await all_items(store) == set(INBOX_ITEMS)
         await store.load([])
-        assert await everything(store) == set(READ)
+        assert await all_items(store) == set(INBOX_ITEMS)
         crash(store)
     async with opened(tmp_path) as store:
-        assert await everything(store) == set(READ)
+        assert await all_items(store) == set(INBOX_ITEMS)
         assert (await store.status()).degraded == ""
 
 
-# the shape of a job stays, also for a prompt and whom it tells
-async def test_an_agent_job_and_its_recipients(tmp_path: Path) -> None:
+async def test_agent_job_and_its_recipients_round_trip(tmp_path: Path) -> None:
     target = AgentTarget(prompt="สรุปข่าว", model="small", max_tokens=500)
     schedule = a_schedule(target=target, policy=Policy(delivery=(INBOX, CHAT, HOOK)))
     async with opened(tmp_path) as store:
@@ -186,7 +187,7 @@ async def test_an_agent_job_and_its_recipients(tmp_path: Path) -> None:
         ]
     async with opened(tmp_path) as store:
         assert await store.get_schedule(schedule.id) == schedule
-        # One that says less says less in the file, too.
+        # Optional fields without a value are omitted.
         short = AgentTarget(prompt="x")
         after = await store.change_schedule(
             schedule.id, lambda s, now: apply_edit(s, replace(s, target=short), now, "me")
@@ -200,7 +201,7 @@ async def test_an_agent_job_and_its_recipients(tmp_path: Path) -> None:
     ("edit", "error"),
     [({"prompt": "another"}, ""), ({"prompt": ""}, "prompt"), ({"max_tokens": "x"}, "max_tokens")],
 )
-async def test_a_prompt_that_was_edited_by_hand(
+async def test_manual_edit_of_a_prompt_is_applied_or_rejected(
     tmp_path: Path, edit: dict[str, object], error: str
 ) -> None:
     schedule = a_schedule(target=AgentTarget(prompt="one"), policy=Policy(delivery=(INBOX,)))
@@ -220,8 +221,8 @@ async def test_a_prompt_that_was_edited_by_hand(
             assert (after.policy.delivery, after.version) == ((INBOX,), schedule.version + 1)
 
 
-# a job that was taken out by hand tells of the runs that end with it
-async def test_a_job_that_was_taken_out_tells_of_its_waiting_runs(tmp_path: Path) -> None:
+# The job is removed by a manual edit.
+async def test_removed_job_writes_deliveries_of_its_queued_runs(tmp_path: Path) -> None:
     schedule = a_schedule(policy=Policy(delivery=(INBOX,)))
     run = a_run(schedule)
     async with opened(tmp_path) as store:

@@ -1,4 +1,4 @@
-"""Invalid files are kept, and what is readable is recovered."""
+"""Recovery of the JSON file store: corrupt files are kept, and the previous one is loaded."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-async def furnished(directory: Path) -> bytes:
-    """Some generations, and then a clean stop; the bytes of the last."""
+async def populated(directory: Path) -> bytes:
+    """Writes several generations and closes the store; returns the bytes of the last."""
     async with opened(directory) as store:
         for number in range(3):
             schedule = await store.add_schedule(a_schedule(id=ScheduleId(f"s{number}")), an_entry())
@@ -34,16 +34,16 @@ def without_time(directory: Path) -> dict[str, object]:
     return {k: v for k, v in document(directory).items() if k != "updated_at"}
 
 
-#: Of a file of about 6 kB; the last cut leaves the closing newline away, which is still JSON.
+#: Positions in a file of about 6 kB; the last cut removes the final newline, which is still JSON.
 CUTS = (0, 1, 2, 17, 100, 333, 1000, 2048, 4096, -1000, -333, -100, -17, -3, -2)
 
 
 @each_row("cut", CUTS)
-async def test_a_truncated_file_is_kept_and_the_previous_one_loaded(
+async def test_truncated_file_is_kept_and_the_previous_one_loaded(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("store")
-    whole = await furnished(tmp_path)
+    whole = await populated(tmp_path)
     before = without_time(tmp_path)
     bad = whole[:cut]
     (tmp_path / "jobs.json").write_bytes(bad)
@@ -54,16 +54,16 @@ async def test_a_truncated_file_is_kept_and_the_previous_one_loaded(
         assert "previous generation" in status.degraded
         assert without_time(tmp_path) == before
         await store.add_runs([a_run()])
-        # The status stays degraded for the life of the process.
+        # The status stays degraded until the process ends.
         assert (await store.status()).degraded == status.degraded
     async with opened(tmp_path) as store:
         assert (await store.status()).degraded == ""
         assert (tmp_path / "jobs.bad.json").read_bytes() == bad
 
 
-# One flipped bit is bad, or it is a hand edit; the process starts, and no byte is lost
-async def test_a_flipped_bit_never_stops_the_start(tmp_path: Path) -> None:
-    whole = await furnished(tmp_path)
+# A flipped bit makes the file corrupt or looks like a manual edit; no byte is lost in either case.
+async def test_flipped_bit_never_prevents_the_start(tmp_path: Path) -> None:
+    whole = await populated(tmp_path)
     previous = (tmp_path / "jobs.prev.json").read_bytes()
     kept = 0
     for position in range(0, len(whole), len(whole) // 60):
@@ -83,7 +83,7 @@ async def test_a_flipped_bit_never_stops_the_start(tmp_path: Path) -> None:
     assert kept > 10
 
 
-WRONG = {
+INVALID_CONTENTS = {
     "empty": b"",
     "blank": b" \n",
     "null": b"null",
@@ -107,8 +107,8 @@ WRONG = {
 }
 
 
-@each_row("content", WRONG.values(), ids=WRONG.keys())
-async def test_a_file_of_another_shape_is_set_aside(
+@each_row("content", INVALID_CONTENTS.values(), ids=INVALID_CONTENTS.keys())
+async def test_file_of_another_format_is_set_aside(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("store")
@@ -123,8 +123,8 @@ async def test_a_file_of_another_shape_is_set_aside(
         assert len(document(tmp_path)["jobs"]) == 1
 
 
-# An earlier bad file is never overwritten
-async def test_each_bad_file_gets_a_name_of_its_own(tmp_path: Path) -> None:
+# An earlier corrupt file is never overwritten.
+async def test_each_corrupt_file_is_kept_under_its_own_name(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / "jobs.json").write_text(f"bad {number}")
         (tmp_path / "jobs.json").chmod(0o644)
@@ -135,7 +135,7 @@ async def test_each_bad_file_gets_a_name_of_its_own(tmp_path: Path) -> None:
     assert [mode(tmp_path / name) for name in kept] == [0o600] * 3
 
 
-async def test_when_both_generations_are_bad_both_are_kept(tmp_path: Path) -> None:
+async def test_both_generations_are_kept_if_both_are_corrupt(tmp_path: Path) -> None:
     (tmp_path / "jobs.json").write_text("bad")
     (tmp_path / "jobs.prev.json").write_text("worse")
     async with opened(tmp_path) as store:
@@ -144,9 +144,9 @@ async def test_when_both_generations_are_bad_both_are_kept(tmp_path: Path) -> No
     assert (tmp_path / "jobs.bad.1.json").read_text() == "worse"
 
 
-# The moment in which there is no jobs.json
-async def test_a_missing_file_is_recovered_from_the_previous_one(tmp_path: Path) -> None:
-    await furnished(tmp_path)
+# A kill during the replacement may leave no jobs.json.
+async def test_missing_file_is_recovered_from_the_previous_one(tmp_path: Path) -> None:
+    await populated(tmp_path)
     before = without_time(tmp_path)
     (tmp_path / "jobs.json").unlink()
     async with opened(tmp_path) as store:
@@ -154,8 +154,8 @@ async def test_a_missing_file_is_recovered_from_the_previous_one(tmp_path: Path)
         assert without_time(tmp_path) == before
 
 
-# A crash leaves the generation before the last, a clean stop a copy of the last
-async def test_what_the_previous_generation_holds(tmp_path: Path) -> None:
+# While running it is the generation before the last; after a clean stop, a copy of the last.
+async def test_contents_of_the_previous_generation(tmp_path: Path) -> None:
     store = JsonFileStore(tmp_path)
     await store.open()
     before = (tmp_path / "jobs.json").read_bytes()
@@ -164,11 +164,11 @@ async def test_what_the_previous_generation_holds(tmp_path: Path) -> None:
     await store.close()
     current, previous = tmp_path / "jobs.json", tmp_path / "jobs.prev.json"
     assert previous.read_bytes() == current.read_bytes()
-    # Whoever edits one in place does not edit the other.
+    # It is not a hard link: editing one in place does not change the other.
     assert not previous.samefile(current)
 
 
-async def test_a_crash_loses_at_most_the_generation_that_went_bad(tmp_path: Path) -> None:
+async def test_crash_loses_at_most_the_corrupt_generation(tmp_path: Path) -> None:
     store = JsonFileStore(tmp_path)
     await store.open()
     first = await store.add_schedule(a_schedule())
@@ -190,10 +190,12 @@ async def test_stray_temporary_files_are_removed(tmp_path: Path) -> None:
         assert (tmp_path / "mine.tmp").exists()
 
 
-# Only a hand edit is told, and it loads
-async def test_only_a_hand_edit_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+# A manual edit is logged and loaded.
+async def test_only_a_manual_edit_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "chimes.store")
-    await furnished(tmp_path)
+    await populated(tmp_path)
     async with opened(tmp_path):
         pass
     assert "edited" not in caplog.text
@@ -204,7 +206,7 @@ async def test_only_a_hand_edit_is_logged(tmp_path: Path, caplog: pytest.LogCapt
     assert "jobs.json was edited" in caplog.text
 
 
-async def test_an_edit_while_the_process_runs_is_kept_aside(
+async def test_edit_while_the_process_runs_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(tmp_path) as store:
@@ -217,14 +219,14 @@ async def test_an_edit_while_the_process_runs_is_kept_aside(
     assert len(document(tmp_path)["jobs"]) == 2
 
 
-async def test_nobody_else_may_read_any_file(tmp_path: Path) -> None:
+async def test_all_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
     (directory / "jobs.json").write_text('{"version": 1, "jobs": []}')
     (directory / "jobs.json").chmod(0o644)
     names = {"jobs.json", "jobs.prev.json", "jobs.json.sum", ".lock"}
     async with opened(directory) as store:
-        # The previous one is still the file that was found.
+        # jobs.prev.json is the original file.
         assert {name: mode(directory / name) for name in os.listdir(directory)} == dict.fromkeys(
             names, 0o600
         )

@@ -1,4 +1,4 @@
-"""The file format is Ksana's: its files load, and manual edits count."""
+"""jobs.json has the format of Ksana: its files load, and manual edits are applied."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from tests.builders import (
     full_schedule,
     log_lines,
 )
-from tests.store.jsonfiles import SEED_FILE, document, dumped, edit, job, opened
+from tests.store.jsonfiles import KSANA_FILE, document, dumped, edit, job, opened
 from tests.tables import each_row
 
-BEFORE_SEED = datetime(2025, 9, 19, 11, 1, tzinfo=UTC)
+BEFORE_SAMPLE = datetime(2025, 9, 19, 11, 1, tzinfo=UTC)
 KSANA_KEYS = [
     *("id", "name", "enabled", "type", "http", "schedule", "timeout", "max_retries"),
     *("retry_backoff", "last_run_at", "next_run_at", "last_status", "last_error"),
@@ -52,12 +52,12 @@ def written(directory: Path, text: str) -> Path:
     return directory
 
 
-def plain_file(directory: Path, *jobs: dict[str, Any]) -> Path:
+def write_jobs(directory: Path, *jobs: dict[str, Any]) -> Path:
     data = {"version": 1, "updated_at": "2025-09-19T11:00:00Z", "jobs": list(jobs)}
     return written(directory, json.dumps(data))
 
 
-def plain_job(**given: Any) -> dict[str, Any]:
+def a_ksana_job(**given: Any) -> dict[str, Any]:
     return {
         "id": "a",
         "name": "a job",
@@ -68,15 +68,15 @@ def plain_job(**given: Any) -> dict[str, Any]:
     } | given
 
 
-async def the_schedule(store: JsonFileStore, job_id: str = "a") -> Any:
+async def get_schedule(store: JsonFileStore, job_id: str = "a") -> Any:
     found = await store.get_schedule(ScheduleId(job_id))
     assert found is not None
     return found
 
 
-async def test_the_file_of_the_seed_loads(tmp_path: Path) -> None:
-    async with opened(written(tmp_path, SEED_FILE), SettableClock(BEFORE_SEED)) as store:
-        ping = await the_schedule(store, "uuid-1")
+async def test_ksana_file_loads(tmp_path: Path) -> None:
+    async with opened(written(tmp_path, KSANA_FILE), SettableClock(BEFORE_SAMPLE)) as store:
+        ping = await get_schedule(store, "uuid-1")
         assert (ping.namespace, ping.name, ping.enabled) == ("ksana", "ping service", True)
         assert (ping.target.method, ping.target.url) == ("GET", "https://example.com/ping")
         assert ping.target.headers == {"X-Token": "abc"}
@@ -91,22 +91,22 @@ async def test_the_file_of_the_seed_loads(tmp_path: Path) -> None:
         assert (await store.status()).degraded == ""
 
 
-async def test_the_file_of_the_seed_is_written_back_readable(tmp_path: Path) -> None:
-    async with opened(written(tmp_path, SEED_FILE), SettableClock(BEFORE_SEED)) as store:
+async def test_ksana_file_is_written_back_compatible(tmp_path: Path) -> None:
+    async with opened(written(tmp_path, KSANA_FILE), SettableClock(BEFORE_SAMPLE)) as store:
         before = await dumped(store)
     data = document(tmp_path)
     assert (data["version"], data["updated_at"]) == (1, "2025-09-19T11:01:00Z")
     (ping,) = data["jobs"]
     ours = ping.pop("chimes")
     assert list(ping) == KSANA_KEYS
-    assert [ping] == json.loads(SEED_FILE)["jobs"]
+    assert [ping] == json.loads(KSANA_FILE)["jobs"]
     assert ours["namespace"] == "ksana"
-    async with opened(tmp_path, SettableClock(BEFORE_SEED)) as store:
+    async with opened(tmp_path, SettableClock(BEFORE_SAMPLE)) as store:
         assert await dumped(store) == before
 
 
-# One can still find one's way in it
-async def test_each_key_of_a_job_has_a_line_of_its_own(tmp_path: Path) -> None:
+# The file stays readable for people.
+async def test_each_key_of_a_job_is_on_its_own_line(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.add_schedule(a_schedule(id=ScheduleId("a"), name="เตือน 提醒"))
     lines = (tmp_path / "jobs.json").read_text(encoding="utf-8").splitlines()
@@ -114,8 +114,7 @@ async def test_each_key_of_a_job_has_a_line_of_its_own(tmp_path: Path) -> None:
     assert '        "every": "1m0s",' in lines
 
 
-# The empty template
-async def test_a_new_directory_gets_an_empty_template(tmp_path: Path) -> None:
+async def test_new_directory_gets_an_empty_file(tmp_path: Path) -> None:
     async with opened(tmp_path / "new" / "data") as store:
         assert (await store.status()).degraded == ""
         expected = {"version": 1, "updated_at": "2030-01-15T09:00:00Z", "jobs": []}
@@ -134,30 +133,30 @@ async def test_a_new_directory_gets_an_empty_template(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-async def test_any_schedule_comes_back_as_it_was(tmp_path: Path, trigger: Any) -> None:
+async def test_schedule_round_trip_with_any_trigger(tmp_path: Path, trigger: Any) -> None:
     schedule = replace(full_schedule(), trigger=trigger)
     async with opened(tmp_path) as store:
         await store.load([schedule, full_run()])
         before = await dumped(store)
     async with opened(tmp_path) as store:
         assert await dumped(store) == before
-        assert await the_schedule(store, schedule.id) == schedule
+        assert await get_schedule(store, schedule.id) == schedule
 
 
 @pytest.mark.parametrize(
     "target", [TASK, FLOW, SYNC, TaskTarget(name="bare")], ids=lambda t: t.requirement
 )
-async def test_tasks_flows_and_syncs_come_back_as_they_were(tmp_path: Path, target: Target) -> None:
+async def test_task_flow_and_sync_targets_round_trip(tmp_path: Path, target: Target) -> None:
     schedule = replace(full_schedule(), target=target)
     async with opened(tmp_path) as store:
         await store.load([schedule, replace(full_run(), target=target)])
         before = await dumped(store)
     async with opened(tmp_path) as store:
         assert await dumped(store) == before
-        assert await the_schedule(store, schedule.id) == schedule
+        assert await get_schedule(store, schedule.id) == schedule
 
 
-async def test_the_arguments_of_a_task_are_edited_by_hand(tmp_path: Path) -> None:
+async def test_manual_edit_of_task_arguments_is_applied(tmp_path: Path) -> None:
     schedule = a_schedule(target=TaskTarget(name="greet", args={"name": "Ada"}))
     async with opened(tmp_path) as store:
         await store.add_schedule(schedule)
@@ -165,18 +164,18 @@ async def test_the_arguments_of_a_task_are_edited_by_hand(tmp_path: Path) -> Non
     assert shown["type"] == "task"
     assert shown["task"] == {"name": "greet", "args": {"name": "Ada"}}
     assert "http" not in shown
-    by_hand = {"task": {"name": "greet", "args": {"name": "Bo"}, "why": "kept"}}
-    edit(tmp_path, lambda data: data["jobs"][0].update(by_hand))
+    edited = {"task": {"name": "greet", "args": {"name": "Bo"}, "why": "kept"}}
+    edit(tmp_path, lambda data: data["jobs"][0].update(edited))
     async with opened(tmp_path) as store:
-        changed = await the_schedule(store, schedule.id)
+        changed = await get_schedule(store, schedule.id)
         assert changed.target == TaskTarget(name="greet", args={"name": "Bo"})
         assert (changed.version, changed.updated_by) == (2, "jobs.json")
         await store.add_schedule(a_schedule())
     assert job(tmp_path, schedule.id)["task"]["why"] == "kept"
 
 
-# The key goes with the pair, also where a person moves a job to another.
-async def test_the_collection_of_a_sync_is_edited_by_hand(tmp_path: Path) -> None:
+# The concurrency key follows the pair, even after a manual edit.
+async def test_manual_edit_of_a_sync_collection_moves_its_concurrency_key(tmp_path: Path) -> None:
     policy = Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key, max_concurrent_runs=1)
     schedule = a_schedule(target=SYNC, policy=policy)
     async with opened(tmp_path) as store:
@@ -186,23 +185,23 @@ async def test_the_collection_of_a_sync_is_edited_by_hand(tmp_path: Path) -> Non
     edit(tmp_path, lambda data: data["jobs"][0]["sync"].update({"collection": "people"}))
     moved = SyncTarget(source="crm", collection="people")
     async with opened(tmp_path) as store:
-        changed = await the_schedule(store, schedule.id)
+        changed = await get_schedule(store, schedule.id)
         assert (changed.target, changed.policy.concurrency_key) == (moved, moved.key)
-    by_hand = {"type": "http", "http": {"method": "GET", "url": "http://127.0.0.1:9/"}}
-    edit(tmp_path, lambda data: data["jobs"][0].update(by_hand))
+    edited = {"type": "http", "http": {"method": "GET", "url": "http://127.0.0.1:9/"}}
+    edit(tmp_path, lambda data: data["jobs"][0].update(edited))
     async with opened(tmp_path) as store:
-        changed = await the_schedule(store, schedule.id)
+        changed = await get_schedule(store, schedule.id)
         assert (changed.target.requirement, changed.policy.concurrency_key) == ("http", None)
 
 
-async def test_a_job_of_many_runs_at_once_is_no_sync(tmp_path: Path) -> None:
+async def test_sync_job_with_overlap_queue_is_disabled(tmp_path: Path) -> None:
     schedule = a_schedule(policy=Policy(overlap=Overlap.QUEUE))
     async with opened(tmp_path) as store:
         await store.add_schedule(schedule)
-    by_hand = {"type": "sync", "sync": {"source": "crm", "collection": "people"}}
-    edit(tmp_path, lambda data: data["jobs"][0].update(by_hand))
+    edited = {"type": "sync", "sync": {"source": "crm", "collection": "people"}}
+    edit(tmp_path, lambda data: data["jobs"][0].update(edited))
     async with opened(tmp_path) as store:
-        found = await the_schedule(store, schedule.id)
+        found = await get_schedule(store, schedule.id)
         assert not found.enabled
         assert "overlap must be skip for a sync target" in found.last_error
 
@@ -219,7 +218,7 @@ async def test_a_job_of_many_runs_at_once_is_no_sync(tmp_path: Path) -> None:
         ("shell", {"name": "rm"}),
     ],
 )
-async def test_a_target_that_makes_no_sense_switches_the_job_off(
+async def test_invalid_target_disables_the_job(
     tmp_path: Path, kind: str, part: dict[str, Any]
 ) -> None:
     schedule = a_schedule(target=TaskTarget(name="greet"))
@@ -227,12 +226,12 @@ async def test_a_target_that_makes_no_sense_switches_the_job_off(
         await store.add_schedule(schedule)
     edit(tmp_path, lambda data: data["jobs"][0].update({"type": kind, kind: part}))
     async with opened(tmp_path) as store:
-        found = await the_schedule(store, schedule.id)
+        found = await get_schedule(store, schedule.id)
         assert not found.enabled
         assert found.last_error.startswith("jobs.json: ")
 
 
-async def test_text_that_has_no_utf8_comes_back(tmp_path: Path) -> None:
+async def test_lone_surrogate_round_trips(tmp_path: Path) -> None:
     schedule = a_schedule(name="half a pair: \ud83d")
     async with opened(tmp_path) as store:
         await store.add_schedule(schedule)
@@ -252,7 +251,7 @@ async def test_text_that_has_no_utf8_comes_back(tmp_path: Path) -> None:
         (None, ""),
     ],
 )
-async def test_last_status_is_in_the_words_of_ksana(
+async def test_last_status_uses_ksana_words(
     tmp_path: Path, status: RunStatus | None, word: str
 ) -> None:
     schedule = a_schedule(id=ScheduleId("a"), last_status=status)
@@ -262,11 +261,10 @@ async def test_last_status_is_in_the_words_of_ksana(
         await store.change_schedule(schedule.id, lambda s, now: pause_schedule(s, now, "me"))
         assert job(tmp_path, "a")["last_status"] == "paused"
     async with opened(tmp_path) as store:
-        assert (await the_schedule(store)).last_status == status
+        assert (await get_schedule(store)).last_status == status
 
 
-# Durations stay as they were given, as long as they say the same
-async def test_durations_keep_the_form_they_were_given(tmp_path: Path) -> None:
+async def test_unchanged_durations_keep_their_original_notation(tmp_path: Path) -> None:
     given = {"every": "300s", "timeout": "0.5m", "jitter": "5000ms", "retry_backoff": "PT1S"}
     schedule = a_schedule(
         id=ScheduleId("a"),
@@ -286,31 +284,31 @@ async def test_durations_keep_the_form_they_were_given(tmp_path: Path) -> None:
     assert (written["timeout"], written["retry_backoff"]) == ("0.5m", "2s")
 
 
-# --- plain Ksana jobs -----------------------------------------------------------------------------
-async def test_an_interval_without_a_next_time_gets_one(tmp_path: Path) -> None:
-    async with opened(plain_file(tmp_path, plain_job())) as store:
-        assert (await the_schedule(store)).next_run_at == NOW + 5 * MINUTE
+# --- Ksana jobs -----------------------------------------------------------------------------------
+async def test_interval_without_next_run_at_is_planned(tmp_path: Path) -> None:
+    async with opened(write_jobs(tmp_path, a_ksana_job())) as store:
+        assert (await get_schedule(store)).next_run_at == NOW + 5 * MINUTE
 
 
-async def test_the_next_time_lies_on_the_grid_from_start_at(tmp_path: Path) -> None:
+async def test_next_run_at_is_aligned_to_start_at(tmp_path: Path) -> None:
     schedule = {"kind": "every", "every": "7m", "start_at": "2030-01-15T15:02:00+07:00"}
-    async with opened(plain_file(tmp_path, plain_job(schedule=schedule))) as store:
-        assert (await the_schedule(store)).next_run_at == NOW + 5 * MINUTE
+    async with opened(write_jobs(tmp_path, a_ksana_job(schedule=schedule))) as store:
+        assert (await get_schedule(store)).next_run_at == NOW + 5 * MINUTE
 
 
-# A missed slot is recorded, and the schedule continues from now.
-async def test_a_stale_interval_rolls_on_from_now(tmp_path: Path) -> None:
-    stale = plain_job(next_run_at="2030-01-15T08:42:00Z")
-    async with opened(plain_file(tmp_path, stale)) as store:
+# The missed slot is recorded.
+async def test_overdue_interval_continues_from_now(tmp_path: Path) -> None:
+    stale = a_ksana_job(next_run_at="2030-01-15T08:42:00Z")
+    async with opened(write_jobs(tmp_path, stale)) as store:
         fired = await store.fire_due(plan, limit=10)
         (missed,) = fired.others
         assert (missed.status, missed.missed_count) == (RunStatus.MISSED, 4)
-        assert (await the_schedule(store)).next_run_at == NOW + 2 * MINUTE
+        assert (await get_schedule(store)).next_run_at == NOW + 2 * MINUTE
 
 
-async def test_an_overdue_once_becomes_missed(tmp_path: Path) -> None:
-    overdue = plain_job(schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"})
-    async with opened(plain_file(tmp_path, overdue)) as store:
+async def test_overdue_once_becomes_missed(tmp_path: Path) -> None:
+    overdue = a_ksana_job(schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"})
+    async with opened(write_jobs(tmp_path, overdue)) as store:
         (missed,) = (await store.fire_due(plan, limit=10)).others
         assert (missed.status, missed.slot) == (RunStatus.MISSED, NOW - 60 * MINUTE)
     assert job(tmp_path, "a")["last_status"] == "missed"
@@ -318,29 +316,29 @@ async def test_an_overdue_once_becomes_missed(tmp_path: Path) -> None:
         assert await store.next_due() is None
 
 
-async def test_a_once_that_has_run_does_not_run_again(tmp_path: Path) -> None:
-    done = plain_job(
+async def test_once_that_has_run_does_not_run_again(tmp_path: Path) -> None:
+    done = a_ksana_job(
         schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"},
         last_run_at="2030-01-15T08:00:00.123456789Z",
         last_status="success",
         next_run_at="",
     )
-    async with opened(plain_file(tmp_path, done)) as store:
+    async with opened(write_jobs(tmp_path, done)) as store:
         assert await store.next_due() is None
-        assert (await the_schedule(store)).last_status is RunStatus.SUCCEEDED
+        assert (await get_schedule(store)).last_status is RunStatus.SUCCEEDED
 
 
-async def test_a_disabled_job_waits_for_nothing(tmp_path: Path) -> None:
-    off = plain_job(enabled=False, next_run_at="2030-01-15T09:01:00Z")
-    async with opened(plain_file(tmp_path, off)) as store:
+async def test_disabled_job_is_never_due(tmp_path: Path) -> None:
+    off = a_ksana_job(enabled=False, next_run_at="2030-01-15T09:01:00Z")
+    async with opened(write_jobs(tmp_path, off)) as store:
         assert await store.next_due() is None
 
 
-# Go writes a time that is not there in two ways, and an empty list as null
-async def test_the_habits_of_go_are_understood(tmp_path: Path) -> None:
-    zero = plain_job(last_run_at="0001-01-01T00:00:00Z", next_run_at="0001-01-01T00:00:00Z")
-    async with opened(plain_file(tmp_path, zero)) as store:
-        loaded = await the_schedule(store)
+# Go writes an absent time in two ways, and an empty list as null.
+async def test_zero_values_written_by_go_are_accepted(tmp_path: Path) -> None:
+    zero = a_ksana_job(last_run_at="0001-01-01T00:00:00Z", next_run_at="0001-01-01T00:00:00Z")
+    async with opened(write_jobs(tmp_path, zero)) as store:
+        loaded = await get_schedule(store)
         assert (loaded.last_run_at, loaded.next_run_at) == (None, NOW + 5 * MINUTE)
     text = '{"version":1,"updated_at":"2025-09-19T11:00:00Z","jobs":null}'
     async with opened(written(tmp_path / "other", "\ufeff" + text)) as store:
@@ -348,36 +346,38 @@ async def test_the_habits_of_go_are_understood(tmp_path: Path) -> None:
         assert document(tmp_path / "other")["jobs"] == []
 
 
-# --- hand edits -----------------------------------------------------------------------------------
-async def with_job(directory: Path, **given: Any) -> None:
+# --- manual edits ---------------------------------------------------------------------------------
+async def add_job(directory: Path, **given: Any) -> None:
     async with opened(directory) as store:
         await store.add_schedule(a_schedule(id=ScheduleId("a"), **given))
 
 
-async def test_an_edited_interval_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    await with_job(tmp_path)
+async def test_manual_edit_of_an_interval_is_applied(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await add_job(tmp_path)
 
     def slower(data: dict[str, Any]) -> None:
         data["jobs"][0]["schedule"] |= {"every": "10m", "start_at": "", "jitter": "1s"}
 
     edit(tmp_path, slower)
     async with opened(tmp_path) as store:
-        loaded = await the_schedule(store)
+        loaded = await get_schedule(store)
         assert (loaded.trigger.every, loaded.trigger.jitter) == (10 * MINUTE, SECOND)
         assert loaded.next_slot == NOW + 10 * MINUTE
         assert (loaded.version, loaded.updated_by) == (2, "jobs.json")
         assert "was edited since" in caplog.text
         assert job(tmp_path, "a")["schedule"]["every"] == "10m"
     async with opened(tmp_path) as store:
-        assert await the_schedule(store) == loaded
+        assert await get_schedule(store) == loaded
 
 
-async def test_what_an_edit_does_not_touch_stays(tmp_path: Path) -> None:
+async def test_manual_edit_keeps_the_other_fields(tmp_path: Path) -> None:
     trigger = Every("1m", anchor=NOW - 30 * SECOND, max_runs=9)
-    await with_job(tmp_path, trigger=trigger, labels={"team": "ops"}, priority=3)
+    await add_job(tmp_path, trigger=trigger, labels={"team": "ops"}, priority=3)
     edit(tmp_path, lambda data: data["jobs"][0].update(name="renamed", max_retries=7))
     async with opened(tmp_path) as store:
-        loaded = await the_schedule(store)
+        loaded = await get_schedule(store)
         assert (loaded.name, loaded.policy.max_retries) == ("renamed", 7)
         assert (loaded.trigger, loaded.labels, loaded.priority) == (trigger, {"team": "ops"}, 3)
         assert loaded.next_slot == NOW + 30 * SECOND
@@ -387,16 +387,16 @@ async def test_what_an_edit_does_not_touch_stays(tmp_path: Path) -> None:
 
     edit(tmp_path, faster)
     async with opened(tmp_path) as store:
-        loaded = await the_schedule(store)
+        loaded = await get_schedule(store)
         expected = Every("20s", anchor=NOW - 30 * SECOND, max_runs=9)
         assert (loaded.trigger, loaded.next_slot) == (expected, NOW + 10 * SECOND)
 
 
-# An interval without start_at counts from its creation, which an edit elsewhere leaves alone
-async def test_a_hidden_anchor_outlives_an_edit_of_the_jitter(tmp_path: Path) -> None:
+# An interval without start_at is anchored at its creation.
+async def test_manual_edit_of_the_jitter_keeps_the_implicit_anchor(tmp_path: Path) -> None:
     anchor = NOW - 30 * SECOND
     given = {"ksana": {"every": "1m"}}
-    await with_job(tmp_path, trigger=Every("1m", anchor=anchor), compat_data=given)
+    await add_job(tmp_path, trigger=Every("1m", anchor=anchor), compat_data=given)
     assert job(tmp_path, "a")["schedule"]["start_at"] == ""
 
     def jitter(data: dict[str, Any]) -> None:
@@ -405,13 +405,12 @@ async def test_a_hidden_anchor_outlives_an_edit_of_the_jitter(tmp_path: Path) ->
     edit(tmp_path, jitter)
     async with opened(tmp_path) as store:
         expected = Every("1m", anchor=anchor, jitter="2s")
-        assert (await the_schedule(store)).trigger == expected
+        assert (await get_schedule(store)).trigger == expected
 
 
-# Also one that was switched off while its moment passed
-async def test_a_once_that_is_switched_on_too_late_is_missed(tmp_path: Path) -> None:
-    off = plain_job(schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"}, enabled=False)
-    async with opened(plain_file(tmp_path, off)) as store:
+async def test_once_enabled_after_its_time_is_missed(tmp_path: Path) -> None:
+    off = a_ksana_job(schedule={"kind": "once", "run_at": "2030-01-15T08:00:00Z"}, enabled=False)
+    async with opened(write_jobs(tmp_path, off)) as store:
         assert await store.next_due() is None
     edit(tmp_path, lambda data: data["jobs"][0].update(enabled=True))
     async with opened(tmp_path) as store:
@@ -425,11 +424,11 @@ async def test_a_once_that_is_switched_on_too_late_is_missed(tmp_path: Path) -> 
         assert await store.next_due() is None
 
 
-async def test_switching_off_and_on_counts(tmp_path: Path) -> None:
-    await with_job(tmp_path)
+async def test_manual_edit_of_enabled_is_applied(tmp_path: Path) -> None:
+    await add_job(tmp_path)
     edit(tmp_path, lambda data: data["jobs"][0].update(enabled=False))
     async with opened(tmp_path) as store:
-        assert not (await the_schedule(store)).enabled
+        assert not (await get_schedule(store)).enabled
         assert await store.next_due() is None
         assert job(tmp_path, "a")["last_status"] == "paused"
     edit(tmp_path, lambda data: data["jobs"][0].update(enabled=True))
@@ -438,62 +437,61 @@ async def test_switching_off_and_on_counts(tmp_path: Path) -> None:
         assert await store.next_due() == NOW + 2 * MINUTE
 
 
-async def test_an_edited_target_counts(tmp_path: Path) -> None:
-    await with_job(tmp_path)
+async def test_manual_edit_of_a_target_is_applied(tmp_path: Path) -> None:
+    await add_job(tmp_path)
     http = {"method": "put", "url": "http://127.0.0.1/new", "headers": {"A": "b"}, "body": "x"}
     edit(tmp_path, lambda data: data["jobs"][0].update(http=http, timeout="1m"))
     async with opened(tmp_path) as store:
-        loaded = await the_schedule(store)
+        loaded = await get_schedule(store)
         assert (loaded.target.method, loaded.target.url) == ("PUT", "http://127.0.0.1/new")
         assert (loaded.target.headers, loaded.target.body) == ({"A": "b"}, "x")
         assert loaded.policy.timeout == MINUTE
 
 
-async def test_another_kind_of_schedule_counts(tmp_path: Path) -> None:
-    await with_job(tmp_path)
+async def test_manual_edit_of_the_schedule_kind_is_applied(tmp_path: Path) -> None:
+    await add_job(tmp_path)
     at = "2030-01-15T10:00:00Z"
     edit(
         tmp_path,
         lambda data: data["jobs"][0].update(schedule={"kind": "once", "run_at": at}),
     )
     async with opened(tmp_path) as store:
-        loaded = await the_schedule(store)
+        loaded = await get_schedule(store)
         assert (loaded.trigger, loaded.next_run_at) == (Once(at), NOW + 60 * MINUTE)
     cron = {"kind": "cron", "expression": "30 9 * * *", "timezone": "UTC"}
     edit(tmp_path, lambda data: data["jobs"][0].update(schedule=cron))
     async with opened(tmp_path) as store:
-        assert (await the_schedule(store)).next_run_at == NOW + 30 * MINUTE
+        assert (await get_schedule(store)).next_run_at == NOW + 30 * MINUTE
         assert job(tmp_path, "a")["schedule"] == cron
 
 
-async def test_next_run_at_may_be_moved_and_emptied(tmp_path: Path) -> None:
-    await with_job(tmp_path)
+async def test_next_run_at_can_be_moved_and_cleared_manually(tmp_path: Path) -> None:
+    await add_job(tmp_path)
     edit(tmp_path, lambda data: data["jobs"][0].update(next_run_at="2030-01-15T09:00:07Z"))
     async with opened(tmp_path) as store:
-        loaded = await the_schedule(store)
+        loaded = await get_schedule(store)
         assert (loaded.next_slot, loaded.next_run_at) == (NOW + MINUTE, NOW + 7 * SECOND)
     edit(tmp_path, lambda data: data["jobs"][0].update(next_run_at=""))
     async with opened(tmp_path) as store:
-        assert (await the_schedule(store)).next_run_at == NOW + MINUTE
+        assert (await get_schedule(store)).next_run_at == NOW + MINUTE
 
 
-# An empty id is made
-async def test_a_job_that_was_added_without_an_id_gets_one(tmp_path: Path) -> None:
-    await with_job(tmp_path)
+async def test_job_added_without_an_id_gets_one(tmp_path: Path) -> None:
+    await add_job(tmp_path)
     copied = dict(job(tmp_path, "a"), name="copied with its id")
-    added = {key: value for key, value in plain_job(name="new").items() if key != "id"}
+    added = {key: value for key, value in a_ksana_job(name="new").items() if key != "id"}
     edit(tmp_path, lambda data: data["jobs"].extend([added, copied]))
     async with opened(tmp_path) as store:
         ids = [each["id"] for each in document(tmp_path)["jobs"]]
         assert len(set(ids)) == 3
         assert all(ids)
-        names = {(await the_schedule(store, each)).name for each in ids}
-        assert names == {"new", "copied with its id", (await the_schedule(store)).name}
+        names = {(await get_schedule(store, each)).name for each in ids}
+        assert names == {"new", "copied with its id", (await get_schedule(store)).name}
     async with opened(tmp_path):
         assert [each["id"] for each in document(tmp_path)["jobs"]] == ids
 
 
-async def test_a_job_that_was_taken_out_is_gone_with_its_waiting_runs(tmp_path: Path) -> None:
+async def test_removed_job_is_deleted_with_its_queued_runs(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         schedule = await store.add_schedule(due_schedule(id=ScheduleId("a")))
         (fired,) = (await store.fire_due(plan, limit=10)).others
@@ -510,20 +508,20 @@ async def test_a_job_that_was_taken_out_is_gone_with_its_waiting_runs(tmp_path: 
         assert await store.get_run(lonely.id) == lonely
 
 
-# A deleted schedule is history, not a job
-async def test_a_deleted_schedule_is_no_job_and_its_id_stays_used(tmp_path: Path) -> None:
+# A deleted schedule is kept as history only.
+async def test_deleted_schedule_is_no_job_and_its_id_is_not_reused(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.add_schedule(a_schedule(id=ScheduleId("a")))
         await store.change_schedule(ScheduleId("a"), lambda s, now: delete_schedule(s, now, "me"))
         assert document(tmp_path)["jobs"] == []
     async with opened(tmp_path) as store:
-        assert (await the_schedule(store)).deleted_at == NOW
+        assert (await get_schedule(store)).deleted_at == NOW
 
 
 async def test_unknown_keys_are_written_back(tmp_path: Path) -> None:
-    raw = plain_job(owner_team="ops", http=plain_job()["http"] | {"proxy": {"a": [1]}})
+    raw = a_ksana_job(owner_team="ops", http=a_ksana_job()["http"] | {"proxy": {"a": [1]}})
     raw["schedule"] |= {"comment": "every five"}
-    plain_file(tmp_path, raw)
+    write_jobs(tmp_path, raw)
     edit(tmp_path, lambda data: data.update(generator="by hand"))
     async with opened(tmp_path) as store:
         await store.change_schedule(
@@ -537,7 +535,7 @@ async def test_unknown_keys_are_written_back(tmp_path: Path) -> None:
         assert document(tmp_path)["generator"] == "by hand"
 
 
-NONSENSE = [
+INVALID_JOBS = [
     {"http": {"method": "GET", "url": "not a url"}},
     {"http": {"method": "BREW", "url": "http://127.0.0.1/"}},
     {"http": []},
@@ -561,13 +559,13 @@ NONSENSE = [
 ]
 
 
-@each_row("wrong", NONSENSE, ids=json.dumps)
+@each_row("wrong", INVALID_JOBS, ids=json.dumps)
 @each_row("known", [False, True], ids=["plain", "written by Chimes"])
-async def test_a_job_that_makes_no_sense_is_kept_and_stops_nobody(
+async def test_invalid_job_is_kept_disabled_and_does_not_affect_others(
     tmp_path_factory: pytest.TempPathFactory, wrong: dict[str, Any], known: bool
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("store")
-    plain_file(tmp_path, plain_job(extra=1), plain_job(id="b"))
+    write_jobs(tmp_path, a_ksana_job(extra=1), a_ksana_job(id="b"))
     if known:
         async with opened(tmp_path):
             pass
@@ -575,31 +573,31 @@ async def test_a_job_that_makes_no_sense_is_kept_and_stops_nobody(
     raw = job(tmp_path, "a")
     for _ in range(2):
         async with opened(tmp_path) as store:
-            bad = await the_schedule(store)
+            bad = await get_schedule(store)
             assert not bad.enabled
             assert bad.last_error.startswith("jobs.json: ")
             assert "a" in (await store.status()).degraded
-            assert (await the_schedule(store, "b")).enabled
+            assert (await get_schedule(store, "b")).enabled
             await store.add_runs([a_run()])
         kept = job(tmp_path, "a")
-        told = {"last_status": "failed", "last_error": bad.last_error}
-        assert kept == raw | told
-    good = {key: value for key, value in plain_job().items() if key not in ("id", "name")}
+        error_fields = {"last_status": "failed", "last_error": bad.last_error}
+        assert kept == raw | error_fields
+    good = {key: value for key, value in a_ksana_job().items() if key not in ("id", "name")}
     edit(tmp_path, lambda data: data["jobs"][0].update(good, name="mended", timeout="1s"))
 
-    def mend(data: dict[str, Any]) -> None:
+    def repair(data: dict[str, Any]) -> None:
         data["jobs"][0].update(max_retries=1, next_run_at="")
         data["jobs"][0].pop("chimes", None)
 
-    edit(tmp_path, mend)
+    edit(tmp_path, repair)
     async with opened(tmp_path) as store:
-        mended = await the_schedule(store)
-        assert (mended.name, mended.enabled, mended.last_error) == ("mended", True, "")
+        repaired = await get_schedule(store)
+        assert (repaired.name, repaired.enabled, repaired.last_error) == ("mended", True, "")
         assert (await store.status()).degraded == ""
 
 
-async def test_a_job_that_makes_no_sense_can_be_mended_over_the_api(tmp_path: Path) -> None:
-    plain_file(tmp_path, plain_job(schedule={"kind": "sometimes"}))
+async def test_invalid_job_can_be_repaired_through_the_api(tmp_path: Path) -> None:
+    write_jobs(tmp_path, a_ksana_job(schedule={"kind": "sometimes"}))
     async with opened(tmp_path) as store:
         await store.change_schedule(
             ScheduleId("a"),
@@ -611,9 +609,9 @@ async def test_a_job_that_makes_no_sense_can_be_mended_over_the_api(tmp_path: Pa
         assert await store.next_due() == NOW + MINUTE
 
 
-# --- what the process before left -----------------------------------------------------------------
-# No lease has to be waited for, the lock proves that its holder is gone
-async def test_runs_of_the_process_before_are_lost_at_once(tmp_path: Path) -> None:
+# --- restart --------------------------------------------------------------------------------------
+# The lock proves that the previous process is gone, so no lease has to expire.
+async def test_runs_of_the_previous_process_are_lost_immediately(tmp_path: Path) -> None:
     clock = SettableClock()
     async with opened(tmp_path, clock) as store:
         await store.join(a_node(), LEASE)
@@ -633,7 +631,7 @@ async def test_runs_of_the_process_before_are_lost_at_once(tmp_path: Path) -> No
         assert (found.status, found.reason) == (RunStatus.FAILED, Reason.CRASH_LIMIT)
 
 
-async def test_an_answered_request_is_remembered(tmp_path: Path) -> None:
+async def test_idempotency_records_survive_a_restart(tmp_path: Path) -> None:
     clock = SettableClock()
     hour = timedelta(hours=1)
     async with opened(tmp_path, clock) as store:
@@ -652,7 +650,7 @@ async def test_an_answered_request_is_remembered(tmp_path: Path) -> None:
         assert await store.remember_request("s", "k", "print", keep=hour) is None
 
 
-async def test_verdicts_and_logs_are_there_after_a_restart(tmp_path: Path) -> None:
+async def test_completions_and_logs_survive_a_restart(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.join(a_node(), LEASE)
         await store.add_runs([a_run()])

@@ -25,8 +25,8 @@ from tests.builders import NOW, a_completion, a_node, a_run, a_schedule, claim_r
 from tests.store.key_races import (
     AUDIT_HEAD,
     KINDS_OF_KEY,
-    a_blocked_run_is_seen_when_the_previous_run_ends,
-    two_runs_added_concurrently_are_not_both_admitted,
+    check_blocked_run_is_unblocked_by_a_concurrent_completion,
+    check_concurrently_added_runs_are_not_both_admitted,
 )
 from tests.store.mariadb_rig import connect, database_of, rows_of, sql
 from tests.store_contract.scenes import all_runs
@@ -69,7 +69,7 @@ async def test_one_of_ten_workers_fires_a_due_schedule(stores: list[SqlStore]) -
 
 
 # The row lock is held during the transaction.
-async def test_a_locked_schedule_is_skipped(stores: list[SqlStore], mariadb_url: str) -> None:
+async def test_locked_schedule_is_skipped(stores: list[SqlStore], mariadb_url: str) -> None:
     await add_due(stores[0], 2)
     holder = await connect(mariadb_url, autocommit=False)
     ((held,),) = await rows_of(holder, "SELECT id FROM schedules ORDER BY id LIMIT 1 FOR UPDATE")
@@ -120,10 +120,10 @@ async def audit_held(url: str) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_KEY)
-async def test_a_run_inserted_as_blocked_is_seen_when_the_previous_run_ends(
+async def test_blocked_run_is_unblocked_by_a_concurrent_completion(
     stores: list[SqlStore], mariadb_url: str, kind: str
 ) -> None:
-    await a_blocked_run_is_seen_when_the_previous_run_ends(
+    await check_blocked_run_is_unblocked_by_a_concurrent_completion(
         *stores[:2], kind, audit_held(mariadb_url)
     )
 
@@ -132,14 +132,14 @@ async def test_a_run_inserted_as_blocked_is_seen_when_the_previous_run_ends(
 async def test_two_runs_of_a_key_added_concurrently_are_not_both_admitted(
     stores: list[SqlStore], mariadb_url: str, kind: str
 ) -> None:
-    await two_runs_added_concurrently_are_not_both_admitted(
+    await check_concurrently_added_runs_are_not_both_admitted(
         *stores[:2], kind, audit_held(mariadb_url)
     )
 
 
 # A limit that several schedules share, while runs are added, claimed, completed, canceled and
 # released on all nodes concurrently.
-async def test_blocked_runs_are_never_left_behind(stores: list[SqlStore]) -> None:
+async def test_no_blocked_run_is_left_behind_under_concurrency(stores: list[SqlStore]) -> None:
     policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=2, concurrency_key="shared")
     await add_due(stores[0], 12, policy=policy)
     randomness = random.Random(7)
@@ -262,7 +262,9 @@ async def test_a_transaction_is_retried_after_a_lock_timeout(
 
 
 # A claim races with the end of its node's lease: one of them wins.
-async def test_a_rescue_races_with_a_heartbeat(stores: list[SqlStore], mariadb_url: str) -> None:
+async def test_rescue_and_heartbeat_race_has_one_winner(
+    stores: list[SqlStore], mariadb_url: str
+) -> None:
     await add_due(stores[0], 5)
     fired = await stores[0].fire_due(plan, limit=5, request=claim_request("node-0"))
     assert len(fired.claimed) == 5

@@ -114,10 +114,10 @@ async def connection(filled: str) -> AsyncIterator[Any]:
 def compiled(statement: Select[Any], **given: object) -> str:
     written = statement.compile(dialect=mysql.dialect(paramstyle="pyformat"))
     expanded = written.construct_expanded_state(given)
-    return filled_in(expanded.statement, **expanded.parameters)
+    return inlined(expanded.statement, **expanded.parameters)
 
 
-def filled_in(statement: str, **given: object) -> str:
+def inlined(statement: str, **given: object) -> str:
     return statement % {name: _literal(value) for name, value in given.items()}
 
 
@@ -139,9 +139,9 @@ def at(micros: int) -> datetime:
 IDS = ["r7", "r8", "r9"]
 HOT: dict[str, tuple[str, list[str]]] = {
     "next due": (mariadb.NEXT_DUE, ["schedules_due"]),
-    "due": (filled_in(mariadb.DUE_SCHEDULES, now=100, limit=10), ["schedules_due"]),
-    "admitted": (filled_in(mariadb.ADMITTED, keys=("k1", "k2")), ["runs_by_key"]),
-    "oldest active": (filled_in(mariadb.OLDEST_ACTIVE, key="k7"), ["runs_by_key"]),
+    "due": (inlined(mariadb.DUE_SCHEDULES, now=100, limit=10), ["schedules_due"]),
+    "admitted": (inlined(mariadb.ADMITTED, keys=("k1", "k2")), ["runs_by_key"]),
+    "oldest active": (inlined(mariadb.OLDEST_ACTIVE, key="k7"), ["runs_by_key"]),
     "tasks": (page(RunQuery(requirement="sync:s1")), ["runs_by_source"]),
     "tasks of a time": (
         page(RunQuery(requirement="sync:s1", created_since=at(400), created_until=at(3200))),
@@ -155,17 +155,17 @@ HOT: dict[str, tuple[str, list[str]]] = {
         page(RunQuery(requirement="sync:s1", concurrency_key="sync:s1#c")),
         ["runs_by_source", "runs_by_key"],
     ),
-    "blocked keys": (filled_in(mariadb.BLOCKED_KEYS, keys='["k1", "k7"]'), ["runs_by_key"]),
+    "blocked keys": (inlined(mariadb.BLOCKED_KEYS, keys='["k1", "k7"]'), ["runs_by_key"]),
     "slots": (
-        filled_in(mariadb.SLOTS_TAKEN, pairs=json.dumps([["s1", 1], ["s2", 2]])),
+        inlined(mariadb.SLOTS_TAKEN, pairs=json.dumps([["s1", 1], ["s2", 2]])),
         ["runs_one_per_slot"],
     ),
-    "next rank": (filled_in(mariadb.NEXT_RANK, below=2), ["runs_claimable"]),
+    "next rank": (inlined(mariadb.NEXT_RANK, below=2), ["runs_claimable"]),
     "claimable": (
-        filled_in(mariadb.CLAIMABLE_OF_RANK, rank=1, now=500, offers=("http",), limit=10),
+        inlined(mariadb.CLAIMABLE_OF_RANK, rank=1, now=500, offers=("http",), limit=10),
         ["runs_claimable"],
     ),
-    "available": (filled_in(mariadb.AVAILABLE_IN_RANK, rank=1), ["runs_claimable"]),
+    "available": (inlined(mariadb.AVAILABLE_IN_RANK, rank=1), ["runs_claimable"]),
     "finish": (compiled(select(runs).where(DIALECT.among(runs.c.id, "ids")), ids=IDS), ["PRIMARY"]),
     "recording": (
         compiled(select(schedules).where(DIALECT.among(schedules.c.id, "ids")), ids=["s1", "s2"]),
@@ -184,7 +184,7 @@ HOT: dict[str, tuple[str, list[str]]] = {
     "anybody lost": (compiled(nodes.RESCUE_NEEDED, now=5), ["runs_held"]),
     "old runs": (compiled(ENDED_BEFORE, before=50, most=10), ["runs_ended"]),
     "pending deliveries": (
-        filled_in(mariadb.PENDING_DELIVERIES, now=500, overdue=1, channels=("inbox",), limit=10),
+        inlined(mariadb.PENDING_DELIVERIES, now=500, overdue=1, channels=("inbox",), limit=10),
         ["deliveries_pending"],
     ),
     "next delivery": (mariadb.NEXT_DELIVERY, ["deliveries_pending"]),
@@ -214,7 +214,7 @@ HOT: dict[str, tuple[str, list[str]]] = {
     "wake-ups": (_READ_COUNTERS, ["PRIMARY"]),
     "runs by status": (compiled(windows.STATUS_ROLLUPS), ["PRIMARY"]),
 }
-OURS = ("runs", "run_tallies", "schedules", "wakeups", "deliveries", "inbox")
+TABLES = ("runs", "run_tallies", "schedules", "wakeups", "deliveries", "inbox")
 #: These return all rows of an index, because all are requested.
 WHOLE = {"runs by status", "holders"}
 
@@ -229,7 +229,7 @@ async def explained(connection: Any, statement: str) -> list[dict[str, Any]]:
 async def test_a_hot_statement_uses_its_index(connection: Any, name: str) -> None:
     statement, indexes = HOT[name]
     steps = await explained(connection, statement)
-    ours = [step for step in steps if step["table"] in OURS]
+    ours = [step for step in steps if step["table"] in TABLES]
     assert ours, steps
     for step in ours:
         assert step["key"] in indexes, steps

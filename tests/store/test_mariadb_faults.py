@@ -46,7 +46,7 @@ async def store(url: str) -> AsyncIterator[SqlStore]:
         yield store
 
 
-async def until_it_answers(store: SqlStore) -> None:
+async def until_available(store: SqlStore) -> None:
     async with asyncio.timeout(60):
         while True:
             try:
@@ -66,7 +66,7 @@ async def test_acknowledged_rows_survive_a_restart(
     refused = 0
     stop = asyncio.Event()
 
-    async def so_many(number: int) -> None:
+    async def acknowledged_at_least(number: int) -> None:
         async with asyncio.timeout(60), progress:
             await progress.wait_for(lambda: len(acknowledged) >= number)
 
@@ -89,10 +89,10 @@ async def test_acknowledged_rows_survive_a_restart(
     async with asyncio.TaskGroup() as writers:
         for writer in range(4):
             writers.create_task(write(writer))
-        await so_many(40)
+        await acknowledged_at_least(40)
         # In a thread, so that the writers continue meanwhile.
         await asyncio.to_thread(server.restart, mode)  # type: ignore[arg-type]
-        await so_many(len(acknowledged) + 40)
+        await acknowledged_at_least(len(acknowledged) + 40)
         stop.set()
     assert refused > 0
     there = {row[0] for row in await sql(database_url(store), "SELECT id FROM schedules")}
@@ -112,7 +112,7 @@ async def test_a_completion_survives_kill_9(server: PrivateServer, store: SqlSto
     completion = a_completion(run, await store.now())
     (before,) = (await store.finish([completion])).accepted
     await asyncio.to_thread(server.restart, "crash")
-    await until_it_answers(store)
+    await until_available(store)
     (after,) = (await all_runs(store)).values()
     assert after == before
     assert (await store.finish([completion])).accepted == (before,)
@@ -183,7 +183,7 @@ async def test_a_commit_with_a_lost_answer_is_reported_and_not_repeated(
     assert await store.add_schedule(schedule) == schedule
 
 
-async def test_a_server_that_does_not_answer_is_given_up(
+async def test_unresponsive_server_times_out(
     server: PrivateServer, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.now()
@@ -196,10 +196,10 @@ async def test_a_server_that_does_not_answer_is_given_up(
         assert time.monotonic() - begun < 10
     finally:
         server.resume()
-    await until_it_answers(store)
+    await until_available(store)
 
 
-async def test_a_read_only_server_reads_and_refuses_writes(
+async def test_read_only_server_reads_and_rejects_writes(
     server: PrivateServer, store: SqlStore
 ) -> None:
     schedule = await store.add_schedule(a_schedule())
@@ -250,7 +250,7 @@ async def test_runs_are_rescued_without_the_table_of_schedules(store: SqlStore, 
     assert (entry.object_id, entry.owner) == (schedule.id, str(schedule.owner))
 
 
-async def test_too_many_connections_are_refused_and_recover(
+async def test_too_many_connections_are_rejected_and_recover(
     server: PrivateServer, store: SqlStore, url: str
 ) -> None:
     await store.now()

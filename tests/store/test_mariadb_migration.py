@@ -77,7 +77,7 @@ async def test_the_schema_has_the_columns_of_the_tables(mariadb_url: str) -> Non
     assert extra == {SERVER_VERSIONS, "wakeups", *views}
 
 
-def test_the_revisions_end_where_the_others_end() -> None:
+def test_head_revision_is_that_of_the_other_databases() -> None:
     assert list(STATEMENTS)[-1] == HEAD
 
 
@@ -92,7 +92,7 @@ async def test_text_is_compared_by_code_point_everywhere(mariadb_url: str) -> No
     assert {row[2] for row in rows} == {"utf8mb4_nopad_bin"}
 
 
-async def test_a_set_up_that_stops_at_any_step_is_started_again(
+async def test_interrupted_set_up_can_be_repeated_from_any_step(
     mariadb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = iter(range(STEPS))
@@ -114,10 +114,10 @@ async def test_a_set_up_that_stops_at_any_step_is_started_again(
     async with opened(mariadb_url) as store:
         assert (await store.add_schedule(a_schedule())).version == 1
         after = await schema(mariadb_url)
-    assert after == await untouched()
+    assert after == await reference_schema()
 
 
-async def untouched() -> dict[str, list[tuple[object, ...]]]:
+async def reference_schema() -> dict[str, list[tuple[object, ...]]]:
     """Returns the schema after an undisturbed set-up."""
     url = shared(MARIADB).new_database()
     try:
@@ -128,7 +128,7 @@ async def untouched() -> dict[str, list[tuple[object, ...]]]:
 
 
 # A killed process leaves the same behind.
-async def test_a_migrator_that_is_killed_leaves_no_lock(mariadb_url: str) -> None:
+async def test_killed_migrator_leaves_no_lock(mariadb_url: str) -> None:
     code = (
         "import asyncio, sys; from chimes.store.sql import open_mariadb\n"
         "asyncio.run(open_mariadb(sys.argv[1]).open())"
@@ -146,7 +146,7 @@ async def test_a_migrator_that_is_killed_leaves_no_lock(mariadb_url: str) -> Non
     assert len(await sql(mariadb_url, "SHOW TABLES")) == 9
     async with asyncio.timeout(30):
         async with opened(mariadb_url):
-            assert await schema(mariadb_url) == await untouched()
+            assert await schema(mariadb_url) == await reference_schema()
 
 
 # All nodes of a fleet start concurrently.
@@ -154,7 +154,7 @@ async def test_nodes_that_start_concurrently_set_up_once(mariadb_url: str) -> No
     stores = [open_mariadb(mariadb_url) for _ in range(6)]
     try:
         await asyncio.gather(*(store.open() for store in stores))
-        assert await schema(mariadb_url) == await untouched()
+        assert await schema(mariadb_url) == await reference_schema()
     finally:
         for store in stores:
             await store.close()
@@ -189,7 +189,7 @@ async def test_an_earlier_schema_is_migrated_with_its_data(
             told = {"status": RunStatus.FAILED, "finished_at": await new.now()}
             (run,) = await new.add_runs([a_run(policy=Policy(delivery=(INBOX,)), **told)])
             assert [row.run_id for row in (await all_deliveries(new)).values()] == [run.id]
-        after, fresh = await schema(mariadb_url), await untouched()
+        after, fresh = await schema(mariadb_url), await reference_schema()
         assert after == fresh
     finally:
         await old.close()
@@ -207,7 +207,7 @@ def of_release(release: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-async def test_migrating_what_is_up_to_date_changes_nothing(mariadb_url: str) -> None:
+async def test_migrating_a_current_schema_changes_nothing(mariadb_url: str) -> None:
     store = open_mariadb(mariadb_url)
     assert await database_of(store).migrate() == (None, HEAD)
     before = await schema(mariadb_url)
@@ -215,7 +215,7 @@ async def test_migrating_what_is_up_to_date_changes_nothing(mariadb_url: str) ->
     assert await schema(mariadb_url) == before
 
 
-async def test_tables_of_another_application_are_left_alone(mariadb_url: str) -> None:
+async def test_tables_of_another_application_are_rejected(mariadb_url: str) -> None:
     await sql(mariadb_url, "CREATE TABLE runs (distance DOUBLE)")
     with pytest.raises(SchemaMismatch, match="not of Chimes"):
         await open_mariadb(mariadb_url).open()
@@ -228,7 +228,7 @@ async def test_unrelated_tables_are_ignored(mariadb_url: str) -> None:
         assert (await store.counts()).schedules == 0
 
 
-async def test_a_newer_schema_is_refused_or_warned_about(
+async def test_newer_schema_is_rejected_or_causes_a_warning(
     mariadb_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(mariadb_url):
@@ -245,7 +245,7 @@ async def test_a_newer_schema_is_refused_or_warned_about(
     "version",
     ["10.6.0-MariaDB", "5.5.5-10.6.12-MariaDB-log", "11.4.2-MariaDB-ubu", "12.0.1-mariadb"],
 )
-def test_servers_that_are_new_enough(version: str) -> None:
+def test_supported_server_versions(version: str) -> None:
     check_version(version)
 
 
@@ -258,12 +258,12 @@ def test_servers_that_are_new_enough(version: str) -> None:
         ("8.4.0-commercial", "not MariaDB"),
     ],
 )
-def test_servers_that_are_refused(version: str, why: str) -> None:
+def test_unsupported_server_versions_are_rejected(version: str, why: str) -> None:
     with pytest.raises(SchemaMismatch, match=why):
         check_version(version)
 
 
-async def test_a_server_that_is_too_old_is_refused_at_open(
+async def test_too_old_server_is_rejected_at_open(
     mariadb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chimes.store.sql.database.mariadb.OLDEST_SERVER", (99, 0))
@@ -272,7 +272,7 @@ async def test_a_server_that_is_too_old_is_refused_at_open(
     assert await sql(mariadb_url, "SHOW TABLES") == []
 
 
-async def test_a_server_with_a_binary_log_says_what_it_needs() -> None:
+async def test_binary_log_needs_trusted_function_creators() -> None:
     with start_mariadb(settings={"log_bin": "binlog", "server_id": "7"}) as server:
         url = server.new_database()
         with pytest.raises(SchemaMismatch, match="log_bin_trust_function_creators"):
@@ -286,14 +286,14 @@ async def test_a_server_with_a_binary_log_says_what_it_needs() -> None:
             assert await store.get_schedule(schedule.id) == schedule
 
 
-class Answers:
+class FakeConnection:
     """A driver connection to a server that does not exist."""
 
     def __init__(self, **answers: tuple[object, ...]) -> None:
         self._answers = answers
         self._last = ""
 
-    def cursor(self) -> Answers:
+    def cursor(self) -> FakeConnection:
         return self
 
     def execute(self, statement: str) -> None:
@@ -310,30 +310,30 @@ class Answers:
     ("galera", "warned"),
     [((1, "/usr/lib/galera/libgalera_smm.so"), True), ((1, "none"), False), ((0, ""), False)],
 )
-def test_galera_is_warned_about(
+def test_galera_causes_a_warning(
     galera: tuple[object, ...], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = MariadbServer("mariadb://host/database")
-    server._check_server(Answers(version=("10.11.6-MariaDB",), galera=galera), None)
+    server._check_server(FakeConnection(version=("10.11.6-MariaDB",), galera=galera), None)
     assert (GALERA in caplog.text) is warned
 
 
-def test_mysql_is_refused_first() -> None:
+def test_mysql_is_rejected_before_other_checks() -> None:
     with pytest.raises(SchemaMismatch, match="not MariaDB"):
-        MariadbServer("mysql://host/db")._check_server(Answers(version=("8.4.3",)), None)
+        MariadbServer("mysql://host/db")._check_server(FakeConnection(version=("8.4.3",)), None)
 
 
 @pytest.mark.parametrize(
     "url",
     ["mariadb://host", "mariadb://host/", "mariadb:///", "oracle://h/d", "mariadb://h:port/d"],
 )
-def test_urls_that_cannot_be_used(url: str) -> None:
+def test_unusable_urls_are_rejected(url: str) -> None:
     with pytest.raises(ConfigError):
         open_mariadb(url)
 
 
 @pytest.mark.parametrize("scheme", ["mariadb", "mysql", "mariadb+asyncmy", "mysql+asyncmy"])
-def test_a_password_is_never_shown(scheme: str) -> None:
+def test_password_is_never_shown(scheme: str) -> None:
     server = MariadbServer(f"{scheme}://me:s3cret%40@db.example:3307/chimes")
     assert server.location == "mariadb://me@db.example:3307/chimes"
     assert server._url.password == "s3cret@"

@@ -65,7 +65,7 @@ async def test_a_failed_read_leaves_nothing_on_its_connection(store: SqlStore) -
         await database_of(store).write(write)
 
 
-async def test_an_unreachable_server(mariadb_url: str) -> None:
+async def test_unreachable_server_is_unavailable(mariadb_url: str) -> None:
     host, _, _ = mariadb_url.rpartition(":")
     store = open_mariadb(f"{host}:1/nowhere")
     with pytest.raises(StoreUnavailable, match="cannot open"):
@@ -114,7 +114,7 @@ async def test_an_idle_transaction_is_rolled_back(store: SqlStore, mariadb_url: 
         tx.connection.exec_driver_sql("SET SESSION idle_transaction_timeout = 1")
         tx.connection.exec_driver_sql("UPDATE wakeups SET `count` = `count` + 1000 WHERE id = 1")
         if calls == 1:
-            time.sleep(2)  # as if the process had been stopped
+            time.sleep(2)  # as if the process were stopped
         tx.connection.exec_driver_sql("SELECT 1")
 
     ((before,),) = await sql(mariadb_url, "SELECT `count` FROM wakeups")
@@ -124,7 +124,7 @@ async def test_an_idle_transaction_is_rolled_back(store: SqlStore, mariadb_url: 
     assert after - before == 1000
 
 
-async def test_a_statement_that_takes_too_long_is_refused(store: SqlStore) -> None:
+async def test_slow_statement_is_terminated(store: SqlStore) -> None:
     def work(tx: Tx) -> None:
         tx.connection.exec_driver_sql("SET SESSION max_statement_time = 0.3")
         tx.connection.exec_driver_sql("SELECT SLEEP(20)")
@@ -135,7 +135,7 @@ async def test_a_statement_that_takes_too_long_is_refused(store: SqlStore) -> No
     assert time.monotonic() - begun < 10
 
 
-async def test_the_servers_clock_decides(store: SqlStore, mariadb_url: str) -> None:
+async def test_store_time_is_the_server_clock(store: SqlStore, mariadb_url: str) -> None:
     ((then,),) = await sql(mariadb_url, "SET time_zone = '+07:00'", "SELECT UTC_TIMESTAMP(6)")
     now = await store.now()
     assert timedelta(0) <= now - then.replace(tzinfo=UTC) < timedelta(seconds=10)
@@ -188,25 +188,25 @@ def test_errors_are_mapped_to_kinds(number: int, trouble: DatabaseErrorKind | No
     assert error_kind_of(error) is trouble
 
 
-async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def close_connection(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
-async def talk_nonsense(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def send_garbage(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     await writer.drain()
     writer.close()
 
 
-async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read()
     writer.close()
 
 
 # The port is open, but the server does not work or is shutting down.
-@pytest.mark.parametrize("manner", [hang_up, talk_nonsense, say_nothing])
-async def test_a_port_without_a_working_server(manner: Any) -> None:
-    listener = await asyncio.start_server(manner, "127.0.0.1", 0)
+@pytest.mark.parametrize("behaviour", [close_connection, send_garbage, stay_silent])
+async def test_port_without_a_working_server_is_unavailable(behaviour: Any) -> None:
+    listener = await asyncio.start_server(behaviour, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     begun = time.monotonic()
     try:

@@ -43,7 +43,7 @@ async def store(mariadb_url: str) -> AsyncIterator[SqlStore]:
         yield store
 
 
-async def test_texts_that_look_alike_are_not_the_same(store: SqlStore) -> None:
+async def test_texts_that_collate_equal_stay_distinct(store: SqlStore) -> None:
     names = [f"x{text}" for text in TEXTS]
     for name in names:
         await store.add_schedule(a_schedule(id=name, name=name))

@@ -171,7 +171,7 @@ async def test_a_schedule_of_another_interface_has_empty_texts(
         assert await column(mariadb_url, name, schedule_id) == ""
 
 
-async def test_the_lock_shows_while_a_run_is_held(store: SqlStore, mariadb_url: str) -> None:
+async def test_lock_columns_show_a_running_run(store: SqlStore, mariadb_url: str) -> None:
     now = await store.now()
     schedule_id = await add(store, next_slot=now, next_run_at=now)
     await store.join(a_node("pod-7"), HOUR)
@@ -257,7 +257,9 @@ async def test_a_time_in_the_past_means_now(store: SqlStore, mariadb_url: str) -
     assert before <= run.slot <= await store.now()
 
 
-async def test_zero_is_no_time(store: SqlStore, mariadb_url: str) -> None:
+async def test_next_run_time_zero_plans_the_schedule_again(
+    store: SqlStore, mariadb_url: str
+) -> None:
     """The original table uses 0 for "not due": the schedule is planned again, and nothing runs."""
     schedule_id = await add(store)
     await sql(
@@ -273,7 +275,7 @@ async def test_zero_is_no_time(store: SqlStore, mariadb_url: str) -> None:
     assert schedule.next_slot > await store.now()
 
 
-async def test_both_at_once(store: SqlStore, mariadb_url: str) -> None:
+async def test_status_and_time_in_one_update(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store, enabled=False)
     wanted = ms(await store.now() + timedelta(minutes=3))
     await sql(
@@ -286,7 +288,9 @@ async def test_both_at_once(store: SqlStore, mariadb_url: str) -> None:
     assert ms(after.next_run_at) == wanted
 
 
-async def test_a_paused_schedule_gets_no_time_by_sql(store: SqlStore, mariadb_url: str) -> None:
+async def test_setting_the_time_of_a_paused_schedule_by_sql_has_no_effect(
+    store: SqlStore, mariadb_url: str
+) -> None:
     schedule_id = await add(store, enabled=False)
     await sql(mariadb_url, "UPDATE t_action_schedule SET f_next_run_time = 9999999999999")
     after = await store.get_schedule(schedule_id)
@@ -295,7 +299,7 @@ async def test_a_paused_schedule_gets_no_time_by_sql(store: SqlStore, mariadb_ur
     assert await column(mariadb_url, "f_next_run_time", schedule_id) == 0
 
 
-async def test_other_values_and_columns_are_refused(store: SqlStore, mariadb_url: str) -> None:
+async def test_other_values_and_columns_are_rejected(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store)
     before = await store.get_schedule(schedule_id)
     for change in (
@@ -341,7 +345,7 @@ async def test_changes_by_sql_are_audited(store: SqlStore, mariadb_url: str) -> 
 
 
 # One broken row does not break the view for the others.
-async def test_a_broken_row_shows_what_it_has(store: SqlStore, mariadb_url: str) -> None:
+async def test_corrupt_row_shows_its_readable_columns(store: SqlStore, mariadb_url: str) -> None:
     broken, good = await add(store), await add(store, trigger=Cron("5 4 * * *"))
     await sql(
         mariadb_url,
@@ -375,7 +379,7 @@ async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, mariadb_url: str
     await add(store)
     for change in ("f_status = 'inactive'", "f_status = 'active'", "f_next_run_time = 1"):
         # Waits until the wake-ups of the store's own writes are over.
-        since = await quiet(store)
+        since = await until_quiet(store)
         waiting = asyncio.create_task(store.wait_for_work(since, None))
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -383,7 +387,7 @@ async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, mariadb_url: str
         await asyncio.wait_for(waiting, 10)
 
 
-async def quiet(store: SqlStore) -> int:
+async def until_quiet(store: SqlStore) -> int:
     """Waits until nothing has woken it for a while."""
     while True:
         since = store.changes()

@@ -19,12 +19,12 @@ from tests.store.mariadb_rig import name_of, opened, sql
 @pytest.fixture
 async def pair(mariadb_url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other:
-        await settled(one)
-        await settled(other)
+        await until_idle(one)
+        await until_idle(other)
         yield one, other
 
 
-async def settled(store: SqlStore) -> int:
+async def until_idle(store: SqlStore) -> int:
     """Waits until several polls have found nothing new."""
     while True:
         since = store.changes()
@@ -47,7 +47,7 @@ async def test_a_node_does_not_wake_itself(pair: tuple[SqlStore, SqlStore]) -> N
     one, other = pair
     await one.add_schedule(a_schedule())
     woken = one.changes()
-    await settled(other)
+    await until_idle(other)
     assert one.changes() == woken
 
 
@@ -60,7 +60,7 @@ async def test_a_busy_node_increments_the_counter_rarely(
     begun = time.monotonic()
     for _ in range(60):
         await one.add_schedule(a_schedule())
-    await settled(one)
+    await until_idle(one)
     looks = (time.monotonic() - begun) / POLL_SECONDS
     ((after,),) = await sql(mariadb_url, "SELECT `count` FROM wakeups")
     assert 1 <= after - before <= looks + 1
@@ -93,7 +93,7 @@ async def test_a_lost_connection_is_reopened(
     since = other.changes()
     # A node that listens again wakes once, because it may have missed something.
     await asyncio.wait_for(other.wait_for_work(since, None), 20)
-    since = await settled(other)
+    since = await until_idle(other)
     await one.add_schedule(a_schedule())
     await asyncio.wait_for(other.wait_for_work(since, None), 20)
 

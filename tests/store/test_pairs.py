@@ -45,7 +45,7 @@ async def due_sync(store: SqlStore) -> None:
 
 # The second request waits for the lock before the first run is visible, and checks again
 # afterwards.
-async def test_a_request_waits_for_the_one_before_it(rig: Rig) -> None:
+async def test_request_waits_for_a_concurrent_request(rig: Rig) -> None:
     one, other = await rig.stores(2)
     first, second = a_sync_run(), a_sync_run()
     answers = await one_after_the_other(
@@ -56,7 +56,7 @@ async def test_a_request_waits_for_the_one_before_it(rig: Rig) -> None:
     assert answers == [(first, True), (first, False)]
 
 
-async def test_a_tick_waits_for_the_request_before_it(rig: Rig) -> None:
+async def test_slot_waits_for_a_concurrent_request(rig: Rig) -> None:
     one, other = await rig.stores(2)
     await due_sync(one)
     run = a_sync_run()
@@ -69,7 +69,7 @@ async def test_a_tick_waits_for_the_request_before_it(rig: Rig) -> None:
     assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
 
 
-async def test_a_request_waits_for_the_tick_before_it(rig: Rig) -> None:
+async def test_request_waits_for_a_concurrent_slot(rig: Rig) -> None:
     one, other = await rig.stores(2)
     await due_sync(one)
     fired, answer = await one_after_the_other(
@@ -82,7 +82,7 @@ async def test_a_request_waits_for_the_tick_before_it(rig: Rig) -> None:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second is the shortest lock timeout of MariaDB."""
     for_postgres = postgres_server._SESSION | {"lock_timeout": "1s"}
     monkeypatch.setattr(postgres_server, "_SESSION", for_postgres)
@@ -91,7 +91,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # If the lock is not available, nothing happens, and there is no second try.
-async def test_nothing_happens_without_the_lock_of_a_pair(rig: Rig, impatient: None) -> None:
+async def test_request_without_the_lock_of_its_pair_changes_nothing(
+    rig: Rig, short_lock_timeout: None
+) -> None:
     store = await rig.store()
     first, _ = await store.add_unless_active(a_sync_run())
     await store.cancel_run(first.id, "enough")
@@ -104,7 +106,7 @@ async def test_nothing_happens_without_the_lock_of_a_pair(rig: Rig, impatient: N
 
 
 # The lock is not needed: a pair that is found active needs none.
-async def test_an_active_pair_is_reported_without_a_lock(rig: Rig, impatient: None) -> None:
+async def test_active_pair_is_returned_without_a_lock(rig: Rig, short_lock_timeout: None) -> None:
     store = await rig.store()
     run, _ = await store.add_unless_active(a_sync_run())
     async with rig.keys_held():
@@ -137,7 +139,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue(name))
 
 
-async def test_eight_processes_make_one_active_run_of_each_pair(location: str) -> None:
+async def test_eight_processes_make_one_active_run_per_pair(location: str) -> None:
     answers = await asyncio.to_thread(eight_processes, location)
     assert len(answers) == PROCESSES
     store = store_at(location)
@@ -157,7 +159,7 @@ async def test_eight_processes_make_one_active_run_of_each_pair(location: str) -
         run = active[pair.key]
         slots = [each for each in page.items if each.target == pair and each.slot is not None]
         assert made[pair.key] == (run.slot is None)
-        # A tick that lost is recorded as skipped; one that won is the run itself.
+        # A slot that lost the race is recorded as skipped.
         assert len(slots) == round_.ticking
         if round_.ticking and run.slot is None:
             assert (slots[0].status, slots[0].reason) == (RunStatus.SKIPPED, Reason.OVERLAP)

@@ -1,4 +1,4 @@
-"""Values as plain JSON data, and back, with errors that name the field."""
+"""Codec of model values to plain JSON data, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ from tests.tables import each_row
         (LogEntry(at=NOW, message="x", level="error", number=3), log_to_plain, log_from_plain),
     ],
 )
-def test_a_value_survives_json(
+def test_json_round_trip(
     value: object, to_plain: Callable[[Any], object], from_plain: Callable[[object], object]
 ) -> None:
     assert from_plain(json.loads(json.dumps(to_plain(value)))) == value
 
 
-def refused(how: Callable[[], object]) -> tuple[str | None, str]:
+def rejected(how: Callable[[], object]) -> tuple[str | None, str]:
     with pytest.raises(InvalidInput) as caught:
         how()
     return caught.value.field, caught.value.code
@@ -86,14 +86,14 @@ def refused(how: Callable[[], object]) -> tuple[str | None, str]:
         ("owner.type", "nobody", "owner"),
     ],
 )
-def test_bad_data_is_refused_by_the_name_of_its_field(path: str, value: object, field: str) -> None:
+def test_invalid_data_is_rejected_with_its_field(path: str, value: object, field: str) -> None:
     plain = json.loads(json.dumps(schedule_to_plain(full_schedule())))
     *outer, last = path.split(".")
     inner = plain
     for name in outer:
         inner = inner[name]
     inner[last] = value
-    assert refused(lambda: schedule_from_plain(plain))[0] == field
+    assert rejected(lambda: schedule_from_plain(plain))[0] == field
 
 
 def test_old_rows_without_newer_fields_load() -> None:
@@ -105,19 +105,19 @@ def test_old_rows_without_newer_fields_load() -> None:
     assert schedule.depends_on is None
 
 
-def test_only_objects_are_read() -> None:
+def test_only_objects_are_accepted() -> None:
     for given in (None, [], "text", 3):
         with pytest.raises(InvalidInput, match="expected an object"):
             Reader(given)
 
 
-def test_what_is_missing_is_said() -> None:
-    assert refused(lambda: Reader({}).text("name")) == ("name", "missing")
+def test_missing_field_is_named() -> None:
+    assert rejected(lambda: Reader({}).text("name")) == ("name", "missing")
 
 
-def test_times_are_exact() -> None:
+def test_times_keep_microseconds() -> None:
     last = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
     assert to_micros(last) == 253402300799999999
     assert to_text(NOW + timedelta(microseconds=1)) == "2030-01-15T09:00:00.000001Z"
     assert moment("2030-01-15T11:00:00+02:00") == NOW
-    assert refused(lambda: moment("2030-01-15T09:00:00")) == (None, "naive_time")
+    assert rejected(lambda: moment("2030-01-15T09:00:00")) == (None, "naive_time")

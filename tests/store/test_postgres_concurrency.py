@@ -38,8 +38,8 @@ from tests.builders import (
 from tests.store.key_races import (
     AUDIT_HEAD,
     KINDS_OF_KEY,
-    a_blocked_run_is_seen_when_the_previous_run_ends,
-    two_runs_added_concurrently_are_not_both_admitted,
+    check_blocked_run_is_unblocked_by_a_concurrent_completion,
+    check_concurrently_added_runs_are_not_both_admitted,
 )
 
 
@@ -174,7 +174,7 @@ async def test_a_run_is_claimed_by_one_node(nodes: Nodes) -> None:
     assert len(everything) == len(set(everything)) == 60
 
 
-class Crowd:
+class KeyWorkload:
     """Concurrently does everything that adds or ends runs of one concurrency key."""
 
     def __init__(
@@ -238,10 +238,10 @@ async def audit_held(url: str) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_KEY)
-async def test_a_run_inserted_as_blocked_is_seen_when_the_previous_run_ends(
+async def test_blocked_run_is_unblocked_by_a_concurrent_completion(
     nodes: Nodes, postgres_url: str, kind: str
 ) -> None:
-    await a_blocked_run_is_seen_when_the_previous_run_ends(
+    await check_blocked_run_is_unblocked_by_a_concurrent_completion(
         *await nodes.stores(2), kind, audit_held(postgres_url)
     )
 
@@ -250,7 +250,7 @@ async def test_a_run_inserted_as_blocked_is_seen_when_the_previous_run_ends(
 async def test_two_runs_of_a_key_added_concurrently_are_not_both_admitted(
     nodes: Nodes, postgres_url: str, kind: str
 ) -> None:
-    await two_runs_added_concurrently_are_not_both_admitted(
+    await check_concurrently_added_runs_are_not_both_admitted(
         *await nodes.stores(2), kind, audit_held(postgres_url)
     )
 
@@ -261,26 +261,29 @@ async def test_no_blocked_run_is_left_behind(nodes: Nodes, key: str | None) -> N
     stores = await nodes.stores(3)
     policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=1, concurrency_key=key)
     names = [await due_now(stores[0], policy=policy) for _ in range(2)]
-    crowd = Crowd(stores, key, names)
+    crowd = KeyWorkload(stores, key, names)
     await asyncio.gather(*(crowd.work(number, 2.5) for number in range(9)))
     await check_keys(stores[0])
-    await run_dry(stores[0])
+    await complete_all(stores[0])
 
 
 async def check_keys(store: SqlStore) -> None:
     """At most one run of a key is admitted, and if any is queued, then one is."""
     admitted: Counter[str | None] = Counter()
-    blocked: Counter[str | None] = Counter()
+    until_another_session_waits: Counter[str | None] = Counter()
     page = await store.list_runs(
         RunQuery(statuses=(RunStatus.QUEUED, RunStatus.RUNNING), limit=None)
     )
     for run in page.items:
-        (blocked if run.blocked else admitted)[run.concurrency_key] += 1
+        (until_another_session_waits if run.blocked else admitted)[run.concurrency_key] += 1
     assert all(count == 1 for count in admitted.values()), admitted
-    assert set(blocked) <= set(admitted), (blocked, admitted)
+    assert set(until_another_session_waits) <= set(admitted), (
+        until_another_session_waits,
+        admitted,
+    )
 
 
-async def run_dry(store: SqlStore) -> None:
+async def complete_all(store: SqlStore) -> None:
     """Completes all queued runs."""
     node = NodeId("the-last")
     await store.join(a_node(node), timedelta(minutes=5))
@@ -294,7 +297,7 @@ async def run_dry(store: SqlStore) -> None:
     assert left.items == ()
 
 
-async def test_the_audit_is_one_chain(nodes: Nodes) -> None:
+async def test_concurrent_audit_appends_form_one_chain(nodes: Nodes) -> None:
     stores = await nodes.stores(4)
 
     async def append(number: int) -> None:
@@ -349,7 +352,7 @@ async def test_a_transaction_is_retried_after_a_deadlock(nodes: Nodes, postgres_
         await transaction.start()
         await other.execute("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE", run.id)
         canceling = asyncio.ensure_future(store.cancel_run(run.id, "because"))
-        await blocked(other)
+        await until_another_session_waits(other)
         gave_way = False
         try:
             await other.execute("SELECT 1 FROM schedules WHERE id = $1 FOR UPDATE", schedule.id)
@@ -365,7 +368,7 @@ async def test_a_transaction_is_retried_after_a_deadlock(nodes: Nodes, postgres_
     assert gave_way or store.counters()["conflicts"] >= 1
 
 
-async def blocked(connection: asyncpg.Connection) -> None:
+async def until_another_session_waits(connection: asyncpg.Connection) -> None:
     """Waits until another session waits for a lock of this connection."""
     async with asyncio.timeout(10):
         while not await connection.fetchval(  # noqa: ASYNC110

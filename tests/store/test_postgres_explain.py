@@ -38,7 +38,7 @@ from tests.servers import POSTGRES, shared
 from tests.tables import each_row
 
 DIALECT = PostgresDialect()
-_AMONG_DELIVERIES = DIALECT.among(message_tables.deliveries.c.id, "ids")
+_DELIVERY_CANDIDATES = DIALECT.among(message_tables.deliveries.c.id, "ids")
 
 
 async def fill(url: str) -> None:
@@ -165,7 +165,7 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
     ),
     "next delivery": (postgres.NEXT_DELIVERY, (), {"deliveries_pending"}),
     "settling deliveries": (
-        compiled(select(message_tables.deliveries).where(_AMONG_DELIVERIES)),
+        compiled(select(message_tables.deliveries).where(_DELIVERY_CANDIDATES)),
         (["d"] * 50,),
         {"deliveries_pkey"},
     ),

@@ -36,7 +36,7 @@ from tests.servers import Server, start_postgres
 from tests.system.link import Link
 
 NODE = a_node("node-1")
-PLACES = ClaimRequest(node_id=NODE.id, capabilities=frozenset({"http"}), free=5)
+CLAIM_REQUEST = ClaimRequest(node_id=NODE.id, capabilities=frozenset({"http"}), free=5)
 
 
 async def opened(url: str) -> SqlStore:
@@ -130,7 +130,7 @@ async def test_an_unreachable_server_is_reported_immediately() -> None:
     assert time.monotonic() - begun < 10
 
 
-async def test_a_store_that_is_not_open_says_so(postgres_url: str) -> None:
+async def test_operation_on_an_unopened_store_is_an_error(postgres_url: str) -> None:
     store = open_postgres(postgres_url)
     with pytest.raises(StoreUnavailable, match="not open"):
         await store.counts()
@@ -202,7 +202,7 @@ async def test_dead_idle_connections_leave_no_unknown_claim(
     await asyncio.gather(*(store.counts() for _ in range(5)))
     await kill_backends(admin)
     await eventually(lambda: _closed(store), bool)
-    assert [each.id for each in await store.claim(PLACES)] == [run.id]
+    assert [each.id for each in await store.claim(CLAIM_REQUEST)] == [run.id]
     assert store.counters()["ambiguous"] == 0
     assert store.counters()["lost"] >= 1
 
@@ -243,7 +243,7 @@ async def test_a_claim_with_a_lost_answer_is_reported_and_committed(link: Link) 
     (run,) = await store.add_runs([a_run(available_at=now, created_at=now)])
     link.set("ambiguous")
     with pytest.raises(StoreUnavailable, match="may have happened"):
-        await store.claim(PLACES)
+        await store.claim(CLAIM_REQUEST)
     link.set("pass")
     held = await eventually(lambda: store.get_run(run.id), lambda found: found and found.holder)
     assert held is not None
@@ -258,11 +258,11 @@ async def test_a_completion_is_repeated_after_a_lost_answer(link: Link, planned:
     await store.join(NODE, LEASE)
     if planned:
         await due_now(store)
-        (run,) = (await store.fire_due(plan, limit=1, request=PLACES)).claimed
+        (run,) = (await store.fire_due(plan, limit=1, request=CLAIM_REQUEST)).claimed
     else:
         now = await store.now()
         await store.add_runs([a_run(available_at=now, created_at=now)])
-        (run,) = await store.claim(PLACES)
+        (run,) = await store.claim(CLAIM_REQUEST)
     completion = replace(a_completion(run, await store.now()), run=run)
     link.set("ambiguous")
     with pytest.raises(StoreUnavailable):
@@ -347,12 +347,12 @@ async def test_a_read_only_server_is_recognised(own_server: Server) -> None:
 async def until_read_only(store: SqlStore) -> None:
     """Sessions apply a reload a moment later."""
 
-    async def told() -> bool:
+    async def is_read_only() -> bool:
         show = "SHOW default_transaction_read_only"
         read = store._database.read
         return await read(lambda tx: tx.connection.exec_driver_sql(show).scalar()) == "on"
 
-    await until(told)
+    await until(is_read_only)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -369,15 +369,15 @@ async def test_a_heartbeat_gets_through_when_every_connection_is_taken(
     monkeypatch.setattr("chimes.store.sql.database.postgres.POOL_SECONDS", 0.5)
     store = await opened(own_server.new_database())
     await store.join(NODE, timedelta(minutes=5))
-    with _Heart(store) as heart:
+    with _HeartbeatThread(store) as heart:
         assert heart.heartbeat().alive
-        async with _Full(own_server, store) as refused:
+        async with _AllConnectionsTaken(own_server, store) as refused:
             assert "cannot" in refused or "in use" in refused
             assert heart.heartbeat().alive
     await store.close()
 
 
-class _Heart:
+class _HeartbeatThread:
     """Sends heartbeats in a thread with its own loop, like the engine."""
 
     def __init__(self, store: SqlStore) -> None:
@@ -390,7 +390,7 @@ class _Heart:
             self._stop = asyncio.Event()
             runner.run(self._stop.wait())
 
-    def __enter__(self) -> _Heart:
+    def __enter__(self) -> _HeartbeatThread:
         self._thread.start()
         return self
 
@@ -403,7 +403,7 @@ class _Heart:
         return asyncio.run_coroutine_threadsafe(beating, self._loop).result(10)
 
 
-class _Full:
+class _AllConnectionsTaken:
     """Takes all connections of the server."""
 
     def __init__(self, server: Server, store: SqlStore) -> None:
@@ -475,15 +475,15 @@ async def test_a_claim_of_a_dead_process_is_not_committed(
         [sys.executable, "-c", CLAIM, postgres_url]
     )
     try:
-        await sleeping(admin, 1)
+        await until_sleeping(admin, 1)
     finally:
         claiming.kill()
         claiming.wait(10)
     begun = time.monotonic()
-    await sleeping(admin, 0)
+    await until_sleeping(admin, 0)
     assert time.monotonic() - begun < 9, "the statement sleeps for 10 s"
     await admin.execute("DROP TRIGGER slow ON runs")
-    (claimed,) = await store.claim(PLACES)
+    (claimed,) = await store.claim(CLAIM_REQUEST)
     assert (claimed.id, claimed.fence, claimed.attempt) == (run.id, 1, 1)
 
 
@@ -499,7 +499,7 @@ asyncio.run(main())
 """
 
 
-async def sleeping(admin: asyncpg.Connection, count: int) -> None:
+async def until_sleeping(admin: asyncpg.Connection, count: int) -> None:
     """Waits until so many sessions execute the slow statement."""
 
     async def asleep() -> bool:
@@ -519,7 +519,7 @@ async def test_another_node_is_woken_and_again_after_its_connection_was_lost(
     other = await opened(postgres_url)
     try:
         for round_ in range(2):
-            await heard(admin)
+            await until_listening(admin)
             since = other.changes()
             waiting = asyncio.ensure_future(other.wait_for_work(since, None))
             await store.add_runs([a_run()])
@@ -530,7 +530,7 @@ async def test_another_node_is_woken_and_again_after_its_connection_was_lost(
         await other.close()
 
 
-async def heard(admin: asyncpg.Connection) -> None:
+async def until_listening(admin: asyncpg.Connection) -> None:
     """Waits until two sessions listen."""
 
     async def listening() -> bool:
@@ -550,7 +550,7 @@ async def test_schemas_of_one_database_do_not_wake_each_other(
     one = await opened(f"{postgres_url}?search_path=one")
     two = await opened(f"{postgres_url}?search_path=two")
     try:
-        await heard(admin)
+        await until_listening(admin)
         await asyncio.sleep(0.1)  # the wake-up that each gets when it begins to listen
         since = two.changes()
         await one.add_runs([a_run()])

@@ -23,8 +23,8 @@ from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every
 from tests.builders import KINDS, LEASE, a_node, a_schedule
 
-AHEAD = timedelta(seconds=1.5)
-CROWD = 60
+PREFETCH = timedelta(seconds=1.5)
+BATCH_SIZE = 60
 HOUR = timedelta(hours=1)
 
 
@@ -51,7 +51,9 @@ async def sql(stores: list[SqlStore], postgres_url: str) -> AsyncIterator[asyncp
     await connection.close()
 
 
-async def crowd(store: SqlStore, seconds: float = 60.0, count: int = CROWD) -> list[Schedule]:
+async def add_due_schedules(
+    store: SqlStore, seconds: float = 60.0, count: int = BATCH_SIZE
+) -> list[Schedule]:
     slot = await store.now() + timedelta(seconds=seconds)
     given: dict[str, Any] = {
         "trigger": Every("1h", anchor=slot),
@@ -63,14 +65,16 @@ async def crowd(store: SqlStore, seconds: float = 60.0, count: int = CROWD) -> l
     return made
 
 
-async def look(store: SqlStore, number: int = 0, prefetch: timedelta = HOUR) -> FireResult:
+async def fire_with_prefetch(
+    store: SqlStore, number: int = 0, prefetch: timedelta = HOUR
+) -> FireResult:
     offer = ClaimRequest(node_id=NodeId(f"node-{number}"), capabilities=KINDS, free=500)
     return await store.fire_due(plan, limit=25, request=offer, prefetch=prefetch)
 
 
-async def taken(store: SqlStore) -> list[Run]:
+async def prefetched_runs(store: SqlStore) -> list[Run]:
     runs: list[Run] = []
-    while (fired := await look(store)).claimed:
+    while (fired := await fire_with_prefetch(store)).claimed:
         runs.extend(fired.claimed)
     return runs
 
@@ -86,8 +90,8 @@ async def current(store: SqlStore, schedule_id: ScheduleId | None) -> Schedule:
 async def test_a_schedule_disabled_by_sql_does_not_run(
     stores: list[SqlStore], sql: asyncpg.Connection
 ) -> None:
-    await crowd(stores[0])
-    run, *others = await taken(stores[0])
+    await add_due_schedules(stores[0])
+    run, *others = await prefetched_runs(stores[0])
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
     assert await stores[0].get_run(run.id) is None
     after = await current(stores[0], run.schedule_id)
@@ -102,15 +106,15 @@ async def test_a_schedule_disabled_by_sql_does_not_run(
 async def test_a_schedule_disabled_and_enabled_runs_once(
     stores: list[SqlStore], sql: asyncpg.Connection
 ) -> None:
-    made = await crowd(stores[0])
+    made = await add_due_schedules(stores[0])
     slot = made[0].next_slot
     assert slot is not None
-    first = await taken(stores[0])
+    first = await prefetched_runs(stores[0])
     await sql.execute("UPDATE cb_schedules SET enabled = false")
     await sql.execute("UPDATE cb_schedules SET enabled = true")
     while (await stores[0].fire_due(plan, limit=25)).more:
         pass
-    again = await taken(stores[1])
+    again = await prefetched_runs(stores[1])
     assert {run.id for run in again} == {run.id for run in first}
     assert {run.slot for run in again} == {slot}
     for run in again:
@@ -121,8 +125,8 @@ async def test_a_schedule_disabled_and_enabled_runs_once(
 async def test_a_schedule_moved_by_sql_runs_at_the_new_time(
     stores: list[SqlStore], sql: asyncpg.Connection
 ) -> None:
-    await crowd(stores[0])
-    run, *_ = await taken(stores[0])
+    await add_due_schedules(stores[0])
+    run, *_ = await prefetched_runs(stores[0])
     then = await stores[0].now() + timedelta(days=1)
     moved = "UPDATE cb_schedules SET next_run_at = $1 WHERE id = $2"
     await sql.execute(moved, then, run.schedule_id)
@@ -134,20 +138,20 @@ async def test_a_schedule_moved_by_sql_runs_at_the_new_time(
 async def test_an_update_without_a_change_undoes_no_prefetch(
     stores: list[SqlStore], sql: asyncpg.Connection
 ) -> None:
-    await crowd(stores[0])
-    runs = await taken(stores[0])
+    await add_due_schedules(stores[0])
+    runs = await prefetched_runs(stores[0])
     before = await current(stores[0], runs[0].schedule_id)
     await sql.execute("UPDATE cb_schedules SET enabled = true, next_run_at = next_run_at")
     assert await current(stores[0], runs[0].schedule_id) == before
-    assert len((await stores[0].list_runs(RunQuery(limit=None))).items) == CROWD
+    assert len((await stores[0].list_runs(RunQuery(limit=None))).items) == BATCH_SIZE
 
 
-async def test_sql_cannot_withdraw_a_closed_slot(
+async def test_sql_cannot_withdraw_a_slot_after_the_cutoff(
     stores: list[SqlStore], sql: asyncpg.Connection
 ) -> None:
-    await crowd(stores[0])
-    run, *_ = await taken(stores[0])
-    # Its time has nearly come.
+    await add_due_schedules(stores[0])
+    run, *_ = await prefetched_runs(stores[0])
+    # The cutoff has passed.
     await sql.execute(
         "WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at),"
         " sooner AS (UPDATE runs SET slot = at + 90000, planned_at = at + 90000 FROM clock"
@@ -165,27 +169,27 @@ async def test_a_run_that_is_being_withdrawn_is_not_confirmed(
     stores: list[SqlStore], sql: asyncpg.Connection
 ) -> None:
     """The confirming node does not wait for it."""
-    await crowd(stores[0], seconds=1.5)
-    runs = await taken(stores[0])
+    await add_due_schedules(stores[0], seconds=1.5)
+    runs = await prefetched_runs(stores[0])
     slot = runs[0].planned_at
     change = sql.transaction()
     await change.start()
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", runs[0].schedule_id)
     left = slot - await stores[0].now()
     assert left > PREFETCH_CUTOFF, "this machine was too busy to change anything in time"
-    await asyncio.sleep(left.total_seconds())  # until it is closed
+    await asyncio.sleep(left.total_seconds())  # until the cutoff
     holds = [(run.id, run.fence) for run in runs]
     answer = await asyncio.wait_for(stores[1].confirm_prefetched(holds), 5)
     assert answer == set(holds[1:])
     await change.rollback()
-    # The prefetch was not undone after all.
+    # The transaction was rolled back, so the run is still prefetched.
     assert await stores[1].confirm_prefetched(holds[:1]) == set(holds[:1])
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_changes_race_with_prefetching_nodes(stores: list[SqlStore], seed: int) -> None:
     rng = random.Random(seed)
-    made = await crowd(stores[0], seconds=2.5, count=3 * CROWD)
+    made = await add_due_schedules(stores[0], seconds=2.5, count=3 * BATCH_SIZE)
     slot = made[0].next_slot
     assert slot is not None
     held: dict[int, dict[RunId, Run]] = {0: {}, 1: {}}
@@ -194,14 +198,14 @@ async def test_changes_race_with_prefetching_nodes(stores: list[SqlStore], seed:
     on: dict[ScheduleId, bool] = {schedule.id: True for schedule in made}
     late: set[ScheduleId] = set()
 
-    async def looking(number: int) -> None:
+    async def prefetching(number: int) -> None:
         store, mine = stores[number], held[number]
         due = False
         while not due:
             # Once more when they are due: a busy machine may miss the short time before.
             due = await store.now() >= slot
             if not due:
-                fired = await look(store, number, AHEAD)
+                fired = await fire_with_prefetch(store, number, PREFETCH)
                 mine.update({run.id: run for run in fired.claimed if run.prefetched})
             holds = [(run.id, run.fence) for run in mine.values() if run.id not in sure]
             for run_id, fence in await store.confirm_prefetched(holds):
@@ -230,7 +234,7 @@ async def test_changes_race_with_prefetching_nodes(stores: list[SqlStore], seed:
             await asyncio.sleep(rng.uniform(0, 0.01))
 
     await asyncio.gather(
-        *(looking(number) for number in (0, 1)),
+        *(prefetching(number) for number in (0, 1)),
         changing(stores[2], made[::2]),
         changing(stores[3], made[1::2]),
     )

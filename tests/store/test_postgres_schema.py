@@ -55,7 +55,7 @@ def first_release(connection: Connection) -> None:
     migrations.upgrade(connection, "0001", versions=SERVER_VERSIONS)
 
 
-async def shape(url: str) -> dict[str, object]:
+async def schema(url: str) -> dict[str, object]:
     """Tables with their columns, and indexes."""
     connection = await asyncpg.connect(url)
     columns = await connection.fetch(
@@ -80,7 +80,7 @@ async def test_the_migrations_end_where_the_tables_are(postgres_url: str) -> Non
     try:
         await (await opened(postgres_url)).close()
         await apply(made, metadata.create_all)
-        assert await shape(postgres_url) == await shape(made)
+        assert await schema(postgres_url) == await schema(made)
     finally:
         server.drop_database(made)
 
@@ -93,13 +93,13 @@ async def test_nodes_that_start_concurrently_set_up_once(postgres_url: str) -> N
         await store.close()
 
 
-async def test_tables_of_another_application_are_left_alone(postgres_url: str) -> None:
+async def test_tables_of_another_application_are_rejected(postgres_url: str) -> None:
     await apply(postgres_url, "CREATE TABLE runs (id int)", "CREATE TABLE alembic_version (v int)")
     with pytest.raises(SchemaMismatch, match="tables runs that are not of Chimes"):
         await opened(postgres_url)
 
 
-async def test_an_older_schema_waits_for_the_migration(postgres_url: str) -> None:
+async def test_older_schema_is_rejected_until_migrated(postgres_url: str) -> None:
     await apply(postgres_url, first_release)
     with pytest.raises(SchemaMismatch, match="chimes store migrate"):
         await opened(postgres_url)
@@ -110,14 +110,14 @@ async def test_an_older_schema_waits_for_the_migration(postgres_url: str) -> Non
     await store.close()
 
 
-async def test_migrating_an_older_schema_ends_where_a_new_one_is(postgres_url: str) -> None:
+async def test_migrated_schema_equals_a_new_one(postgres_url: str) -> None:
     server = shared(POSTGRES)
     old = server.new_database()
     try:
         await apply(old, first_release)
         await open_postgres(old).migrate()
         await (await opened(postgres_url)).close()
-        assert await shape(old) == await shape(postgres_url)
+        assert await schema(old) == await schema(postgres_url)
     finally:
         server.drop_database(old)
 
@@ -228,7 +228,7 @@ asyncio.run(open_postgres(sys.argv[1]).migrate())
     ("survived", "found"),
     [(0, "0001"), (1, "0001"), (5, "0001"), (12, "0001"), (28, "0001"), (36, "0003"), (44, "0003")],
 )
-async def test_a_migrator_that_was_killed_is_started_again(
+async def test_killed_migrator_can_be_restarted(
     postgres_url: str, survived: int, found: str
 ) -> None:
     await apply(postgres_url, first_release)
@@ -244,7 +244,7 @@ async def test_a_migrator_that_was_killed_is_started_again(
     )
     killed = await asyncio.to_thread(
         subprocess.run,
-        # Alembic's operations exist only while it runs, so the steps are imported late.
+        # Alembic's operations exist only during a migration, so the steps are imported late.
         [sys.executable, "-c", program + MIGRATE, postgres_url],
         env={**os.environ, "STEPS": str(survived)},
         cwd=REPOSITORY,
@@ -295,7 +295,7 @@ async def test_token_buckets_are_unlogged(postgres_url: str) -> None:
     assert [row[0] for row in rows] == ["buckets"]
 
 
-async def test_a_half_built_index_is_rebuilt(postgres_url: str) -> None:
+async def test_invalid_index_is_rebuilt(postgres_url: str) -> None:
     await apply(postgres_url, first_release)
     await apply(postgres_url, "CREATE INDEX runs_created_at ON runs (created_at)")
     name = postgres_url.rsplit("/", 1)[1]
@@ -331,12 +331,12 @@ async def test_a_restored_older_store_is_detected(postgres_url: str) -> None:
     await store.close()
 
 
-def test_a_new_history_alone_is_no_regression() -> None:
+def test_new_timeline_alone_is_no_regression() -> None:
     assert describe_rollback(Epoch(5, "1/00000001"), Epoch(6, "1/00000002")) == ""
     assert "1/00000002" in describe_rollback(Epoch(5, "1/00000001"), Epoch(5, "1/00000002"))
 
 
-def test_a_node_that_used_the_old_server_after_the_fail_over_is_detected() -> None:
+def test_use_of_the_old_server_after_a_fail_over_is_detected() -> None:
     # although the counter rose meanwhile
     began = datetime(2030, 1, 1, tzinfo=UTC)
     new = Epoch(9, "1/00000002", at=began + timedelta(minutes=1), begun=began)

@@ -39,7 +39,7 @@ async def sql(store: SqlStore, postgres_url: str) -> AsyncIterator[asyncpg.Conne
     await connection.close()
 
 
-async def added(store: SqlStore, **given: Any) -> Schedule:
+async def add_schedule(store: SqlStore, **given: Any) -> Schedule:
     now = await store.now()
     values: dict[str, Any] = {
         "trigger": Every("1h", anchor=now),
@@ -60,7 +60,7 @@ async def current(store: SqlStore, schedule: Schedule) -> Schedule:
 async def test_the_view_has_the_documented_columns(
     store: SqlStore, sql: asyncpg.Connection
 ) -> None:
-    schedule = await added(store, target=TaskTarget(name="t"), name="nightly")
+    schedule = await add_schedule(store, target=TaskTarget(name="t"), name="nightly")
     row = dict(await sql.fetchrow("SELECT * FROM cb_schedules"))
     assert row == {
         "id": schedule.id,
@@ -82,7 +82,7 @@ async def test_a_claimed_slot_is_visible_immediately(
 ) -> None:
     slot = await store.now() - timedelta(seconds=5)
     hourly = Every("1h", anchor=slot)
-    schedule = await added(store, trigger=hourly, next_slot=slot, next_run_at=slot)
+    schedule = await add_schedule(store, trigger=hourly, next_slot=slot, next_run_at=slot)
     (run,) = (await store.fire_due(plan, limit=5)).others
     row = await sql.fetchrow("SELECT * FROM cb_schedules")
     assert (row["last_run_at"], row["last_enqueued_at"]) == (slot, run.created_at)
@@ -101,25 +101,27 @@ async def test_a_claimed_slot_is_visible_immediately(
         (Once(NOW), None),
     ],
 )
-async def test_the_trigger_reads_as_a_cron_spec(
+async def test_trigger_is_shown_as_a_cron_spec(
     store: SqlStore, sql: asyncpg.Connection, trigger: Any, expected: str | None
 ) -> None:
-    await added(store, trigger=trigger, target=FlowTarget(name="f"))
+    await add_schedule(store, trigger=trigger, target=FlowTarget(name="f"))
     row = await sql.fetchrow("SELECT kind, cron_spec FROM cb_schedules")
     assert tuple(row) == ("flow", expected)
 
 
-async def test_a_broken_row_does_not_break_the_view(
+async def test_corrupt_row_does_not_break_the_view(
     store: SqlStore, sql: asyncpg.Connection
 ) -> None:
-    good, bad = await added(store), await added(store)
+    good, bad = await add_schedule(store), await add_schedule(store)
     await sql.execute("UPDATE schedules SET trigger = '{broken' WHERE id = $1", bad.id)
     rows = await sql.fetch("SELECT id, cron_spec FROM cb_schedules")
     assert {row["id"]: row["cron_spec"] for row in rows} == {good.id: "@every 3600s", bad.id: None}
 
 
-async def test_a_pause_by_sql_is_a_pause(store: SqlStore, sql: asyncpg.Connection) -> None:
-    schedule = await added(store)
+async def test_disabling_by_sql_pauses_the_schedule(
+    store: SqlStore, sql: asyncpg.Connection
+) -> None:
+    schedule = await add_schedule(store)
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", schedule.id)
     after = await current(store, schedule)
     expected = pause_schedule(schedule, after.updated_at, "sql:chimes")
@@ -134,7 +136,9 @@ async def test_a_resume_by_sql_plans_the_first_slot_after_now(
     now = await store.now()
     long_ago = now - timedelta(hours=5, minutes=30)
     trigger = Every("1h", anchor=long_ago)
-    schedule = await added(store, enabled=False, trigger=trigger, next_slot=None, next_run_at=None)
+    schedule = await add_schedule(
+        store, enabled=False, trigger=trigger, next_slot=None, next_run_at=None
+    )
     await sql.execute("UPDATE cb_schedules SET enabled = true WHERE id = $1", schedule.id)
     fired = await store.fire_due(plan, limit=5)
     assert (fired.claimed, fired.others, fired.broken) == ((), (), ())
@@ -148,14 +152,14 @@ async def test_a_resume_by_sql_plans_the_first_slot_after_now(
 async def test_enabled_and_due_now_runs_immediately(
     store: SqlStore, sql: asyncpg.Connection
 ) -> None:
-    schedule = await added(store, enabled=False, next_slot=None, next_run_at=None)
+    schedule = await add_schedule(store, enabled=False, next_slot=None, next_run_at=None)
     await sql.execute("UPDATE cb_schedules SET enabled = true, next_run_at = now()")
     (run,) = (await store.fire_due(plan, limit=5)).others
     assert (run.schedule_id, run.status) == (schedule.id, RunStatus.QUEUED)
 
 
 async def test_a_new_time_by_sql_is_the_next_slot(store: SqlStore, sql: asyncpg.Connection) -> None:
-    schedule = await added(store)
+    schedule = await add_schedule(store)
     to = (await store.now()).replace(microsecond=123456) + timedelta(days=1)
     await sql.execute("UPDATE cb_schedules SET next_run_at = $1", to)
     after = await current(store, schedule)
@@ -163,7 +167,7 @@ async def test_a_new_time_by_sql_is_the_next_slot(store: SqlStore, sql: asyncpg.
 
 
 async def test_a_time_in_the_past_means_now(store: SqlStore, sql: asyncpg.Connection) -> None:
-    schedule = await added(store)
+    schedule = await add_schedule(store)
     await sql.execute("UPDATE cb_schedules SET next_run_at = '2001-01-01'")
     after = await current(store, schedule)
     assert after.next_slot is not None
@@ -181,17 +185,17 @@ async def test_a_time_in_the_past_means_now(store: SqlStore, sql: asyncpg.Connec
         "UPDATE cb_schedules SET enabled = NULL",
     ],
 )
-async def test_anything_else_is_refused_and_changes_nothing(
+async def test_other_changes_by_sql_are_rejected(
     store: SqlStore, sql: asyncpg.Connection, statement: str
 ) -> None:
-    schedule = await added(store)
+    schedule = await add_schedule(store)
     with pytest.raises(asyncpg.PostgresError, match="cb_schedules: "):
         await sql.execute(statement)
     assert await current(store, schedule) == schedule
 
 
 async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, sql: asyncpg.Connection) -> None:
-    await added(store)
+    await add_schedule(store)
     heard: list[str] = []
     await sql.add_listener("chimes_public", lambda *given: heard.append(given[-1]))
     since = store.changes()
@@ -201,7 +205,7 @@ async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, sql: asyncpg.Con
 
 
 async def test_changes_by_sql_are_audited(store: SqlStore, sql: asyncpg.Connection) -> None:
-    schedule = await added(store)
+    schedule = await add_schedule(store)
     await sql.execute("UPDATE cb_schedules SET enabled = false")
     await sql.execute("UPDATE cb_schedules SET enabled = true")
     await sql.execute("UPDATE cb_schedules SET next_run_at = '2100-01-01+00'")
@@ -226,15 +230,15 @@ async def test_each_claim_of_a_schedule_has_its_row(
 ) -> None:
     await store.join(a_node("node-1"), LEASE)
     now = await store.now()
-    good = await added(store, next_slot=now, next_run_at=now)
-    bad = await added(store, next_slot=now, next_run_at=now)
+    good = await add_schedule(store, next_slot=now, next_run_at=now)
+    bad = await add_schedule(store, next_slot=now, next_run_at=now)
 
-    def choosy(schedule: Schedule, context: FireContext, at: datetime) -> PolicyPlan:
+    def failing_for_one(schedule: Schedule, context: FireContext, at: datetime) -> PolicyPlan:
         if schedule.id == bad.id:
             raise ValueError("cannot plan this")
         return plan(schedule, context, at)
 
-    (run,) = (await store.fire_due(choosy, limit=5, request=claim_request())).claimed
+    (run,) = (await store.fire_due(failing_for_one, limit=5, request=claim_request())).claimed
     rows = {row["schedule_id"]: row for row in await sql.fetch("SELECT * FROM cb_schedule_metrics")}
     assert list(rows[good.id].keys()) == [
         "id",
@@ -265,7 +269,7 @@ async def test_the_templates_are_available_in_sql(sql: asyncpg.Connection) -> No
 
 async def test_retention_deletes_old_claims(store: SqlStore, sql: asyncpg.Connection) -> None:
     now = await store.now()
-    await added(store, next_slot=now, next_run_at=now)
+    await add_schedule(store, next_slot=now, next_run_at=now)
     await store.fire_due(plan, limit=5)
     assert await sql.fetchval("SELECT count(*) FROM fire_batches") == 1
     await store.prune_runs(before=now - MINUTE, limit=10)
@@ -275,7 +279,9 @@ async def test_retention_deletes_old_claims(store: SqlStore, sql: asyncpg.Connec
 
 
 @pytest.fixture
-async def clerk(sql: asyncpg.Connection, postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+async def view_user(
+    sql: asyncpg.Connection, postgres_url: str
+) -> AsyncIterator[asyncpg.Connection]:
     """A user with rights on the view and no others."""
     role = f"clerk_{uuid.uuid4().hex[:8]}"
     shared(POSTGRES).admin(f"CREATE ROLE {role} LOGIN")
@@ -291,23 +297,25 @@ async def clerk(sql: asyncpg.Connection, postgres_url: str) -> AsyncIterator[asy
         shared(POSTGRES).admin(f"DROP ROLE {role}")
 
 
-async def test_rights_on_the_view_are_enough(store: SqlStore, clerk: asyncpg.Connection) -> None:
-    schedule = await added(store)
-    await clerk.execute("UPDATE cb_schedules SET enabled = false")
+async def test_privileges_on_the_view_are_sufficient(
+    store: SqlStore, view_user: asyncpg.Connection
+) -> None:
+    schedule = await add_schedule(store)
+    await view_user.execute("UPDATE cb_schedules SET enabled = false")
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await clerk.execute("UPDATE schedules SET enabled = 1")
+        await view_user.execute("UPDATE schedules SET enabled = 1")
     after = await current(store, schedule)
-    role = await clerk.fetchval("SELECT session_user::text")
+    role = await view_user.fetchval("SELECT session_user::text")
     assert (after.enabled, after.updated_by) == (False, f"sql:{role}")
 
 
-async def test_rights_on_the_view_are_not_those_of_its_owner(
-    store: SqlStore, sql: asyncpg.Connection, clerk: asyncpg.Connection
+async def test_privileges_on_the_view_grant_no_owner_rights(
+    store: SqlStore, sql: asyncpg.Connection, view_user: asyncpg.Connection
 ) -> None:
     """A temporary table of the same name must not be used instead of ours: its triggers would run
     with the owner's rights."""
-    schedule = await added(store)
-    await clerk.execute("""
+    schedule = await add_schedule(store)
+    await view_user.execute("""
         CREATE TEMP TABLE schedules AS SELECT id, NULL::bigint AS deleted_at, 1 AS enabled,
           '' AS pause_note, NULL::bigint AS pause_until, 1::bigint AS next_slot,
           1::bigint AS next_run_at, 1 AS version, 1::bigint AS updated_at, '' AS updated_by
@@ -319,6 +327,6 @@ async def test_rights_on_the_view_are_not_those_of_its_owner(
           EXECUTE FUNCTION pg_temp.trap();
         GRANT ALL ON schedules, trapped TO PUBLIC;
     """)
-    await clerk.execute("UPDATE public.cb_schedules SET enabled = false")
-    assert await clerk.fetch("SELECT who FROM trapped") == []
+    await view_user.execute("UPDATE public.cb_schedules SET enabled = false")
+    assert await view_user.fetch("SELECT who FROM trapped") == []
     assert not (await current(store, schedule)).enabled

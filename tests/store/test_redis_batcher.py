@@ -10,46 +10,46 @@ import pytest
 from chimes.store.redis.base import Batcher
 
 
-class Server:
-    """Answers when it is told to."""
+class FakeServer:
+    """Responds once per release of `turn`."""
 
     def __init__(self) -> None:
-        self.asked: list[list[int]] = []
+        self.calls: list[list[int]] = []
         self.turn = asyncio.Semaphore(0)
         self.fails: set[int] = set()
 
-    async def call(self, asked: Sequence[int]) -> list[str]:
-        self.asked.append(list(asked))
+    async def call(self, calls: Sequence[int]) -> list[str]:
+        self.calls.append(list(calls))
         await self.turn.acquire()
-        if self.fails & {*asked}:
-            raise ValueError(f"refused {asked}")
-        return [str(number) for number in asked]
+        if self.fails & {*calls}:
+            raise ValueError(f"refused {calls}")
+        return [str(number) for number in calls]
 
 
-async def asking(together: Batcher[int, str], *numbers: int) -> list[asyncio.Task[str]]:
-    tasks = [asyncio.ensure_future(together(number)) for number in numbers]
+async def start_calls(batcher: Batcher[int, str], *numbers: int) -> list[asyncio.Task[str]]:
+    tasks = [asyncio.ensure_future(batcher(number)) for number in numbers]
     await asyncio.sleep(0)
     return tasks
 
 
-async def test_those_who_come_meanwhile_go_together() -> None:
-    server = Server()
-    together = Batcher(server.call, most=3)
-    tasks = await asking(together, 1, 2, 3, 4, 5)
-    assert server.asked == [[1]]
+async def test_calls_made_during_a_round_trip_are_batched() -> None:
+    server = FakeServer()
+    batcher = Batcher(server.call, most=3)
+    tasks = await start_calls(batcher, 1, 2, 3, 4, 5)
+    assert server.calls == [[1]]
     for _ in range(3):
         server.turn.release()
     assert await asyncio.gather(*tasks) == ["1", "2", "3", "4", "5"]
-    assert server.asked == [[1], [2, 3, 4], [5]]
+    assert server.calls == [[1], [2, 3, 4], [5]]
     server.turn.release()
-    assert await together(6) == "6"
+    assert await batcher(6) == "6"
 
 
-async def test_an_error_is_told_to_those_it_concerns() -> None:
-    server = Server()
+async def test_error_fails_only_the_calls_of_its_batch() -> None:
+    server = FakeServer()
     server.fails = {1, 3}
-    together = Batcher(server.call, most=2)
-    tasks = await asking(together, 1, 2, 3, 4)
+    batcher = Batcher(server.call, most=2)
+    tasks = await start_calls(batcher, 1, 2, 3, 4)
     for _ in range(3):
         server.turn.release()
     found = await asyncio.gather(*tasks, return_exceptions=True)
@@ -57,22 +57,22 @@ async def test_an_error_is_told_to_those_it_concerns() -> None:
     assert found[3] == "4"
 
 
-async def test_who_gives_up_takes_nobody_along() -> None:
-    server = Server()
-    together = Batcher(server.call, most=10)
-    first, second, third = await asking(together, 1, 2, 3)
+async def test_canceled_call_does_not_affect_others() -> None:
+    server = FakeServer()
+    batcher = Batcher(server.call, most=10)
+    first, second, third = await start_calls(batcher, 1, 2, 3)
     first.cancel()
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
     server.turn.release()
     assert await third == "3"
-    assert server.asked == [[1], [3]]
+    assert server.calls == [[1], [3]]
 
 
-def test_every_loop_has_its_own_line() -> None:
-    async def call(asked: Sequence[int]) -> list[int]:
-        return [2 * number for number in asked]
+def test_each_event_loop_has_its_own_queue() -> None:
+    async def call(calls: Sequence[int]) -> list[int]:
+        return [2 * number for number in calls]
 
-    together = Batcher(call, most=10)
-    assert [asyncio.run(together(number)) for number in (1, 2)] == [2, 4]
+    batcher = Batcher(call, most=10)
+    assert [asyncio.run(batcher(number)) for number in (1, 2)] == [2, 4]

@@ -62,14 +62,14 @@ def damage(client: redis.Redis, key: str, part: str) -> None:
         client.hset(f"chimes:{key}", "body", json.dumps(plain | {part: "junk"}))
 
 
-async def the_run(store: RedisStore, run_id: RunId) -> Run:
+async def get_run(store: RedisStore, run_id: RunId) -> Run:
     run = await store.get_run(run_id)
     assert run is not None
     return run
 
 
 @pytest.mark.parametrize("part", ["body", "rest", "target", "policy", "origin", "unheard_of"])
-async def test_a_damaged_run_ends_and_the_others_are_claimed(
+async def test_corrupt_run_fails_and_the_others_are_claimed(
     store: RedisStore, client: redis.Redis, part: str
 ) -> None:
     good, bad, waiting = a_run(), a_run(), a_run()
@@ -78,16 +78,16 @@ async def test_a_damaged_run_ends_and_the_others_are_claimed(
     await store.add_runs([good, bad, waiting])
     damage(client, f"run:{bad.id}", part)
     assert [run.id for run in await store.claim(claim_request(free=10))] == [good.id]
-    ended = await the_run(store, bad.id)
+    ended = await get_run(store, bad.id)
     assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
     assert "of this run cannot be read" in ended.error
-    # It holds nobody back, even where its key cannot be read any more.
+    # It blocks no other run, even if its concurrency key is unreadable.
     assert [run.id for run in await store.claim(claim_request(free=10))] == [waiting.id]
     assert len((await store.list_runs(RunQuery())).items) == 3
 
 
 @pytest.mark.parametrize("part", ["body", "trigger", "target", "policy", "labels"])
-async def test_a_damaged_schedule_is_listed_and_can_be_deleted(
+async def test_corrupt_schedule_is_listed_and_can_be_deleted(
     store: RedisStore, client: redis.Redis, part: str
 ) -> None:
     good, bad = a_schedule(), a_schedule(name="bad one")
@@ -105,7 +105,7 @@ async def test_a_damaged_schedule_is_listed_and_can_be_deleted(
     assert [each.id for each in (await store.list_schedules(ScheduleQuery())).items] == [good.id]
 
 
-async def test_a_damaged_schedule_can_be_mended(store: RedisStore, client: redis.Redis) -> None:
+async def test_corrupt_schedule_can_be_repaired(store: RedisStore, client: redis.Redis) -> None:
     schedule = await store.add_schedule(a_schedule())
     damage(client, f"schedule:{schedule.id}", "policy")
     mended = await store.change_schedule(
@@ -116,7 +116,7 @@ async def test_a_damaged_schedule_can_be_mended(store: RedisStore, client: redis
     assert mended.policy.max_retries == 7
 
 
-async def test_a_damaged_schedule_is_set_aside_when_due(
+async def test_corrupt_schedule_is_reported_as_broken_when_due(
     store: RedisStore, client: redis.Redis
 ) -> None:
     good, bad = await store.add_schedule(due_schedule()), await store.add_schedule(due_schedule())
@@ -127,7 +127,7 @@ async def test_a_damaged_schedule_is_set_aside_when_due(
     assert (await store.counts()).due == 0
 
 
-async def test_a_damaged_run_of_a_dead_node_is_rescued(
+async def test_corrupt_run_of_a_dead_node_is_rescued(
     store: RedisStore, client: redis.Redis
 ) -> None:
     await store.add_runs([good := a_run(), bad := a_run()])
@@ -136,13 +136,13 @@ async def test_a_damaged_run_of_a_dead_node_is_rescued(
     await store.leave(NodeId("node-1"))
     await store.join(a_node("node-2"), LEASE)
     assert [run.id for run in await store.claim(claim_request("node-2", free=10))] == [good.id]
-    assert (await the_run(store, bad.id)).status is RunStatus.FAILED
+    assert (await get_run(store, bad.id)).status is RunStatus.FAILED
 
 
-async def test_records_that_somebody_took_away_stop_nobody(
+async def test_externally_deleted_records_do_not_affect_others(
     store: RedisStore, client: redis.Redis
 ) -> None:
-    """By hand, behind our back: indexes still name what is gone."""
+    """Records deleted by other clients; indexes still refer to them."""
     key = {"concurrency_key": "shared"}
     gone, good = a_run(priority=9), a_run()
     held, first, blocked, next_one = a_run(priority=8), a_run(**key), a_run(**key), a_run(**key)
@@ -156,7 +156,7 @@ async def test_records_that_somebody_took_away_stop_nobody(
     client.hdel(f"chimes:run:{good.id}", "rest")
     assert {run.id for run in await store.claim(claim_request(free=10))} == {first.id, good.id}
     assert [run.schedule_id for run in (await store.fire_due(plan, limit=10)).others] == [due.id]
-    await store.finish([a_completion(await the_run(store, first.id), NOW)])
+    await store.finish([a_completion(await get_run(store, first.id), NOW)])
     await store.leave(NodeId("node-1"))
     await store.join(a_node("node-2"), LEASE)
     again = {run.id for run in await store.claim(claim_request("node-2", free=10))}
@@ -171,43 +171,43 @@ async def test_records_that_somebody_took_away_stop_nobody(
 QUEUE, INDEX = "sync_tasks_priority_queue", "sync_tasks_index:source#crm:collection#people"
 
 
-@pytest.mark.parametrize("spoiled", [QUEUE, INDEX, "sync_tasks#{}", "sync_tasks#{}:logs"])
-async def test_keys_that_others_use_can_stop_nothing(
-    store: RedisStore, client: redis.Redis, spoiled: str
+@pytest.mark.parametrize("overwritten", [QUEUE, INDEX, "sync_tasks#{}", "sync_tasks#{}:logs"])
+async def test_overwritten_eventnative_keys_do_not_affect_operations(
+    store: RedisStore, client: redis.Redis, overwritten: str
 ) -> None:
-    """The EventNative keys are a view: whatever other programs write there, no verb
-    of ours fails, and none is done by half."""
+    """The EventNative keys are a view: if other programs overwrite them, no operation fails or is
+    applied partially."""
     target = SyncTarget(source="crm", collection="people")
     task = a_sync_run(target)
-    key = spoiled.format(task_id(task))
+    key = overwritten.format(task_id(task))
     offered = claim_request(capabilities=frozenset({target.requirement}))
 
-    def spoil() -> None:
+    def overwrite() -> None:
         client.delete(key)
         client.set(key, "mine")
 
-    spoil()
+    overwrite()
     added, created = await store.add_unless_active(task, an_entry())
     assert (added.id, created) == (task.id, True)
-    spoil()
+    overwrite()
     (held,) = await store.claim(offered)
-    spoil()
+    overwrite()
     await store.release([(held.id, held.fence)])
-    spoil()
+    overwrite()
     (held,) = await store.claim(offered)
-    spoil()
+    overwrite()
     assert await store.append_logs(held.id, held.fence, log_lines("one", "two"))
-    spoil()
+    overwrite()
     (ended,) = (await store.finish([a_completion(held, NOW)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
-    assert await the_run(store, task.id) == ended
+    assert await get_run(store, task.id) == ended
     assert [line.message for line in await store.read_logs(task.id)] == ["one", "two"]
-    spoil()
+    overwrite()
     assert await store.prune_runs(before=NOW + LEASE, limit=10) == 1
     assert (await store.list_runs(RunQuery())).items == ()
 
 
-async def test_a_view_that_somebody_spoiled_is_made_again(
+async def test_overwritten_eventnative_keys_are_rebuilt(
     store: RedisStore, client: redis.Redis
 ) -> None:
     task = a_sync_run(SyncTarget(source="crm", collection="people"))

@@ -15,14 +15,14 @@ from tests.builders import a_run, a_schedule
 MIB = 1024 * 1024
 
 
-def _calling(size: int, number: int) -> HttpTarget:
+def _target(size: int, number: int) -> HttpTarget:
     return HttpTarget(url="http://127.0.0.1/x", body=f"{number:09d}" + "x" * (size - 9))
 
 
 def _runs(count: int, size: int) -> object:
     rows = RunRows()
     for number in range(count):
-        rows.body(a_run(target=_calling(size, number)))
+        rows.body(a_run(target=_target(size, number)))
     return rows
 
 
@@ -35,14 +35,14 @@ def _record(schedule: Schedule) -> list[str]:
 def _schedules(count: int, size: int) -> object:
     rows = ScheduleRows()
     for number in range(count):
-        _, revision = rows.schedule(_record(a_schedule(target=_calling(size, number))))
+        _, revision = rows.schedule(_record(a_schedule(target=_target(size, number))))
         assert not revision.damaged
     return rows
 
 
 @pytest.mark.parametrize("remember", [_runs, _schedules])
 @pytest.mark.parametrize(("count", "size"), [(1800, 15_000), (400, 60_000)])
-def test_large_records_do_not_fill_the_memory(
+def test_large_records_do_not_exceed_the_cache_size(
     remember: Callable[[int, int], object], count: int, size: int
 ) -> None:
     tracemalloc.start()
@@ -56,8 +56,8 @@ def test_large_records_do_not_fill_the_memory(
         tracemalloc.stop()
 
 
-def test_what_was_seen_is_not_decoded_again() -> None:
+def test_known_record_is_not_decoded_again() -> None:
     rows = ScheduleRows()
-    record = _record(a_schedule(target=_calling(1000, 1)))
+    record = _record(a_schedule(target=_target(1000, 1)))
     first, again = rows.schedule(record)[0], rows.schedule(record)[0]
     assert first.target is again.target

@@ -37,7 +37,7 @@ INDEX = "sync_tasks_index:source#shop:collection#orders"
 
 @pytest.fixture
 def url() -> str:
-    """Without a prefix, as in EventNative."""
+    """A URL without prefix, as in EventNative."""
     return empty_place().partition("?")[0]
 
 
@@ -65,7 +65,7 @@ def task(number: int, collection: str = "orders", **given: object) -> Run:
     return a_sync_run(pair, **{"id": run_id, "priority": 300} | given)
 
 
-def named(run: Run) -> str:
+def task_name(run: Run) -> str:
     assert isinstance(run.target, SyncTarget)
     return f"{run.target.source}_{run.target.collection}_{run.id}"
 
@@ -74,11 +74,11 @@ async def claimed(store: RedisStore, free: int = 10) -> tuple[Run, ...]:
     return await store.claim(claim_request(free=free, capabilities=CAPABILITIES))
 
 
-async def test_a_task_from_the_queue_to_its_end(
+async def test_keys_of_a_task_from_queue_to_end(
     store: RedisStore, client: redis.Redis, clock: SettableClock
 ) -> None:
     run, _ = await store.add_unless_active(task(1))
-    name = named(run)
+    name = task_name(run)
     unix = int(NOW.timestamp())
     score = 300 * 10**12 - unix
     assert client.zrange(QUEUE, 0, -1, withscores=True) == [(name, score)]
@@ -122,26 +122,24 @@ async def test_a_task_from_the_queue_to_its_end(
         (AttemptEnd.CANCELED, "CANCELED"),
     ],
 )
-async def test_the_seeds_words(
+async def test_status_uses_eventnative_words(
     store: RedisStore, client: redis.Redis, clock: SettableClock, end: AttemptEnd, word: str
 ) -> None:
     run, _ = await store.add_unless_active(task(1))
     (held,) = await claimed(store)
     await store.finish([a_completion(held, clock.now(), end)])
-    assert client.hget(f"sync_tasks#{named(run)}", "status") == word
+    assert client.hget(f"sync_tasks#{task_name(run)}", "status") == word
 
 
-async def test_a_canceled_task_leaves_the_queue(store: RedisStore, client: redis.Redis) -> None:
+async def test_canceled_task_leaves_the_queue(store: RedisStore, client: redis.Redis) -> None:
     run, _ = await store.add_unless_active(task(1))
     await store.cancel_run(run.id, "enough")
     assert client.exists(QUEUE) == 0
-    assert client.hget(f"sync_tasks#{named(run)}", "status") == "CANCELED"
+    assert client.hget(f"sync_tasks#{task_name(run)}", "status") == "CANCELED"
 
 
-async def test_the_queue_is_in_the_order_of_execution(
-    store: RedisStore, client: redis.Redis
-) -> None:
-    """The class first, then the older one."""
+async def test_queue_is_in_claim_order(store: RedisStore, client: redis.Redis) -> None:
+    """By priority, then by age."""
     old, new, urgent = (
         task(1, "a", priority=200, created_at=NOW - 5 * SECOND, available_at=NOW - 5 * SECOND),
         task(2, "b", priority=200),
@@ -149,20 +147,20 @@ async def test_the_queue_is_in_the_order_of_execution(
     )
     await store.add_runs([new, old, urgent])
     best_first = client.zrange(QUEUE, 0, -1, desc=True)
-    assert best_first == [named(urgent), named(old), named(new)]
-    assert [named(run) for run in await claimed(store)] == best_first
+    assert best_first == [task_name(urgent), task_name(old), task_name(new)]
+    assert [task_name(run) for run in await claimed(store)] == best_first
 
 
-async def test_a_lost_task_is_back_in_the_queue(
+async def test_lost_task_is_queued_again(
     store: RedisStore, client: redis.Redis, clock: SettableClock
 ) -> None:
-    """What the original lost: pop, then a crash."""
+    """EventNative lost tasks if it crashed after the pop."""
     run, _ = await store.add_unless_active(task(1))
     await claimed(store)
     clock.advance(LEASE)
     await store.rescue(limit=10)
-    assert client.zrange(QUEUE, 0, -1) == [named(run)]
-    assert client.hget(f"sync_tasks#{named(run)}", "status") == "SCHEDULED"
+    assert client.zrange(QUEUE, 0, -1) == [task_name(run)]
+    assert client.hget(f"sync_tasks#{task_name(run)}", "status") == "SCHEDULED"
 
 
 async def test_log_entries_keep_their_order_within_a_second(
@@ -179,7 +177,7 @@ async def test_log_entries_keep_their_order_within_a_second(
         LogEntry(at=at + tick, message="same"),
     ]
     assert await store.append_logs(held.id, held.fence, entries)
-    stored = client.zrange(f"sync_tasks#{named(run)}:logs", 0, -1, withscores=True)
+    stored = client.zrange(f"sync_tasks#{task_name(run)}:logs", 0, -1, withscores=True)
     found = [json.loads(member) for member, _ in stored]
     assert [(each["time"], each["message"], each["level"]) for each in found] == [
         ("2021-03-10T22:45:02.578998Z", "น้ำ 水", "error"),
@@ -193,29 +191,29 @@ async def test_log_entries_keep_their_order_within_a_second(
     assert [each["number"] for each in found] == [2, 1, 3, 4]
 
 
-async def test_a_tick_in_the_way_is_no_task(
+async def test_skipped_slot_creates_no_task_keys(
     store: RedisStore, client: redis.Redis, clock: SettableClock
 ) -> None:
-    """A skipped run is a run, and no task."""
+    """The slot leaves a skipped run."""
     policy = Policy(overlap=Overlap.SKIP, concurrency_key=PAIR.key)
     await store.add_schedule(due_schedule(target=PAIR, policy=policy))
     first, _ = await store.add_unless_active(task(1))
     (skipped,) = (await store.fire_due(plan, limit=5)).others
     assert skipped.status is RunStatus.SKIPPED
-    assert client.zrange(INDEX, 0, -1) == [named(first)]
-    assert list(client.scan_iter("sync_tasks#*")) == [f"sync_tasks#{named(first)}"]
+    assert client.zrange(INDEX, 0, -1) == [task_name(first)]
+    assert list(client.scan_iter("sync_tasks#*")) == [f"sync_tasks#{task_name(first)}"]
 
 
-async def test_a_tick_makes_a_task(store: RedisStore, client: redis.Redis) -> None:
+async def test_fired_slot_creates_task_keys(store: RedisStore, client: redis.Redis) -> None:
     await store.add_schedule(due_schedule(target=PAIR, priority=200))
     fired = await store.fire_due(plan, limit=5, request=claim_request(capabilities=CAPABILITIES))
     (run,) = fired.claimed
-    assert client.hget(f"sync_tasks#{named(run)}", "status") == "RUNNING"
-    assert client.zrange(INDEX, 0, -1) == [named(run)]
+    assert client.hget(f"sync_tasks#{task_name(run)}", "status") == "RUNNING"
+    assert client.zrange(INDEX, 0, -1) == [task_name(run)]
     assert client.exists(QUEUE) == 0
 
 
-async def test_forgotten_tasks_leave_nothing(
+async def test_pruned_tasks_leave_no_keys(
     store: RedisStore, client: redis.Redis, clock: SettableClock
 ) -> None:
     before = set(client.scan_iter())
@@ -223,12 +221,12 @@ async def test_forgotten_tasks_leave_nothing(
     (held,) = await claimed(store)
     await store.append_logs(held.id, held.fence, [LogEntry(at=NOW, message="a line")])
     await store.finish([a_completion(held, clock.now())])
-    assert client.exists(f"sync_tasks#{named(run)}:logs") == 1
+    assert client.exists(f"sync_tasks#{task_name(run)}:logs") == 1
     assert await store.prune_runs(before=clock.now() + SECOND, limit=10) == 1
     assert set(client.scan_iter()) == before
 
 
-async def test_dropped_logs_are_gone_here_too(
+async def test_deleted_logs_leave_no_log_key(
     store: RedisStore, client: redis.Redis, clock: SettableClock
 ) -> None:
     run, _ = await store.add_unless_active(task(1))
@@ -236,10 +234,10 @@ async def test_dropped_logs_are_gone_here_too(
     await store.append_logs(held.id, held.fence, [LogEntry(at=NOW, message="a line")])
     await store.finish([a_completion(held, clock.now())])
     await store.drop_logs([run.id])
-    assert client.exists(f"sync_tasks#{named(run)}:logs") == 0
+    assert client.exists(f"sync_tasks#{task_name(run)}:logs") == 0
 
 
-async def test_a_prefix_stands_before_every_key(url: str, client: redis.Redis) -> None:
+async def test_prefix_is_added_to_every_key(url: str, client: redis.Redis) -> None:
     async with opened(f"{url}?prefix=mine:") as store:
         await store.add_runs([task(1), replace(task(2), schedule_id=None)])
         names = list(client.scan_iter())

@@ -1,5 +1,4 @@
-"""Deliveries, inbox and limits on Redis: what they cost, what they leave behind, and what becomes
-of records that somebody has damaged."""
+"""Deliveries, inbox and limits on Redis: round trips, cleanup, corrupt records."""
 
 from __future__ import annotations
 
@@ -46,13 +45,13 @@ from tests.servers.redis_places import empty_place
 from tests.store.redis_calls import Calls
 from tests.store.redis_rig import opened, plain_client
 
-TOLD = Policy(
+WITH_RECIPIENTS = Policy(
     delivery=(
         Recipient(channel=Channel.INBOX),
         Recipient(channel=Channel.TELEGRAM, to="7", on=(NotifyOn.RECOVERY,)),
     )
 )
-HOLD = {"lease": MINUTE, "overdue": HOUR}
+CLAIM_LIMITS = {"lease": MINUTE, "overdue": HOUR}
 
 
 @pytest.fixture
@@ -78,45 +77,45 @@ async def store(url: str, clock: SettableClock) -> AsyncIterator[RedisStore]:
         yield store
 
 
-# --- trips ------------------------------------------------------------------------------------
-async def test_who_is_told_costs_no_trip(
+# --- round trips ------------------------------------------------------------------------------
+async def test_deliveries_are_written_without_an_extra_round_trip(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch, clock: SettableClock
 ) -> None:
-    """Not even whether it is a recovery has to be looked up: the script knows."""
-    await store.add_schedule(due_schedule(policy=TOLD))
+    """The script also detects recoveries without another read."""
+    await store.add_schedule(due_schedule(policy=WITH_RECIPIENTS))
     calls = Calls(store, monkeypatch)
-    told = []
+    notified = []
     for end in (AttemptEnd.FAILED, AttemptEnd.SUCCEEDED, AttemptEnd.SUCCEEDED):
         (run,) = (await store.fire_due(plan, limit=5, request=claim_request())).claimed
         calls.reset()
         await store.finish([a_completion(run, clock.now(), end)])
         assert calls.trips == 1
         page = await store.list_deliveries(DeliveryQuery(run_id=run.id))
-        told.append(sorted((each.recipient.channel, each.notify_on) for each in page.items))
+        notified.append(sorted((each.recipient.channel, each.notify_on) for each in page.items))
         clock.advance(MINUTE)
-    assert told == [
+    assert notified == [
         [("inbox", "failure")],
         [("inbox", "recovery"), ("telegram", "recovery")],
         [("inbox", "success")],
     ]
 
 
-async def test_many_deliveries_take_as_many_trips_as_one(
+async def test_many_deliveries_take_as_many_round_trips_as_one(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.load([a_delivery() for _ in range(100)])
     calls = Calls(store, monkeypatch)
-    claimed = await store.claim_deliveries([Channel.INBOX], limit=100, **HOLD)
+    claimed = await store.claim_deliveries([Channel.INBOX], limit=100, **CLAIM_LIMITS)
     assert (len(claimed), calls.trips) == (100, 1)
     completions = [a_delivery_completion(each, inbox=an_item()) for each in claimed]
     assert (len(await store.finish_deliveries(completions)), calls.trips) == (100, 3)
 
 
 @pytest.mark.parametrize("awake_at", [None, NOW])
-async def test_counting_the_unread_loads_nothing(
+async def test_counting_unread_items_loads_no_records(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch, awake_at: object
 ) -> None:
-    """However much an owner has left unread: a page asks for it all the time."""
+    """Every page shows the count, however many items are unread."""
     given = (
         [an_item() for _ in range(20)]
         + [an_item(owner=BOB), an_item(read_at=NOW), an_item(archived_at=NOW)]
@@ -142,7 +141,7 @@ async def test_counting_the_unread_loads_nothing(
     ],
     ids=str,
 )
-async def test_a_page_is_not_the_whole_inbox(
+async def test_inbox_page_loads_only_its_records(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch, query: InboxQuery
 ) -> None:
     await store.load(
@@ -162,63 +161,63 @@ async def test_a_page_is_not_the_whole_inbox(
     assert calls.records <= 60
 
 
-# --- what is left -----------------------------------------------------------------------------
-async def test_forgotten_messages_leave_nothing(
+# --- cleanup ----------------------------------------------------------------------------------
+async def test_pruned_messages_leave_no_keys(
     store: RedisStore, client: redis.Redis, clock: SettableClock
 ) -> None:
-    """No key of an index outlives the records that it names."""
+    """Index keys are deleted with their records."""
     before = set(client.scan_iter())
-    await store.add_runs([a_run(policy=TOLD, owner=ALICE)])
+    await store.add_runs([a_run(policy=WITH_RECIPIENTS, owner=ALICE)])
     (run,) = await store.claim(claim_request())
     await store.finish([a_completion(run, clock.now())])
-    (sent,) = await store.claim_deliveries(list(Channel), limit=5, **HOLD)
+    (sent,) = await store.claim_deliveries(list(Channel), limit=5, **CLAIM_LIMITS)
     item = an_item(run_id=run.id, schedule_id="a schedule", snoozed_until=NOW + HOUR)
     await store.finish_deliveries([a_delivery_completion(sent, inbox=item)])
     await store.change_inbox(item.id, lambda is_, now: replace(is_, starred=True))
     end = clock.advance(SECOND)
     assert await store.prune_runs(before=end, limit=10) == 1
     assert await store.prune_messages(before=end, limit=10) == 1
-    # What is starred stays, and the stars do not stand in the way of what comes after.
+    # Starred items stay and do not stop the pruning of later ones.
     assert await store.prune_messages(before=end, limit=10) == 0
     await store.change_inbox(item.id, lambda is_, now: replace(is_, starred=False, read_at=now))
     assert await store.prune_messages(before=end, limit=10) == 1
     assert set(client.scan_iter()) == before
 
 
-async def test_a_bucket_is_forgotten_when_it_is_full(url: str, client: redis.Redis) -> None:
+async def test_token_bucket_expires_when_full(url: str, client: redis.Redis) -> None:
     async with opened(url) as store:
         before = set(client.scan_iter())
         await store.take_tokens("\ud800 any name " + "x" * 9999, rate=2, burst=60, count=40)
         (bucket,) = set(client.scan_iter()) - before
-        # Full in twenty seconds, and a few more for clocks that differ.
+        # Full in twenty seconds, plus a margin for clock differences.
         assert 19_000 < client.pttl(bucket) <= 30_000
         assert len(bucket) < 100
         assert client.hget(bucket, "tokens") == "20"
 
 
 # --- wake-ups ---------------------------------------------------------------------------------
-async def test_other_nodes_hear_that_there_is_something_to_deliver(
+async def test_delivery_wakes_other_nodes(
     url: str, store: RedisStore, clock: SettableClock
 ) -> None:
     async with opened(url, clock) as other:
-        await store.add_runs([a_run(policy=TOLD), a_run()])
-        told, untold = sorted(
+        await store.add_runs([a_run(policy=WITH_RECIPIENTS), a_run()])
+        notified, unnotified = sorted(
             await store.claim(claim_request()), key=lambda run: not run.policy.delivery
         )
-        await _quiet(other)
+        await _until_quiet(other)
         seen = other.changes()
-        await store.finish([a_completion(told, clock.now())])
+        await store.finish([a_completion(notified, clock.now())])
         async with asyncio.timeout(10):
             await other.wait_for_work(seen, None)
-        await _quiet(other)
+        await _until_quiet(other)
         seen = other.changes()
-        await store.finish([a_completion(untold, clock.now())])
-        await _quiet(other)
+        await store.finish([a_completion(unnotified, clock.now())])
+        await _until_quiet(other)
         assert other.changes() == seen
 
 
-async def _quiet(store: RedisStore) -> None:
-    """Until nothing has been heard for a while; the silence itself is what is waited for."""
+async def _until_quiet(store: RedisStore) -> None:
+    """Waits until no wake-up arrived for 0.1 seconds."""
     while True:
         before = store.changes()
         await asyncio.sleep(0.1)
@@ -226,13 +225,13 @@ async def _quiet(store: RedisStore) -> None:
             return
 
 
-async def test_this_node_hears_of_a_slot_that_was_missed(
+async def test_delivery_of_a_missed_slot_wakes_this_node(
     store: RedisStore, clock: SettableClock
 ) -> None:
-    """Nothing waits for a worker, and something for whoever delivers."""
-    policy = replace(TOLD, misfire=Misfire.SKIP, misfire_grace=SECOND)
+    """A missed slot leaves no work for a worker, but a delivery."""
+    policy = replace(WITH_RECIPIENTS, misfire=Misfire.SKIP, misfire_grace=SECOND)
     await store.add_schedule(due_schedule(NOW - 10 * SECOND, policy=policy))
-    await _quiet(store)
+    await _until_quiet(store)
     seen = store.changes()
     fired = await store.fire_due(plan, limit=5)
     assert [run.status for run in fired.others] == [RunStatus.MISSED]
@@ -240,13 +239,14 @@ async def test_this_node_hears_of_a_slot_that_was_missed(
     assert store.changes() > seen
 
 
-# --- whoever was overtaken --------------------------------------------------------------------
-async def test_two_words_on_one_attempt_are_one(
+# --- races ------------------------------------------------------------------------------------
+async def test_concurrent_completions_of_one_delivery_are_fenced(
     url: str, store: RedisStore, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second was under way when the first came: it looks again, and is fenced."""
+    """The first completion is stored while the second is in flight; the second reads again and is
+    rejected."""
     await store.load([a_delivery()])
-    (sending,) = await store.claim_deliveries([Channel.INBOX], limit=1, **HOLD)
+    (sending,) = await store.claim_deliveries([Channel.INBOX], limit=1, **CLAIM_LIMITS)
     async with opened(url, clock) as other:
         read = store._read_deliveries
 
@@ -263,18 +263,15 @@ async def test_two_words_on_one_attempt_are_one(
         assert (await other.list_inbox(InboxQuery())).items == ()
 
 
-async def test_a_clock_that_went_back_takes_no_tokens_away(
-    store: RedisStore, clock: SettableClock
-) -> None:
+async def test_clock_set_back_removes_no_tokens(store: RedisStore, clock: SettableClock) -> None:
     assert (await store.take_tokens("a", rate=1, burst=5)).remaining == 4
     clock.set(NOW - HOUR)
     assert (await store.take_tokens("a", rate=1, burst=5)).remaining == 3
 
 
 # --- quotas -----------------------------------------------------------------------------------
-async def test_a_quota_of_few_looks_at_few(store: RedisStore) -> None:
-    """It is counted from the sets that are there for other reasons: no store has to be rebuilt
-    for it, and whatever changes a schedule keeps it right."""
+async def test_quota_check_loads_only_schedules_of_the_owner(store: RedisStore) -> None:
+    """The count uses existing index sets, which every schedule change updates."""
     quota = Quota(limit=2, active=True, namespace="softnix")
     given = {"owner": ALICE, "namespace": "softnix"}
     await store.load(
@@ -300,8 +297,10 @@ async def test_a_quota_of_few_looks_at_few(store: RedisStore) -> None:
     await store.add_schedule(a_schedule(**given), quotas=[quota])
 
 
-# --- what the version before has written ------------------------------------------------------
-async def test_records_without_what_is_new_are_read(store: RedisStore, client: redis.Redis) -> None:
+# --- records of older versions ----------------------------------------------------------------
+async def test_records_of_older_versions_are_readable(
+    store: RedisStore, client: redis.Redis
+) -> None:
     key = await store.add_key(a_key())
     schedule = await store.add_schedule(a_schedule())
     plain = json.loads(str(client.hget("chimes:keys", key.id)))
@@ -313,7 +312,7 @@ async def test_records_without_what_is_new_are_read(store: RedisStore, client: r
     assert await store.get_schedule(schedule.id) == schedule
 
 
-# --- damage -----------------------------------------------------------------------------------
+# --- corrupt records --------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -326,7 +325,7 @@ async def test_records_without_what_is_new_are_read(store: RedisStore, client: r
         ("attempts", ""),
     ],
 )
-async def test_a_damaged_delivery_is_given_up_and_the_others_are_sent(
+async def test_corrupt_delivery_is_dead_and_the_others_are_claimed(
     store: RedisStore, client: redis.Redis, field: str, value: str
 ) -> None:
     good, bad = a_delivery(), a_delivery(schedule_id="its schedule")
@@ -336,9 +335,9 @@ async def test_a_damaged_delivery_is_given_up_and_the_others_are_sent(
     assert listed[good.id] == good
     shown = listed[bad.id]
     assert (shown.run_id, shown.schedule_id, shown.owner) == (bad.run_id, "its schedule", ALICE)
-    claimed = await store.claim_deliveries([Channel.INBOX], limit=10, **HOLD)
+    claimed = await store.claim_deliveries([Channel.INBOX], limit=10, **CLAIM_LIMITS)
     if (field, value) == ("attempts", ""):
-        # The claim has counted it anew.
+        # The claim has rewritten the attempt count.
         assert {each.id for each in claimed} == {good.id, bad.id}
         return
     assert [each.id for each in claimed] == [good.id]
@@ -349,7 +348,7 @@ async def test_a_damaged_delivery_is_given_up_and_the_others_are_sent(
     assert await store.prune_messages(before=NOW + SECOND, limit=10) == 1
 
 
-async def test_a_damaged_item_hides_no_other(store: RedisStore, client: redis.Redis) -> None:
+async def test_corrupt_inbox_item_hides_no_other(store: RedisStore, client: redis.Redis) -> None:
     good, bad = an_item(), an_item()
     await store.load([good, bad])
     client.hset(f"chimes:inbox:item:{bad.id}", "body", "junk")
@@ -362,7 +361,7 @@ async def test_a_damaged_item_hides_no_other(store: RedisStore, client: redis.Re
     assert await store.prune_messages(before=NOW + SECOND, limit=10) == 2
 
 
-async def test_messages_that_somebody_took_away_stop_nobody(
+async def test_externally_deleted_messages_do_not_affect_others(
     store: RedisStore, client: redis.Redis
 ) -> None:
     """By hand, behind our back: indexes still name what is gone."""
@@ -375,9 +374,9 @@ async def test_messages_that_somebody_took_away_stop_nobody(
         f"chimes:delivery:{ended.id}",
         f"chimes:inbox:item:{item.id}",
     )
-    await store.claim_deliveries([Channel.INBOX], limit=1, **HOLD)
+    await store.claim_deliveries([Channel.INBOX], limit=1, **CLAIM_LIMITS)
     assert await store.next_delivery() in (NOW, NOW + MINUTE)
-    claimed = await store.claim_deliveries([Channel.INBOX], limit=1, **HOLD)
+    claimed = await store.claim_deliveries([Channel.INBOX], limit=1, **CLAIM_LIMITS)
     assert [each.id for each in claimed] == [good.id]
     assert (await store.list_deliveries(DeliveryQuery())).items == claimed
     assert (await store.list_inbox(InboxQuery())).items == ()

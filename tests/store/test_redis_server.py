@@ -40,7 +40,7 @@ from tests.builders import (
 )
 from tests.servers.kinds import REDIS
 from tests.servers.server import PrivateServer, free_port, start
-from tests.store.redis_rig import everything, opened, plain_client
+from tests.store.redis_rig import all_keys, opened, plain_client
 
 PATIENCE = 30.0
 
@@ -57,8 +57,8 @@ async def store(server: PrivateServer) -> AsyncIterator[RedisStore]:
         yield store
 
 
-# --- where it is -
-def test_an_address_in_full() -> None:
+# --- URL ----------------------------------------------------------------------------------------
+def test_url_with_all_parts() -> None:
     assert parse_address("rediss://me:p%40ss@h:6380/3?prefix=a:&ssl_cert_reqs=none") == Address(
         host="h",
         port=6380,
@@ -84,17 +84,17 @@ def test_an_address_in_full() -> None:
         ("http://h", "not a Redis URL"),
     ],
 )
-def test_a_wrong_address_is_told_with_what_would_be_right(url: str, message: str) -> None:
+def test_invalid_url_error_names_the_correct_form(url: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         open_redis(url)
 
 
-async def test_nobody_there() -> None:
+async def test_unreachable_server_is_reported() -> None:
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:9"):
         await open_redis("redis://127.0.0.1:9/0").open()
 
 
-async def test_a_wrong_password(server: PrivateServer) -> None:
+async def test_wrong_password_is_reported(server: PrivateServer) -> None:
     server.admin("CONFIG SET requirepass right")
     for wrong in (":wrong@", ""):
         with pytest.raises(StoreUnavailable, match="user or password") as caught:
@@ -104,7 +104,7 @@ async def test_a_wrong_password(server: PrivateServer) -> None:
         assert "right" not in (await store.status()).location
 
 
-# --- durability settings -
+# --- durability settings ------------------------------------------------------------------------
 GOOD = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction"}
 
 
@@ -131,34 +131,34 @@ GOOD = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-pol
         ({"maxmemory-policy": "allkeys-lru"}, "set it to noeviction", ""),
     ],
 )
-def test_what_settings_are_worth(changed: dict[str, str], refused: str, note: str) -> None:
+def test_durability_settings_are_rated(changed: dict[str, str], refused: str, note: str) -> None:
     found = assess_durability(GOOD | changed)
     assert refused in found.refused
     assert note in found.note
     assert (found == Durability()) == (not refused and not note)
 
 
-async def test_a_server_that_keeps_nothing_is_refused() -> None:
+async def test_volatile_server_is_rejected() -> None:
     with start(REDIS, settings={"appendonly": "no"}) as server:
         with pytest.raises(StoreUnsafe, match="--allow-volatile"):
             await open_redis(server.url).open()
         with plain_client(server.url) as client:
-            assert everything(client) == {}
+            assert all_keys(client) == {}
         async with opened(server.url, allow_volatile=True) as store:
             assert "nothing is kept on disk" in (await store.status()).degraded
             await store.add_schedule(a_schedule())
 
 
-async def test_a_server_that_may_lose_a_second_says_so(server: PrivateServer) -> None:
+async def test_appendfsync_everysec_causes_a_warning(server: PrivateServer) -> None:
     server.admin("CONFIG SET appendfsync everysec")
     async with opened(server.url) as store:
         assert "last second" in (await store.status()).degraded
 
 
-async def test_a_server_that_does_not_sync_while_it_rewrites_says_so(
+async def test_no_fsync_during_rewrite_causes_a_warning(
     server: PrivateServer,
 ) -> None:
-    """Also where appendfsync is always."""
+    """Even with `appendfsync always`."""
     server.admin("CONFIG SET appendfsync always")
     async with opened(server.url) as store:
         assert (await store.status()).degraded == ""
@@ -167,7 +167,9 @@ async def test_a_server_that_does_not_sync_while_it_rewrites_says_so(
         assert "no-appendfsync-on-rewrite" in (await store.status()).degraded
 
 
-async def test_settings_that_nobody_may_read(server: PrivateServer) -> None:
+async def test_unreadable_server_settings_are_rejected_unless_volatile_is_allowed(
+    server: PrivateServer,
+) -> None:
     server.admin("ACL SETUSER app on >pw ~* &* +@all -config")
     url = f"redis://app:pw@127.0.0.1:{server.port}/0"
     with pytest.raises(StoreUnsafe, match="CONFIG GET is not allowed"):
@@ -176,8 +178,8 @@ async def test_settings_that_nobody_may_read(server: PrivateServer) -> None:
         await store.add_schedule(a_schedule())
 
 
-# --- lost or replaced store -
-async def _all_verbs(store: RedisStore) -> list[Callable[[], Any]]:
+# --- lost or replaced store ---------------------------------------------------------------------
+async def _all_operations(store: RedisStore) -> list[Callable[[], Any]]:
     node, run = NodeId("node-1"), RunId("r")
     return [
         lambda: store.now(),
@@ -193,7 +195,7 @@ async def _all_verbs(store: RedisStore) -> list[Callable[[], Any]]:
         lambda: store.list_runs(RunQuery()),
         lambda: store.claim(claim_request()),
         lambda: store.start(run, 1),
-        lambda: store.finish([a_completion(_held(), _held().created_at)]),
+        lambda: store.finish([a_completion(_claimed_run(), _claimed_run().created_at)]),
         lambda: store.cancel_run(run, "x"),
         lambda: store.append_logs(run, 1, log_lines("x")),
         lambda: store.join(a_node(), LEASE),
@@ -206,7 +208,7 @@ async def _all_verbs(store: RedisStore) -> list[Callable[[], Any]]:
     ]
 
 
-def _held() -> Any:
+def _claimed_run() -> Any:
     from dataclasses import replace
 
     base = a_run()
@@ -214,22 +216,22 @@ def _held() -> Any:
 
 
 @pytest.mark.parametrize("how", ["FLUSHALL", "FLUSHDB"])
-async def test_a_flushed_server_is_no_new_one(
+async def test_flushed_server_is_not_used_as_a_new_store(
     server: PrivateServer, store: RedisStore, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.add_schedule(a_schedule())
     before = await store.epoch()
     server.admin(how)
-    for verb in await _all_verbs(store):
+    for verb in await _all_operations(store):
         with pytest.raises(StoreLost) as caught:
             await verb()
         assert caught.value.details["code"] == "store_lost"
     said = [each for each in caplog.records if each.levelname == "CRITICAL"]
     assert len(said) == 1
     with plain_client(server.url) as client:
-        assert everything(client) == {}, "nothing was written to it, whatever was asked"
+        assert all_keys(client) == {}, "nothing was written to it, whatever was asked"
 
-    # Only by hand is it set up again; then it is seen that it went back.
+    # It must be initialised manually; then the lost epoch is reported.
     other = open_redis(server.url)
     await other.init()
     with pytest.raises(StoreLost):
@@ -240,11 +242,11 @@ async def test_a_flushed_server_is_no_new_one(
     assert (await store.counts()).schedules == 1
 
 
-async def test_a_store_that_a_stranger_founded_is_none_of_ours(
+async def test_store_initialised_by_another_node_is_not_adopted(
     server: PrivateServer, store: RedisStore
 ) -> None:
-    """A node that knew nothing has set the emptied server up: who was there before does not take
-    that for its store, however far its counter is, until somebody says so."""
+    """A node without a marker file initialised the flushed server. Nodes that used the old store do
+    not adopt it, whatever its counter is, until an operator confirms it."""
     await store.add_schedule(a_schedule())
     before = await store.epoch()
     server.admin("FLUSHALL")
@@ -267,7 +269,7 @@ async def test_a_store_that_a_stranger_founded_is_none_of_ours(
         assert (await store.counts()).schedules == 1
 
 
-async def test_a_restarting_node_does_not_go_over_to_a_stranger(
+async def test_restarted_node_does_not_adopt_a_foreign_store(
     server: PrivateServer, tmp_path: Path
 ) -> None:
     marker = tmp_path / "stores.json"
@@ -284,7 +286,7 @@ async def test_a_restarting_node_does_not_go_over_to_a_stranger(
         assert (await store.counts()).schedules == 0
 
 
-async def test_a_restarting_node_knows_what_was_there(
+async def test_restarted_node_detects_a_flushed_server(
     server: PrivateServer, tmp_path: Path
 ) -> None:
     marker = tmp_path / "new" / "stores.json"
@@ -296,19 +298,17 @@ async def test_a_restarting_node_knows_what_was_there(
     with pytest.raises(StoreLost, match="chimes store init --force"):
         await open_redis(server.url, marker=marker).open()
     with plain_client(server.url) as client:
-        assert everything(client) == {}
+        assert all_keys(client) == {}
     await open_redis(server.url, marker=marker).init()
     async with opened(server.url, marker=marker) as store:
         assert (await store.counts()).schedules == 0
-    # Another place on the server was never used from here.
+    # Another database of the server has no marker here.
     async with opened(f"{server.url}1", marker=marker):
         pass
 
 
-# --- restarts -
-async def test_everything_is_there_after_a_restart(
-    server: PrivateServer, store: RedisStore
-) -> None:
+# --- restarts -----------------------------------------------------------------------------------
+async def test_contents_survive_a_server_restart(server: PrivateServer, store: RedisStore) -> None:
     schedule = await store.add_schedule(a_schedule(), an_entry())
     server.restart()
     assert await store.get_schedule(schedule.id) == schedule
@@ -316,8 +316,8 @@ async def test_everything_is_there_after_a_restart(
     await store.add_schedule(a_schedule(), an_entry())
 
 
-async def test_kill_9_loses_nothing_that_was_acknowledged() -> None:
-    """Ten rounds: runs are added, claimed and finished while the server is killed."""
+async def test_kill_9_of_the_server_loses_no_acknowledged_change() -> None:
+    """Ten rounds: runs are added, claimed and completed while the server is killed."""
     added: set[str] = set()
     finished: set[str] = set()
     doubled: list[str] = []
@@ -374,8 +374,8 @@ async def test_kill_9_loses_nothing_that_was_acknowledged() -> None:
             await store.close()
 
 
-# --- full memory -
-async def test_a_full_server_does_nothing_by_halves(
+# --- full memory --------------------------------------------------------------------------------
+async def test_server_out_of_memory_leaves_no_partial_changes(
     server: PrivateServer, store: RedisStore
 ) -> None:
     await store.join(a_node("node-1"), 100 * LEASE)
@@ -399,7 +399,7 @@ async def test_a_full_server_does_nothing_by_halves(
         await fill()
     assert caught.value.details["code"] == "store_full"
     with plain_client(server.url) as client:
-        before = everything(client)
+        before = all_keys(client)
         for verb in (
             lambda: store.add_runs([a_run()]),
             lambda: store.claim(claim_request(free=5)),
@@ -411,8 +411,8 @@ async def test_a_full_server_does_nothing_by_halves(
         ):
             with pytest.raises(StoreUnavailable):
                 await verb()
-        assert everything(client) == before
-    # Who is at work may go on to the end of it: what was done must not be done again.
+        assert all_keys(client) == before
+    # Running runs can still be completed: their work must not be repeated.
     assert (await store.heartbeat(NodeId("node-1"), LEASE, clock=at_work.created_at)).alive
     (ended,) = (await store.finish([a_completion(at_work, at_work.created_at)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
@@ -423,7 +423,7 @@ async def test_a_full_server_does_nothing_by_halves(
     )
     assert len((await store.list_inbox(InboxQuery())).items) == 1
     assert (await store.take_tokens("somebody", rate=1, burst=9)).granted == 1
-    # It can still be read, and goes on when there is room again.
+    # Reads work, and writes succeed again when there is memory.
     counts = (await store.counts()).runs
     assert counts == {RunStatus.QUEUED: len(kept), RunStatus.SUCCEEDED: 1}
     server.admin("CONFIG SET maxmemory 0")
@@ -432,7 +432,7 @@ async def test_a_full_server_does_nothing_by_halves(
     assert {run.id for run in page.items} == {*kept, at_work.id}
 
 
-# --- the way there -
+# --- connections --------------------------------------------------------------------------------
 async def test_flushed_scripts_are_sent_again(server: PrivateServer, store: RedisStore) -> None:
     await store.add_schedule(a_schedule())
     server.admin("SCRIPT FLUSH")
@@ -440,9 +440,7 @@ async def test_flushed_scripts_are_sent_again(server: PrivateServer, store: Redi
     assert (await store.counts()).schedules == 2
 
 
-async def test_connections_that_were_cut_are_made_again(
-    server: PrivateServer, store: RedisStore
-) -> None:
+async def test_cut_connections_are_reopened(server: PrivateServer, store: RedisStore) -> None:
     await store.add_schedule(a_schedule())
     server.admin("CLIENT KILL TYPE normal SKIPME yes")
     async with asyncio.timeout(PATIENCE):
@@ -453,28 +451,32 @@ async def test_connections_that_were_cut_are_made_again(
     assert (await store.counts()).schedules >= 2
 
 
-async def test_wake_ups_come_back_after_a_cut(server: PrivateServer, store: RedisStore) -> None:
+async def test_wake_ups_resume_after_a_cut_connection(
+    server: PrivateServer, store: RedisStore
+) -> None:
     async with opened(server.url) as other:
         async with asyncio.timeout(PATIENCE):
             seen = store.changes()
             server.admin("CLIENT KILL TYPE pubsub")
-            # Whatever was said meanwhile was not heard: that it listens again is told.
+            # Wake-ups of the meantime are lost, so listening again causes one.
             await store.wait_for_work(seen, None)
             seen = store.changes()
             await other.add_runs([a_run()])
             await store.wait_for_work(seen, None)
 
 
-async def test_nobody_wakes_itself_twice(server: PrivateServer, store: RedisStore) -> None:
-    await asyncio.sleep(0.1)  # the listener is there; a second wake-up would come within this
+async def test_own_change_wakes_a_node_once(server: PrivateServer, store: RedisStore) -> None:
+    await asyncio.sleep(
+        0.1
+    )  # the listener is subscribed; a second wake-up would arrive in this time
     before = store.changes()
     await store.add_runs([a_run()])
     await asyncio.sleep(0.1)
     assert store.changes() == before + 1
 
 
-async def test_work_is_found_by_polling_alone(server: PrivateServer) -> None:
-    """A user without the right to subscribe."""
+async def test_work_is_found_by_polling_without_pub_sub(server: PrivateServer) -> None:
+    """The user may not subscribe."""
     server.admin("ACL SETUSER deaf on >pw ~* resetchannels +@all")
     deaf_url = f"redis://deaf:pw@127.0.0.1:{server.port}/0"
     async with opened(server.url) as other:
@@ -487,8 +489,8 @@ async def test_work_is_found_by_polling_alone(server: PrivateServer) -> None:
         await store.close()
 
 
-async def test_the_heartbeat_has_connections_of_its_own(store: RedisStore) -> None:
-    """The engine beats from a thread with a loop of its own."""
+async def test_heartbeat_thread_has_its_own_connections(store: RedisStore) -> None:
+    """The engine sends heartbeats from a thread with its own event loop."""
     await store.join(a_node("node-1"), LEASE)
     now = await store.now()
 
@@ -499,7 +501,7 @@ async def test_the_heartbeat_has_connections_of_its_own(store: RedisStore) -> No
     assert await asyncio.to_thread(heartbeat)
 
 
-async def test_the_time_is_the_servers(store: RedisStore, server: PrivateServer) -> None:
+async def test_store_time_is_the_server_time(store: RedisStore, server: PrivateServer) -> None:
     with plain_client(server.url) as client:
         seconds, micros = client.time()
         found = await store.now()
@@ -507,7 +509,7 @@ async def test_the_time_is_the_servers(store: RedisStore, server: PrivateServer)
     assert seconds + micros / 1e6 <= found.timestamp() <= later + more / 1e6
 
 
-# --- TLS -
+# --- TLS ----------------------------------------------------------------------------------------
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
@@ -522,7 +524,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return key, certificate
 
 
-async def test_tls_with_a_certificate_of_ones_own(certificate: tuple[Path, Path]) -> None:
+async def test_tls_with_a_private_certificate(certificate: tuple[Path, Path]) -> None:
     key, cert = certificate
     settings = {
         "tls-cert-file": str(cert),

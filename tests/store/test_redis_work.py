@@ -64,8 +64,8 @@ async def store(url: str) -> AsyncIterator[RedisStore]:
         yield store
 
 
-# --- trips ------------------------------------------------------------------------------------
-async def test_a_batch_takes_as_many_trips_as_one(
+# --- round trips ------------------------------------------------------------------------------
+async def test_batch_takes_as_many_round_trips_as_one_run(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = Calls(store, monkeypatch)
@@ -83,7 +83,7 @@ async def test_a_batch_takes_as_many_trips_as_one(
     assert calls.trips == 3
 
 
-async def test_a_started_mark_costs_no_look_at_the_end(
+async def test_completion_of_a_started_run_takes_one_round_trip(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.add_runs([a_run()])
@@ -95,8 +95,8 @@ async def test_a_started_mark_costs_no_look_at_the_end(
     assert await store.get_run(run.id) == ended
 
 
-async def test_what_changed_meanwhile_is_looked_at(store: RedisStore) -> None:
-    """The claim is remembered, and the revision tells that it is not all."""
+async def test_completion_reads_runs_changed_by_other_nodes(store: RedisStore) -> None:
+    """The revision shows that the cached claim is outdated."""
     async with opened(f"redis://{store._connections.address.shown.partition('://')[2]}") as other:
         await store.add_runs([a_run(), a_run()])
         one, two = await store.claim(claim_request())
@@ -128,7 +128,7 @@ RUNS = 400
     ],
     ids=str,
 )
-async def test_a_page_is_not_the_whole_store(
+async def test_run_page_loads_only_its_records(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch, query: RunQuery
 ) -> None:
     runs = [
@@ -158,7 +158,7 @@ async def test_a_page_is_not_the_whole_store(
     + [ScheduleQuery(limit=5, owner=BOB), ScheduleQuery(name="n7")],
     ids=str,
 )
-async def test_a_page_of_schedules_is_not_all_of_them(
+async def test_schedule_page_loads_only_its_records(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch, query: ScheduleQuery
 ) -> None:
     await store.load(
@@ -177,7 +177,9 @@ async def test_a_page_of_schedules_is_not_all_of_them(
     assert calls.records <= 60
 
 
-async def test_counting_loads_nothing(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counting_loads_no_records(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store.load([a_schedule() for _ in range(30)])
     calls = Calls(store, monkeypatch)
     await store.counts()
@@ -185,7 +187,7 @@ async def test_counting_loads_nothing(store: RedisStore, monkeypatch: pytest.Mon
     assert (calls.trips, calls.records) == (2, 0)
 
 
-async def test_a_dump_is_no_trip_for_each_run(
+async def test_export_batches_its_round_trips(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.add_runs([a_run() for _ in range(300)])
@@ -198,7 +200,7 @@ async def test_a_dump_is_no_trip_for_each_run(
 
 
 # --- firing -----------------------------------------------------------------------------------
-async def test_a_node_that_dies_while_firing_delays_it_a_little(
+async def test_schedule_of_a_node_that_died_while_firing_fires_later(
     url: str, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(firing, "RESERVED_MICROS", 300_000)
@@ -220,7 +222,7 @@ async def test_a_node_that_dies_while_firing_delays_it_a_little(
     assert await store.next_due() == NOW + 60 * SECOND
 
 
-async def test_a_schedule_that_changes_while_it_fires_is_planned_again(
+async def test_schedule_changed_while_firing_is_planned_again(
     store: RedisStore, client: redis.Redis
 ) -> None:
     changing, steady = (
@@ -241,8 +243,8 @@ async def test_a_schedule_that_changes_while_it_fires_is_planned_again(
     assert len(fired.others) == 2
 
 
-# --- silence ----------------------------------------------------------------------------------
-async def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
+# --- silent server ----------------------------------------------------------------------------
+async def test_silent_server_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.3)
@@ -259,15 +261,15 @@ async def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
             finally:
                 server.resume()
             assert caught.value.details["code"] == "commit_unknown"
-            # Whatever became of it: repeated, it is there once.
+            # A repeated call stores the run once.
             assert [each.id for each in await store.add_runs([run])] == [run.id]
             assert (await store.counts()).runs == {RunStatus.QUEUED: 1}
             assert store.counters()["ambiguous"] == 1
 
 
-# --- the audit --------------------------------------------------------------------------------
-async def test_many_changes_at_once_get_their_turn(url: str, store: RedisStore) -> None:
-    """Each has an audit entry, and all of them change what others change, on two nodes."""
+# --- concurrency ------------------------------------------------------------------------------
+async def test_many_concurrent_changes_all_succeed(url: str, store: RedisStore) -> None:
+    """Two nodes change the same schedules, each change with an audit entry."""
     schedules = [await store.add_schedule(a_schedule()) for _ in range(5)]
     async with opened(url, SettableClock()) as other:
         async with asyncio.timeout(30):
@@ -292,8 +294,8 @@ async def test_many_changes_at_once_get_their_turn(url: str, store: RedisStore) 
 
 # --- namespaces -------------------------------------------------------------------------------
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Wire]:
-    """The schedules that were read, one after the other."""
+def decoded_schedules(monkeypatch: pytest.MonkeyPatch) -> list[Wire]:
+    """Schedules decoded so far."""
     found: list[Wire] = []
     original = ScheduleRows.schedule
 
@@ -306,35 +308,35 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Wire]:
 
 
 @pytest.mark.parametrize("given", [{}, {"owner": ALICE}, {"enabled": True}, {"limit": 2}])
-async def test_a_small_namespace_is_found_without_reading_the_large_one(
-    store: RedisStore, decoded: list[Wire], given: dict[str, Any]
+async def test_listing_a_small_namespace_reads_no_other(
+    store: RedisStore, decoded_schedules: list[Wire], given: dict[str, Any]
 ) -> None:
-    """Each node asks for the schedules of its file once a lease."""
+    """Each node reads the schedules of its file once per lease."""
     for number in range(120):
         await store.add_schedule(a_schedule(owner=(ALICE, BOB)[number % 2]))
     few = [await store.add_schedule(a_schedule(namespace="sync", owner=ALICE)) for _ in range(3)]
     query = ScheduleQuery(**({"namespace": "sync", "limit": None} | given))
-    decoded.clear()
+    decoded_schedules.clear()
     page = await store.list_schedules(query)
     wanted = sorted(few, key=lambda each: each.id)[: query.limit]
     assert [each.id for each in page.items] == [each.id for each in wanted]
     assert await store.count_schedules(replace(query, limit=None)) == 3
-    assert len(decoded) <= 6
+    assert len(decoded_schedules) <= 6
 
 
-async def test_a_small_owner_is_found_in_a_large_namespace(
-    store: RedisStore, decoded: list[Wire]
+async def test_listing_by_owner_reads_only_its_schedules(
+    store: RedisStore, decoded_schedules: list[Wire]
 ) -> None:
     for _ in range(120):
         await store.add_schedule(a_schedule(namespace="large", owner=BOB))
     mine = await store.add_schedule(a_schedule(namespace="large", owner=ALICE))
-    decoded.clear()
+    decoded_schedules.clear()
     page = await store.list_schedules(ScheduleQuery(namespace="large", owner=ALICE))
     assert [each.id for each in page.items] == [mine.id]
-    assert len(decoded) == 1
+    assert len(decoded_schedules) == 1
 
 
-async def test_a_namespace_has_what_is_in_it_now(store: RedisStore) -> None:
+async def test_namespace_index_follows_changes(store: RedisStore) -> None:
     moved, gone, kept = [await store.add_schedule(a_schedule(namespace="a")) for _ in range(3)]
     await store.change_schedule(moved.id, lambda was, at: replace(was, namespace="b"))
     await store.change_schedule(gone.id, lambda was, at: delete_schedule(was, at, "me"))

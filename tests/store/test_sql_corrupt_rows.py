@@ -57,10 +57,10 @@ async def test_a_corrupt_run_fails_and_the_others_are_claimed(store: SqlStore, c
     bad = replace(bad, concurrency_key="shared")
     waiting = replace(waiting, concurrency_key="shared")
     await store.add_runs([good, bad, waiting])
-    assert (await the_run(store, waiting.id)).blocked
+    assert (await get_run(store, waiting.id)).blocked
     await damage(store, "runs", bad.id, **{column: "junk"})
     assert [run.id for run in await store.claim(claim_request(free=10))] == [good.id]
-    ended = await the_run(store, bad.id)
+    ended = await get_run(store, bad.id)
     assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
     assert column in ended.error
     assert [run.id for run in await store.claim(claim_request(free=10))] == [waiting.id]
@@ -81,7 +81,7 @@ async def test_a_corrupt_task_is_still_listed_for_its_source(
     if key is not None:
         assert await store.add_unless_active(good) == (listed, False)
     assert await store.claim(claim_request(capabilities=CAPABILITIES)) == ()
-    assert (await the_run(store, bad.id)).status is RunStatus.FAILED
+    assert (await get_run(store, bad.id)).status is RunStatus.FAILED
     assert await store.add_unless_active(good) == (good, True)
 
 
@@ -118,7 +118,7 @@ async def test_a_corrupt_schedule_counts_as_broken_and_has_its_metrics(
     assert (bool(row.success), row.error_message) == (False, broken.last_error)
 
 
-async def the_run(store: SqlStore, run_id: RunId) -> Run:
+async def get_run(store: SqlStore, run_id: RunId) -> Run:
     run = await store.get_run(run_id)
     assert run is not None
     return run
@@ -166,4 +166,4 @@ async def test_a_corrupt_run_of_a_dead_node_is_rescued(store: SqlStore) -> None:
     await store.join(a_node("node-2"), LEASE)
     again = await store.claim(claim_request("node-2", free=10))
     assert [run.id for run in again] == [good.id]
-    assert (await the_run(store, bad.id)).status is RunStatus.FAILED
+    assert (await get_run(store, bad.id)).status is RunStatus.FAILED

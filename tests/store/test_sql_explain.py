@@ -43,7 +43,7 @@ from tests.tables import each_row
 AnyQuery = ScheduleQuery | RunQuery | DeliveryQuery | InboxQuery
 
 DIALECT = sqlite.SqliteDialect()
-_AMONG_DELIVERIES = DIALECT.among(message_tables.deliveries.c.id, "ids")
+_DELIVERY_CANDIDATES = DIALECT.among(message_tables.deliveries.c.id, "ids")
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ HOT = {
         ["SEARCH deliveries USING INDEX deliveries_pending"],
     ),
     "settling deliveries": (
-        compiled(select(message_tables.deliveries).where(_AMONG_DELIVERIES)),
+        compiled(select(message_tables.deliveries).where(_DELIVERY_CANDIDATES)),
         ["SEARCH deliveries USING INDEX sqlite_autoindex_deliveries_1 (id=?)"],
     ),
     "old deliveries": (
@@ -202,7 +202,7 @@ async def test_an_ordered_statement_needs_no_sort(opened: SqlStore, name: str) -
     assert [line for line in plan if "TEMP B-TREE" in line] == []
 
 
-async def walked(store: SqlStore, query: AnyQuery) -> list[str]:
+async def plans_of_page(store: SqlStore, query: AnyQuery) -> list[str]:
     """Returns the plans of the statements of one page."""
     found: list[str] = []
 
@@ -274,5 +274,5 @@ PAGES = [
 
 @each_row(("query", "index"), PAGES)
 async def test_a_page_follows_an_index(opened: SqlStore, query: AnyQuery, index: str) -> None:
-    (step,) = await walked(opened, query)
+    (step,) = await plans_of_page(opened, query)
     assert f"USING INDEX {index}" in step

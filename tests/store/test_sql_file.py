@@ -23,7 +23,7 @@ def make(path: Path, mode: int) -> None:
     path.chmod(mode)
 
 
-async def test_the_files_are_for_this_user_alone(tmp_path: Path) -> None:
+async def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         store = open_sqlite(tmp_path / "data" / "chimes.db")
@@ -37,7 +37,7 @@ async def test_the_files_are_for_this_user_alone(tmp_path: Path) -> None:
     assert modes(tmp_path) == {"data": 0o700}
 
 
-async def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+async def test_permissions_of_an_existing_file_are_tightened(tmp_path: Path) -> None:
     make(tmp_path / "chimes.db", 0o644)
     store = open_sqlite(tmp_path / "chimes.db")
     await store.open()

@@ -62,7 +62,7 @@ async def test_concurrent_completions_and_senders(stores: list[SqlStore]) -> Non
         while claimed := await store.claim(claim_request(f"node-{number % NODES}", 5)):
             completions = [a_completion(run, await store.now(), end) for run in claimed]
             assert not (await store.finish(completions)).refused
-            await store.finish(completions)  # as if the answer had been lost
+            await store.finish(completions)  # as after a lost response
 
     async def send(store: SqlStore) -> None:
         while True:

@@ -109,15 +109,15 @@ async def test_an_older_schema_is_migrated(path: Path) -> None:
 
 
 #: What older releases did not have: kinds of items, and attributes of the others.
-UNKNOWN = {"0002": (Checkpoint, Delivery, InboxItem), "0003": (Delivery, InboxItem)}
+NEWER_KINDS = {"0002": (Checkpoint, Delivery, InboxItem), "0003": (Delivery, InboxItem)}
 
 
-def known_to_older(item: Item) -> Item:
+def without_newer_fields(item: Item) -> Item:
     return replace(item, scopes=()) if isinstance(item, ApiKey) else item
 
 
 # Existing rows stay, and new code works on them.
-@pytest.mark.parametrize("revision", UNKNOWN)
+@pytest.mark.parametrize("revision", NEWER_KINDS)
 async def test_an_older_file_is_migrated_with_its_data(
     path: Path, tmp_path: Path, revision: str
 ) -> None:
@@ -126,12 +126,12 @@ async def test_an_older_file_is_migrated_with_its_data(
     await store.open()
     await populate(store, clock)
     items = [
-        known_to_older(item)
+        without_newer_fields(item)
         for item in await contents(store)
-        if not isinstance(item, UNKNOWN[revision])
+        if not isinstance(item, NEWER_KINDS[revision])
     ]
     await store.close()
-    back_to(revision, now, path)
+    write_older_file(revision, now, path)
     store = open_sqlite(path)
     await store.open()
     assert await contents(store) == items
@@ -145,7 +145,7 @@ async def test_an_older_file_is_migrated_with_its_data(
     await store.close()
 
 
-def back_to(revision: str, source: Path, path: Path) -> None:
+def write_older_file(revision: str, source: Path, path: Path) -> None:
     """Puts the rows of a current store into a file of an earlier release."""
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
@@ -186,7 +186,7 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
     await store.close()
 
 
-async def test_a_newer_schema_is_refused_untouched(path: Path) -> None:
+async def test_newer_schema_is_rejected_unchanged(path: Path) -> None:
     store = open_sqlite(path)
     await store.open()
     await store.close()
@@ -197,13 +197,13 @@ async def test_a_newer_schema_is_refused_untouched(path: Path) -> None:
     assert content(path) == before
 
 
-async def test_the_database_of_another_application_is_refused(path: Path) -> None:
+async def test_database_of_another_application_is_rejected(path: Path) -> None:
     stored(path, "CREATE TABLE songs (title TEXT)")
     with pytest.raises(SchemaMismatch, match="something else"):
         await open_sqlite(path).open()
 
 
-async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+async def test_file_that_is_not_a_database_is_rejected(path: Path) -> None:
     fill(path, b"dear diary, " * 1000)
     with pytest.raises(StoreUnavailable, match="not a database"):
         await open_sqlite(path).open()

@@ -39,7 +39,7 @@ from tests.builders import (
 )
 from tests.store_contract.scenes import all_deliveries, running_run, running_slot
 
-TOLD = Policy(delivery=(INBOX,))
+WITH_RECIPIENTS = Policy(delivery=(INBOX,))
 EVERY_OTHER_HOUR = Every("2h", anchor=NOW - HOUR)
 
 
@@ -76,7 +76,7 @@ def ending(store: SqlStore, run: Run) -> Callable[[Connection], Completion]:
 
 
 async def test_a_run_completed_in_a_transaction_of_the_caller_is_notified(sqlite: SqlStore) -> None:
-    run = await running_run(sqlite, a_run(policy=TOLD))
+    run = await running_run(sqlite, a_run(policy=WITH_RECIPIENTS))
     location = (await sqlite.status()).location
     engine = create_engine(f"sqlite:///{location}")
 
@@ -101,7 +101,7 @@ async def test_a_run_completed_in_a_transaction_of_the_caller_is_notified(sqlite
 async def test_a_completion_in_a_transaction_wakes_the_senders(
     postgres: SqlStore, postgres_url: str, driver: str
 ) -> None:
-    run = await running_run(postgres, a_run(policy=TOLD))
+    run = await running_run(postgres, a_run(policy=WITH_RECIPIENTS))
     seen = postgres.changes()
     if driver == "asyncpg":
         raw = await asyncpg.connect(postgres_url)
@@ -124,17 +124,17 @@ async def test_a_completion_in_a_transaction_wakes_the_senders(
 def statements() -> Iterator[list[str]]:
     found: list[str] = []
 
-    def note(_c: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+    def record(_c: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         found.append(statement)
 
-    event.listen(Engine, "before_cursor_execute", note)
+    event.listen(Engine, "before_cursor_execute", record)
     try:
         yield found
     finally:
-        event.remove(Engine, "before_cursor_execute", note)
+        event.remove(Engine, "before_cursor_execute", record)
 
 
-async def whole_life(store: SqlStore, policy: Policy, number: int) -> int:
+async def count_statements_of_a_run(store: SqlStore, policy: Policy, number: int) -> int:
     """Counts the statements of firing and completing a run, and of missing a slot."""
     late = Policy(misfire=Misfire.SKIP, misfire_grace=MINUTE, delivery=policy.delivery)
     await store.add_schedule(due_schedule(NOW - HOUR, policy=late, trigger=EVERY_OTHER_HOUR))
@@ -148,9 +148,9 @@ async def whole_life(store: SqlStore, policy: Policy, number: int) -> int:
 
 
 async def test_runs_without_notifications_have_no_outbox_cost(store: SqlStore) -> None:
-    await whole_life(store, Policy(), 0)  # statements that are sent only once
-    without = await whole_life(store, Policy(), 0)
-    told = await whole_life(store, TOLD, 1)
+    await count_statements_of_a_run(store, Policy(), 0)  # statements that are sent only once
+    without = await count_statements_of_a_run(store, Policy(), 0)
+    told = await count_statements_of_a_run(store, WITH_RECIPIENTS, 1)
     assert without < told
 
 
@@ -188,11 +188,11 @@ async def test_an_item_without_readable_artifacts_is_shown(sqlite: SqlStore) -> 
 
 
 # A batch in which runs end as they are inserted, and others are claimed
-async def test_a_pass_with_missed_and_fired_slots(store: SqlStore) -> None:
+async def test_one_pass_with_missed_and_fired_slots(store: SqlStore) -> None:
     late = Policy(misfire=Misfire.SKIP, misfire_grace=MINUTE, delivery=(INBOX,))
     for _ in range(2):
         await store.add_schedule(due_schedule(NOW - HOUR, policy=late, trigger=EVERY_OTHER_HOUR))
-    schedule, run = await running_slot(store, policy=TOLD)
+    schedule, run = await running_slot(store, policy=WITH_RECIPIENTS)
     rows = (await all_deliveries(store)).values()
     assert {row.notify_on for row in rows} == {NotifyOn.FAILURE}
     assert len(rows) == 2

@@ -35,21 +35,21 @@ async def store(path: Path) -> AsyncIterator[SqlStore]:
     await store.close()
 
 
-async def told(started: Child, line: str) -> None:
+async def wait_for_line(started: Child, line: str) -> None:
     await asyncio.to_thread(started.wait_for, line)
 
 
-def just_now() -> datetime:
+def five_seconds_ago() -> datetime:
     return SystemClock().now() - timedelta(seconds=5)
 
 
 async def test_two_processes_fire_every_due_slot_once(store: SqlStore, path: Path) -> None:
-    slot = just_now()
+    slot = five_seconds_ago()
     for _ in range(200):
         await store.add_schedule(due_schedule(slot))
     with child("fire", path, "node-a") as one, child("fire", path, "node-b") as two:
         for each in (one, two):
-            await told(each, "ready")
+            await wait_for_line(each, "ready")
         for each in (one, two):
             each.go()
         lines = [await asyncio.to_thread(each.rest) for each in (one, two)]
@@ -101,14 +101,14 @@ async def test_a_disk_that_fails_in_the_middle_of_a_group(path: Path) -> None:
 
 async def test_a_short_lock_of_another_process_delays_a_write(store: SqlStore, path: Path) -> None:
     with child("lock", path) as locker:
-        await told(locker, "locked")
+        await wait_for_line(locker, "locked")
         adding = asyncio.create_task(store.add_schedule(a_schedule(id="waits")))
         # Long enough to be refused by anything that does not wait; reads continue.
         done, _ = await asyncio.wait([adding], timeout=2)
         assert not done
         assert await store.get_schedule(ScheduleId("waits")) is None
         locker.go()
-        await told(locker, "done")
+        await wait_for_line(locker, "done")
         assert (await adding).id == "waits"
     assert await store.get_schedule(ScheduleId("waits")) is not None
 
@@ -116,11 +116,11 @@ async def test_a_short_lock_of_another_process_delays_a_write(store: SqlStore, p
 async def test_a_long_lock_is_reported_after_five_seconds(store: SqlStore, path: Path) -> None:
     await store.join(a_node(), LEASE)
     with child("lock", path) as locker:
-        await told(locker, "locked")
+        await wait_for_line(locker, "locked")
         began = monotonic()
         answers = await asyncio.gather(
             store.add_schedule(a_schedule(id="refused")),
-            store.heartbeat(NodeId("node-1"), LEASE, clock=just_now()),
+            store.heartbeat(NodeId("node-1"), LEASE, clock=five_seconds_ago()),
             return_exceptions=True,
         )
         assert monotonic() - began >= 5
@@ -128,7 +128,7 @@ async def test_a_long_lock_is_reported_after_five_seconds(store: SqlStore, path:
             assert isinstance(answer, StoreUnavailable)
             assert "locked for 5 s" in answer.message
         locker.go()
-        await told(locker, "done")
+        await wait_for_line(locker, "done")
     # It recovers alone, and refused writes have not happened.
     await store.add_schedule(a_schedule(id="accepted"))
     assert await store.get_schedule(ScheduleId("refused")) is None
@@ -136,12 +136,12 @@ async def test_a_long_lock_is_reported_after_five_seconds(store: SqlStore, path:
 
 async def test_a_commit_of_another_process_wakes_this_one(store: SqlStore, path: Path) -> None:
     with child("add", path, "from-elsewhere") as other:
-        await told(other, "ready")
+        await wait_for_line(other, "ready")
         since = store.changes()
         waiting = asyncio.create_task(store.wait_for_work(since, None))
         await asyncio.sleep(0)
         other.go()
-        await told(other, "done")
+        await wait_for_line(other, "done")
         await asyncio.wait_for(waiting, 5)
     assert store.changes() > since
     assert await store.next_due() is not None
@@ -152,7 +152,7 @@ async def test_own_commits_do_not_wake_this_process(store: SqlStore) -> None:
     node = await store.join(a_node(), LEASE)
     since = store.changes()
     for _ in range(3):
-        await store.heartbeat(node.id, LEASE, clock=just_now())
+        await store.heartbeat(node.id, LEASE, clock=five_seconds_ago())
     until = await store.now() + timedelta(seconds=0.5)
     await store.wait_for_work(since, until)
     assert await store.now() >= until
@@ -162,7 +162,7 @@ async def test_own_commits_do_not_wake_this_process(store: SqlStore) -> None:
 async def test_two_processes_that_start_at_once_set_the_file_up_once(path: Path) -> None:
     with child("start", path) as one, child("start", path) as two:
         for each in (one, two):
-            await told(each, "ready")
+            await wait_for_line(each, "ready")
         for each in (one, two):
             each.go()
         answers = [await asyncio.to_thread(each.rest) for each in (one, two)]

@@ -47,7 +47,7 @@ async def store(path: Path) -> AsyncIterator[SqlStore]:
     await store.close()
 
 
-class Held:
+class BusyWriter:
     """Keeps the writer busy until released, so that other work queues up behind it."""
 
     def __init__(self, store: SqlStore) -> None:
@@ -55,7 +55,7 @@ class Held:
         self._entered = threading.Event()
         self._go = threading.Event()
 
-    async def __aenter__(self) -> Held:
+    async def __aenter__(self) -> BusyWriter:
         self._task = asyncio.create_task(self._store._database.write(self._hold))
         await asyncio.to_thread(self._entered.wait, 10)
         return self
@@ -69,7 +69,7 @@ class Held:
         await self._task
 
 
-async def piled_up(store: SqlStore, count: int) -> None:
+async def until_submitted(store: SqlStore, count: int) -> None:
     """One turn of the loop is enough for every task to submit its work."""
     await asyncio.sleep(0)
     assert len(store._database._writer._queue) == count
@@ -84,11 +84,11 @@ async def test_writes_that_arrive_together_are_committed_together(store: SqlStor
     commits: list[str] = []
     writer = store._database._writer
     writer._driver.set_trace_callback(commits.append)
-    async with Held(store):
+    async with BusyWriter(store):
         adding = [
             asyncio.create_task(store.add_schedule(a_schedule(id=f"s{n}"))) for n in range(50)
         ]
-        await piled_up(store, 50)
+        await until_submitted(store, 50)
     await asyncio.gather(*adding)
     writer._driver.set_trace_callback(None)
     assert commits.count("COMMIT") == 2
@@ -101,7 +101,7 @@ async def test_a_failing_job_rolls_back_only_itself(store: SqlStore) -> None:
     def refuse(schedule: Schedule, now: datetime) -> Schedule:
         raise ValueError("not like that")
 
-    async with Held(store):
+    async with BusyWriter(store):
         works = [
             store.add_schedule(a_schedule(id="first"), an_entry()),
             store.add_schedule(a_schedule(id="taken"), an_entry()),
@@ -110,7 +110,7 @@ async def test_a_failing_job_rolls_back_only_itself(store: SqlStore) -> None:
             store.add_schedule(a_schedule(id="last"), an_entry()),
         ]
         tasks = [asyncio.create_task(work) for work in works]
-        await piled_up(store, len(works))
+        await until_submitted(store, len(works))
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     kinds = [type(answer) for answer in answers]
     assert kinds == [Schedule, AlreadyExists, ValueError, NotFound, Schedule]
@@ -137,10 +137,10 @@ async def test_a_half_done_job_is_rolled_back(store: SqlStore) -> None:
 
 
 async def test_a_canceled_caller_changes_nothing(store: SqlStore) -> None:
-    async with Held(store):
+    async with BusyWriter(store):
         leaving = asyncio.create_task(store.add_schedule(a_schedule(id="left")))
         staying = asyncio.create_task(store.add_schedule(a_schedule(id="stayed")))
-        await piled_up(store, 2)
+        await until_submitted(store, 2)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
     await staying
@@ -150,14 +150,14 @@ async def test_a_canceled_caller_changes_nothing(store: SqlStore) -> None:
 async def test_a_heartbeat_precedes_waiting_jobs(store: SqlStore) -> None:
     await store.join(a_node(), LEASE)
     order: list[str] = []
-    async with Held(store):
+    async with BusyWriter(store):
         tasks = [
             asyncio.create_task(store._database.write(lambda tx: order.append("work"))),
             asyncio.create_task(
                 store._database.write(lambda tx: order.append("beat"), urgent=True)
             ),
         ]
-        await piled_up(store, 2)
+        await until_submitted(store, 2)
     await asyncio.gather(*tasks)
     assert order == ["beat", "work"]
 
@@ -203,7 +203,7 @@ async def test_a_full_disk_is_reported_and_rolled_back(store: SqlStore) -> None:
     assert await ids(store) == added | {"room-again"}
 
 
-async def test_a_closed_store_says_so(store: SqlStore) -> None:
+async def test_operation_on_a_closed_store_is_an_error(store: SqlStore) -> None:
     await store.close()
     await store.close()
     with pytest.raises(StoreUnavailable, match="not open"):
@@ -224,16 +224,16 @@ async def test_closing_writes_submitted_jobs(path: Path) -> None:
     await store.close()
 
 
-async def test_a_corrupt_row_stops_no_other(store: SqlStore) -> None:
+async def test_corrupt_row_does_not_affect_others(store: SqlStore) -> None:
     await store.add_schedule(due_schedule(id="good"))
     await store.add_schedule(due_schedule(id="strange"))
 
-    def spoil(tx: Tx) -> None:
+    def corrupt(tx: Tx) -> None:
         tx.connection.exec_driver_sql(
             """UPDATE schedules SET target = '{"kind":"from the future"}' WHERE id = 'strange'"""
         )
 
-    await store._database.write(spoil)
+    await store._database.write(corrupt)
     fired = await store.fire_due(plan, limit=10)
     assert [run.schedule_id for run in fired.others] == ["good"]
     again = await store.fire_due(plan, limit=10)
@@ -248,7 +248,7 @@ async def test_a_corrupt_row_stops_no_other(store: SqlStore) -> None:
     assert "from the future" in str(last_error)
 
 
-async def test_half_a_character_does_not_prevent_a_completion(
+async def test_lone_surrogate_does_not_prevent_a_completion(
     store: SqlStore,
 ) -> None:
     await store.join(a_node(), LEASE)

@@ -37,9 +37,9 @@ class NoFenceIncrease(MemoryStore):
     """A second claim does not raise the fence."""
 
     def _hand_out(
-        self, claimable: Sequence[Run], places: ClaimRequest, now: datetime
+        self, claimable: Sequence[Run], request: ClaimRequest, now: datetime
     ) -> dict[RunId, Run]:
-        taken = super()._hand_out(claimable, places, now)
+        taken = super()._hand_out(claimable, request, now)
         same = {run.id: replace(run, fence=1) for run in taken.values()}
         for run in same.values():
             self._state.put_run(run)
