@@ -460,7 +460,7 @@ def _only(rows: list[Json], reference: str, words: Iterable[str], missing: str, 
             ),
             USAGE,
         )
-    from chimes.triggers.json_values import suggest_name
+    from chimes.triggers.values import suggest_name
 
     hint = suggest_name(reference, [word for word in words if word])
     raise CommandError(missing, NOT_FOUND, hint=hint or see)

@@ -118,7 +118,7 @@ class LazyGroup(_LocalizedCommand, click.Group):
         return super().resolve_command(ctx, args)
 
     def _unknown(self, name: str) -> str:
-        from chimes.triggers.json_values import suggest_name
+        from chimes.triggers.values import suggest_name
 
         hint = suggest_name(name, self._lazy)
         if hint is None:

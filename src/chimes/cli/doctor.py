@@ -33,7 +33,7 @@ from chimes.config.settings import FIELDS
 from chimes.errors import ChimesError, ConfigError, SchemaMismatch, StoreLocked, StoreUnsafe
 from chimes.i18n import Message, _, counted, joined
 from chimes.redaction import escape_control
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import suggest_name
 
 State = Literal["ok", "warning", "problem"]
 CHECK_OK: Final[State] = "ok"

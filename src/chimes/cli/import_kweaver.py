@@ -25,7 +25,7 @@ from chimes.model.schedule import Schedule, plan_after, set_cursor
 from chimes.model.validation import check_target
 from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
 from chimes.triggers import Cron
-from chimes.triggers.moment import LAST_MICROSECOND
+from chimes.triggers.values import LAST_MICROSECOND
 from chimes.web.compat.kweaver import translate as kweaver
 from chimes.web.compat.kweaver.translate import Account, with_expression, written_by
 

@@ -14,7 +14,7 @@ from chimes.config.location import store_secrets
 from chimes.config.settings import FIELDS, SPELLINGS
 from chimes.errors import ConfigError
 from chimes.i18n import _
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import suggest_name
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32

@@ -14,7 +14,7 @@ from chimes.config.settings import FIELDS, SPELLINGS, Expected, Field, Settings
 from chimes.errors import ConfigError
 from chimes.i18n import _
 from chimes.redaction import HIDDEN
-from chimes.triggers.duration import format_duration_go
+from chimes.triggers.values import format_duration_go
 
 FILE_NAME = "chimes.yaml"
 FILE_VARIABLE = "CHIMES_CONFIG"

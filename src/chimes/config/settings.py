@@ -13,8 +13,7 @@ from pathlib import Path
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.duration import format_duration_go, parse_duration
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import format_duration_go, parse_duration, suggest_name
 
 ROLES = ("api", "scheduler", "worker")
 

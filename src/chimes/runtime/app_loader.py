@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chimes.errors import ConfigError
 from chimes.i18n import Message, _
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import suggest_name
 
 if TYPE_CHECKING:
     from chimes.sdk.app import Chimes

@@ -11,7 +11,7 @@ from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import Message, _
 from chimes.model.access import Owner, OwnerType
 from chimes.triggers import parse_duration, parse_moment
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import suggest_name
 
 Duration = str | timedelta | int | float
 Moment = str | datetime

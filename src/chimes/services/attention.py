@@ -37,7 +37,7 @@ from chimes.services.audit import entry
 from chimes.services.documents import Document, DocumentStore
 from chimes.services.schedules.validation import check_text
 from chimes.store.port import Store
-from chimes.triggers.moment import format_moment, parse_moment
+from chimes.triggers.values import format_moment, parse_moment
 
 #: Marks of one owner, and of all. The oldest mark of the owner with the most marks is dropped.
 MAX_MARKS = 100

@@ -10,10 +10,15 @@ from chimes.triggers.decode import (
     never_fires,
     trigger_from_dict,
 )
-from chimes.triggers.duration import format_duration_go, format_duration_iso, parse_duration
 from chimes.triggers.every import Every
-from chimes.triggers.moment import format_moment, parse_moment
 from chimes.triggers.once import Once
+from chimes.triggers.values import (
+    format_duration_go,
+    format_duration_iso,
+    format_moment,
+    parse_duration,
+    parse_moment,
+)
 from chimes.triggers.zones import Zone, parse_zone, zone_names
 
 __all__ = [

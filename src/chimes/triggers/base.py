@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers.calendars import Calendar, parse_calendar
-from chimes.triggers.moment import (
+from chimes.triggers.values import (
     EPOCH,
     LAST_MICROSECOND,
     aware_required,

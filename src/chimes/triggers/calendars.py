@@ -29,8 +29,7 @@ from typing import Final, Literal
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers.cron_fields import DaySet
-from chimes.triggers.duration import quote_text
-from chimes.triggers.json_values import check_keys, check_text, suggest_name
+from chimes.triggers.values import check_keys, check_text, quote_text, suggest_name
 from chimes.triggers.zones import EPOCH_ORDINAL
 
 OnExcluded = Literal["skip", "next", "previous"]

@@ -13,10 +13,14 @@ from chimes.triggers.base import TriggerBase, parse_bound
 from chimes.triggers.calendars import Calendar, OpenDays, bands
 from chimes.triggers.cron_fields import EVERY, MAX_EXPRESSION_LENGTH, CronFields, parse_fields
 from chimes.triggers.cron_search import CronSearch, WallTimes, WallUnion, clock_change_flags
-from chimes.triggers.duration import quote_text
 from chimes.triggers.every import IntervalSearch, parse_interval
-from chimes.triggers.json_values import suggest_name
-from chimes.triggers.moment import format_moment, from_microseconds, to_microseconds
+from chimes.triggers.values import (
+    format_moment,
+    from_microseconds,
+    quote_text,
+    suggest_name,
+    to_microseconds,
+)
 from chimes.triggers.zones import UTC_NAME, Zone, parse_zone
 
 Dialect = Literal["auto", "unix", "seconds", "quartz"]

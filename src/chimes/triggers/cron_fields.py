@@ -15,7 +15,7 @@ from typing import NoReturn, Protocol
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.duration import quote_text
+from chimes.triggers.values import quote_text
 from chimes.triggers.zones import EPOCH_ORDINAL
 
 # --- day masks. A month becomes a mask of its days (bit 0 is the 1st) with L, W and # resolved for

@@ -8,10 +8,9 @@ from datetime import datetime
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers.cron import Cron
-from chimes.triggers.duration import quote_text
 from chimes.triggers.every import Every
-from chimes.triggers.json_values import check_keys, suggest_name
 from chimes.triggers.once import Once
+from chimes.triggers.values import check_keys, quote_text, suggest_name
 
 Trigger = Cron | Every | Once
 

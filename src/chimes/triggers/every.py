@@ -12,8 +12,13 @@ from chimes.i18n import _
 from chimes.triggers.base import Note, TriggerBase, parse_bound
 from chimes.triggers.calendars import MAX_MOVE_DAYS, Band, Calendar, bands
 from chimes.triggers.cron_search import SEARCH_SECONDS
-from chimes.triggers.duration import format_duration_iso, parse_duration
-from chimes.triggers.moment import format_moment, from_microseconds, to_microseconds
+from chimes.triggers.values import (
+    format_duration_iso,
+    format_moment,
+    from_microseconds,
+    parse_duration,
+    to_microseconds,
+)
 
 # Slots are at anchor + k·N, in integer microseconds, independent of zones; calendars apply in UTC.
 # Without an anchor the slots are aligned to the Unix epoch.

@@ -8,7 +8,7 @@ from datetime import UTC
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers import Cron, Dialect, Every, Once, Trigger, format_duration_go
-from chimes.triggers.duration import quote_text
+from chimes.triggers.values import quote_text
 
 _EVERY = re.compile(r"@?every\s+(\S+)", re.IGNORECASE)
 _COUNTED = re.compile(r"every(?:\s+([0-9]+))?\s*(second|minute|hour|day|week)s?", re.IGNORECASE)

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 
 from chimes.triggers.base import Note, TriggerBase
 from chimes.triggers.calendars import Calendar, bands
-from chimes.triggers.moment import (
+from chimes.triggers.values import (
     check_year,
     format_moment,
     place,

@@ -44,7 +44,7 @@ from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
 from chimes.triggers.clock_changes import ClockChange, affected_fire, clock_changes
-from chimes.triggers.moment import format_moment
+from chimes.triggers.values import format_moment
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.times import describe_clock_change

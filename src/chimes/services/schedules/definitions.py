@@ -34,7 +34,7 @@ from chimes.model.definition import (
 )
 from chimes.store.json_values import Reader
 from chimes.triggers import parse_duration
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import suggest_name
 
 #: Alternative names of the fields of an action.
 _ACTION_ALIASES: Final = {

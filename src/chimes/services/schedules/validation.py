@@ -46,7 +46,7 @@ from chimes.model.sync import (
 )
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every, Trigger, never_fires
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import suggest_name
 
 #: Capability of nodes that execute prompts.
 AGENT = "agent"

@@ -23,7 +23,7 @@ from chimes.i18n import _
 from chimes.model.definition import Backoff, OnLost, Policy
 from chimes.targets.python.arguments import parameters_of
 from chimes.targets.python.registry import DEFAULT_TIMEOUT, Task, is_async
-from chimes.triggers.duration import parse_duration
+from chimes.triggers.values import parse_duration
 
 #: Maximum elements of a mapped list.
 MOST_ELEMENTS = 10_000

@@ -20,7 +20,7 @@ from chimes.targets.process.sanitize import (
     sanitize_json,
     sanitize_text,
 )
-from chimes.triggers.duration import parse_duration
+from chimes.triggers.values import parse_duration
 
 
 class Retry(Exception):

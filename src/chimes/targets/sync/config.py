@@ -68,7 +68,7 @@ class Section:
         """Reads a required key."""
         found = read(key)
         if found is None:
-            from chimes.triggers.json_values import suggest_name
+            from chimes.triggers.values import suggest_name
 
             hint = suggest_name(key, self._value)
             raise ConfigError(
@@ -146,7 +146,7 @@ class Section:
             return None
         if not isinstance(value, str):
             raise self.invalid(key, _("a duration such as 30s, 10m or 1h30m"))
-        from chimes.triggers.duration import format_duration_go, parse_duration, quote_text
+        from chimes.triggers.values import format_duration_go, parse_duration, quote_text
 
         try:
             found = parse_duration(value)
@@ -203,7 +203,7 @@ class Section:
 
 
 def _unknown_key(path: str, given: str, known: AbstractCollection[str]) -> ConfigError:
-    from chimes.triggers.duration import quote_text
+    from chimes.triggers.values import quote_text
 
     message = _(
         "{path}: unknown key {key}; {hint}",
@@ -215,7 +215,7 @@ def _unknown_key(path: str, given: str, known: AbstractCollection[str]) -> Confi
 
 
 def _unknown_word(path: str, given: str, known: AbstractCollection[str]) -> ConfigError:
-    from chimes.triggers.duration import quote_text
+    from chimes.triggers.values import quote_text
 
     message = _(
         "{path}: unknown {word}; {hint}",
@@ -227,7 +227,7 @@ def _unknown_word(path: str, given: str, known: AbstractCollection[str]) -> Conf
 
 
 def _suggest(given: str, known: AbstractCollection[str]) -> str:
-    from chimes.triggers.json_values import suggest_name
+    from chimes.triggers.values import suggest_name
 
     return suggest_name(given, known) or _(
         "expected one of {known}", known=", ".join(sorted(known))

@@ -29,7 +29,7 @@ from chimes.targets.http.response import wait_asked
 from chimes.targets.sync.config import HttpJsonConfig, Output, Pagination, Section, read_http_json
 from chimes.targets.sync.wire import Request, egress_rules_from_json
 from chimes.targets.sync.worker_link import DriverFailure, WorkerLink
-from chimes.triggers.duration import format_duration_go
+from chimes.triggers.values import format_duration_go
 
 Record = Mapping[str, object]
 

@@ -47,7 +47,7 @@ def function_at(path: str) -> Function:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            from chimes.triggers.json_values import suggest_name
+            from chimes.triggers.values import suggest_name
 
             hint = suggest_name(part, _public_names(found))
             missing = _("{place} has no {name!r}", place=module_name, name=attribute)

@@ -36,8 +36,7 @@ from chimes.targets.sync.wire import (
     egress_rules_to_json,
     message_of,
 )
-from chimes.triggers.duration import format_duration_go
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import format_duration_go, suggest_name
 
 if sys.platform != "win32":  # sync tasks are not supported there
     import fcntl

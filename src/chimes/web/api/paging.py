@@ -22,7 +22,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Position, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
 from chimes.triggers import parse_moment
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import suggest_name
 from chimes.web.api.schemas import unknown_field
 
 DEFAULT_LIMIT = 50

@@ -19,7 +19,7 @@ from chimes.services.audit import entry, verify_chain
 from chimes.services.nodes import NodeService
 from chimes.services.users import User, UserService
 from chimes.store.codec.schedule import owner_to_plain
-from chimes.triggers.duration import format_duration_go
+from chimes.triggers.values import format_duration_go
 from chimes.web.api.idempotency import OneTimeResponse
 from chimes.web.api.paging import AuditsQuery
 from chimes.web.api.responses import (

@@ -46,7 +46,7 @@ from chimes.services.run_requests import RunRequest
 from chimes.services.schedules.validation import check_text, default_policy
 from chimes.store.codec.schedule import clock_text, owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
-from chimes.triggers.json_values import suggest_name
+from chimes.triggers.values import suggest_name
 from chimes.web.api.schemas import (
     ActionTargetIn,
     AgentTargetIn,

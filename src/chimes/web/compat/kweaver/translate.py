@@ -18,7 +18,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_action_id
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
-from chimes.triggers.moment import to_microseconds
+from chimes.triggers.values import to_microseconds
 from chimes.triggers.zones import UTC_NAME
 
 NAMESPACE: Final = "kweaver"

@@ -18,8 +18,7 @@ from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.run import Origin, RunStatus
-from chimes.triggers.duration import parse_duration
-from chimes.triggers.moment import parse_moment
+from chimes.triggers.values import parse_duration, parse_moment
 
 MAX_LENGTH = 500
 #: Keeps the subtraction from `now` within the range of datetime.

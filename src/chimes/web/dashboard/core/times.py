@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from chimes.i18n import Message, _, in_language
 from chimes.triggers.clock_changes import AffectedFire, Effect
-from chimes.triggers.moment import format_moment
+from chimes.triggers.values import format_moment
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone, secondary_zone
 
 #: Durations below this are shown with two units.

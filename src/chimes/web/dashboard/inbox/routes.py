@@ -32,7 +32,7 @@ from chimes.model.validation import MAX_RECIPIENTS
 from chimes.notifications.message import CHANNELS
 from chimes.notifications.text import MAX_NESTING, readable_markdown, sanitize
 from chimes.services.manual_runs import may_reply, reply_id
-from chimes.triggers.moment import parse_moment
+from chimes.triggers.values import parse_moment
 from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import FORM_ERRORS, FormError

@@ -31,7 +31,7 @@ from chimes.model.schedule import Schedule, is_detached, reattach, source_marker
 from chimes.redaction import mask_arguments, mask_headers
 from chimes.services.schedules.history import with_version
 from chimes.triggers import format_duration_iso
-from chimes.triggers.duration import format_duration_go
+from chimes.triggers.values import format_duration_go
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import Json, recipients_out, schedule_out
 from chimes.web.dashboard.core.flash import Undo

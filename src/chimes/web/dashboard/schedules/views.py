@@ -16,7 +16,7 @@ from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.triggers import Cron, Every, Once, Trigger
-from chimes.triggers.duration import format_duration_go
+from chimes.triggers.values import format_duration_go
 from chimes.web.dashboard.charts import sparkline as small
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core import times

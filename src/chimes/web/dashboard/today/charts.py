@@ -21,7 +21,7 @@ from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.schedules.service import upcoming_fires
 from chimes.triggers.clock_changes import clock_changes
-from chimes.triggers.moment import format_moment
+from chimes.triggers.values import format_moment
 from chimes.web.dashboard.charts.histogram import HeatCell, HeatMapTexts, heat_map
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.timeline import Fire, Lane, Overlap, TimelineTexts, timeline

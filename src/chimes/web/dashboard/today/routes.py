@@ -26,7 +26,7 @@ from chimes.model.schedule import Schedule
 from chimes.services.attention import CredentialRefusal, Suppression
 from chimes.services.schedules.service import upcoming_fires
 from chimes.services.schedules.templates import list_templates
-from chimes.triggers.moment import parse_moment
+from chimes.triggers.values import parse_moment
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import ConfirmDialog

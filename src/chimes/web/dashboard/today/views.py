@@ -28,7 +28,7 @@ from chimes.model.node import Node
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed
 from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChanges, ZoneChange
-from chimes.triggers.moment import format_moment
+from chimes.triggers.values import format_moment
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
