@@ -23,7 +23,7 @@ from chimes.triggers import Every
 from tests.builders import SYNC, a_schedule, a_sync_run, an_entry
 from tests.servers.redis_places import empty_place
 from tests.store.key_races import AUDIT_HEAD, one_after_the_other
-from tests.store.pair_process import LIVES, PAIRS, PROCESSES, eight_processes, store_at
+from tests.store.pair_process import ALL_ROUNDS, PAIRS, PROCESSES, eight_processes, store_at
 from tests.store.server_rig import SERVERS, Rig, rig_at
 
 
@@ -148,7 +148,7 @@ async def test_eight_processes_make_one_active_run_per_pair(location: str) -> No
     await store.close()
     active = {run.concurrency_key: run for run in page.items if not run.status.terminal}
     assert len([run for run in page.items if not run.status.terminal]) == len(active)
-    pairs = [(pair, round_) for round_ in LIVES for pair in round_.pairs]
+    pairs = [(pair, round_) for round_ in ALL_ROUNDS for pair in round_.pairs]
     assert active.keys() == {pair.key for pair, _ in pairs}
     made: Counter[str] = Counter()
     for key, run_id, created in (each for answer in answers for each in answer):
@@ -164,4 +164,4 @@ async def test_eight_processes_make_one_active_run_per_pair(location: str) -> No
         if round_.ticking and run.slot is None:
             assert (slots[0].status, slots[0].reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
         ticked += run.slot is not None
-    assert sum(made.values()) + ticked == len(LIVES) * PAIRS
+    assert sum(made.values()) + ticked == len(ALL_ROUNDS) * PAIRS
