@@ -63,7 +63,7 @@ async def an_app(settings: Settings, url: str = "memory://") -> AsyncIterator[Ch
         await app.stop()
 
 
-async def ordered(app: Chimes, target: AgentTarget = PROMPT, **policy: Any) -> Run:
+async def start_run(app: Chimes, target: AgentTarget = PROMPT, **policy: Any) -> Run:
     order = RunRequest(
         target=target,
         policy=replace(Policy(), **policy),
@@ -83,7 +83,7 @@ async def ended(app: Chimes, run: Run) -> Run:
     return await eventually(look, lambda found: found.status.terminal)
 
 
-async def nothing_kept(app: Chimes, run: Run) -> None:
+async def checkpoints_deleted(app: Chimes, run: Run) -> None:
     store = app.runtime().services.store
     for name in (agent_checkpoint_name(run.id), agent_callback_name(run.id)):
         await eventually(lambda name=name: store.get_checkpoint(name), lambda found: found is None)  # type: ignore[misc]
@@ -176,7 +176,7 @@ def test_invalid_expression_is_not_parsed_as_words() -> None:
 
 async def test_run_without_a_pipeline_names_the_missing_settings() -> None:
     async with an_app(QUICK) as app:
-        failed = await ended(app, await ordered(app))
+        failed = await ended(app, await start_run(app))
     assert (failed.status, failed.reason, failed.attempt) == (RunStatus.FAILED, "no_pipeline", 1)
     assert "set CHIMES_AGENT_PIPELINE" in failed.error
     with pytest.raises(ConfigError, match="agent_url"):
@@ -191,7 +191,7 @@ async def test_node_without_a_pipeline_does_not_claim_prompts(
         an_app(QUICK, sqlite_url) as without,
         an_app(configured(model.url), sqlite_url),
     ):
-        runs = [await ended(without, await ordered(without)) for _ in range(4)]
+        runs = [await ended(without, await start_run(without)) for _ in range(4)]
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert {run.attempt for run in runs} == {1}
 
@@ -202,10 +202,10 @@ async def test_failed_dispatch_is_retried_up_to_the_limit(url: str) -> None:
         model_server(then=sending(busy, head=b"")) as model,
         an_app(configured(model.url, dispatch_attempts=3), url) as app,
     ):
-        failed = await ended(app, await ordered(app))
+        failed = await ended(app, await start_run(app))
         assert len(model.requests) == 3
         # The second attempt succeeds.
-        run = await ordered(app)
+        run = await start_run(app)
         await until(lambda: len(model.requests) == 4)
         model.then = sending(GOOD)
         done = await ended(app, run)
@@ -220,7 +220,7 @@ async def test_permanent_error_is_not_retried() -> None:
         model_server(then=sending(answer("401 No", b"no"), head=b"")) as model,
         an_app(configured(model.url)) as app,
     ):
-        failed = await ended(app, await ordered(app))
+        failed = await ended(app, await start_run(app))
     assert (failed.status, failed.attempt) == (RunStatus.FAILED, 1)
     assert "CHIMES_AGENT_API_KEY" in failed.error
     assert len(model.requests) == 1
@@ -241,9 +241,9 @@ async def test_endless_stream_does_not_block_others() -> None:
         an_app(configured(model.url)) as app,
         an_app(configured(endless.url)) as other,
     ):
-        floods = [await ordered(other) for _ in range(3)]
+        floods = [await start_run(other) for _ in range(3)]
         await until(lambda: len(endless.requests) == 3)
-        done = await ended(app, await ordered(app))
+        done = await ended(app, await start_run(app))
         left = [await ended(other, each) for each in floods]
         assert app.node is not None
         assert app.node.engine.trusted
@@ -262,7 +262,7 @@ async def test_hanging_prompts_do_not_block_other_runs() -> None:
         a_sink() as sink,
         an_app(configured(model.url, workers=1)) as app,
     ):
-        hanging = [await ordered(app) for _ in range(3)]
+        hanging = [await start_run(app) for _ in range(3)]
         await until(lambda: len(model.requests) == 3)
         order = RunRequest(target=HttpTarget(url=sink.url), policy=Policy())
         manual_runs = app.runtime().services.manual_runs
@@ -275,35 +275,35 @@ async def test_hanging_prompts_do_not_block_other_runs() -> None:
 
 # --- the pipeline `runs` --------------------------------------------------------------------------
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(pipeline, "LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(pipeline, "HEARING", 0.02)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("short_pauses")
 async def test_checkpoint_is_deleted_at_the_end(url: str) -> None:
     there_first = [{"status": "running"}, {"status": "completed", "output": "made"}]
     async with (
         pipeline_server(statuses=there_first, refusals=[503]) as there,
         an_app(configured(there.url, "runs"), url) as app,
     ):
-        run = await ended(app, await ordered(app))
-        await nothing_kept(app, run)
+        run = await ended(app, await start_run(app))
+        await checkpoints_deleted(app, run)
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
     assert run.result is not None
     assert (run.result["text"], run.result["pipeline_run_id"]) == ("made", "pipe/1")
     assert there.runs == {run.id: "pipe/1"}
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("short_pauses")
 async def test_callback_to_another_node_ends_the_run(url: str) -> None:
     settings = {"agent_callback_url": "https://chimes.example"}
     async with (
         pipeline_server(statuses=[{"status": "running"}]) as there,
         an_app(configured(there.url, "runs", **settings), url) as app,
     ):
-        run = await ordered(app)
+        run = await start_run(app)
         await until(lambda: there.gets > 1)
         store = app.runtime().services.store
         kept = await store.get_checkpoint(agent_checkpoint_name(run.id))
@@ -312,34 +312,34 @@ async def test_callback_to_another_node_ends_the_run(url: str) -> None:
         said = json.dumps({"status": "succeeded", "output": {"text": "told"}})
         await store.set_checkpoint(agent_callback_name(run.id), said)
         done = await ended(app, run)
-        await nothing_kept(app, done)
+        await checkpoints_deleted(app, done)
     assert done.status is RunStatus.SUCCEEDED
     assert done.result is not None
     assert done.result["text"] == "told"
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("short_pauses")
 async def test_cancel_is_forwarded_to_the_pipeline() -> None:
     async with (
         pipeline_server(statuses=[{"status": "running"}]) as there,
         an_app(configured(there.url, "runs")) as app,
     ):
-        run = await ordered(app)
+        run = await start_run(app)
         await until(lambda: there.gets > 0)
         await app.runtime().services.runs.cancel(Actor(), run.id)
         done = await ended(app, run)
         await until(lambda: there.canceled == ["/runs/pipe%2F1/cancel"])
-        await nothing_kept(app, done)
+        await checkpoints_deleted(app, done)
     assert done.status is RunStatus.CANCELED
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("short_pauses")
 async def test_another_node_continues_after_shutdown(sqlite_url: str) -> None:
     states: list[Any] = [{"status": "running"}]
     async with pipeline_server(statuses=states) as there:
         settings = configured(there.url, "runs", shutdown_grace=timedelta(milliseconds=50))
         async with an_app(settings, sqlite_url) as app:
-            run = await ordered(app)
+            run = await start_run(app)
             await until(lambda: there.gets > 0)
         assert there.canceled == []
         states.append({"status": "completed", "output": "in the end"})

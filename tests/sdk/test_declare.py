@@ -43,7 +43,7 @@ def an_app() -> Chimes:
         (Cron("0 9 * * *", timezone="Asia/Bangkok"), Cron("0 9 * * *", timezone="Asia/Bangkok")),
     ],
 )
-def test_triggers(text: object, trigger: object) -> None:
+def test_trigger_of_a_declaration(text: object, trigger: object) -> None:
     app = an_app()
     app.schedule("x", text, "report")  # type: ignore[arg-type]
     assert app.declarations["x"].trigger == trigger
@@ -85,7 +85,7 @@ def test_bounds_of_a_trigger() -> None:
     assert len(trigger.exclude) == 1
 
 
-async def test_targets() -> None:
+async def test_target_of_a_declaration() -> None:
     app = an_app()
     report = app.registry.get("report")
     app.schedule("by name", "@daily", "report", args={"day": "Monday"})
@@ -130,7 +130,7 @@ async def test_schedule_options_override_task_options() -> None:
         plain, own = await stored(app, "plain"), await stored(app, "own")
         assert (plain.priority, plain.policy.max_retries) == (3, 2)
         assert plain.policy.timeout == timedelta(minutes=1)
-        assert plain.policy.misfire is Misfire.ONE  # as Catbird has it
+        assert plain.policy.misfire is Misfire.ONE  # the default of Catbird
         policy = own.policy
         assert (policy.max_retries, policy.timeout) == (7, timedelta(seconds=9))
         assert (policy.misfire, policy.misfire_grace) == (Misfire.ALL, timedelta(minutes=5))

@@ -55,7 +55,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
     assert not loaded_after("import chimes") & {*HEAVY}
 
 
-def test_an_application_that_only_enqueues_needs_no_server() -> None:
+def test_building_an_application_imports_no_server() -> None:
     used = loaded_after("from chimes import Chimes; Chimes('memory://')")
     assert not used & {"fastapi", "uvicorn", "aiohttp", "sqlalchemy", "click"}
 

@@ -21,7 +21,7 @@ GONE = "schedules_gone"
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def frequent_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refreshes the local schedules more often than in production."""
     monkeypatch.setattr("chimes.sdk.memory_mode.REFRESH", timedelta(seconds=1))
 

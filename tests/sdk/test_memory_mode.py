@@ -98,7 +98,7 @@ class Scene:
             if run.slot and (not statuses or run.status in statuses)
         ]
 
-    def told(self, kind: type[Any]) -> list[Any]:
+    def emitted(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -125,7 +125,7 @@ async def test_each_slot_fires_on_time(scene: Scene) -> None:
     assert run.id == slot_run_id(schedule.id, START.replace(minute=1, second=0))
     assert run.schedule_id == schedule.id
     assert await scene.store.get_schedule(schedule.id) is None
-    assert len(scene.told(SchedulesFired)) == 3
+    assert len(scene.emitted(SchedulesFired)) == 3
 
 
 async def test_sleeps_until_the_next_slot_or_poll(scene: Scene) -> None:
@@ -147,8 +147,8 @@ async def test_slot_has_one_run_on_all_nodes(scene: Scene) -> None:
         await timer.run_once()
         scene.clock.advance(0.001)
     assert len(await scene.runs()) == 1
-    assert sum(event.count for event in scene.told(SlotsAlreadyTaken)) == 4
-    assert sum(len(event.runs) for event in scene.told(SchedulesFired)) == 1
+    assert sum(event.count for event in scene.emitted(SlotsAlreadyTaken)) == 4
+    assert sum(len(event.runs) for event in scene.emitted(SchedulesFired)) == 1
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_lost_response_makes_no_second_run(scene: Scene) -> None:
     assert len(await scene.runs()) == 1
 
 
-async def test_overlaps(scene: Scene) -> None:
+async def test_overlapping_slots_are_skipped(scene: Scene) -> None:
     schedule = scene.schedule()
     timer = scene.timer(schedule)
     for _ in range(3):
@@ -198,7 +198,7 @@ async def test_overlaps(scene: Scene) -> None:
     assert await scene.slots(RunStatus.SKIPPED) == [2, 3]
 
 
-async def test_cancel_old(scene: Scene) -> None:
+async def test_overlap_cancel_old_cancels_the_previous_run(scene: Scene) -> None:
     timer = scene.timer(scene.schedule(policy=Policy(overlap=Overlap.CANCEL_OLD)))
     for _ in range(2):
         scene.clock.advance(MINUTE)
@@ -207,7 +207,7 @@ async def test_cancel_old(scene: Scene) -> None:
     assert await scene.slots(RunStatus.QUEUED) == [2]
 
 
-async def test_a_shared_key_is_left_to_the_store(scene: Scene) -> None:
+async def test_shared_concurrency_key_blocks_in_the_store(scene: Scene) -> None:
     policy = Policy(concurrency_key="task:x", max_concurrent_runs=1, overlap=Overlap.QUEUE)
     timer = scene.timer(scene.schedule(policy=policy))
     for _ in range(2):
@@ -251,7 +251,7 @@ async def test_planning_error_stops_only_its_schedule(
     for _ in range(2):
         scene.clock.advance(MINUTE)
         await timer.run_once()
-    assert [event.schedule.name for event in scene.told(ScheduleBroken)] == ["bad"]
+    assert [event.schedule.name for event in scene.emitted(ScheduleBroken)] == ["bad"]
     assert {run.schedule_name for run in await scene.runs()} == {"good"}
 
 
@@ -364,7 +364,7 @@ async def test_ids_are_found_in_the_runs(scene: Scene) -> None:
 
 
 async def test_id_of_a_rare_schedule_is_found(scene: Scene) -> None:
-    """Deleted once and declared again, and then a thousand runs of others."""
+    """Deleted and declared again, followed by a thousand runs of other schedules."""
     for generation in (1, 2):
         rare = scene.schedule(
             "rare", namespace="catbird", id=declared_id("catbird", "rare", generation)

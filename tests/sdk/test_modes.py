@@ -31,7 +31,7 @@ def an_app(
     return app
 
 
-async def ticking(app: Chimes, count: int, name: str = "tick") -> list[Run]:
+async def wait_for_ticks(app: Chimes, count: int, name: str = "tick") -> list[Run]:
     """All runs, once this many have succeeded."""
     await eventually(
         lambda: runs_of(app, name, RunStatus.SUCCEEDED), lambda runs: len(runs) >= count, 30
@@ -43,7 +43,7 @@ def slots(runs: list[Run]) -> list[datetime]:
     return [run.slot for run in runs if run.slot is not None]
 
 
-def no_gap_and_no_double(runs: list[Run], step: timedelta = SECOND) -> bool:
+def is_gapless(runs: list[Run], step: timedelta = SECOND) -> bool:
     found = slots(runs)
     return all(after - before == step for before, after in pairwise(found))
 
@@ -58,8 +58,8 @@ async def test_many_memory_mode_workers_run_each_slot_once(shared_url: str) -> N
     for app in apps:
         await app.start()
     try:
-        runs = await ticking(apps[0], 4)
-        assert no_gap_and_no_double(runs)
+        runs = await wait_for_ticks(apps[0], 4)
+        assert is_gapless(runs)
         assert await apps[0].list_schedules() == []
     finally:
         for app in apps:
@@ -75,8 +75,8 @@ async def test_worker_with_a_wrong_clock_fires_the_same_slots(
     for app in apps:
         await app.start()
     try:
-        runs = await ticking(apps[0], 3)
-        assert no_gap_and_no_double(runs)
+        runs = await wait_for_ticks(apps[0], 3)
+        assert is_gapless(runs)
         assert max(slots(runs)) < datetime.now(UTC) + timedelta(minutes=5)
     finally:
         for app in apps:
@@ -97,8 +97,8 @@ async def test_both_modes_side_by_side_in_one_worker(
     await app.start()
     try:
         for name in ("kept", "here"):
-            runs = await ticking(app, 2, name)
-            assert no_gap_and_no_double(runs)
+            runs = await wait_for_ticks(app, 2, name)
+            assert is_gapless(runs)
         assert {info.name for info in await app.list_schedules()} == {"kept", "usual"}
         warnings = [each for each in caplog.records if "timed in memory" in each.getMessage()]
         assert len(warnings) == 1
@@ -139,7 +139,7 @@ async def test_no_warning_without_memory_mode(caplog: pytest.LogCaptureFixture) 
     assert "timed in memory" not in caplog.text
 
 
-async def test_methods_on_memory_mode_schedules() -> None:
+async def test_methods_reject_memory_mode_schedules() -> None:
     app = an_app("memory://", "here", every="@daily", mode="memory")
     await app.start()
     try:
@@ -167,8 +167,8 @@ async def test_workers_of_both_modes_create_the_same_runs(shared_url: str) -> No
     await old.start()
     await new.start()
     try:
-        runs = await ticking(new, 4)
-        assert no_gap_and_no_double(runs)
+        runs = await wait_for_ticks(new, 4)
+        assert is_gapless(runs)
         assert len({run.schedule_id for run in runs}) == 1
     finally:
         await old.stop()
@@ -214,7 +214,7 @@ async def test_backfill_moves_schedules_from_memory_into_the_store(shared_url: s
             await app.backfill_schedules(only=["dialy"])
 
 
-async def test_after_a_backfill_the_release_with_mode_db_changes_nothing(shared_url: str) -> None:
+async def test_release_with_mode_db_after_a_backfill_changes_nothing(shared_url: str) -> None:
     old = an_app(shared_url, every="@hourly", mode="memory")
     async with old:
         await old.backfill_schedules(confirm=True)
@@ -224,7 +224,7 @@ async def test_after_a_backfill_the_release_with_mode_db_changes_nothing(shared_
         assert await stored(new, "tick") == before
 
 
-async def test_rollback_to_memory(shared_url: str) -> None:
+async def test_rollback_to_memory_repeats_no_slot(shared_url: str) -> None:
     new = an_app(shared_url, mode="db")
     await new.start()
     await eventually(lambda: runs_of(new, "tick", RunStatus.SUCCEEDED), len)

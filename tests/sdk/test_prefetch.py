@@ -77,7 +77,9 @@ def site(start: Start, postgres_url: str, tmp_path: Path) -> Site:
     return Site(start, postgres_url, tmp_path)
 
 
-async def crowd(store: SqlStore, seconds: float, first: int = 0) -> tuple[list[Schedule], datetime]:
+async def create_due_batch(
+    store: SqlStore, seconds: float, first: int = 0
+) -> tuple[list[Schedule], datetime]:
     slot = await store.now() + timedelta(seconds=seconds)
     made = [
         a_schedule(
@@ -106,7 +108,7 @@ async def until_runs(store: SqlStore, count: int, *statuses: RunStatus) -> list[
 
 async def test_no_run_is_early_or_duplicated(store: SqlStore, site: Site) -> None:
     site.node()
-    _, slot = await crowd(store, 5)
+    _, slot = await create_due_batch(store, 5)
     ended = await until_runs(store, RUNS, RunStatus.SUCCEEDED)
     calls = site.calls()
     assert Counter(number for number, _ in calls) == Counter(range(RUNS))
@@ -122,7 +124,7 @@ async def test_schedule_paused_a_second_before_does_not_run(store: SqlStore, sit
     in_time: set[ScheduleId] = set()
 
     async def tried(first: int) -> None:
-        made, slot = await crowd(store, 2.5, first)
+        made, slot = await create_due_batch(store, 2.5, first)
         await until_runs(store, len(expected) + RUNS)
 
         def pause(schedule: Schedule, now: datetime) -> Schedule:
@@ -146,9 +148,9 @@ async def test_schedule_paused_a_second_before_does_not_run(store: SqlStore, sit
 
 
 # kill -9 inside the prefetch window; the other node takes over after the lease.
-async def test_node_killed_while_runs_are_prefetched(store: SqlStore, site: Site) -> None:
+async def test_prefetched_runs_of_a_killed_node_run_once(store: SqlStore, site: Site) -> None:
     node = site.node()
-    _, slot = await crowd(store, 2.5)
+    _, slot = await create_due_batch(store, 2.5)
     await until_runs(store, RUNS)
     node.kill()
     # On a slow machine the kill may come too late: then these may be repeated.

@@ -45,7 +45,7 @@ def an_app(
     return app
 
 
-def noting(store: Any, writes: list[str]) -> None:
+def record_writes(store: Any, writes: list[str]) -> None:
     """Records all writes of schedules."""
     for name in ("add_schedule", "change_schedule"):
         verb = getattr(store, name)
@@ -64,7 +64,7 @@ async def release(url: str, spec: str = "0 9 * * *", **options: Any) -> Schedule
         return await stored(app, "nightly")
 
 
-async def test_created_once_then_not_written(shared_url: str) -> None:
+async def test_unchanged_declaration_is_written_once(shared_url: str) -> None:
     first = await release(shared_url, args={"day": "Monday"}, labels={"team": "ops"})
     again = await release(shared_url, args={"day": "Monday"}, labels={"team": "ops"})
     assert again == first
@@ -74,7 +74,9 @@ async def test_created_once_then_not_written(shared_url: str) -> None:
         assert await audited(app) == [("sdk", "system:app", "create")]
 
 
-async def test_the_same_spec_keeps_the_cursor_and_the_rest_is_replaced(shared_url: str) -> None:
+async def test_unchanged_trigger_keeps_next_run_at_and_other_fields_are_replaced(
+    shared_url: str,
+) -> None:
     first = await release(shared_url)
     async with an_app(shared_url) as app:
         moved = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
@@ -180,7 +182,7 @@ async def test_definition_and_source_marker_are_one_write(
                 a_node(defaults={PAIR.key: RunDefaults(policy=Policy(), priority=5)}),
                 timedelta(hours=1),
             )
-            noting(store, writes)
+            record_writes(store, writes)
             await app.sync()
             found = await stored(app, "nightly")
             assert not is_detached(found)
@@ -199,11 +201,11 @@ async def test_concurrent_edit_is_not_overwritten(
         schedules = app.runtime().services.schedules
         change = schedules.change
 
-        async def after_somebody_else(actor: Actor, name: ScheduleId, edit: Any) -> Schedule:
+        async def after_concurrent_edit(actor: Actor, name: ScheduleId, edit: Any) -> Schedule:
             await change(Actor(role=Role.ADMIN), name, lambda each: replace(each, priority=7))
             return await change(actor, name, edit)
 
-        monkeypatch.setattr(schedules, "change", after_somebody_else)
+        monkeypatch.setattr(schedules, "change", after_concurrent_edit)
         await app.sync()
         kept = await stored(app, "nightly")
     assert is_detached(kept)
@@ -305,7 +307,7 @@ async def test_id_of_a_renamed_schedule_is_not_reused(url: str) -> None:
         assert {each.name for each in await app.list_schedules()} == {"renamed", again.name}
 
 
-async def test_a_deleted_schedule_comes_back_as_a_new_one(shared_url: str) -> None:
+async def test_deleted_schedule_is_declared_again_under_a_new_id(shared_url: str) -> None:
     first = await release(shared_url)
     ids = [first.id]
     for _ in range(4):
@@ -316,7 +318,7 @@ async def test_a_deleted_schedule_comes_back_as_a_new_one(shared_url: str) -> No
     assert len(set(ids)) == 5
 
 
-async def test_a_schedule_stored_under_the_former_namespace_is_updated(shared_url: str) -> None:
+async def test_schedule_in_the_former_namespace_is_updated(shared_url: str) -> None:
     async with an_app(shared_url) as app:
         now = datetime.now(UTC)
         services = app.runtime().services
@@ -454,7 +456,7 @@ async def test_dependencies_by_name(url: str) -> None:
         ({"b": "a", "a": "b"}, "a -> b -> a|b -> a -> b"),
     ],
 )
-async def test_invalid_dependencies(others: dict[str, str], why: str) -> None:
+async def test_invalid_dependencies_are_rejected(others: dict[str, str], why: str) -> None:
     app = Chimes("memory://")
 
     @app.task
@@ -499,7 +501,7 @@ async def test_trigger_does_not_change_next_run_at(url: str) -> None:
         await app.stop()
 
 
-async def test_reschedule_for(url: str) -> None:
+async def test_reschedule_for_sets_next_run_at(url: str) -> None:
     app = an_app(url)
     await app.start()
     try:
@@ -542,7 +544,7 @@ async def test_list_is_ordered_by_next_run_at(url: str) -> None:
         assert by_name["off"].next_run_at is None
 
 
-async def test_unknown_name(url: str) -> None:
+async def test_unknown_name_suggests_the_nearest(url: str) -> None:
     async with an_app(url) as app:
         await app.sync()
         for verb in (

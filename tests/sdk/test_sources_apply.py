@@ -162,8 +162,8 @@ async def test_foreign_schedules_in_the_namespace_are_kept(rig: Rig) -> None:
     assert set(await rig.stored()) == {"shop/orders", "by hand"}
 
 
-async def live(rig: Rig, name: str, *keys: str) -> None:
-    """A node that has these pairs."""
+async def join_node(rig: Rig, name: str, *keys: str) -> None:
+    """Joins a node with these pairs of source and collection."""
     policy = RunDefaults(policy=Policy(), priority=200)
     capabilities = tuple(sorted({key.partition("#")[0] for key in keys}))
     node = a_node(name, capabilities=capabilities, defaults=dict.fromkeys(keys, policy))
@@ -174,8 +174,8 @@ async def test_nodes_with_different_collections_do_not_interfere(rig: Rig) -> No
     """A rolling change of files: a node with the older file keeps schedules of the newer."""
     older = read_sources(raw(shop={"orders": "@daily"}), "", NOW)
     newer = raw(shop={"orders": "@hourly", "new": "@daily"})
-    await live(rig, "older", "sync:shop#orders")
-    await live(rig, "newer", "sync:shop#orders", "sync:shop#new")
+    await join_node(rig, "older", "sync:shop#orders")
+    await join_node(rig, "newer", "sync:shop#orders", "sync:shop#new")
     await rig.write(newer)
     before = await rig.stored()
     await rig.schedules.follow_nodes(older, own_node="older")
@@ -198,7 +198,7 @@ async def test_nodes_do_not_undo_each_other(rig: Rig) -> None:
     rig.known.put(files)
     await rig.schedules.follow_nodes(files)
     assert await rig.stored() == {}
-    await live(rig, "worker", "sync:files#all")
+    await join_node(rig, "worker", "sync:files#all")
     await rig.schedules.follow_nodes(files)
     before = await rig.stored()
     assert set(before) == {"files/all"}
@@ -261,11 +261,11 @@ async def test_rejected_schedule_applies_nothing(rig: Rig, tmp_path: Path) -> No
 async def test_reconciling_continues_after_a_rejection(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A quota, for example, may be raised."""
+    """The cause, for example a quota, may have been removed."""
     a_file(tmp_path, raw(shop={"orders": "@daily"}))
     file = attached(rig, tmp_path, lease="1s")
     rig.known.put(file.known.now)
-    await live(rig, "own", "sync:shop#orders")
+    await join_node(rig, "own", "sync:shop#orders")
     refused = asyncio.Event()
     really = rig.schedules.follow_nodes
 

@@ -90,7 +90,7 @@ def test_all_keys_of_a_source() -> None:
         ("every 5m", Every("5m")),
     ],
 )
-def test_schedules(schedule: str, trigger: Cron | Every) -> None:
+def test_schedule_of_a_collection(schedule: str, trigger: Cron | Every) -> None:
     assert one(f"{{name: orders, schedule: '{schedule}'}}").trigger == trigger
 
 
@@ -307,6 +307,6 @@ async def test_check_does_not_expose_node_secrets(
     await check(tmp_path, "shop:sync", module + "def sync(*given): ...")
 
 
-async def test_a_module_that_ends_the_process(tmp_path: Path) -> None:
+async def test_module_that_ends_the_process_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ended the process \(status 7\)"):
         await check(tmp_path, "shop:sync", "import os\nos._exit(7)")

@@ -213,7 +213,7 @@ async def test_sighup_reloads_the_file(tmp_path: Path, start: Start, sqlite_url:
     assert node.stop() == 0
 
 
-async def test_a_node_killed_in_mid_task_is_replaced(
+async def test_task_of_a_killed_node_is_retried_by_another(
     tmp_path: Path, start: Start, postgres_url: str
 ) -> None:
     """The same run has one more attempt, and the first attempt no longer runs."""
@@ -244,7 +244,7 @@ async def test_a_node_killed_in_mid_task_is_replaced(
 
 
 def test_killed_node_leaves_no_processes(tmp_path: Path, start: Start, sqlite_url: str) -> None:
-    """A program with child processes, several times: the order of their deaths is a race."""
+    """Several programs with child processes, because the order of their exits is a race."""
     program = (
         'sleep 600 & touch "pid-$CHIMES_COLLECTION-$!"; touch "pid-$CHIMES_COLLECTION-$$"; wait'
     )
@@ -261,7 +261,9 @@ def test_killed_node_leaves_no_processes(tmp_path: Path, start: Start, sqlite_ur
     wait_until(lambda: not any(map(alive, started)), "the end of all of it", within=10)
 
 
-async def test_a_drained_node_ends_its_tasks(tmp_path: Path, start: Start, sqlite_url: str) -> None:
+async def test_shutdown_grace_ends_running_tasks(
+    tmp_path: Path, start: Start, sqlite_url: str
+) -> None:
     write(tmp_path, shop=python("waits", "orders", word="w"))
     node = serve(start, sqlite_url, CHIMES_SHUTDOWN_GRACE="300ms").ready()
     call(node, "POST", "/tasks?source=shop&collection=orders")
@@ -327,7 +329,7 @@ def ended(node: Worker, task: str) -> str:
     return wait_until(look, task)
 
 
-def test_the_example_works(start: Start, sqlite_url: str) -> None:
+def test_example_configuration_works(start: Start, sqlite_url: str) -> None:
     example = Path(__file__).parents[2] / "examples" / "sources" / "chimes.yaml"
     node = serve(start, sqlite_url, "--config", str(example)).ready()
     for source, collection, line in (

@@ -41,7 +41,7 @@ def an_app(url: str) -> tuple[Chimes, asyncio.Event]:
     return app, gate
 
 
-def looks_right(policy: Policy) -> None:
+def assert_task_policy(policy: Policy) -> None:
     assert (policy.max_retries, policy.timeout) == (3, timedelta(seconds=7))
     assert (policy.retry_backoff, policy.on_lost) == (timedelta(milliseconds=20), OnLost.STOP)
     assert (policy.concurrency_key, policy.max_concurrent_runs) == ("task:pay", 2)
@@ -60,7 +60,7 @@ async def test_options_through_the_api_of_another_node(start: Start, shared_url:
             gate.set()
             assert [await each.result(30) for each in handles] == list(range(8))
             await client.schedule("payments", "0 9 * * *", "task:pay", args={"number": 1})
-            looks_right((await stored(app, "payments")).policy)
+            assert_task_policy((await stored(app, "payments")).policy)
             assert (await stored(app, "payments")).priority == 5
             await client.schedule("payments", "0 9 * * *", "flow:pipeline")
             turned = await stored(app, "payments")
@@ -69,7 +69,7 @@ async def test_options_through_the_api_of_another_node(start: Start, shared_url:
             await client.enqueue("pay", {"number": 9}, retries=0, priority=0, at=later)
         runs = await runs_of(app)
         for run in runs[:-1]:
-            looks_right(run.policy)
+            assert_task_policy(run.policy)
             assert (run.priority, run.status) == (5, RunStatus.SUCCEEDED)
         assert (runs[-1].policy.max_retries, runs[-1].priority) == (0, 0)
         assert runs[-1].concurrency_key == "task:pay"
@@ -91,9 +91,9 @@ async def test_options_for_another_application(sqlite_url: str, kind: str) -> No
             await other.sync()
             found = await stored(other, "theirs")
             if kind == "task":
-                looks_right(found.policy)
+                assert_task_policy(found.policy)
                 handle = await other.enqueue("pay", {"number": 4}, delay="1h")
-                looks_right((await handle.run()).policy)
+                assert_task_policy((await handle.run()).policy)
                 assert (await handle.run()).priority == found.priority == 5
             else:
                 assert (found.policy.timeout, found.priority) == (timedelta(hours=2), 2)

@@ -65,8 +65,8 @@ async def test_results_on_every_store(url: str) -> None:
         await app.stop()
 
 
-async def test_a_result_comes_from_another_process_too(shared_url: str) -> None:
-    """Two applications on one store stand for two processes: nothing is shared but the store."""
+async def test_result_of_another_process_is_returned(shared_url: str) -> None:
+    """Two applications share only the store, like two processes."""
     here, there = an_app(shared_url), an_app(shared_url)
     for app in (here, there):
 
@@ -85,7 +85,7 @@ async def test_a_result_comes_from_another_process_too(shared_url: str) -> None:
             await there.stop()
 
 
-async def test_a_task_may_be_declared_while_the_node_runs() -> None:
+async def test_task_declared_while_the_node_runs_is_executed() -> None:
     app = Chimes("memory://")
     await app.start()
     try:
@@ -144,7 +144,7 @@ async def test_failures_are_raised_with_their_reason() -> None:
         await app.stop()
 
 
-async def test_cancel_before_and_during() -> None:
+async def test_cancel_before_and_during_execution() -> None:
     app = an_app()
     begun = asyncio.Event()
 
@@ -167,7 +167,7 @@ async def test_cancel_before_and_during() -> None:
         await app.stop()
 
 
-async def test_options_of_an_enqueue(url: str) -> None:
+async def test_enqueue_options_are_stored(url: str) -> None:
     app = an_app(url)
 
     @app.task(priority=5)
@@ -207,7 +207,7 @@ async def test_key_deduplicates_runs(url: str) -> None:
         assert await work.options(key="order-8").enqueue(1) != handles[0]
 
 
-async def test_the_limit_of_a_task_is_shared_by_all_its_runs(url: str) -> None:
+async def test_concurrency_of_a_task_limits_its_runs(url: str) -> None:
     app = an_app(url)
     now_running = most = 0
     two = asyncio.Event()
@@ -232,7 +232,7 @@ async def test_the_limit_of_a_task_is_shared_by_all_its_runs(url: str) -> None:
     assert most == 2
 
 
-async def test_queues() -> None:
+async def test_worker_claims_only_its_queues() -> None:
     app = an_app()
 
     @app.task(queue="mail")
@@ -308,10 +308,10 @@ async def test_invalid_task_options() -> None:
     with pytest.raises(InvalidInput, match="either delay or at"):
         work.options(delay="1s", at="2030-01-01T00:00:00Z")
     with pytest.raises(InvalidInput, match="time with a zone"):
-        work.options(at=datetime(2030, 1, 1))  # noqa: DTZ001 - that is the point
+        work.options(at=datetime(2030, 1, 1))  # noqa: DTZ001 - tests a naive time
 
 
-async def test_an_application_has_to_be_open() -> None:
+async def test_enqueue_needs_an_open_application() -> None:
     app = an_app()
 
     @app.task
@@ -333,7 +333,7 @@ async def test_unknown_task() -> None:
             await app.run_handle("00000000-0000-7000-8000-000000000000").status()
 
 
-async def test_a_task_of_another_application_by_its_name(shared_url: str) -> None:
+async def test_task_of_another_application_is_enqueued_by_name(shared_url: str) -> None:
     here, there = an_app(shared_url), an_app(shared_url)
 
     @there.task

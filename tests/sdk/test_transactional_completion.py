@@ -134,9 +134,7 @@ async def test_rollback_undoes_effect_and_completion(server_url: str, engine: As
     assert await effects(engine) == [2]
 
 
-async def test_an_attempt_that_lost_its_run_commits_nothing(
-    server_url: str, engine: AsyncEngine
-) -> None:
+async def test_fenced_attempt_commits_nothing(server_url: str, engine: AsyncEngine) -> None:
     app = Chimes(server_url, settings=QUICK)
     refused: list[str] = []
 
@@ -165,7 +163,7 @@ async def test_an_attempt_that_lost_its_run_commits_nothing(
     assert await effects(engine) == []
 
 
-async def test_plain_asyncpg_connection(postgres_url: str) -> None:
+async def test_complete_in_a_plain_asyncpg_connection(postgres_url: str) -> None:
     app = Chimes(postgres_url, settings=QUICK)
 
     @app.task(concurrency=1)
@@ -195,7 +193,7 @@ async def test_plain_asyncpg_connection(postgres_url: str) -> None:
         await connection.close()
 
 
-async def test_sync_code_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
+async def test_complete_in_sync_code_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
     app = Chimes(sqlite_url, settings=QUICK)
     engine = create_engine(f"sqlite:///{tmp_path / 'chimes.db'}", connect_args={"timeout": 10})
 
@@ -260,7 +258,7 @@ async def book(context: Context) -> None:
 """
 
 
-async def test_a_crash_right_after_the_commit_repeats_nothing(
+async def test_crash_after_the_commit_repeats_nothing(
     start: Start, postgres_url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "crashing.py").write_text(CRASHING.format(url=postgres_url))

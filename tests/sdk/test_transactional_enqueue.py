@@ -60,12 +60,12 @@ async def read_committed(server_url: str) -> AsyncIterator[AsyncEngine]:
     await engine.dispose()
 
 
-async def orders_table(engine: AsyncEngine) -> None:
+async def create_orders_table(engine: AsyncEngine) -> None:
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE orders (number INTEGER)"))
 
 
-async def an_order(connection: AsyncConnection | AsyncSession) -> None:
+async def insert_order(connection: AsyncConnection | AsyncSession) -> None:
     await connection.execute(text("INSERT INTO orders VALUES (1)"))
 
 
@@ -78,9 +78,9 @@ async def test_commit_creates_the_run(server_url: str, engine: AsyncEngine) -> N
     app = an_app(server_url)
     await app.start()
     try:
-        await orders_table(engine)
+        await create_orders_table(engine)
         async with engine.begin() as connection:
-            await an_order(connection)
+            await insert_order(connection)
             greet = app.registry.get("greet")
             handle = await app.enqueue(greet.name, {"name": "Ann"}, connection=connection)
             with pytest.raises(NotFound):  # not visible outside yet
@@ -94,10 +94,10 @@ async def test_commit_creates_the_run(server_url: str, engine: AsyncEngine) -> N
 async def test_rollback_discards_the_run(server_url: str, engine: AsyncEngine) -> None:
     app = an_app(server_url)
     async with app:
-        await orders_table(engine)
+        await create_orders_table(engine)
         async with engine.connect() as connection:
             await connection.begin()
-            await an_order(connection)
+            await insert_order(connection)
             handle = await app.enqueue("greet", {"name": "Ann"}, connection=connection)
             await connection.rollback()
         with pytest.raises(NotFound):
@@ -106,7 +106,7 @@ async def test_rollback_discards_the_run(server_url: str, engine: AsyncEngine) -
         assert await count_orders(engine) == 0
 
 
-async def test_an_async_session(server_url: str, engine: AsyncEngine) -> None:
+async def test_enqueue_in_an_async_session(server_url: str, engine: AsyncEngine) -> None:
     app = an_app(server_url)
     async with app:
         async with AsyncSession(engine) as session:
@@ -119,7 +119,7 @@ async def test_an_async_session(server_url: str, engine: AsyncEngine) -> None:
             await lost.status()
 
 
-async def test_a_key_means_one_run_across_transactions(
+async def test_key_deduplicates_runs_across_transactions(
     server_url: str, engine: AsyncEngine
 ) -> None:
     app = an_app(server_url)
@@ -138,7 +138,9 @@ async def test_a_key_means_one_run_across_transactions(
         assert (await app.enqueue("greet", {"name": "x"}, key="once")).id == ids[0]
 
 
-async def test_the_limit_of_a_task_holds(server_url: str, read_committed: AsyncEngine) -> None:
+async def test_concurrency_of_a_task_is_respected(
+    server_url: str, read_committed: AsyncEngine
+) -> None:
     app = an_app(server_url)
     async with app:
         async with read_committed.begin() as connection:
@@ -168,7 +170,7 @@ async def test_limit_needs_read_committed(server_url: str) -> None:
     await engine.dispose()
 
 
-async def test_plain_asyncpg_connection(postgres_url: str) -> None:
+async def test_enqueue_in_a_plain_asyncpg_connection(postgres_url: str) -> None:
     app = an_app(postgres_url)
     connection = await asyncpg.connect(postgres_url)
     await app.start()
@@ -209,7 +211,7 @@ async def test_codecs_of_an_asyncpg_connection_are_kept(postgres_url: str) -> No
         await connection.close()
 
 
-async def test_a_pooled_asyncpg_connection(postgres_url: str) -> None:
+async def test_enqueue_in_a_pooled_asyncpg_connection(postgres_url: str) -> None:
     app = an_app(postgres_url)
     async with app, asyncpg.create_pool(postgres_url, min_size=1, max_size=1) as pool:
         async with pool.acquire() as connection, connection.transaction():
@@ -217,7 +219,7 @@ async def test_a_pooled_asyncpg_connection(postgres_url: str) -> None:
         assert await handle.status() is RunStatus.QUEUED
 
 
-async def test_sqlite_through_plain_sqlalchemy(sqlite_url: str, tmp_path: Path) -> None:
+async def test_enqueue_in_sqlalchemy_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
     app = an_app(sqlite_url)
     engine = create_engine(f"sqlite:///{tmp_path / 'chimes.db'}")
     async with app:
@@ -232,27 +234,27 @@ async def test_sqlite_through_plain_sqlalchemy(sqlite_url: str, tmp_path: Path) 
     engine.dispose()
 
 
-async def test_connections_that_cannot_be_joined(sqlite_url: str, tmp_path: Path) -> None:
+async def test_unsuitable_connections_are_rejected(sqlite_url: str, tmp_path: Path) -> None:
     app = an_app(sqlite_url)
     engine = create_engine(f"sqlite:///{tmp_path / 'chimes.db'}")
     elsewhere = create_engine(f"sqlite:///{tmp_path / 'other.db'}")
     async with app:
         with engine.connect() as connection:
-            await refused(app, connection, "no open transaction")
+            await assert_refused(app, connection, "no open transaction")
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("SELECT 1"))
-            await refused(app, connection, "AUTOCOMMIT")
+            await assert_refused(app, connection, "AUTOCOMMIT")
         with elsewhere.begin() as connection:
-            await refused(app, connection, "not connected to the database")
-        await refused(app, 42, "SQLAlchemy")
+            await assert_refused(app, connection, "not connected to the database")
+        await assert_refused(app, 42, "SQLAlchemy")
     engine.dispose()
     elsewhere.dispose()
     async with an_app("memory://") as other:
         with create_engine("sqlite://").begin() as connection:
-            await refused(other, connection, "not a SQL database")
+            await assert_refused(other, connection, "not a SQL database")
 
 
-async def refused(app: Chimes, connection: Connection | int, why: str) -> None:
+async def assert_refused(app: Chimes, connection: Connection | int, why: str) -> None:
     with pytest.raises(InvalidInput, match=why) as error:
         await app.enqueue("greet", {"name": "Ann"}, connection=connection)
     assert error.value.field == "connection"

@@ -259,7 +259,9 @@ async def test_tasks_flows_and_processes(start: Start, shared_url: str) -> None:
     assert process.stop() == 0
 
 
-async def test_a_drain_lets_a_task_end(start: Start, sqlite_url: str, tmp_path: Path) -> None:
+async def test_sigterm_waits_for_a_running_task(
+    start: Start, sqlite_url: str, tmp_path: Path
+) -> None:
     process = start(*worker(start, sqlite_url)).ready()
     async with mirror(sqlite_url) as app:
         handle = await app.enqueue("slow", {"seconds": 1.5})
@@ -305,7 +307,9 @@ async def test_memory_mode_runs_of_a_killed_worker_are_rescued(
         assert second.stop() == 0
 
 
-async def test_a_worker_of_some_queues(start: Start, sqlite_url: str) -> None:
+async def test_worker_with_queue_option_claims_only_that_queue(
+    start: Start, sqlite_url: str
+) -> None:
     process = start(*worker(start, sqlite_url, "--queue", "mail")).ready()
     assert "Tasks  send" in process.output
     async with mirror(sqlite_url) as app:
@@ -368,7 +372,9 @@ def test_worker_needs_an_application(start: Start, sqlite_url: str) -> None:
     assert "--app MODULE:NAME" in process.output
 
 
-def test_flags_beat_the_environment_which_beats_the_code(start: Start, tmp_path: Path) -> None:
+def test_flags_override_the_environment_and_the_environment_the_code(
+    start: Start, tmp_path: Path
+) -> None:
     (tmp_path / "coded.py").write_text(
         MODULE.replace("app = Chimes()", f"app = Chimes('sqlite:///{tmp_path}/code.db')")
     )
@@ -386,8 +392,8 @@ def test_flags_beat_the_environment_which_beats_the_code(start: Start, tmp_path:
         assert process.stop() == 0
 
 
-def test_run_in_a_script(tmp_path: Path, sqlite_url: str) -> None:
-    """`app.run()`: signals and drain, as a worker has them."""
+def test_app_run_in_a_script(tmp_path: Path, sqlite_url: str) -> None:
+    """`app.run()` handles signals and drains like a worker."""
     import subprocess
     import sys
 
