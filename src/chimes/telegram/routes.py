@@ -18,9 +18,8 @@ from chimes.notifications.telegram_api import BotApiError
 from chimes.store.port import Store
 from chimes.telegram.bot import NO_WAIT, Bot, LongPolling, UpdateInProgress
 from chimes.telegram.conversation import INTERFACE
-from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
-from chimes.web.context import WebContext
+from chimes.web.context import WebContext, authenticate
 from chimes.web.problems import native_response
 
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key", "?api_key")

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from chimes import errors
 from chimes.i18n import ENGLISH, _, in_language, translate
 from chimes.web.api.schemas import TARGET_KINDS
-from chimes.web.locale import error_language, set_language
+from chimes.web.context import error_language, set_language
 from chimes.web.requests import RequestRejected, validation_message
 
 CHALLENGE = 'Bearer realm="chimes", ApiKey realm="chimes"'

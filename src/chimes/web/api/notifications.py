@@ -22,7 +22,6 @@ from chimes.model.notification import Delivery, DeliveryState, InboxChange, Inbo
 from chimes.redaction import HIDDEN, mask_url
 from chimes.services.audit import entry
 from chimes.store.codec.schedule import owner_to_plain
-from chimes.web.api.idempotency import OneTimeResponse
 from chimes.web.api.paging import (
     DEFAULT_LIMIT,
     Limit,
@@ -43,10 +42,10 @@ from chimes.web.api.responses import (
     OwnerOut,
     returns,
 )
-from chimes.web.api.route import Caller, Context, NativeRoute
+from chimes.web.api.route import Caller, Context, NativeRoute, OneTimeResponse
 from chimes.web.api.schemas import OMITTED, Body, EmptyIn, MomentField, RecipientIn
 from chimes.web.api.translate import Json, moment_from, recipients_from, time_out
-from chimes.web.locale import NegotiatedLanguage, set_language
+from chimes.web.context import NegotiatedLanguage, set_language
 
 if TYPE_CHECKING:
     from chimes.telegram.bot import Bot

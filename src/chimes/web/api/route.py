@@ -1,24 +1,40 @@
 """Route class of the native API: authentication, strict body, idempotency, then the handler.
 
 Authentication comes first, so that validation tells unauthenticated callers nothing.
+
+A repeated request with the same Idempotency-Key has no further effect and gets the first response
+again. If the first request failed half way, or its process died, its key has no response. The next
+request with the key takes over, at once or after `TAKE_OVER`. The id of what it creates is derived
+from the first request, so that an object that already exists is found, not created again (ADR 17).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import asyncio
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Depends
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from chimes.errors import NotFound
+from chimes.errors import ChimesError, InvalidInput, NotAllowed, NotFound, RateLimited, StoreError
+from chimes.i18n import _
 from chimes.model.access import Actor
-from chimes.web.api.idempotency import idempotency_key, respond_once
-from chimes.web.auth import authenticate
-from chimes.web.context import WebContext
-from chimes.web.requests import check_query, read_json
+from chimes.model.ids import RunId
+from chimes.store.port import IdempotencyRecord
+from chimes.triggers import format_moment, parse_moment
+from chimes.web.context import WebContext, authenticate
+from chimes.web.problems import error_response
+from chimes.web.requests import check_query, read_json, request_in_progress
 
 
 class NativeRequest(Request):
@@ -67,3 +83,198 @@ async def _actor(request: Request) -> Actor:
 
 Context = Annotated[WebContext, Depends(_context)]
 Caller = Annotated[Actor, Depends(_actor)]
+
+
+# --- Idempotency-Key ------------------------------------------------------------------------------
+KEEP = timedelta(hours=24)
+#: Longer than the time limit of a request.
+TAKE_OVER = timedelta(seconds=60)
+#: Paths that are not repeatable: their key stays in use.
+_NOT_REPEATABLE = ("/skip", "/move", "/reschedule", "/keys")
+#: Stored as the body of a request that failed and may be taken over at once.
+_ABANDONED = "given up"
+_ID_NAMESPACE = uuid.UUID("a2a3e5f6-6d0c-5b7e-8a51-2f4b9d6f0c11")
+#: Error code of a store that does not know whether its COMMIT succeeded.
+COMMIT_UNKNOWN = "commit_unknown"
+_MAX_KEY_LENGTH = 200
+_STORED_HEADERS = frozenset(
+    {"content-type", "content-language", "location", "etag", "link", "vary"}
+)
+_log = logging.getLogger("chimes.http")
+#: Strong references: the event loop only has weak ones.
+_TASKS: set[asyncio.Task[Response]] = set()
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class OneTimeResponse(JSONResponse):
+    """A response with a secret that is shown once; `stored` is what a repeated request gets."""
+
+    def __init__(self, content: object, *, stored: object, status_code: int = 200) -> None:
+        super().__init__(content, status_code=status_code)
+        self.stored = JSONResponse(stored).body
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The Idempotency-Key of a POST; other methods are idempotent."""
+    keys = request.headers.getlist("idempotency-key")
+    if request.method != "POST" or not keys:
+        return None
+    key = keys[0].strip()
+    if (
+        len(keys) > 1
+        or not 0 < len(key) <= _MAX_KEY_LENGTH
+        or not (key.isascii() and key.isprintable())
+    ):
+        raise InvalidInput(
+            _(
+                "expected one key of 1 to {max_length} printable ASCII characters",
+                max_length=_MAX_KEY_LENGTH,
+            ),
+            field="Idempotency-Key",
+            code="bad_key",
+            source="header",
+        )
+    return key
+
+
+async def respond_once(
+    request: Request, actor: Actor, key: str, body: object, handle: Handler
+) -> Response:
+    context: WebContext = request.app.state.context
+    scope = _scope(f"{actor.owner} {request.method} {request.url.path}")
+    content = json.dumps(body, sort_keys=True).encode()
+    now = await context.store.now()
+    mark = _Fingerprint(sent=hashlib.sha256(content).hexdigest(), began=now)
+    known = await context.store.remember_request(scope, key, str(mark), keep=KEEP)
+    if known is not None:
+        first_mark = _Fingerprint.read(known.fingerprint)
+        if first_mark.sent != mark.sent:
+            raise _key_reused()
+        if known.status:
+            return _replay(known)
+        abandoned_before = known.body == _ABANDONED or first_mark.abandoned(now)
+        if not abandoned_before or request.url.path.endswith(_NOT_REPEATABLE):
+            raise request_in_progress()
+        mark = first_mark
+    request.state.idempotent_id = str(uuid.uuid5(_ID_NAMESPACE, f"{scope}\n{key}\n{mark}"))
+    first = _FirstRequest(context, scope, key, str(mark))
+    # Shielded from the request time limit: its result must be recorded.
+    task = asyncio.create_task(first.answer(request, handle))
+    _TASKS.add(task)
+    task.add_done_callback(_discard_task)
+    return await asyncio.shield(task)
+
+
+def _scope(text: str) -> str:
+    """Hashes long scopes to fit the column of every store."""
+    return text if len(text) <= _MAX_KEY_LENGTH else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _discard_task(task: asyncio.Task[Response]) -> None:
+    _TASKS.discard(task)
+    if not task.cancelled():
+        task.exception()  # Marks the exception as retrieved if the client has gone.
+
+
+class _FirstRequest:
+    def __init__(self, context: WebContext, scope: str, key: str, fingerprint: str) -> None:
+        self._store = context.store
+        self._scope = scope
+        self._key = key
+        self._fingerprint = fingerprint
+
+    async def answer(self, request: Request, handle: Handler) -> Response:
+        try:
+            answer = await handle(request)
+        except (NotAllowed, RateLimited):
+            await self._write(self._store.forget_request(self._scope, self._key))
+            raise
+        except StoreError as error:
+            await self._release(request, certain=error.details.get("code") != COMMIT_UNKNOWN)
+            raise
+        except (ChimesError, RequestValidationError) as error:
+            answer = await error_response(request, error)
+        except BaseException:
+            await self._release(request, certain=False)
+            raise
+        if answer.status_code >= 500:
+            await self._release(request, certain=False)
+            return answer
+        content = answer.stored if isinstance(answer, OneTimeResponse) else answer.body
+        await self._store.answer_request(
+            self._scope,
+            self._key,
+            IdempotencyRecord(
+                fingerprint=self._fingerprint,
+                status=answer.status_code,
+                body=bytes(content).decode(),
+                headers=tuple(
+                    (name, value)
+                    for name, value in answer.headers.items()
+                    if name.lower() in _STORED_HEADERS
+                ),
+            ),
+        )
+        return answer
+
+    async def _release(self, request: Request, *, certain: bool) -> None:
+        """Releases the key for a takeover. `certain`: the request had no effect, so that the key of
+        a path that is not repeatable becomes free, too."""
+        if not request.url.path.endswith(_NOT_REPEATABLE):
+            released = IdempotencyRecord(fingerprint=self._fingerprint, body=_ABANDONED)
+            await self._write(self._store.answer_request(self._scope, self._key, released))
+        elif certain:
+            await self._write(self._store.forget_request(self._scope, self._key))
+
+    async def _write(self, writing: Awaitable[None]) -> None:
+        try:
+            await writing
+        except StoreError:
+            _log.warning("the key of a failed request stays in use until it expires")
+
+
+def _replay(known: IdempotencyRecord) -> Response:
+    answer = Response(known.body, status_code=known.status)
+    for name, value in known.headers:
+        answer.headers[name] = value
+    answer.headers["Idempotency-Replayed"] = "true"
+    return answer
+
+
+def _key_reused() -> InvalidInput:
+    return InvalidInput(
+        _("this key was used with another body"),
+        field="Idempotency-Key",
+        code="key_reused",
+        source="header",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fingerprint:
+    """Stored fingerprint of a request: hash of the body and start time."""
+
+    sent: str
+    began: datetime | None
+
+    def __str__(self) -> str:
+        return f"{self.sent} {format_moment(self.began)}" if self.began else self.sent
+
+    @classmethod
+    def read(cls, text: str) -> _Fingerprint:
+        sent, _unused, began = text.partition(" ")
+        return cls(sent=sent, began=parse_moment(began) if began else None)
+
+    def abandoned(self, now: datetime) -> bool:
+        return self.began is not None and now - self.began > TAKE_OVER
+
+
+def idempotent_id(request: Request) -> str | None:
+    """The id of the object that a request with a key creates; the same for repeated requests."""
+    made: str | None = getattr(request.state, "idempotent_id", None)
+    return made
+
+
+def new_run_id(request: Request) -> RunId | None:
+    made = idempotent_id(request)
+    return None if made is None else RunId(made)

@@ -15,7 +15,6 @@ from chimes.model.ids import RunId
 from chimes.model.run import Run
 from chimes.services.attention import MAX_NOTE, KnownFailure, KnownFailures, fingerprint
 from chimes.services.manual_runs import MAX_REPLY_CHARACTERS
-from chimes.web.api.idempotency import new_run_id
 from chimes.web.api.paging import LogsQuery, RunsQuery, cursor_scope, page
 from chimes.web.api.responses import (
     ACTIVE_SYNC,
@@ -31,12 +30,12 @@ from chimes.web.api.responses import (
     RunPage,
     returns,
 )
-from chimes.web.api.route import Caller, Context, NativeRoute
+from chimes.web.api.route import Caller, Context, NativeRoute, new_run_id
 from chimes.web.api.schedules import new_run_response
 from chimes.web.api.schemas import Body, EmptyIn, LanguageField, StartIn
 from chimes.web.api.streams import STREAM, accepts_stream, last_event_id, stream_log
 from chimes.web.api.translate import Json, log_out, run_out, run_request_from, time_out
-from chimes.web.locale import NegotiatedLanguage, negotiated_language, set_language
+from chimes.web.context import NegotiatedLanguage, negotiated_language, set_language
 
 router = APIRouter(
     prefix="/api/v1/runs", tags=["runs"], route_class=NativeRoute, responses=COMMON_ERRORS

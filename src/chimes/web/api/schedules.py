@@ -19,7 +19,6 @@ from chimes.model.ids import ScheduleId
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.services.manual_runs import Pace
-from chimes.web.api.idempotency import idempotent_id, new_run_id
 from chimes.web.api.paging import RunsQuery, SchedulesQuery, cursor_scope, page
 from chimes.web.api.responses import (
     ACTIVE_SYNC,
@@ -35,7 +34,7 @@ from chimes.web.api.responses import (
     SchedulePage,
     returns,
 )
-from chimes.web.api.route import Caller, Context, NativeRoute
+from chimes.web.api.route import Caller, Context, NativeRoute, idempotent_id, new_run_id
 from chimes.web.api.schemas import (
     BackfillIn,
     EmptyIn,
@@ -58,7 +57,7 @@ from chimes.web.api.translate import (
     time_out,
     with_parameters,
 )
-from chimes.web.locale import NegotiatedLanguage, language_of_headers, set_language
+from chimes.web.context import NegotiatedLanguage, language_of_headers, set_language
 
 _TAG = re.compile(r'(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]+)?"|([0-9]{1,18})')
 

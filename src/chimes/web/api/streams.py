@@ -21,9 +21,7 @@ from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.web.api.translate import Json, log_out
-from chimes.web.auth import authenticate
-from chimes.web.context import WebContext
-from chimes.web.locale import set_language
+from chimes.web.context import WebContext, authenticate, set_language
 
 STREAM = "text/event-stream"
 #: Streams per server.

@@ -20,7 +20,6 @@ from chimes.services.nodes import NodeService
 from chimes.services.users import User, UserService
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers.values import format_duration_go
-from chimes.web.api.idempotency import OneTimeResponse
 from chimes.web.api.paging import AuditsQuery
 from chimes.web.api.responses import (
     BODY_ERRORS,
@@ -41,7 +40,7 @@ from chimes.web.api.responses import (
     problem,
     returns,
 )
-from chimes.web.api.route import Caller, Context, NativeRoute
+from chimes.web.api.route import Caller, Context, NativeRoute, OneTimeResponse
 from chimes.web.api.schemas import Body, EnumField, KeyIn, ReasonIn
 from chimes.web.api.translate import (
     Json,

@@ -28,7 +28,6 @@ from chimes.model.sync import (
 from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
 from chimes.services.schedules.validation import PRIORITY_LIMIT
-from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.eventnative.translate import (
     ACCEPTS,
@@ -44,8 +43,7 @@ from chimes.web.compat.eventnative.translate import (
     task_out,
     within,
 )
-from chimes.web.context import WebContext
-from chimes.web.locale import negotiated_language, set_language
+from chimes.web.context import WebContext, authenticate, negotiated_language, set_language
 from chimes.web.problems import Problem
 from chimes.web.requests import RequestRejected
 

@@ -22,7 +22,6 @@ from chimes.model.schedule import Schedule
 from chimes.model.validation import check_action_id
 from chimes.services.schedules.validation import action_policy
 from chimes.web import requests as requests
-from chimes.web.auth import authenticate, authenticate_internal
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.kweaver.errors import render
 from chimes.web.compat.kweaver.translate import (
@@ -45,7 +44,7 @@ from chimes.web.compat.kweaver.translate import (
     scope_from,
     written_by,
 )
-from chimes.web.context import WebContext
+from chimes.web.context import WebContext, authenticate, authenticate_internal
 from chimes.web.requests import read_json
 
 # Authentication. Without keys the account is in the headers. With keys the account is the owner of

@@ -18,7 +18,6 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
 from chimes.services.schedules.prompts import new_short_id
-from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.softnix.translate import (
     Body,
@@ -38,8 +37,14 @@ from chimes.web.compat.softnix.translate import (
     text_from,
     zone_from,
 )
-from chimes.web.context import WebContext
-from chimes.web.locale import negotiated_language, parse_sentence, preferred_language, set_language
+from chimes.web.context import (
+    WebContext,
+    authenticate,
+    negotiated_language,
+    parse_sentence,
+    preferred_language,
+    set_language,
+)
 from chimes.web.problems import Problem
 from chimes.web.requests import read_json
 

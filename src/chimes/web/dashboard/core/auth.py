@@ -19,8 +19,7 @@ from chimes.model.access import Actor, Owner, Role
 from chimes.services.insights import ClockWatch
 from chimes.services.preferences import Preferences
 from chimes.services.users import INTERFACE, Session, SessionService, UserService
-from chimes.web.auth import Authenticator
-from chimes.web.context import WebContext
+from chimes.web.context import Authenticator, WebContext
 from chimes.web.dashboard.core import preferences as cookies
 from chimes.web.dashboard.core.forms import (
     FOREIGN_FORM,

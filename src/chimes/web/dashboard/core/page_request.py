@@ -17,8 +17,7 @@ from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
 from chimes.services.users import Session, SessionService, UserService
-from chimes.web.auth import Authenticator
-from chimes.web.context import WebContext
+from chimes.web.context import Authenticator, WebContext
 from chimes.web.dashboard.core.assets import accepts_gzip
 from chimes.web.dashboard.core.flash import Toast, Undo, unpack_toast
 from chimes.web.dashboard.core.forms import (
