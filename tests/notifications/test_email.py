@@ -21,7 +21,7 @@ from tests.builders import NOW
 from tests.notifications.attempts import a_recipient, an_attempt, an_ended_run
 from tests.notifications.bot_api import served
 from tests.notifications.smtp_server import SmtpServer, smtp_server
-from tests.targets.certificates import Authority, an_authority
+from tests.targets.certificates import Authority, create_authority
 
 TO = a_recipient(Channel.EMAIL)
 SENDER = parse_sender("Chimes <chimes@example.org>")
@@ -29,7 +29,7 @@ SENDER = parse_sender("Chimes <chimes@example.org>")
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return an_authority(tmp_path_factory.mktemp("certificates"))
+    return create_authority(tmp_path_factory.mktemp("certificates"))
 
 
 @asynccontextmanager
