@@ -12,7 +12,7 @@ from tests.store_contract.stores import KINDS, Home, StoreKind
 
 @pytest.fixture(autouse=True)
 def _patient(patient_store: None) -> None:
-    """A rig on each kind of store."""
+    """Longer connection timeouts, because the machine may be busy."""
 
 
 def _name(kind: StoreKind) -> str:

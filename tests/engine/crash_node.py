@@ -1,6 +1,6 @@
-"""A node in a process of its own, for tests that kill it: `crash_node.py DATABASE EFFECTS`.
+"""A node process for crash tests: `crash_node.py DATABASE EFFECTS`.
 
-Each call of its target appends a line `run fence` to the file of effects, which outlives it.
+Each call of its target appends a line `run fence` to the file EFFECTS.
 """
 
 from __future__ import annotations

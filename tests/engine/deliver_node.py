@@ -1,4 +1,4 @@
-"""A node in a process of its own that delivers to Telegram: `deliver_node.py DATABASE API_URL`."""
+"""A node process that delivers to Telegram: `deliver_node.py DATABASE API_URL`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def telegram(api_url: str) -> Telegram:
 
 
 async def main(database: str, api_url: str) -> None:
-    # The node that takes over must not wait for minutes.
+    # Short, so that the next node takes over soon.
     deliverer.LEASE = timedelta(seconds=1)
     store = open_sqlite(database)
     await store.open()

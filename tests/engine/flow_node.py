@@ -1,8 +1,7 @@
-"""A node with flows in a process of its own: `flow_node.py DATABASE EFFECTS GATE ROLE`.
+"""A node process with flows: `flow_node.py DATABASE EFFECTS GATE ROLE`.
 
-Each step appends a line `step attempt` to the file of effects; `middle` then waits for the file
-GATE.
-A node of the role `flows` carries out flows and no steps, one of the role `steps` only steps.
+Each step appends a line `step attempt` to the file EFFECTS; `middle` then waits for the file GATE.
+A node with the role `flows` executes only flows, one with the role `steps` only steps.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ POLICY = Policy(
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(following, "LONGEST_PAUSE", 0.02)
 

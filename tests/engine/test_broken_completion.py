@@ -40,6 +40,6 @@ async def test_an_error_in_one_completion_does_not_affect_others(
     await rig.engine(runners=[Recording()])
     for run in runs[1:]:
         await rig.reached(run.id, RunStatus.SUCCEEDED)
-    # It keeps its permit until its timeout, and no longer.
+    # It keeps its permit until its timeout.
     await rig.reached(runs[0].id, RunStatus.TIMEOUT)
     assert broken == ["run-0"]

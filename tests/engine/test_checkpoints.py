@@ -26,8 +26,8 @@ PAIR = SyncTarget(source="shop", collection="orders")
 LEASE = timedelta(seconds=30)
 
 
-class Away(MemoryStore):
-    """Fails the first state operations."""
+class FailingStore(MemoryStore):
+    """A store that fails the first checkpoint operations."""
 
     failures = 0
 
@@ -45,7 +45,7 @@ class Away(MemoryStore):
         return await super().save_checkpoint(*given)
 
 
-async def claimed(store: MemoryStore) -> Run:
+async def claim_sync_run(store: MemoryStore) -> Run:
     node = await store.join(a_node(capabilities=(PAIR.requirement,)), LEASE)
     await store.add_runs([task_run(PAIR, None, NOW)])
     request = ClaimRequest(node_id=node.id, capabilities=frozenset({PAIR.requirement}), free=1)
@@ -55,7 +55,7 @@ async def claimed(store: MemoryStore) -> Run:
 
 async def test_a_sync_checkpoint_is_stored_per_pair_and_fenced() -> None:
     store = MemoryStore(SettableClock(NOW))
-    run = await claimed(store)
+    run = await claim_sync_run(store)
     state = checkpoint_of(store, run)
     assert state is not None
     assert await state.read() is None
@@ -71,8 +71,8 @@ async def test_a_sync_checkpoint_is_stored_per_pair_and_fenced() -> None:
 
 async def test_an_unavailable_store_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_states, "RETRY_PAUSE", 0.001)
-    store = Away(SettableClock(NOW))
-    state = checkpoint_of(store, await claimed(store))
+    store = FailingStore(SettableClock(NOW))
+    state = checkpoint_of(store, await claim_sync_run(store))
     assert state is not None
     store.failures = 3
     async with asyncio.timeout(10):
@@ -119,7 +119,7 @@ async def test_announce_publishes_changed_capabilities() -> None:
 
 
 # --- agent runs -----------------------------------------------------------------------------------
-async def an_agent_run(store: MemoryStore) -> Run:
+async def claim_agent_run(store: MemoryStore) -> Run:
     node = await store.join(a_node(capabilities=("agent",)), LEASE)
     await store.add_runs([a_run(target=AgentTarget(prompt="x"))])
     (run,) = await store.claim(
@@ -130,7 +130,7 @@ async def an_agent_run(store: MemoryStore) -> Run:
 
 async def test_an_agent_run_has_its_own_checkpoint_and_reads_callbacks() -> None:
     store = MemoryStore(SettableClock(NOW))
-    run = await an_agent_run(store)
+    run = await claim_agent_run(store)
     state = checkpoint_of(store, run)
     assert state is not None
     assert await state.keep("kept")
@@ -141,9 +141,9 @@ async def test_an_agent_run_has_its_own_checkpoint_and_reads_callbacks() -> None
 
 
 async def test_agent_checkpoints_are_deleted_when_the_run_ends() -> None:
-    store = Away(SettableClock(NOW))
+    store = FailingStore(SettableClock(NOW))
     cleaner = CheckpointCleaner(store)
-    run = await an_agent_run(store)
+    run = await claim_agent_run(store)
     for name in (agent_checkpoint_name(run.id), agent_callback_name(run.id), "sync:shop#orders"):
         await store.set_checkpoint(name, "1")
     ended = replace(run, status=RunStatus.SUCCEEDED)

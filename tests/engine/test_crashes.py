@@ -1,4 +1,4 @@
-"""Nodes in processes of their own, killed or stopped at each step."""
+"""Node processes, killed or suspended at each step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEP = timedelta(seconds=0.3)
 
 
 class Scene:
-    """A database, the effects so far, and one process with a failpoint."""
+    """A database, the recorded calls, and one process with a failpoint."""
 
     def __init__(self, directory: Path, store: Store) -> None:
         self.store = store
@@ -89,13 +89,13 @@ class Scene:
         return sorted(runs, key=lambda run: run.planned_at)
 
     async def check(self) -> list[Run]:
-        """Checks the invariants that a single history can show."""
+        """Waits for the end of all runs and checks slots, calls and fences."""
         runs = await eventually(
             self.runs, lambda runs: runs and all(run.status.terminal for run in runs)
         )
         effects = self.effects()
         slots = [run.slot for run in runs if run.slot is not None]
-        assert {b - a for a, b in pairwise(slots)} <= {STEP}, "I1, I2"
+        assert {b - a for a, b in pairwise(slots)} <= {STEP}, "every slot has one run"
         assert all(count == 1 for count in effects.values()), "once per run and fence"
         for run in runs:
             fences = [fence for run_id, fence in effects if run_id == run.id]
@@ -120,14 +120,14 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await store.close()
 
 
-async def every_step(store: Store, **given: object) -> None:
+async def create_interval(store: Store, **given: object) -> None:
     first = await store.now()
     await store.add_schedule(
         a_schedule(trigger=Every(STEP, anchor=first), next_slot=first, next_run_at=first, **given)
     )
 
 
-async def no_more(store: Store) -> None:
+async def pause_all(store: Store) -> None:
     """Pauses the schedule, so that the existing runs can end."""
     for schedule in (await store.list_schedules(ScheduleQuery(enabled=True, limit=None))).items:
         await store.change_schedule(schedule.id, lambda s, now: pause_schedule(s, now, "test"))
@@ -148,16 +148,16 @@ async def no_more(store: Store) -> None:
 async def test_a_kill_at_any_step_loses_and_repeats_nothing(scene: Scene, step: str) -> None:
     node = await scene.start_node(f"{step}:kill")
     if step == "claim.after":
-        # Only queued runs are claimed separately; runs of slots are fired already claimed. In the
-        # other cases a second run in flight would rightly be repeated too.
+        # Runs of slots are fired already claimed; only queued runs are claimed separately. In the
+        # other cases a second in-flight run would be repeated as well.
         await scene.store.add_runs([a_run(available_at=await scene.store.now())])
-    await every_step(scene.store)
+    await create_interval(scene.store)
     await asyncio.wait_for(node.wait(), 90)
     assert node.returncode == -signal.SIGKILL
     await scene.take_over()
     seen = len(scene.effects())
     await until(lambda: len(scene.effects()) > seen + 2)
-    await no_more(scene.store)
+    await pause_all(scene.store)
     runs = await scene.check()
     repeated = [run for run in runs if len([r for r, _ in scene.effects() if r == run.id]) > 1]
     if step == "run.before_record":
@@ -166,7 +166,7 @@ async def test_a_kill_at_any_step_loses_and_repeats_nothing(scene: Scene, step: 
     else:
         assert repeated == []
     if step == "run.after_record":
-        # The one that was recorded; on a busy machine the next one may have been claimed by then.
+        # Only the recorded run counts: on a busy machine the next one may be claimed already.
         first = min(runs, key=lambda run: run.planned_at)
         assert (first.status, first.attempt) == (RunStatus.SUCCEEDED, 1)
 
@@ -174,11 +174,11 @@ async def test_a_kill_at_any_step_loses_and_repeats_nothing(scene: Scene, step: 
 # With on_lost: stop.
 async def test_a_kill_after_the_started_mark_ends_unknown(scene: Scene) -> None:
     node = await scene.start_node("run.before_effect:kill")
-    await every_step(scene.store, policy=Policy(on_lost=OnLost.STOP))
+    await create_interval(scene.store, policy=Policy(on_lost=OnLost.STOP))
     await asyncio.wait_for(node.wait(), 90)
     await scene.take_over()
     await until(lambda: scene.effects())
-    await no_more(scene.store)
+    await pause_all(scene.store)
     runs = await scene.check()
     assert runs[0].status is RunStatus.UNKNOWN
     assert RunStatus.SUCCEEDED in {run.status for run in runs}
@@ -189,7 +189,7 @@ async def test_a_kill_after_the_started_mark_ends_unknown(scene: Scene) -> None:
 @pytest.mark.parametrize("step", ["run.before_effect", "run.before_record"])
 async def test_a_node_suspended_past_its_lease_is_fenced(scene: Scene, step: str) -> None:
     await scene.start_node(f"{step}:stop:9")
-    await every_step(scene.store)
+    await create_interval(scene.store)
     run = (await eventually(scene.runs, bool))[0]
     (first,) = await scene.store.nodes()
     await scene.take_over()
@@ -200,7 +200,7 @@ async def test_a_node_suspended_past_its_lease_is_fenced(scene: Scene, step: str
         scene.store.nodes,
         lambda nodes: len(nodes) == 2 and first.id not in {node.id for node in nodes},
     )
-    await no_more(scene.store)
+    await pause_all(scene.store)
     runs = await scene.check()
     assert runs[0].id == run.id
     assert (runs[0].status, runs[0].attempt) == (RunStatus.SUCCEEDED, 2)
@@ -210,7 +210,7 @@ async def test_a_node_suspended_past_its_lease_is_fenced(scene: Scene, step: str
 @pytest.mark.parametrize("failpoints", ["", "drain.mid:kill"])
 async def test_a_stopped_node_leaves_nothing_behind(scene: Scene, failpoints: str) -> None:
     node = await scene.start_node(failpoints)
-    await every_step(scene.store)
+    await create_interval(scene.store)
     await until(lambda: len(scene.effects()) >= 2)
     node.terminate()
     await asyncio.wait_for(node.wait(), 90)
@@ -218,7 +218,7 @@ async def test_a_stopped_node_leaves_nothing_behind(scene: Scene, failpoints: st
     await scene.take_over()
     seen = len(scene.effects())
     await until(lambda: len(scene.effects()) > seen)
-    await no_more(scene.store)
+    await pause_all(scene.store)
     runs = await scene.check()
     if not failpoints:
         assert all(run.attempt <= 1 for run in runs)

@@ -26,7 +26,7 @@ from tests.builders import ALICE
 from tests.engine.crash_node import SETTINGS
 from tests.engine.deliver_node import Agent, telegram
 from tests.engine.rig import Rig, eventually
-from tests.engine.test_digests import an_end, posted
+from tests.engine.test_digests import add_with_deliveries, ended_run
 from tests.notifications.bot_api import BotApi, bot_api
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +35,8 @@ INBOX = Recipient(channel=Channel.INBOX)
 
 
 @asynccontextmanager
-async def dying_node(database: Path, api: BotApi, failpoints: str) -> AsyncIterator[int]:
-    """The exit code, after it has died."""
+async def killed_node(database: Path, api: BotApi, failpoints: str) -> AsyncIterator[int]:
+    """Yields the exit code after the node was killed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -59,7 +59,7 @@ async def dying_node(database: Path, api: BotApi, failpoints: str) -> AsyncItera
 
 
 @asynccontextmanager
-async def taking_over(store: Store, api: BotApi) -> AsyncIterator[None]:
+async def another_node(store: Store, api: BotApi) -> AsyncIterator[None]:
     engine = Engine(
         store, {"http": Agent()}, settings=SETTINGS, senders=[Inbox(), telegram(api.url)]
     )
@@ -84,13 +84,13 @@ async def test_a_kill_around_sending_repeats_the_message_and_loses_nothing(
         rig = Rig(store, "sqlite")
         schedule = await rig.due_now(policy=Policy(delivery=(recipient,)), owner=ALICE)
         async with bot_api() as api:
-            async with dying_node(tmp_path / "chimes.db", api, f"{failpoint}:kill") as code:
+            async with killed_node(tmp_path / "chimes.db", api, f"{failpoint}:kill") as code:
                 assert code == -signal.SIGKILL
             (run,) = await rig.runs(schedule)
             assert run.status is RunStatus.SUCCEEDED
             (left,) = (await store.list_deliveries(DeliveryQuery())).items
             assert (left.state, left.attempts) == (DeliveryState.PENDING, 1)
-            async with taking_over(store, api):
+            async with another_node(store, api):
                 (done,) = await eventually(
                     lambda: _delivered(store), lambda found: found, within=20.0
                 )
@@ -121,16 +121,16 @@ async def test_a_kill_after_sending_a_digest_repeats_the_whole_digest(tmp_path: 
     try:
         recipient = replace(CHAT, digest=Digest(every=Period.DAY, zone="UTC"))
         before = await store.now() - timedelta(days=2)
-        rows = await posted(
-            store, *(an_end(number, before, recipient=recipient) for number in range(3))
+        rows = await add_with_deliveries(
+            store, *(ended_run(number, before, recipient=recipient) for number in range(3))
         )
         (digest,) = [each for each in rows if each.run_id is None]
         failpoint = "deliver.after_send:kill"
         async with bot_api() as api:
-            async with dying_node(tmp_path / "chimes.db", api, failpoint) as code:
+            async with killed_node(tmp_path / "chimes.db", api, failpoint) as code:
                 assert code == -signal.SIGKILL
             assert await _delivered(store) == ()
-            async with taking_over(store, api):
+            async with another_node(store, api):
                 done = await eventually(
                     lambda: _delivered(store), lambda found: len(found) == 4, within=20.0
                 )

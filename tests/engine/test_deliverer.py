@@ -119,15 +119,15 @@ class _rig:
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries do not wait."""
     monkeypatch.setattr(
         completions, "delivery_retry_delay", lambda attempts, asked=None: timedelta(0)
     )
 
 
-async def notifying(rig: Rig, *recipients: Recipient, **given: object) -> Schedule:
-    """A schedule that is due now, with recipients of its end."""
+async def notifying_schedule(rig: Rig, *recipients: Recipient, **given: object) -> Schedule:
+    """A schedule that is due now and notifies the recipients at its end."""
     return await rig.due_now(policy=Policy(delivery=recipients), owner=ALICE, **given)
 
 
@@ -146,7 +146,7 @@ async def test_the_end_of_a_run_is_sent_on_every_channel(any_rig: Rig) -> None:
     rig = any_rig
     telegram = Recorded()
     await rig.engine(senders=[Inbox(), telegram])
-    schedule = await notifying(rig, INBOX, CHAT, name="Morning report")
+    schedule = await notifying_schedule(rig, INBOX, CHAT, name="Morning report")
     (run,) = await rig.ended(schedule)
     found = {each.recipient.channel: each for each in await finished(rig, 2)}
     assert found[Channel.TELEGRAM].receipt == "1"
@@ -163,14 +163,16 @@ async def test_the_end_of_a_run_is_sent_on_every_channel(any_rig: Rig) -> None:
     await until(lambda: len(rig.emitted(DeliveryEnded)) == 2)
 
 
-async def test_a_failure_is_retried_and_resumes_its_progress(rig: Rig, at_once: None) -> None:
+async def test_a_failure_is_retried_and_resumes_its_progress(
+    rig: Rig, no_retry_delay: None
+) -> None:
     async def half(attempt: DeliveryAttempt) -> Result:
         attempt.progress.parts = 2
         return Retry(error="HTTP 500", code="http_500")
 
     telegram = Recorded(Channel.TELEGRAM, half, Sent(receipt="9"))
     await rig.engine(senders=[telegram])
-    schedule = await notifying(rig, CHAT)
+    schedule = await notifying_schedule(rig, CHAT)
     (done,) = await finished(rig)
     assert (done.state, done.attempts, done.error) == (DeliveryState.DELIVERED, 2, "")
     assert [attempt.progress.parts for attempt in telegram.attempts] == [2, 2]
@@ -186,7 +188,7 @@ async def test_a_retry_waits_for_retry_after(rig: Rig) -> None:
         Channel.TELEGRAM, Retry(error="429", code="rate_limited", after=timedelta(seconds=90))
     )
     await rig.engine(senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     await until(lambda: rig.emitted(DeliveryRetrying))
     (waiting,) = await deliveries(rig, DeliveryState.PENDING)
     wait = waiting.available_at - await rig.now()
@@ -196,14 +198,14 @@ async def test_a_retry_waits_for_retry_after(rig: Rig) -> None:
 # A dead letter is visible, and its text is in the inbox.
 @pytest.mark.parametrize("refused", [False, True])
 async def test_an_undeliverable_message_is_a_dead_letter(
-    rig: Rig, at_once: None, refused: bool
+    rig: Rig, no_retry_delay: None, refused: bool
 ) -> None:
     retry = Retry(error="HTTP 500", code="http_500")
     telegram = Recorded(
         Channel.TELEGRAM, Refused(error="Forbidden", code="blocked") if refused else retry
     )
     await rig.engine(senders=[Inbox(), telegram])
-    schedule = await notifying(rig, CHAT, name="Morning report")
+    schedule = await notifying_schedule(rig, CHAT, name="Morning report")
     (run,) = await rig.ended(schedule)
     (dead,) = await finished(rig)
     assert dead.state is DeliveryState.DEAD
@@ -221,7 +223,7 @@ async def test_an_undeliverable_message_is_a_dead_letter(
 async def test_a_dead_letter_can_be_retried_manually(rig: Rig) -> None:
     telegram = Recorded(Channel.TELEGRAM, Refused(error="no", code="blocked"), Sent(receipt="2"))
     await rig.engine(senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     (dead,) = await finished(rig)
     await rig.store.retry_delivery(dead.id)
     (done,) = await eventually(lambda: deliveries(rig, DeliveryState.DELIVERED), bool)
@@ -234,10 +236,10 @@ async def test_a_hanging_channel_delays_no_other(rig: Rig) -> None:
     webhook = Recorded(Channel.WEBHOOK)
     await rig.engine(senders=[telegram, webhook])
     for _ in range(4):
-        await notifying(rig, CHAT)
+        await notifying_schedule(rig, CHAT)
     await until(lambda: telegram.now == 2)
     for _ in range(6):
-        await notifying(rig, HOOK)
+        await notifying_schedule(rig, HOOK)
     assert len(await finished(rig, 6)) == 6
     assert telegram.most == 2
     assert len(webhook.attempts) == 6
@@ -252,7 +254,7 @@ async def test_two_nodes_share_the_work(rig: Rig) -> None:
     for _ in range(2):
         await rig.engine(senders=[telegram])
     for _ in range(10):
-        await notifying(rig, CHAT)
+        await notifying_schedule(rig, CHAT)
     await finished(rig, 10)
     counted = Counter(attempt.delivery_id for attempt in telegram.attempts)
     assert (len(counted), set(counted.values())) == (10, {1})
@@ -262,7 +264,7 @@ async def test_a_missing_channel_names_the_setting(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rig.engine(senders=[Inbox()])
-    await rig.ended(await notifying(rig, CHAT))
+    await rig.ended(await notifying_schedule(rig, CHAT))
     assert await deliveries(rig, DeliveryState.PENDING) != []
     monkeypatch.setattr(module, "OVERDUE", timedelta(0))
     monkeypatch.setattr(module, "EMPTY_CLAIM_PAUSE", 0.1)
@@ -274,13 +276,15 @@ async def test_a_missing_channel_names_the_setting(
     assert "CHIMES_TELEGRAM_TOKEN" in item.text
 
 
-async def test_a_channel_that_raises_is_reported_and_retried(rig: Rig, at_once: None) -> None:
+async def test_a_channel_that_raises_is_reported_and_retried(
+    rig: Rig, no_retry_delay: None
+) -> None:
     async def broken(attempt: DeliveryAttempt) -> Result:
         raise ZeroDivisionError("by nought")
 
     telegram = Recorded(Channel.TELEGRAM, broken, Sent())
     await rig.engine(senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     (done,) = await finished(rig)
     assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 2)
     assert len(rig.emitted(SenderRaised)) == 1
@@ -295,7 +299,7 @@ async def test_messages_use_the_language_and_zone_of_the_recipient(rig: Rig) -> 
     telegram = Recorded()
     await rig.engine(senders=[telegram], default_timezone="Europe/Berlin")
     other = replace(CHAT, to="8")
-    await notifying(rig, CHAT, other, replace(other, to="9", language="en"))
+    await notifying_schedule(rig, CHAT, other, replace(other, to="9", language="en"))
     await finished(rig, 3)
     messages = {attempt.recipient.to: attempt.message for attempt in telegram.attempts}
     assert {to: message.language for to, message in messages.items()} == {
@@ -336,7 +340,7 @@ async def test_a_long_answer_is_delivered(rig: Rig) -> None:
     rig.runner.script = [replace(ANSWER, result={"text": "**word** " * 3000})]
     telegram = Recorded()
     await rig.engine(senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     await finished(rig)
     assert telegram.attempts[0].message.text.count("word") == 3000
 
@@ -355,7 +359,7 @@ async def test_a_drain_waits_for_messages_being_sent(rig: Rig) -> None:
     telegram = Recorded()
     telegram.script = [telegram.wait]
     engine = await rig.engine(senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     await until(lambda: telegram.now)
     draining = asyncio.create_task(engine.drain(timedelta(seconds=10)))
     await until(lambda: engine.draining)
@@ -370,7 +374,7 @@ async def test_a_message_that_outlasts_the_grace_is_sent_by_another_node(rig: Ri
     telegram = Recorded()
     telegram.script = [telegram.wait]
     engine = await rig.engine(senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     await until(lambda: telegram.now)
     await engine.drain(timedelta(0))
     (left,) = await deliveries(rig)
@@ -383,7 +387,7 @@ async def test_a_completion_survives_an_outage(rig: Rig) -> None:
     telegram = Recorded()
     faults.failing["finish_deliveries"] = StoreUnavailable("gone")
     await rig.engine(store=faults.store, senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     await until(lambda: any(e.duty == "delivery recorder" for e in rig.emitted(DutyFailed)))
     del faults.failing["finish_deliveries"]
     (done,) = await finished(rig)
@@ -395,7 +399,7 @@ async def test_claimed_deliveries_are_sent_after_an_outage(rig: Rig) -> None:
     telegram = Recorded()
     faults.failing["get_checkpoint"] = StoreUnavailable("gone")
     await rig.engine(store=faults.store, senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     await until(lambda: any(e.duty == "deliverer" for e in rig.emitted(DutyFailed)))
     del faults.failing["get_checkpoint"]
     (done,) = await finished(rig)
@@ -434,7 +438,7 @@ async def test_a_completion_after_the_lease_is_refused(
     telegram.script = [telegram.wait, Sent(receipt="second")]
     monkeypatch.setattr(module, "LEASE", timedelta(seconds=0.3))
     await rig.engine(senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     await until(lambda: telegram.now)
     (done,) = await finished(rig)
     telegram.gate.set()
@@ -483,9 +487,9 @@ async def test_retry_after_of_a_chat_delays_only_that_chat(rig: Rig) -> None:
 
     telegram = Recorded(Channel.TELEGRAM, busy)
     await rig.engine(senders=[telegram])
-    await notifying(rig, CHAT)
+    await notifying_schedule(rig, CHAT)
     await until(lambda: rig.emitted(DeliveryRetrying))
-    await notifying(rig, CHAT, replace(CHAT, to="8"))
+    await notifying_schedule(rig, CHAT, replace(CHAT, to="8"))
     (other,) = await finished(rig)
     assert other.receipt == "other"
     await until(lambda: len(rig.emitted(DeliveryRetrying)) == 2)
@@ -539,7 +543,7 @@ async def test_mail_is_sent_to_allowed_domains_only(rig: Rig) -> None:
     email = Recorded(Channel.EMAIL)
     await rig.engine(senders=[email], smtp_allowed=("Example.com",))
     mails = [Recipient(channel=Channel.EMAIL, to=f"ada@{at}") for at in ("example.com", "evil.org")]
-    await notifying(rig, *mails)
+    await notifying_schedule(rig, *mails)
     found = {each.recipient.to: each for each in await finished(rig, 2)}
     assert [attempt.recipient.to for attempt in email.attempts] == ["ada@example.com"]
     assert found["ada@evil.org"].code == "not_allowed"
@@ -551,7 +555,7 @@ async def test_an_owner_has_an_hourly_mail_limit(rig: Rig, monkeypatch: pytest.M
     email = Recorded(Channel.EMAIL)
     await rig.engine(senders=[email])
     to = [Recipient(channel=Channel.EMAIL, to=f"{name}@example.com") for name in "abc"]
-    await notifying(rig, *to)
+    await notifying_schedule(rig, *to)
     await finished(rig, 2)
     await until(lambda: rig.emitted(DeliveryRetrying))
     (waiting,) = await deliveries(rig, DeliveryState.PENDING)
@@ -565,19 +569,19 @@ async def test_a_message_falls_back_to_the_zone_of_its_schedule(rig: Rig) -> Non
     await rig.engine(senders=[Inbox()], default_timezone="Europe/Berlin")
     soon = await rig.now()
     trigger = Once(at=soon, timezone="Asia/Bangkok")
-    await notifying(rig, INBOX, trigger=trigger)
+    await notifying_schedule(rig, INBOX, trigger=trigger)
     await finished(rig)
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
     assert "(Asia/Bangkok)" in item.text
     await rig.store.set_checkpoint(f"me:{ALICE}", json.dumps({"timezone": "Asia/Tokyo"}))
-    await notifying(rig, INBOX, trigger=trigger)
+    await notifying_schedule(rig, INBOX, trigger=trigger)
     await finished(rig, 2)
     texts = [item.text for item in (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items]
     assert sum("(Asia/Tokyo)" in text for text in texts) == 1
 
 
 async def test_a_message_that_cannot_be_built_ends_with_a_notice(
-    rig: Rig, at_once: None, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, no_retry_delay: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> object:
         raise ZeroDivisionError
@@ -585,7 +589,7 @@ async def test_a_message_that_cannot_be_built_ends_with_a_notice(
     monkeypatch.setattr(module, "build_message", broken)
     telegram = Recorded()
     await rig.engine(senders=[telegram])
-    await notifying(rig, CHAT, name="Morning report")
+    await notifying_schedule(rig, CHAT, name="Morning report")
     (dead,) = await finished(rig)
     assert (dead.state, dead.code) == (DeliveryState.DEAD, "broken")
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items

@@ -63,7 +63,7 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[R
     await home.close()
 
 
-def an_end(
+def ended_run(
     number: int,
     at: datetime,
     status: RunStatus = RunStatus.SUCCEEDED,
@@ -85,8 +85,10 @@ def an_end(
     )
 
 
-async def posted(store: Store, *runs: Run, previous: RunStatus | None = None) -> list[Delivery]:
-    """As the completions of those runs have written it."""
+async def add_with_deliveries(
+    store: Store, *runs: Run, previous: RunStatus | None = None
+) -> list[Delivery]:
+    """Stores the runs with the deliveries that their completions write."""
     rows = {
         each.id: each
         for run in runs
@@ -96,7 +98,7 @@ async def posted(store: Store, *runs: Run, previous: RunStatus | None = None) ->
     return list(rows.values())
 
 
-async def all_of(store: Store, *states: DeliveryState) -> dict[str, Delivery]:
+async def deliveries_by_id(store: Store, *states: DeliveryState) -> dict[str, Delivery]:
     found = await store.list_deliveries(DeliveryQuery(states=states, limit=None))
     return {each.id: each for each in found.items}
 
@@ -104,11 +106,11 @@ async def all_of(store: Store, *states: DeliveryState) -> dict[str, Delivery]:
 # One message per period, on every store, with any number of nodes.
 async def test_a_digest_is_sent_once_and_completes_its_members(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
-    rows = await posted(
+    rows = await add_with_deliveries(
         rig.store,
-        an_end(1, yesterday),
-        an_end(2, yesterday, RunStatus.FAILED),
-        an_end(3, yesterday),
+        ended_run(1, yesterday),
+        ended_run(2, yesterday, RunStatus.FAILED),
+        ended_run(3, yesterday),
     )
     (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
     other = a_delivery(recipient=DAILY_RECIPIENT, owner=BOB, available_at=await rig.now() + DAY)
@@ -117,7 +119,7 @@ async def test_a_digest_is_sent_once_and_completes_its_members(rig: Rig) -> None
     for _ in range(2):
         await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
     settled = await eventually(
-        lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 4
+        lambda: deliveries_by_id(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 4
     )
     assert {each.receipt for each in settled.values() if each.id != digest.id} == {digest.id}
     (attempt,) = telegram.attempts
@@ -131,14 +133,16 @@ async def test_a_digest_is_sent_once_and_completes_its_members(rig: Rig) -> None
         "- job 1: succeeded",
     ]
     assert all(line.endswith("(UTC)") for line in named)
-    assert (await all_of(rig.store, DeliveryState.PENDING)).keys() == {other.id}
+    assert (await deliveries_by_id(rig.store, DeliveryState.PENDING)).keys() == {other.id}
     await until(lambda: rig.emitted(DeliveryEnded))
 
 
 async def test_a_digest_is_one_inbox_item(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
     inbox = Recipient(channel=Channel.INBOX, digest=DAILY)
-    await posted(rig.store, *(an_end(number, yesterday, recipient=inbox) for number in range(4)))
+    await add_with_deliveries(
+        rig.store, *(ended_run(number, yesterday, recipient=inbox) for number in range(4))
+    )
     await rig.engine(senders=[Inbox()])
     items = await eventually(lambda: _inbox(rig.store), bool)
     (item,) = items
@@ -153,16 +157,18 @@ async def _inbox(store: Store) -> tuple[object, ...]:
 
 async def test_members_of_a_failed_digest_wait_with_it(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
-    rows = await posted(rig.store, an_end(1, yesterday))
+    rows = await add_with_deliveries(rig.store, ended_run(1, yesterday))
     telegram = Recorded(Channel.TELEGRAM, Refused(error="no", code="blocked"))
     await rig.engine(senders=[Inbox(), telegram], telegram_allowed_chats=("7",))
-    (dead,) = (await eventually(lambda: all_of(rig.store, DeliveryState.DEAD), bool)).values()
+    (dead,) = (
+        await eventually(lambda: deliveries_by_id(rig.store, DeliveryState.DEAD), bool)
+    ).values()
     assert dead.notify_on is NotifyOn.DIGEST
     (item,) = await _inbox(rig.store)
     assert item.title == "Not delivered (Telegram): Digest: 1 run"
     (member,) = [each for each in rows if each.run_id]
     waiting = await eventually(
-        lambda: all_of(rig.store, DeliveryState.PENDING),
+        lambda: deliveries_by_id(rig.store, DeliveryState.PENDING),
         lambda found: found[member.id].code == "digest",
     )
     assert waiting.keys() == {member.id}
@@ -172,13 +178,14 @@ async def test_members_of_a_failed_digest_wait_with_it(rig: Rig) -> None:
 
 async def test_an_empty_digest_is_not_sent(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
-    member, digest = await posted(rig.store, an_end(1, yesterday))
+    member, digest = await add_with_deliveries(rig.store, ended_run(1, yesterday))
     alone = DeliveryCompletion(delivery_id=member.id, fence=member.fence, sent=True)
     await rig.store.finish_deliveries([alone])
     telegram = Recorded()
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
     done = await eventually(
-        lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: digest.id in found
+        lambda: deliveries_by_id(rig.store, DeliveryState.DELIVERED),
+        lambda found: digest.id in found,
     )
     assert done[digest.id].receipt == ""
     assert telegram.attempts == []
@@ -200,7 +207,7 @@ async def test_a_late_member_is_included_in_the_next_digest(
 ) -> None:
     """Written late, after its digest was sent."""
     at = clock.now()
-    member, digest = await posted(store, an_end(1, at))
+    member, digest = await add_with_deliveries(store, ended_run(1, at))
     clock.advance(DAY)
     waits = await defer_to_digest(store, member, clock.now())
     assert isinstance(waits, Retry)
@@ -209,7 +216,7 @@ async def test_a_late_member_is_included_in_the_next_digest(
     await store.finish_deliveries([sent])
     moved = await defer_to_digest(store, member, clock.now())
     following = digest_of(member, clock.now())
-    assert following.id in await all_of(store)
+    assert following.id in await deliveries_by_id(store)
     assert isinstance(moved, Retry)
     assert moved.after == following.available_at + DIGEST_TIMEOUT - clock.now()
     assert moved.digest == following.id
@@ -241,7 +248,9 @@ async def test_a_digest_shows_a_limited_number_of_members(
 ) -> None:
     monkeypatch.setattr(digests, "MAX_DIGEST_MEMBERS", 5)
     monkeypatch.setattr(digests, "_PAGE", 2)
-    rows = await posted(store, *(an_end(number, clock.now()) for number in range(7)))
+    rows = await add_with_deliveries(
+        store, *(ended_run(number, clock.now()) for number in range(7))
+    )
     (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
     found = await gather_members(store, digest)
     assert (len(found.members), found.more) == (5, True)
@@ -253,7 +262,7 @@ async def test_a_digest_shows_a_limited_number_of_members(
 # A member that another node claims while its digest is sent belongs to that digest.
 async def test_a_member_claimed_while_its_digest_is_sent_is_included_once(rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
-    rows = await posted(rig.store, an_end(1, before), an_end(2, before))
+    rows = await add_with_deliveries(rig.store, ended_run(1, before), ended_run(2, before))
     (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
 
     async def claimed_meanwhile(attempt: DeliveryAttempt) -> Result:
@@ -266,7 +275,7 @@ async def test_a_member_claimed_while_its_digest_is_sent_is_included_once(rig: R
     telegram = Recorded(Channel.TELEGRAM, claimed_meanwhile, capacity=1)
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
     settled = await eventually(
-        lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 3
+        lambda: deliveries_by_id(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 3
     )
     assert {each.receipt for each in settled.values()} == {"", digest.id}
     assert len(telegram.attempts) == 1
@@ -277,13 +286,13 @@ async def test_digests_due_together_include_each_run_once(rig: Rig) -> None:
     hourly = replace(CHAT, digest=Digest(every=Period.HOUR, at=time(0), zone="UTC"))
     hour = timedelta(hours=1)
     now = await rig.now()
-    runs = [an_end(number, now - (number + 2) * hour, recipient=hourly) for number in range(5)]
-    await posted(rig.store, *runs)
+    runs = [ended_run(number, now - (number + 2) * hour, recipient=hourly) for number in range(5)]
+    await add_with_deliveries(rig.store, *runs)
     telegram = Recorded()
     for _ in range(2):
         await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
     await eventually(
-        lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 10
+        lambda: deliveries_by_id(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 10
     )
     listed = [
         line.split(":")[0]
@@ -300,12 +309,12 @@ async def test_members_beyond_the_limit_are_completed_with_the_digest(
     monkeypatch.setattr(digests, "MAX_DIGEST_MEMBERS", 3)
     monkeypatch.setattr(digests, "_PAGE", 2)
     before = await rig.now() - 2 * DAY
-    rows = await posted(rig.store, *(an_end(number, before) for number in range(8)))
+    rows = await add_with_deliveries(rig.store, *(ended_run(number, before) for number in range(8)))
     (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
     telegram = Recorded()
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
     settled = await eventually(
-        lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 9
+        lambda: deliveries_by_id(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 9
     )
     assert {each.receipt for each in settled.values() if each.run_id} == {digest.id}
     (attempt,) = telegram.attempts
@@ -314,8 +323,8 @@ async def test_members_beyond_the_limit_are_completed_with_the_digest(
 
 async def test_a_digest_uses_the_recipient_of_its_newest_member(rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
-    _, first = await posted(rig.store, an_end(1, before))
-    later = an_end(
+    _, first = await add_with_deliveries(rig.store, ended_run(1, before))
+    later = ended_run(
         2, before + timedelta(microseconds=1), recipient=replace(DAILY_RECIPIENT, language="th")
     )
     member, same = plan_deliveries(later, None, later.created_at)
@@ -331,15 +340,15 @@ async def test_a_digest_uses_the_recipient_of_its_newest_member(rig: Rig) -> Non
 async def test_gathering_members_counts_against_the_send_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def for_ever(*_: object) -> DigestMembers:
+    async def never_returns(*_: object) -> DigestMembers:
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(deliverer, "gather_members", for_ever)
+    monkeypatch.setattr(deliverer, "gather_members", never_returns)
     monkeypatch.setattr(deliverer, "SEND_TIMEOUT", 0.05)
     rig = Rig(MemoryStore(SystemClock()), "memory")
     try:
-        await posted(rig.store, an_end(1, await rig.now() - 2 * DAY))
+        await add_with_deliveries(rig.store, ended_run(1, await rig.now() - 2 * DAY))
         await rig.engine(senders=[Recorded()], telegram_allowed_chats=("7",))
         await until(
             lambda: [
@@ -373,7 +382,7 @@ async def test_an_error_in_the_policy_delays_no_other_delivery(
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7", "8"))
     await until(lambda: rig.emitted(DeliveryRetrying) and rig.emitted(DeliveryEnded))
     assert [attempt.delivery_id for attempt in telegram.attempts] == [good.id]
-    waiting = await all_of(rig.store, DeliveryState.PENDING)
+    waiting = await deliveries_by_id(rig.store, DeliveryState.PENDING)
     assert (waiting[bad.id].code, waiting.keys()) == ("broken", {bad.id})
     assert rig.emitted(SenderRaised)
 
@@ -381,7 +390,7 @@ async def test_an_error_in_the_policy_delays_no_other_delivery(
 @pytest.mark.parametrize("first", ["digest", "member"])
 async def test_a_retry_of_a_member_may_be_in_the_same_batch(first: str, rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
-    member, digest = await posted(rig.store, an_end(1, before))
+    member, digest = await add_with_deliveries(rig.store, ended_run(1, before))
     taken = await rig.store.claim_deliveries(
         [Channel.TELEGRAM], limit=2, lease=DELIVERY_LEASE, overdue=DAY
     )
@@ -398,7 +407,7 @@ async def test_a_retry_of_a_member_may_be_in_the_same_batch(first: str, rig: Rig
     if first == "digest":
         recorder.record(waits, member, 0.0)
     await recorder.run_once()
-    settled = await all_of(rig.store, DeliveryState.DELIVERED)
+    settled = await deliveries_by_id(rig.store, DeliveryState.DELIVERED)
     assert settled.keys() == {member.id, digest.id}
     assert settled[member.id].receipt == digest.id
 
@@ -427,7 +436,7 @@ async def test_a_batch_of_completions_is_bounded(monkeypatch: pytest.MonkeyPatch
     while recorder.queued:
         await recorder.run_once()
     assert batches == [10, 6, 1]
-    assert len(await all_of(store, DeliveryState.DELIVERED)) == 17
+    assert len(await deliveries_by_id(store, DeliveryState.DELIVERED)) == 17
 
 
 # --- quiet hours -----------------------------------------------------------------------------
@@ -453,7 +462,7 @@ async def test_an_older_delivery_waits_for_the_end_of_the_quiet_hours(rig: Rig) 
     telegram = Recorded(Channel.TELEGRAM, Sent())
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7", "8"))
     await until(lambda: rig.emitted(DeliveryRetrying) and rig.emitted(DeliveryEnded))
-    (waiting,) = (await all_of(rig.store, DeliveryState.PENDING)).values()
+    (waiting,) = (await deliveries_by_id(rig.store, DeliveryState.PENDING)).values()
     assert (waiting.id, waiting.code, waiting.attempts) == (delayed.id, "quiet", 0)
     end = quiet.until(now)
     assert end is not None

@@ -141,7 +141,7 @@ async def test_a_second_drain_call_ends_the_grace(rig: Rig) -> None:
 # A rolling restart under load, with runs shorter than the grace period.
 async def test_rolling_restarts_repeat_no_short_run(rig: Rig) -> None:
     async def brief(call: Call) -> Outcome:
-        await asyncio.sleep(0.02)  # how long the run takes
+        await asyncio.sleep(0.02)  # the duration of the run
         return SUCCESS
 
     rig.runner.script = [brief]

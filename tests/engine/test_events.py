@@ -116,7 +116,7 @@ def value(metrics: Metrics, name: str) -> float:
     return found
 
 
-def test_the_examples_cover_the_closed_set() -> None:
+def test_examples_cover_all_event_types() -> None:
     assert {type(event) for event in EVERY_EVENT} == set(get_args(events.Event))
 
 
@@ -250,7 +250,7 @@ def test_fields_of_log_lines_about_runs_and_schedules(
     assert fired["next_run_at"] == SCHEDULE.next_run_at.isoformat()
 
 
-def test_every_event_is_logged_or_deliberately_silent(lines: pytest.LogCaptureFixture) -> None:
+def test_every_event_is_logged_or_intentionally_not(lines: pytest.LogCaptureFixture) -> None:
     reports = EventLogger()
     for event in EVERY_EVENT:
         reports(event)

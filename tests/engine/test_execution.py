@@ -32,7 +32,7 @@ async def test_a_manual_run_does_not_change_its_schedule(rig: Rig) -> None:
     assert (after.next_slot, after.next_run_at) == (schedule.next_slot, schedule.next_run_at)
 
 
-# Never more than there are permits, and the higher rank first.
+# At most as many runs as permits, the higher rank first.
 async def test_priorities_decide_which_run_gets_the_next_permit(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait, SUCCESS]
     await rig.engine(workers=1)
@@ -59,7 +59,7 @@ async def test_effects_without_completion_are_at_most_twice_the_permits(rig: Rig
     await rig.store.add_runs([a_run(available_at=now, created_at=now) for _ in range(20)])
     await rig.engine(workers=3, store=faults.store)
     await until(lambda: len(rig.runner.calls) == 6)
-    await asyncio.sleep(0.5)  # as long as a few passes of the worker, which must bring nothing
+    await asyncio.sleep(0.5)  # several passes of the worker must claim nothing
     assert len(rig.runner.calls) == 6
     faults.failing = {}
     await until(lambda: len(rig.runner.calls) == 20)
@@ -82,7 +82,7 @@ async def test_a_fired_slot_does_not_overtake_a_higher_rank(
 
 # The same id, with rising attempt and fence.
 @pytest.mark.parametrize("backoff", list(Backoff))
-async def test_retries_are_the_same_run(rig: Rig, backoff: Backoff) -> None:
+async def test_retries_keep_the_run_id(rig: Rig, backoff: Backoff) -> None:
     rig.runner.script = [FAILURE, FAILURE, SUCCESS]
     base = timedelta(seconds=0.15)
     schedule = await rig.due_now(policy=Policy(max_retries=2, retry_backoff=base, backoff=backoff))
@@ -151,13 +151,13 @@ async def test_a_timeout_is_retried(rig: Rig, monkeypatch: pytest.MonkeyPatch) -
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
 
 
-async def test_a_target_that_ignores_cancellation_loses_its_permit(
+async def test_target_that_ignores_cancellation_is_stuck_and_frees_its_permit(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "TIMEOUT_SLACK", 0.05)
     monkeypatch.setattr(executor, "STUCK_AFTER", 0.1)
 
-    async def deaf(call: Call) -> Outcome:
+    async def ignores_cancellation(call: Call) -> Outcome:
         while not rig.runner.gate.is_set():
             try:
                 await rig.runner.gate.wait()
@@ -165,7 +165,7 @@ async def test_a_target_that_ignores_cancellation_loses_its_permit(
                 continue
         return SUCCESS
 
-    rig.runner.script = [deaf, SUCCESS]
+    rig.runner.script = [ignores_cancellation, SUCCESS]
     await rig.engine(workers=1)
     schedule = await rig.due_now(policy=Policy(timeout=timedelta(seconds=0.05)))
     (run,) = await rig.ended(schedule)
@@ -219,12 +219,12 @@ async def test_a_running_run_is_stopped_when_canceled(rig: Rig) -> None:
 
 # The target gets the store's time.
 async def test_log_lines_of_an_attempt_are_limited(rig: Rig) -> None:
-    async def talkative(call: Call) -> Outcome:
+    async def logs_many_lines(call: Call) -> Outcome:
         for number in range(DEFAULT_LOG_LIMITS.lines + 50):
             call.log("info", f"line {number}")
         return SUCCESS
 
-    rig.runner.script = [talkative]
+    rig.runner.script = [logs_many_lines]
     schedule = await rig.due_now()
     await rig.engine()
     (run,) = await rig.ended(schedule)

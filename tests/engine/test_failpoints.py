@@ -51,13 +51,13 @@ def _run(points: str) -> subprocess.Popen[str]:
     )
 
 
-def test_kill_is_a_sigkill() -> None:
+def test_kill_sends_sigkill() -> None:
     with _run("run.claimed:kill") as process:
         process.communicate(timeout=30)
         assert process.returncode == -signal.SIGKILL
 
 
-def test_a_turn_skips_earlier_hits() -> None:
+def test_failpoint_with_a_number_skips_earlier_hits() -> None:
     both = "run.claimed@7:stop:2.5,run.claimed@9:kill"
     assert parse_failpoints({"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": both}) == {
         "run.claimed": (Step("stop", 2.5, 7), Step("kill", 0.0, 9))
@@ -83,7 +83,7 @@ def test_a_dropped_answer_is_a_connection_error() -> None:
         assert "AnswerDropped: run.claimed" in errors
 
 
-def test_raise_raises() -> None:
+def test_raise_injects_an_exception() -> None:
     with _run("run.claimed:raise") as process:
         _, errors = process.communicate(timeout=30)
         assert "Injected: run.claimed" in errors

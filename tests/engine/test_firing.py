@@ -187,7 +187,7 @@ async def test_a_broken_schedule_stops_no_other(rig: Rig) -> None:
         assert len(await rig.runs(schedule)) == 1
 
 
-async def test_a_planner_without_progress_does_not_busy_loop(rig: Rig) -> None:
+async def test_scheduler_without_progress_waits_for_the_poll_interval(rig: Rig) -> None:
     await rig.due_now()
     scheduler = await rig.scheduler(lambda schedule, *_: PolicyPlan(schedule=schedule, runs=()))
     assert await scheduler.run_once() == PollAfter(rig.settings.poll_interval.total_seconds())
@@ -202,7 +202,7 @@ async def test_an_idle_node_neither_fires_nor_claims(rig: Rig) -> None:
     assert faults.count["claim"] == 1
 
 
-async def test_pause_delete_move_and_reschedule_between_due_and_fire(rig: Rig) -> None:
+async def test_edits_between_due_and_fire_take_effect(rig: Rig) -> None:
     engine = await rig.engine(roles=("worker",))
     slot = await rig.now()
     changes = {
@@ -229,8 +229,7 @@ async def test_pause_delete_move_and_reschedule_between_due_and_fire(rig: Rig) -
     await until(lambda: engine.running == ())
 
 
-# A delete cancels waiting runs and lets running ones finish.
-async def test_delete_while_one_runs_and_one_waits(rig: Rig) -> None:
+async def test_delete_cancels_queued_runs_and_lets_running_ones_finish(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait]
     schedule = await rig.every(0.2, await rig.now(), policy=Policy(overlap=Overlap.QUEUE))
     await rig.engine()

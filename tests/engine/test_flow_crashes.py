@@ -1,4 +1,4 @@
-"""Nodes with flows in processes of their own, killed in the middle."""
+"""Node processes with flows, killed in the middle of a step."""
 
 from __future__ import annotations
 

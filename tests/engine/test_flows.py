@@ -148,7 +148,7 @@ async def test_mapped_elements_respect_their_concurrency(flows: FlowRig) -> None
         with lock:
             now += 1
             most = max(most, now)
-        await asyncio.sleep(0.01)  # how long an element takes
+        await asyncio.sleep(0.01)  # the duration of an element
         with lock:
             now -= 1
 
@@ -158,7 +158,7 @@ async def test_mapped_elements_respect_their_concurrency(flows: FlowRig) -> None
     assert 1 < most <= 3
 
 
-async def test_an_empty_list_gives_an_empty_list(flows: FlowRig) -> None:
+async def test_map_over_an_empty_list_returns_an_empty_list(flows: FlowRig) -> None:
     flow = FlowBuilder("empty")
     flow.step(name="each", map="items")(lambda item: item)
     flow.step(name="gather", after=["each"])(lambda each: each)

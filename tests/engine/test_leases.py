@@ -147,7 +147,7 @@ async def test_a_run_whose_started_mark_is_refused_does_not_start(rig: Rig) -> N
     assert len(rig.runner.calls) == 1
 
 
-# A run that kills its nodes is not retried forever.
+# A run that crashes its nodes is not retried forever.
 async def test_a_run_lost_repeatedly_ends_at_the_crash_limit(rig: Rig) -> None:
     schedule = await rig.due_now()
     for number in range(CRASH_LIMIT):

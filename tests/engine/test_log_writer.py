@@ -41,24 +41,24 @@ async def waiting_run(rig: Rig) -> RunId:
     return run.id
 
 
-def speaker(runner: Recording, *, before: int = 3) -> Callable[[Call], Awaitable[Outcome]]:
+def logging_target(runner: Recording, *, before: int = 3) -> Callable[[Call], Awaitable[Outcome]]:
     """Logs, waits for the gate, and logs again."""
 
-    async def speak(call: Call) -> Outcome:
+    async def log_and_wait(call: Call) -> Outcome:
         for number in range(before):
             call.log("info", f"before {number}")
         await runner.gate.wait()
         call.log("error", "after")
         return SUCCESS
 
-    return speak
+    return log_and_wait
 
 
 BEFORE = ["before 0", "before 1", "before 2"]
 
 
 async def test_lines_are_readable_while_the_attempt_runs(rig: Rig) -> None:
-    rig.runner.script = [speaker(rig.runner)]
+    rig.runner.script = [logging_target(rig.runner)]
     await rig.engine()
     run_id = await waiting_run(rig)
     await until(lambda: rig.runner.calls)
@@ -111,7 +111,7 @@ async def test_every_attempt_adds_to_the_log(rig: Rig) -> None:
 async def test_after_an_outage_every_line_is_stored_once(rig: Rig, trouble: str) -> None:
     """After a lost answer the store is read to find out whether the lines arrived."""
     faults = Faults(rig.store)
-    rig.runner.script = [speaker(rig.runner)]
+    rig.runner.script = [logging_target(rig.runner)]
     await rig.engine(store=faults.store)
     away = {"append_logs": StoreUnavailable("away")}
     setattr(faults, trouble, away)
@@ -127,7 +127,7 @@ async def test_after_an_outage_every_line_is_stored_once(rig: Rig, trouble: str)
 @pytest.mark.parametrize("trouble", ["failing", "answer_lost"])
 async def test_a_completion_waits_for_unconfirmed_lines(rig: Rig, trouble: str) -> None:
     faults = Faults(rig.store)
-    rig.runner.script = [speaker(rig.runner)]
+    rig.runner.script = [logging_target(rig.runner)]
     await rig.engine(store=faults.store)
     setattr(faults, trouble, {"append_logs": StoreUnavailable("away")})
     run_id = await waiting_run(rig)
@@ -162,7 +162,7 @@ async def test_an_attempt_that_ends_during_a_write_waits_for_its_answer(
             return slowly
 
     faults = Slow(rig.store)
-    rig.runner.script = [speaker(rig.runner)]
+    rig.runner.script = [logging_target(rig.runner)]
     await rig.engine(store=faults.store)
     run_id = await waiting_run(rig)
     await asyncio.wait_for(writing.wait(), 5)
@@ -219,7 +219,7 @@ async def test_many_last_lines_are_written_in_batches_before_the_completion() ->
 async def test_a_node_that_lost_the_run_adds_no_lines(rig: Rig) -> None:
     """Lines are fenced like a completion."""
     faults = Faults(rig.store)
-    rig.runner.script = [speaker(rig.runner)]
+    rig.runner.script = [logging_target(rig.runner)]
     engine = await rig.engine(store=faults.store)
     faults.failing = {
         verb: StoreUnavailable("away") for verb in ("append_logs", "heartbeat", "list_runs")
@@ -240,7 +240,7 @@ async def test_a_node_that_lost_the_run_adds_no_lines(rig: Rig) -> None:
 
 
 async def test_a_drain_writes_all_lines(rig: Rig) -> None:
-    rig.runner.script = [speaker(rig.runner)]
+    rig.runner.script = [logging_target(rig.runner)]
     engine = await rig.engine()
     run_id = await waiting_run(rig)
     await until(lambda: rig.runner.calls)

@@ -322,7 +322,7 @@ async def test_a_slow_answer_is_not_a_clock_jump(node: Node) -> None:
     assert node.time.take_jumps() == []
 
 
-async def test_the_heartbeat_keeps_the_period_it_was_given(node: Node) -> None:
+async def test_heartbeat_uses_its_period(node: Node) -> None:
     beats = node.faults.count
     quick = Heartbeat(
         node.faults.store,
@@ -338,7 +338,7 @@ async def test_the_heartbeat_keeps_the_period_it_was_given(node: Node) -> None:
     await quick.stop()
 
 
-class Histories:
+class StoreWithEpochs:
     """A store with an epoch."""
 
     def __init__(self, *epochs: Epoch) -> None:
@@ -349,10 +349,10 @@ class Histories:
 
 
 # After a fail-over that lost commits the node gives up its claims.
-async def test_a_regressed_store_costs_the_node_its_lease(node: Node) -> None:
+async def test_node_drops_its_lease_when_the_store_regresses(node: Node) -> None:
     watch = FailoverWatch(
         node.faults.store,
-        Histories(Epoch(7, "a"), Epoch(9, "a"), Epoch(10, "b"), Epoch(4, "c"), Epoch(5, "c")),
+        StoreWithEpochs(Epoch(7, "a"), Epoch(9, "a"), Epoch(10, "b"), Epoch(4, "c"), Epoch(5, "c")),
         node.membership,
         time=node.time,
         events=node.events,

@@ -76,7 +76,7 @@ async def test_unstarted_runs_go_to_another_node_immediately(rig: Rig) -> None:
     other = Recording()
     second = await rig.engine(runner=other, heartbeat=OFTEN)
     (done,) = await rig.ended(schedule)
-    # Released without a trace: it never started.
+    # Released without an attempt, because it never started.
     assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
     assert [attempt.node for attempt in done.attempts] == [second.node_id]
     assert rig.runner.calls == []

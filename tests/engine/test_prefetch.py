@@ -74,7 +74,7 @@ def slot_of(made: list[Schedule]) -> datetime:
     return slot
 
 
-async def taken(
+async def prefetched_batch(
     rig: Rig, seconds: float = 1.5, *, left: float = 0.5, by: int = BATCH, **given: Any
 ) -> tuple[list[Schedule], list[Run]]:
     """A batch with `by` runs claimed while at least `left` seconds remain. If the machine is too
@@ -104,7 +104,7 @@ async def all_ended(rig: Rig, count: int) -> list[Run]:
 
 async def test_a_prefetched_batch_starts_at_its_time_once_each(rig: Rig) -> None:
     await rig.engine(workers=PERMITS, poll_interval=timedelta(seconds=30))
-    made, _ = await taken(rig)
+    made, _ = await prefetched_batch(rig)
     slot = slot_of(made)
     runs = await all_ended(rig, BATCH)
     assert all(run.prefetched and run.created_at < slot for run in runs)
@@ -124,7 +124,7 @@ async def test_a_prefetched_batch_starts_at_its_time_once_each(rig: Rig) -> None
 
 async def test_the_higher_rank_starts_first(rig: Rig) -> None:
     await rig.engine(workers=PERMITS)
-    await taken(rig, priorities=(0, 1, 2))
+    await prefetched_batch(rig, priorities=(0, 1, 2))
     await all_ended(rig, BATCH)
     order = [call.run.priority for call in rig.runner.calls]
     assert order == sorted(order, reverse=True)
@@ -143,7 +143,7 @@ async def test_a_small_batch_is_not_prefetched(rig: Rig) -> None:
 
 async def test_prefetch_keeps_permits_free(rig: Rig) -> None:
     await rig.engine(workers=60)
-    made, _ = await taken(rig, by=60 - 6)
+    made, _ = await prefetched_batch(rig, by=60 - 6)
     await rig.once_at(slot_of(made) - timedelta(seconds=0.45))
     runs = await all_ended(rig, BATCH + 1)
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
@@ -155,7 +155,7 @@ async def test_prefetch_keeps_permits_free(rig: Rig) -> None:
 async def test_prefetch_uses_the_last_permits_shortly_before(rig: Rig) -> None:
     await rig.engine(workers=60, poll_interval=timedelta(seconds=30))
     for _ in range(3):
-        made, first = await taken(rig, by=60 - 6)
+        made, first = await prefetched_batch(rig, by=60 - 6)
         runs = await all_ended(rig, BATCH)
         last = {run.id: run for run in runs if run.prefetched} | {run.id: None for run in first}
         left = [run for run in last.values() if run is not None]
@@ -178,7 +178,7 @@ async def test_a_dispatch_cap_disables_prefetch(rig: Rig) -> None:
 
 
 class Changes:
-    """Edits many schedules at once; which of the edits were in time."""
+    """Edits many schedules concurrently and records which edits were in time."""
 
     def __init__(self, rig: Rig, slot: datetime) -> None:
         self._rig = rig
@@ -206,7 +206,7 @@ class Changes:
 
 async def test_a_schedule_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> None:
     await rig.engine(workers=PERMITS)
-    made, _ = await taken(rig, seconds=3.0, left=1.5)
+    made, _ = await prefetched_batch(rig, seconds=3.0, left=1.5)
     slot = slot_of(made)
     later = slot + timedelta(hours=1)
     changes = Changes(rig, slot)
@@ -225,7 +225,7 @@ async def test_a_schedule_paused_deleted_or_moved_in_time_does_not_run(rig: Rig)
 
 async def test_an_edited_schedule_that_is_still_due_runs_once(rig: Rig) -> None:
     await rig.engine(workers=PERMITS)
-    made, _ = await taken(rig, seconds=3.0, left=1.5)
+    made, _ = await prefetched_batch(rig, seconds=3.0, left=1.5)
     slot = slot_of(made)
     changes = Changes(rig, slot)
     await changes.make(made, lambda s, now: apply_edit(s, replace(s, name="new"), now, "me"))
@@ -239,7 +239,7 @@ async def test_an_edited_schedule_that_is_still_due_runs_once(rig: Rig) -> None:
 
 async def test_a_run_canceled_while_prefetched_never_starts(rig: Rig) -> None:
     await rig.engine(workers=PERMITS)
-    _, runs = await taken(rig)
+    _, runs = await prefetched_batch(rig)
     await rig.store.cancel_run(runs[0].id, Reason.CANCELED_BY_HAND)
     ended = {run.id: run for run in await all_ended(rig, BATCH)}
     assert ended[runs[0].id].status is RunStatus.CANCELED
@@ -252,7 +252,7 @@ async def test_a_run_canceled_while_prefetched_never_starts(rig: Rig) -> None:
 async def test_a_stopping_node_releases_prefetched_runs(rig: Rig) -> None:
     first = await rig.engine(workers=PERMITS)
     second = await rig.engine(workers=PERMITS, roles=("worker",))
-    made, _ = await taken(rig)
+    made, _ = await prefetched_batch(rig)
     # On a busy machine they may have started already.
     begun = {call.run.id for call in rig.runner.calls}
     await first.drain(timedelta(seconds=5))
@@ -270,7 +270,7 @@ async def test_a_node_without_lease_starts_no_prefetched_run(rig: Rig) -> None:
     await rig.engine(
         store=faults.store, workers=PERMITS, lease=lease, heartbeat=timedelta(seconds=0.4)
     )
-    made, _ = await taken(rig, seconds=3.0, left=2.0)
+    made, _ = await prefetched_batch(rig, seconds=3.0, left=2.0)
     faults.failing = {"heartbeat": StoreUnavailable("cut"), "release": StoreUnavailable("cut")}
     faults.failing |= {"join": StoreUnavailable("cut"), "leave": StoreUnavailable("cut")}
     await until(lambda: not rig.engines[0].trusted)
@@ -286,7 +286,7 @@ async def test_a_node_without_lease_starts_no_prefetched_run(rig: Rig) -> None:
 async def test_an_unavailable_store_delays_prefetched_runs(rig: Rig) -> None:
     faults = Faults(rig.store)
     await rig.engine(store=faults.store, workers=PERMITS)
-    made, _ = await taken(rig)
+    made, _ = await prefetched_batch(rig)
     faults.failing = {"confirm_prefetched": StoreUnavailable("down")}
     await eventually(rig.now, lambda now: now > slot_of(made) + timedelta(seconds=0.3))
     assert rig.runner.calls == []
@@ -308,7 +308,7 @@ async def test_a_lost_answer_only_delays_prefetched_runs(rig: Rig) -> None:
 
 async def test_the_started_mark_is_written_at_the_start(rig: Rig) -> None:
     await rig.engine(workers=PERMITS)
-    _, runs = await taken(rig, policy=Policy(on_lost=OnLost.STOP))
+    _, runs = await prefetched_batch(rig, policy=Policy(on_lost=OnLost.STOP))
     rig.runner.script = [rig.runner.wait]
     assert not any(run.started for run in runs)
     await until(lambda: len(rig.runner.calls) == BATCH)
@@ -319,7 +319,7 @@ async def test_the_started_mark_is_written_at_the_start(rig: Rig) -> None:
 
 async def test_two_nodes_share_a_batch(rig: Rig) -> None:
     await asyncio.gather(*(rig.engine(workers=PERMITS) for _ in range(2)))
-    made, _ = await taken(rig, 2.0, by=3 * BATCH, count=3 * BATCH)
+    made, _ = await prefetched_batch(rig, 2.0, by=3 * BATCH, count=3 * BATCH)
     runs = await all_ended(rig, 3 * BATCH)
     assert {run.id for run in runs} == {slot_run_id(each.id, slot_of(made)) for each in made}
     assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}

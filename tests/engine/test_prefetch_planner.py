@@ -27,17 +27,17 @@ from tests.builders import NOW, SECOND
 DUE = NOW + 4 * SECOND
 
 
-class Coming:
-    """A store with a scripted answer to `pressing`."""
+class ScriptedStore:
+    """A store with a scripted answer to `next_prefetch`."""
 
     supports_prefetch = True
 
     def __init__(self, answer: PrefetchWindow | None = None) -> None:
         self.answer = answer
-        self.asked: list[tuple[timedelta, timedelta]] = []
+        self.queries: list[tuple[timedelta, timedelta]] = []
 
     async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
-        self.asked.append((within, each))
+        self.queries.append((within, each))
         return self.answer
 
     async def confirm_prefetched(
@@ -52,10 +52,10 @@ def clock() -> SettableClock:
 
 
 async def test_a_small_batch_has_the_minimum_lead(clock: SettableClock) -> None:
-    store = Coming()
+    store = ScriptedStore()
     planner = PrefetchPlanner(store, clock)
     assert await planner.horizon(NOW) == NOW + MIN_LEAD
-    assert store.asked == [(MAX_LEAD, timedelta(seconds=INITIAL_COST * COST_MARGIN))]
+    assert store.queries == [(MAX_LEAD, timedelta(seconds=INITIAL_COST * COST_MARGIN))]
     far = NOW + timedelta(minutes=1)
     assert planner.next_check(far, NOW) == far - MAX_LEAD
     assert planner.next_check(far, far - MAX_LEAD) == far - MIN_LEAD
@@ -64,7 +64,7 @@ async def test_a_small_batch_has_the_minimum_lead(clock: SettableClock) -> None:
 
 async def test_a_large_batch_is_started_in_time(clock: SettableClock) -> None:
     begin_by = DUE - 2 * SECOND
-    planner = PrefetchPlanner(Coming(PrefetchWindow(due=DUE, begin_by=begin_by)), clock)
+    planner = PrefetchPlanner(ScriptedStore(PrefetchWindow(due=DUE, begin_by=begin_by)), clock)
     begin = begin_by - PREFETCH_CUTOFF - SAFETY_MARGIN
     assert await planner.horizon(NOW) == NOW + MIN_LEAD
     assert planner.next_check(DUE, NOW) == begin
@@ -76,29 +76,29 @@ async def test_a_large_batch_is_started_in_time(clock: SettableClock) -> None:
 
 
 async def test_queries_are_rate_limited(clock: SettableClock) -> None:
-    store = Coming()
+    store = ScriptedStore()
     planner = PrefetchPlanner(store, clock)
     for _ in range(5):
         await planner.horizon(NOW)
-    assert len(store.asked) == 1
+    assert len(store.queries) == 1
     clock.advance(timedelta(seconds=QUERY_INTERVAL))
     await planner.horizon(NOW)
-    assert len(store.asked) == 2
+    assert len(store.queries) == 2
 
 
 async def test_the_cost_estimate_follows_observations(clock: SettableClock) -> None:
-    store = Coming()
+    store = ScriptedStore()
     planner = PrefetchPlanner(store, clock)
     planner.observe(MIN_SAMPLE - 1, 100.0)
     for _ in range(100):
         planner.observe(200, 200 * 0.001)
     await planner.horizon(NOW)
-    ((_, each),) = store.asked
+    ((_, each),) = store.queries
     assert each.total_seconds() == pytest.approx(0.001 * COST_MARGIN, rel=0.01)
 
 
 async def test_prefetch_pauses_after_an_empty_claim(clock: SettableClock) -> None:
-    planner = PrefetchPlanner(Coming(), clock)
+    planner = PrefetchPlanner(ScriptedStore(), clock)
     due = NOW + SECOND
     assert await planner.horizon(NOW) == NOW + MIN_LEAD
     planner.pause()
@@ -114,7 +114,7 @@ async def test_prefetch_pauses_after_an_empty_claim(clock: SettableClock) -> Non
 
 
 async def test_an_incomplete_batch_is_checked_again(clock: SettableClock) -> None:
-    planner = PrefetchPlanner(Coming(), clock)
+    planner = PrefetchPlanner(ScriptedStore(), clock)
     due = NOW + SECOND
     assert planner.next_check(due, NOW) == due
     planner.incomplete = True

@@ -18,13 +18,13 @@ from chimes.store.port import PrefetchWindow, Store
 from tests.builders import due_schedule
 
 
-class Asked:
+class ConfirmingStore:
     """A store that confirms everything; `then` is called when it has answered."""
 
     supports_prefetch = True
 
     def __init__(self) -> None:
-        self.asked: list[tuple[RunId, int]] = []
+        self.confirmed: list[tuple[RunId, int]] = []
         self.then = lambda: None
 
     async def now(self) -> datetime:
@@ -36,7 +36,7 @@ class Asked:
     async def confirm_prefetched(
         self, attempts: Sequence[tuple[RunId, int]]
     ) -> frozenset[tuple[RunId, int]]:
-        self.asked += attempts
+        self.confirmed += attempts
         asyncio.get_running_loop().call_soon(self.then)
         return frozenset(attempts)
 
@@ -49,7 +49,7 @@ def an_attempt(slot: datetime) -> InFlightRun:
 
 
 async def test_a_run_added_after_the_last_answer_is_confirmed_too() -> None:
-    store = Asked()
+    store = ConfirmingStore()
     gone: list[InFlightRun] = []
     all_gone = asyncio.Event()
 
@@ -75,7 +75,7 @@ async def test_a_run_added_after_the_last_answer_is_confirmed_too() -> None:
 
     store.then = another
     await queue.run_once()
-    assert store.asked == [(each.run.id, each.run.fence) for each in (first, second)]
+    assert store.confirmed == [(each.run.id, each.run.fence) for each in (first, second)]
     async with asyncio.timeout(5):
         await all_gone.wait()
     assert gone == [first, second]

@@ -9,16 +9,16 @@ from tests.builders import NOW
 from tests.engine.test_membership import Node, maintenance_of
 
 
-class Rolling:
-    """A number of runs that have yet to be rolled up."""
+class RollupBacklog:
+    """A store with a number of runs that are not rolled up yet."""
 
     def __init__(self, left: int) -> None:
         self.left = left
-        self.asked = 0
+        self.calls = 0
 
     async def roll_up(self, *, limit: int) -> int:
         assert limit == ROLLUP_BATCH
-        self.asked += 1
+        self.calls += 1
         rolled = min(limit, self.left)
         self.left -= rolled
         return rolled
@@ -32,36 +32,36 @@ async def node() -> Node:
 
 
 async def test_rollups_run_every_few_seconds(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    rolling = Rolling(10)
-    monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
+    backlog = RollupBacklog(10)
+    monkeypatch.setattr(node.memory, "roll_up", backlog.roll_up)
     maintenance = maintenance_of(node)
     for _ in range(3):
         await maintenance.run_once()
-    assert (rolling.asked, rolling.left) == (1, 0)
+    assert (backlog.calls, backlog.left) == (1, 0)
     node.clock.advance(ROLLUP_INTERVAL)
     await maintenance.run_once()
-    assert rolling.asked == 2
+    assert backlog.calls == 2
 
 
 # The rollup detects a store whose clock was set back, so it must not wait for that clock.
 async def test_rollups_ignore_the_store_clock(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    rolling = Rolling(0)
-    monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
+    backlog = RollupBacklog(0)
+    monkeypatch.setattr(node.memory, "roll_up", backlog.roll_up)
     maintenance = maintenance_of(node)
     await maintenance.run_once()
     node.clock.advance(ROLLUP_INTERVAL)
     node.clock.set(NOW.replace(year=2029))
     await maintenance.run_once()
-    assert rolling.asked == 2
+    assert backlog.calls == 2
 
 
 async def test_a_backlog_is_rolled_up_in_bounded_passes(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rolling = Rolling((ROLLUP_BATCHES + 5) * ROLLUP_BATCH)
-    monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
+    backlog = RollupBacklog((ROLLUP_BATCHES + 5) * ROLLUP_BATCH)
+    monkeypatch.setattr(node.memory, "roll_up", backlog.roll_up)
     maintenance = maintenance_of(node)
     await maintenance.run_once()
-    assert rolling.left == 5 * ROLLUP_BATCH
+    assert backlog.left == 5 * ROLLUP_BATCH
     await maintenance.run_once()
-    assert rolling.left == 0
+    assert backlog.left == 0

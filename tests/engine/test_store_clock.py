@@ -13,7 +13,7 @@ from chimes.testing import SettableClock
 from tests.builders import NOW
 
 
-class Watch:
+class SkewedStore:
     """A node's clock, and a store clock that is an hour ahead."""
 
     def __init__(self) -> None:
@@ -22,69 +22,69 @@ class Watch:
         self.skew = timedelta(hours=1)
 
     @property
-    def there(self) -> datetime:
+    def store_now(self) -> datetime:
         return self.clock.now() + self.skew
 
     def ask(self, way_there: float, way_back: float) -> None:
         before = self.clock.monotonic()
         self.clock.advance(way_there)
-        now = self.there
+        now = self.store_now
         self.clock.advance(way_back)
         self.time.observe(now, before)
 
-    def early_by(self, seconds: float) -> float:
-        """By how many seconds a wait of `seconds` from now is too long."""
-        waits = self.time.seconds_until(self.there + timedelta(seconds=seconds))
+    def excess_of(self, seconds: float) -> float:
+        """Seconds by which a wait of `seconds` is too long."""
+        waits = self.time.seconds_until(self.store_now + timedelta(seconds=seconds))
         return waits - seconds
 
 
 def test_a_slow_answer_makes_waits_late_and_never_early() -> None:
-    watch = Watch()
-    watch.ask(0.0, 0.2)
-    assert watch.early_by(1) == pytest.approx(0.2)
-    watch.ask(0.3, 0.0)
-    assert watch.early_by(1) == pytest.approx(0.0)
+    skewed = SkewedStore()
+    skewed.ask(0.0, 0.2)
+    assert skewed.excess_of(1) == pytest.approx(0.2)
+    skewed.ask(0.3, 0.0)
+    assert skewed.excess_of(1) == pytest.approx(0.0)
 
 
 def test_a_weaker_bound_does_not_replace_a_stronger_one() -> None:
-    watch = Watch()
-    watch.ask(0.001, 0.001)
-    watch.ask(0.0, 0.5)
-    assert watch.early_by(1) == pytest.approx(0.001)
-    watch.clock.advance(RECENT)
-    watch.ask(0.0, 0.5)
-    assert watch.early_by(1) == pytest.approx(0.5)
+    skewed = SkewedStore()
+    skewed.ask(0.001, 0.001)
+    skewed.ask(0.0, 0.5)
+    assert skewed.excess_of(1) == pytest.approx(0.001)
+    skewed.clock.advance(RECENT)
+    skewed.ask(0.0, 0.5)
+    assert skewed.excess_of(1) == pytest.approx(0.5)
 
 
 def test_a_clock_set_back_is_accepted_immediately() -> None:
-    watch = Watch()
-    watch.ask(0.001, 0.001)
-    watch.skew -= timedelta(seconds=3)
-    watch.ask(0.001, 0.002)
-    assert watch.early_by(1) == pytest.approx(0.002)
-    watch.skew += timedelta(seconds=3)
-    watch.ask(0.001, 0.002)
-    assert watch.early_by(1) == pytest.approx(0.002)
+    skewed = SkewedStore()
+    skewed.ask(0.001, 0.001)
+    skewed.skew -= timedelta(seconds=3)
+    skewed.ask(0.001, 0.002)
+    assert skewed.excess_of(1) == pytest.approx(0.002)
+    skewed.skew += timedelta(seconds=3)
+    skewed.ask(0.001, 0.002)
+    assert skewed.excess_of(1) == pytest.approx(0.002)
 
 
 def test_monotonic_times_map_to_store_times() -> None:
-    watch = Watch()
-    watch.ask(0.0, 0.0)
-    assert watch.time.at(watch.clock.monotonic()) == watch.time.now() == NOW + watch.skew
+    skewed = SkewedStore()
+    skewed.ask(0.0, 0.0)
+    assert skewed.time.at(skewed.clock.monotonic()) == skewed.time.now() == NOW + skewed.skew
 
 
 def test_duties_with_the_same_interval_share_their_ticks() -> None:
-    watch = Watch()
+    skewed = SkewedStore()
     second, five = timedelta(seconds=1), timedelta(seconds=5)
-    watch.clock.advance(2.4)
-    assert watch.time.seconds_to_tick(second) == pytest.approx(0.6)
-    assert watch.time.seconds_to_tick(five) == pytest.approx(2.6)
-    watch.clock.advance(0.6)
-    assert watch.time.seconds_to_tick(second) == pytest.approx(1.0)
-    assert watch.time.seconds_to_tick(five) == pytest.approx(2.0)
+    skewed.clock.advance(2.4)
+    assert skewed.time.seconds_to_tick(second) == pytest.approx(0.6)
+    assert skewed.time.seconds_to_tick(five) == pytest.approx(2.6)
+    skewed.clock.advance(0.6)
+    assert skewed.time.seconds_to_tick(second) == pytest.approx(1.0)
+    assert skewed.time.seconds_to_tick(five) == pytest.approx(2.0)
 
 
 def test_an_early_wakeup_does_not_poll_twice() -> None:
-    watch = Watch()
-    watch.clock.advance(2.98)
-    assert watch.time.seconds_to_tick(timedelta(seconds=1)) == pytest.approx(1.02)
+    skewed = SkewedStore()
+    skewed.clock.advance(2.98)
+    assert skewed.time.seconds_to_tick(timedelta(seconds=1)) == pytest.approx(1.02)

@@ -1,4 +1,4 @@
-"""Few tasks execute many attempts, and none waits for another."""
+"""The task pool: few asyncio tasks execute many attempts without delaying each other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Executed:
             await self.one(attempt)
 
 
-async def turns(count: int = 30) -> None:
+async def run_loop(count: int = 30) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -47,7 +47,7 @@ async def test_attempts_that_never_suspend_share_a_task() -> None:
     given = attempts(100)
     pool = TaskPool(executed)
     pool.submit(given)
-    await turns(2)
+    await run_loop(2)
     assert executed.order == given
     assert len(executed.tasks) == 1
 
@@ -62,14 +62,14 @@ async def test_suspending_attempts_start_in_order_within_a_few_turns() -> None:
     given = attempts(500)
     pool = TaskPool(executed)
     pool.submit(given)
-    await turns()
+    await run_loop()
     assert executed.order == given
     assert len(executed.tasks) == 500
     go_on.set()
     # The next batch starts with as many tasks at once.
     more = attempts(500)
     pool.submit(more)
-    await turns(3)
+    await run_loop(3)
     assert executed.order == given + more
 
 
@@ -83,10 +83,10 @@ async def test_a_suspended_attempt_does_not_delay_the_queue() -> None:
 
     executed = Executed(one)
     TaskPool(executed).submit(given)
-    await turns(6)
+    await run_loop(6)
     assert executed.order == given
     never.set()
-    await turns(2)
+    await run_loop(2)
 
 
 async def test_finished_attempts_are_skipped() -> None:
@@ -94,7 +94,7 @@ async def test_finished_attempts_are_skipped() -> None:
     given = attempts(3)
     TaskPool(executed).submit(given)
     given[1].finished = True
-    await turns(2)
+    await run_loop(2)
     assert executed.order == [given[0], given[2]]
 
 
@@ -110,7 +110,7 @@ async def test_a_canceled_task_is_not_reused() -> None:
 
     executed = Executed(one)
     TaskPool(executed).submit(given)
-    await turns(6)
+    await run_loop(6)
     assert executed.order == given
     assert given[2].task is not given[3].task
     assert given[3].task is given[4].task
@@ -127,10 +127,10 @@ async def test_a_suspended_task_is_not_reused() -> None:
     executed = Executed(one)
     pool = TaskPool(executed)
     pool.submit(given)
-    await turns()
+    await run_loop()
     more = attempts(1)
     pool.submit(more)
-    await turns()
+    await run_loop()
     assert executed.order == given + more
     assert given[0].task is given[1].task
     assert given[1].task not in (given[2].task, given[3].task, more[0].task)
@@ -150,7 +150,7 @@ async def test_a_pending_cancellation_does_not_reach_the_next_attempt() -> None:
 
     waited: list[InFlightRun] = []
     TaskPool(Executed(one)).submit(given)
-    await turns()
+    await run_loop()
     assert waited == given[1:]
 
 
@@ -166,7 +166,7 @@ async def test_the_number_of_tasks_is_bounded() -> None:
         pool.submit(attempts(2))
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks() - before) <= 20
-    await turns()
+    await run_loop()
     assert len(executed.order) == 400
 
 
@@ -181,5 +181,5 @@ async def test_a_bug_in_one_attempt_does_not_affect_others(
 
     executed = Executed(one)
     TaskPool(executed).submit(given)
-    await turns(6)
+    await run_loop(6)
     assert executed.order == given

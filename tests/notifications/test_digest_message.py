@@ -21,7 +21,7 @@ from chimes.notifications.message import (
 from chimes.notifications.webhook import body_of
 from chimes.web.dashboard.inbox.routes import safe_html
 from tests.builders import ALICE, NOW
-from tests.engine.test_digests import an_end
+from tests.engine.test_digests import ended_run
 
 HOOK = Recipient(
     channel=Channel.WEBHOOK,
@@ -52,7 +52,10 @@ def digest_of(
 
 
 def test_counts_by_outcome_and_lists_failures_first() -> None:
-    good, bad = an_end(1, NOW, recipient=HOOK), an_end(2, NOW, RunStatus.TIMEOUT, recipient=HOOK)
+    good, bad = (
+        ended_run(1, NOW, recipient=HOOK),
+        ended_run(2, NOW, RunStatus.TIMEOUT, recipient=HOOK),
+    )
     message = digest_of(good, bad, public_url="https://chimes.example")
     head, listed = message.text.split("\n\n")
     assert head.splitlines()[0] == message.title == "Digest: 2 runs"
@@ -65,7 +68,7 @@ def test_counts_by_outcome_and_lists_failures_first() -> None:
 
 def test_markup_in_schedule_names_is_escaped() -> None:
     named = replace(
-        an_end(1, NOW, recipient=HOOK), schedule_name="[x](javascript:alert(1)) <b> *y* `z`"
+        ended_run(1, NOW, recipient=HOOK), schedule_name="[x](javascript:alert(1)) <b> *y* `z`"
     )
     html = safe_html(digest_of(named).markdown)
     assert "[x](javascript:alert(1)) &lt;b&gt; *y* `z`: succeeded" in html
@@ -75,7 +78,7 @@ def test_markup_in_schedule_names_is_escaped() -> None:
 
 def test_a_long_digest_lists_the_first_and_counts_the_others() -> None:
     runs = [
-        an_end(number, NOW + timedelta(seconds=number), recipient=HOOK)
+        ended_run(number, NOW + timedelta(seconds=number), recipient=HOOK)
         for number in range(MAX_LISTED_RUNS + 7)
     ]
     message = digest_of(*runs)
@@ -91,7 +94,7 @@ def test_a_long_digest_lists_the_first_and_counts_the_others() -> None:
 
 def test_late_runs() -> None:
     late_only = replace(HOOK, on=(NotifyOn.LATE,))
-    run = an_end(1, NOW, recipient=late_only)
+    run = ended_run(1, NOW, recipient=late_only)
     run = replace(run, planned_at=NOW - timedelta(hours=1))
     message = digest_of(run)
     assert "Late: 1" in message.text
@@ -99,14 +102,14 @@ def test_late_runs() -> None:
 
 
 def test_a_purged_run_is_listed() -> None:
-    digest, content = of_runs(an_end(1, NOW, recipient=HOOK))
+    digest, content = of_runs(ended_run(1, NOW, recipient=HOOK))
     message = build_digest_message(digest, content, {}, language="en", zone="Mars/Base")
     assert "job 1: ended – " in message.text
     assert "(UTC)" in message.text
 
 
 def _attempt(message: NotificationMessage) -> DeliveryAttempt:
-    digest, _ = of_runs(an_end(1, NOW, recipient=HOOK))
+    digest, _ = of_runs(ended_run(1, NOW, recipient=HOOK))
     return DeliveryAttempt(
         delivery_id=digest.id, recipient=HOOK, owner=ALICE, message=message, now=NOW
     )
@@ -114,7 +117,7 @@ def _attempt(message: NotificationMessage) -> DeliveryAttempt:
 
 def test_webhook_body_of_a_digest() -> None:
     body = json.loads(
-        body_of(_attempt(digest_of(an_end(1, NOW, RunStatus.FAILED, recipient=HOOK))))
+        body_of(_attempt(digest_of(ended_run(1, NOW, RunStatus.FAILED, recipient=HOOK))))
     )
     assert body["type"] == "digest"
     assert body["data"]["run"] is None
@@ -137,6 +140,6 @@ def test_test_notification(language: str) -> None:
 
 
 def test_fallback_messages() -> None:
-    digest, _ = of_runs(an_end(1, NOW, recipient=HOOK))
+    digest, _ = of_runs(ended_run(1, NOW, recipient=HOOK))
     assert build_fallback_message(digest, "en").text == "Digest"
     assert build_fallback_message(make_test_delivery(HOOK, ALICE, "x", NOW), "en").text == "Test"
