@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chimes.services.schedules.validation import PRIORITY_LIMIT
+from chimes.model.validation import PRIORITY_LIMIT
 from tests.cli.conftest import Cli, Server
 
 

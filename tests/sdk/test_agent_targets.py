@@ -23,7 +23,7 @@ from chimes.model.checkpoint import (
 )
 from chimes.model.definition import Backoff, Channel, HttpTarget, NotifyOn, Policy
 from chimes.model.run import Run, RunStatus
-from chimes.services.run_requests import RunRequest
+from chimes.services.runs import RunRequest
 from chimes.targets.agent import pipeline
 from tests.sdk.inspection import QUICK, eventually, runs_of, stored
 from tests.targets.agent_servers import (

@@ -11,7 +11,7 @@ from chimes.errors import InvalidInput
 from chimes.model.definition import HttpTarget
 from chimes.model.listing import AuditQuery
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.run_requests import RunRequest
+from chimes.services.runs import RunRequest
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from tests.builders import ALICE, a_schedule

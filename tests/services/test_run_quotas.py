@@ -12,8 +12,7 @@ from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.run import Reason, RunStatus
 from chimes.services.access import RunLimits
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.run_requests import RunRequest
-from chimes.services.runs import RunService
+from chimes.services.runs import RunRequest, RunService
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore

@@ -15,8 +15,7 @@ from chimes.model.listing import RunQuery
 from chimes.model.run import RunStatus
 from chimes.services.access import AccessService
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.run_requests import RunRequest
-from chimes.services.runs import RunService
+from chimes.services.runs import RunRequest, RunService
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.triggers import Every

@@ -12,9 +12,8 @@ from chimes.notifications.telegram_api import Action, decode
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.preferences import PreferenceService
 from chimes.services.runs import RunService
-from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.rules import ScheduleRules, agent_policy
 from chimes.services.schedules.service import ScheduleService
-from chimes.services.schedules.validation import agent_policy
 from chimes.store.memory import MemoryStore
 from chimes.telegram.commands import Verb
 from chimes.telegram.conversation import Conversation, Services, UpdateResult

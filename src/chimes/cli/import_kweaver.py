@@ -139,7 +139,7 @@ async def _import(options: _ImportOptions, settings: Settings, output: Output) -
 
 async def _read(options: _ImportOptions, settings: Settings, table: str) -> ImportPlan:
     from chimes.sdk.arguments import parse_owner
-    from chimes.services.schedules.validation import action_policy
+    from chimes.services.schedules.rules import action_policy
     from chimes.store.sql.database.kweaver_table import read_table
     from chimes.triggers.zones import parse_zone
 

@@ -70,7 +70,7 @@ from chimes.notifications.message import (
 )
 from chimes.notifications.outcomes import completion_of, digest_completions
 from chimes.services.preferences import Preferences, PreferenceService
-from chimes.services.schedules.validation import LINKED_CHAT
+from chimes.services.schedules.rules import LINKED_CHAT
 from chimes.store.port import Store
 from chimes.triggers import Cron, Once
 

@@ -1,4 +1,8 @@
-"""Validates targets and recipients before they are saved; errors name the field."""
+"""Validates schedules, policies, targets and recipients before they are saved.
+
+InvalidInput names the field that is wrong. These checks are pure; `services/schedules/rules.py` has
+those that depend on the caller, on limits or on the store.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ import binascii
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 from typing import assert_never
 
-from chimes.errors import InvalidInput
+from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import _
+from chimes.model.change import replace
 from chimes.model.definition import (
     SELECTABLE_EVENTS,
     ActionTarget,
@@ -23,13 +30,16 @@ from chimes.model.definition import (
     HttpTarget,
     MessageTarget,
     NotifyOn,
+    Policy,
     Recipient,
     SyncTarget,
     Target,
     TaskTarget,
 )
 from chimes.model.egress import Egress, parse_http_url
-from chimes.triggers import parse_zone
+from chimes.model.schedule import Schedule
+from chimes.model.sync import MAX_SYNC_TIMEOUT, is_pair_key, require_exclusive
+from chimes.triggers import Cron, Every, Trigger, never_fires, parse_zone
 
 MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_ARGUMENT_DEPTH = 32
@@ -578,3 +588,200 @@ def _check_url(text: str, egress: Egress | None) -> None:
         raise
     if egress is not None and (denial := egress.check_url(url)) is not None:
         raise InvalidInput(str(denial), field="to", code="egress_denied")
+
+
+# --- schedules and policies -----------------------------------------------------------------------
+#: Longest timeouts by kind of target. The timeout of a flow covers all its steps.
+LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
+    "http": timedelta(minutes=15),
+    "task": timedelta(days=7),
+    "flow": timedelta(days=365),
+    "sync": MAX_SYNC_TIMEOUT,
+    "agent": timedelta(days=1),
+    "action": timedelta(days=1),
+    "message": timedelta(minutes=1),
+}
+NAME_LIMIT = 200
+ID_LIMIT = 200
+LABEL_LIMIT = 50
+PRIORITY_LIMIT = 1000
+SHORTEST_INTERVAL = timedelta(milliseconds=100)
+LONGEST_WAIT = timedelta(days=365)
+MAX_RETRIES = 100
+MAX_CONCURRENT_RUNS = 1_000_000
+_FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_MAX_CONSECUTIVE_MARKS = 8
+_FIRES_CHECKED = 60
+_SECOND = timedelta(seconds=1)
+
+
+def clean_name(name: str, field: str = "name") -> str:
+    """NFC and trimmed; rejects characters that are unsafe to store or display."""
+    cleaned = unicodedata.normalize("NFC", check_text(name, field)).strip()
+    if not cleaned:
+        raise InvalidInput(_("a name is required"), field=field, code="missing")
+    if len(cleaned) > NAME_LIMIT:
+        raise InvalidInput(
+            _(
+                "a name has at most {most} characters, this one has {count}",
+                most=NAME_LIMIT,
+                count=len(cleaned),
+            ),
+            field=field,
+            code="too_long",
+        )
+    return cleaned
+
+
+def check_text(text: str, field: str) -> str:
+    marks = 0
+    for character in text:
+        category = unicodedata.category(character)
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        if (
+            category in _FORBIDDEN_CATEGORIES
+            or character in _BIDI_CONTROLS
+            or marks > _MAX_CONSECUTIVE_MARKS
+        ):
+            raise InvalidInput(
+                _("the character U+{code:04X} is not allowed here", code=ord(character)),
+                field=field,
+                code="bad_character",
+            )
+    return text
+
+
+def check_id(schedule_id: str) -> str:
+    if not 0 < len(schedule_id) <= ID_LIMIT:
+        raise InvalidInput(
+            _("an id has 1 to {most} characters", most=ID_LIMIT),
+            field="id",
+            code="too_long",
+        )
+    if any(character.isspace() or character in "/?#%\\" for character in schedule_id):
+        raise InvalidInput(
+            _("an id has no spaces and none of / ? # % \\"), field="id", code="bad_character"
+        )
+    return check_text(schedule_id, "id")
+
+
+def validate_schedule(schedule: Schedule) -> Schedule:
+    """The schedule with normalised name and policy. Raises InvalidInput with the invalid field."""
+    policy = validate_policy(schedule.policy, schedule.target)
+    check_priority(schedule.priority, schedule.target)
+    if len(schedule.labels) > LABEL_LIMIT:
+        raise InvalidInput(
+            _("at most {most} labels", most=LABEL_LIMIT),
+            field="labels",
+            code="too_many",
+        )
+    for name, value in schedule.labels.items():
+        clean_name(name, "labels")
+        check_text(value or "", f"labels.{name}")
+    if schedule.depends_on is not None and schedule.depends_on.schedule_id == schedule.id:
+        raise InvalidInput(
+            _("a schedule cannot depend on itself"), field="depends_on", code="cycle"
+        )
+    check_text(schedule.pause_note, "note")
+    return replace(schedule, name=clean_name(schedule.name), policy=policy)
+
+
+def check_priority(priority: int, target: Target | None = None) -> None:
+    """The priority class of a sync task is positive."""
+    least = 1 if isinstance(target, SyncTarget) else -PRIORITY_LIMIT
+    if not least <= priority <= PRIORITY_LIMIT:
+        raise InvalidInput(
+            _(
+                "priority must be between {least} and {most}",
+                least=least,
+                most=PRIORITY_LIMIT,
+            ),
+            field="priority",
+            code="out_of_range",
+        )
+
+
+def validate_policy(policy: Policy, target: Target) -> Policy:
+    """The policy as runs of this target use it. Raises InvalidInput."""
+    if isinstance(target, SyncTarget):
+        policy = require_exclusive(policy, target)
+    elif policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
+        raise InvalidInput(
+            _("keys of this form are reserved for sync tasks"),
+            field="policy.concurrency_key",
+            code="reserved",
+        )
+    check_policy(policy, longest_timeout=longest_timeout(target))
+    return policy
+
+
+def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
+    zero = timedelta()
+    for field, value, low, high in (
+        ("misfire_grace", policy.misfire_grace, zero, LONGEST_WAIT),
+        ("retry_backoff", policy.retry_backoff, zero, LONGEST_WAIT),
+        ("backoff_cap", policy.backoff_cap, zero, LONGEST_WAIT),
+        ("timeout", policy.timeout, timedelta(milliseconds=1), longest_timeout),
+    ):
+        if not low <= value <= high:
+            raise InvalidInput(
+                _("{field} must be between {least} and {most}", field=field, least=low, most=high),
+                field=f"policy.{field}",
+                code="out_of_range",
+            )
+    for field, number, least, most in (
+        ("catch_up_limit", policy.catch_up_limit, 1, 100_000),
+        ("max_retries", policy.max_retries, 0, MAX_RETRIES),
+        ("max_concurrent_runs", policy.max_concurrent_runs or 1, 1, MAX_CONCURRENT_RUNS),
+    ):
+        if not least <= number <= most:
+            raise InvalidInput(
+                _(
+                    "{field} must be between {least} and {most}",
+                    field=field,
+                    least=least,
+                    most=most,
+                ),
+                field=f"policy.{field}",
+                code="out_of_range",
+            )
+    if policy.concurrency_key is not None:
+        clean_name(policy.concurrency_key, "policy.concurrency_key")
+    if policy.max_concurrent_runs == 0:
+        raise InvalidInput(
+            _("max_concurrent_runs must be at least 1"),
+            field="policy.max_concurrent_runs",
+            code="out_of_range",
+        )
+
+
+def check_interval(trigger: Trigger, shortest: timedelta, now: datetime) -> None:
+    """Checks an interval itself, and a cron expression by its next fires, because only one with a
+    seconds field can be this fast. `@every` counts as an interval."""
+    interval = isinstance(trigger, Cron) and "@every" in trigger.expression
+    if isinstance(trigger, Every):
+        closest = trigger.every
+    elif shortest <= _SECOND and not interval:
+        return
+    else:
+        fires = [fire.at for fire in trigger.fires(now, _FIRES_CHECKED)]
+        closest = min((b - a for a, b in pairwise(fires)), default=shortest)
+    if closest < shortest:
+        raise InvalidTrigger(
+            _("the shortest allowed interval is {shortest:g} s", shortest=shortest.total_seconds()),
+            field="trigger.every" if isinstance(trigger, Every) else "trigger.expression",
+            code="interval_too_short",
+        )
+
+
+def check_fires(trigger: Trigger, after: datetime) -> None:
+    """Raises InvalidTrigger for a trigger that would never fire."""
+    if never_fires(trigger, after):
+        raise InvalidTrigger(
+            _("this trigger would never fire"), field="trigger", code="never_fires"
+        )
+
+
+def longest_timeout(target: Target) -> timedelta:
+    return LONGEST_TIMEOUTS[target.kind]

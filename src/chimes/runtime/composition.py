@@ -25,9 +25,13 @@ from chimes.services.manual_runs import ManualRuns
 from chimes.services.nodes import SourceRegistry
 from chimes.services.runs import RunService
 from chimes.services.schedules.prompts import plan_without_prompts
-from chimes.services.schedules.rules import Limits, ScheduleRules
+from chimes.services.schedules.rules import (
+    Limits,
+    ScheduleRules,
+    action_capabilities,
+    agent_capabilities,
+)
 from chimes.services.schedules.service import ScheduleService
-from chimes.services.schedules.validation import action_capabilities, agent_capabilities
 from chimes.store.port import Store
 
 

@@ -26,7 +26,7 @@ from chimes.sdk.declare import Mode
 from chimes.sdk.flows import AppFlow
 from chimes.sdk.memory_mode import Fallback, LocalSchedule, MemoryScheduler
 from chimes.sdk.reconcile import Declarations
-from chimes.services.schedules.validation import (
+from chimes.services.schedules.rules import (
     action_capabilities,
     agent_capabilities,
     are_actions_available,

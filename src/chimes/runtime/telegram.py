@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from chimes.errors import StoreError
 from chimes.notifications.telegram_api import Action, BotApi, BotApiError, decode
 from chimes.services.preferences import PreferenceService
-from chimes.services.schedules.validation import agent_policy
+from chimes.services.schedules.rules import agent_policy
 from chimes.telegram.bot import UPDATES, Bot, LongPolling, UpdateInProgress
 from chimes.telegram.commands import Verb
 from chimes.telegram.conversation import Conversation

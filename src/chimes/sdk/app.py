@@ -22,7 +22,7 @@ from chimes.model.ids import DEFAULT_NAMESPACE, RunId, canonical_namespace
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.planning import manual_run
 from chimes.model.schedule import Schedule
-from chimes.model.validation import check_target
+from chimes.model.validation import check_priority, check_target, clean_name
 from chimes.runtime.composition import Runtime, build_services, build_store
 from chimes.runtime.signals import loop_factory, stop_gracefully, stop_signals
 from chimes.sdk.arguments import Duration, Moment, parse_owner, to_datetime, to_enum
@@ -52,8 +52,8 @@ from chimes.sdk.tasks import (
     enqueue,
     enqueue_options,
 )
-from chimes.services.run_requests import RunRequest
-from chimes.services.schedules.validation import check_priority, clean_name, fallback_run_defaults
+from chimes.services.runs import RunRequest
+from chimes.services.schedules.rules import fallback_run_defaults
 from chimes.targets.python.call import capture_prints
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
 from chimes.triggers import Trigger, parse_zone

@@ -43,11 +43,10 @@ from chimes.model.schedule import (
     mark_source,
     move_source,
 )
-from chimes.model.validation import check_recipients, check_target
+from chimes.model.validation import check_policy, check_recipients, check_target, longest_timeout
 from chimes.sdk.arguments import Duration, to_datetime, to_duration, to_enum, with_suggestion
 from chimes.sdk.tasks import AppTask
 from chimes.services.schedules.definitions import recipient_from_json, target_from_json
-from chimes.services.schedules.validation import check_policy, longest_timeout
 from chimes.targets.flow import FlowBuilder
 from chimes.targets.python.arguments import dump
 from chimes.targets.python.registry import Registry

@@ -12,8 +12,8 @@ from chimes.sdk.arguments import Duration, Moment, to_duration
 from chimes.sdk.declare import json_input
 from chimes.sdk.handles import RunHandle
 from chimes.sdk.tasks import Submit, enqueue_options
-from chimes.services.run_requests import RunRequest
-from chimes.services.schedules.validation import FLOW_TIMEOUT
+from chimes.services.runs import RunRequest
+from chimes.services.schedules.rules import FLOW_TIMEOUT
 from chimes.targets.flow import FlowBuilder, Step
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry, Task
 

@@ -19,6 +19,7 @@ from chimes.model.definition import HttpTarget, Policy, TaskTarget, apply_task_d
 from chimes.model.ids import ScheduleId, declared_id, declared_ids
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Dependency, Schedule, clear_source_marker, is_detached, plan_after
+from chimes.model.validation import validate_policy, validate_schedule
 from chimes.runtime.composition import Runtime, Services
 from chimes.sdk.arguments import with_suggestion
 from chimes.sdk.capabilities import AppCapabilities
@@ -33,12 +34,7 @@ from chimes.sdk.declare import (
 )
 from chimes.sdk.flows import AppFlow
 from chimes.sdk.memory_mode import LocalSchedule, ids_from_runs
-from chimes.services.schedules.validation import (
-    default_policy,
-    validate_policy,
-    validate_schedule,
-    with_default_zones,
-)
+from chimes.services.schedules.rules import default_policy, with_default_zones
 from chimes.targets.python import Registry
 from chimes.triggers import NEVER_FIRES
 

@@ -15,7 +15,7 @@ from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.definition import Backoff, OnLost, Policy, TaskTarget
 from chimes.model.ids import RunId, id_namespace, manual_run_id
 from chimes.model.run import Run
-from chimes.model.validation import check_name
+from chimes.model.validation import check_name, check_priority
 from chimes.sdk.arguments import (
     Duration,
     Moment,
@@ -25,8 +25,7 @@ from chimes.sdk.arguments import (
     to_enum,
 )
 from chimes.sdk.handles import RunHandle
-from chimes.services.run_requests import RunRequest, build_run
-from chimes.services.schedules.validation import check_priority
+from chimes.services.runs import RunRequest, build_run
 from chimes.targets.python.arguments import dump, parameters_of
 from chimes.targets.python.registry import DEFAULT_QUEUE, DEFAULT_TIMEOUT, Function, Task
 

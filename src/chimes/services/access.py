@@ -38,9 +38,9 @@ from chimes.model.access import (
 from chimes.model.ids import KeyId
 from chimes.model.listing import RunQuery
 from chimes.model.run import RunStatus
+from chimes.model.validation import clean_name
 from chimes.services.audit import entry
 from chimes.services.schedules.prompts import NAMESPACE
-from chimes.services.schedules.validation import clean_name
 from chimes.store.port import Store, TokenGrant
 
 KEY_PREFIX = "chm"

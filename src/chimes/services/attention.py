@@ -33,9 +33,9 @@ from chimes.model.listing import DeliveryQuery, RunQuery, ScheduleQuery
 from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.validation import check_text
 from chimes.services.audit import entry
 from chimes.services.documents import Document, DocumentStore
-from chimes.services.schedules.validation import check_text
 from chimes.store.port import Store
 from chimes.triggers.values import format_moment, parse_moment
 

@@ -26,10 +26,14 @@ from chimes.model.schedule import Schedule
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.notifications.message import output_of
 from chimes.services.audit import entry, mask_secrets
-from chimes.services.run_requests import RunRequest, audit_details, build_run, with_defaults
+from chimes.services.runs import RunRequest, audit_details, build_run, with_defaults
 from chimes.services.schedules.prompts import run_id_for
-from chimes.services.schedules.rules import ScheduleRules, refuse_agents
-from chimes.services.schedules.validation import check_chats, with_default_zones
+from chimes.services.schedules.rules import (
+    ScheduleRules,
+    check_chats,
+    refuse_agents,
+    with_default_zones,
+)
 from chimes.store.codec.schedule import target_to_plain
 from chimes.store.port import Store
 

@@ -1,23 +1,38 @@
-"""Runs: read, cancel, retry."""
+"""Runs: read, cancel, retry; requests for runs without a schedule; who requested a manual run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
-from chimes.errors import Conflict, NotAllowed, NotFound
+from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
-from chimes.model.access import Actor
-from chimes.model.definition import SyncTarget
-from chimes.model.ids import RunId
-from chimes.model.listing import Page, RunQuery
+from chimes.model.access import Actor, AuditEntry, Owner
+from chimes.model.definition import (
+    PRIORITY,
+    UNLIMITED,
+    Policy,
+    RunDefaults,
+    SyncTarget,
+    Target,
+    apply_task_defaults,
+)
+from chimes.model.ids import DEFAULT_NAMESPACE, RunId
+from chimes.model.listing import AuditQuery, Page, RunQuery
 from chimes.model.planning import retry_run
-from chimes.model.run import LogEntry, Reason, Run
+from chimes.model.run import LogEntry, Origin, Reason, Run
 from chimes.model.sync import NOW as NOW_CLASS
+from chimes.model.validation import (
+    LONGEST_WAIT,
+    check_priority,
+    clean_name,
+    validate_policy,
+)
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
-from chimes.services.audit import entry
-from chimes.services.run_requests import RunOrigin, get_run_origins
+from chimes.services.audit import entry, mask_secrets
 from chimes.services.schedules.rules import refuse_agents
+from chimes.store.codec.schedule import recipient_to_plain, target_to_plain
 from chimes.store.port import Store
 
 
@@ -111,3 +126,133 @@ class RunService:
         """The newest log line of each run, in one query."""
         ids = [run.id for run in runs if actor.may_see(run.owner)]
         return await self._store.last_logs(ids) if ids else {}
+
+
+# --- requests for runs ----------------------------------------------------------------------------
+#: Audit verbs that add manual runs.
+_VERBS = ("start", "run", "retry", "backfill")
+#: Audit entries read at once: one for each run, or one for a whole backfill.
+_MAX_ENTRIES = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    target: Target
+    policy: Policy
+    name: str = ""
+    namespace: str = DEFAULT_NAMESPACE
+    priority: int = 0
+    #: None: the actor.
+    owner: Owner | None = None
+    #: None or a time in the past: now.
+    at: datetime | None = None
+    #: The policy fields, and `priority`, that the caller chose; the others come from the run
+    #: defaults of the task or flow. None: all of them.
+    explicit_fields: frozenset[str] | None = None
+
+
+def with_defaults(request: RunRequest, defaults: RunDefaults | None) -> RunRequest:
+    """Fills the fields that the caller did not choose from the run defaults of the target."""
+    explicit = request.explicit_fields
+    if explicit is None or defaults is None:
+        return request
+    priority = NOW_CLASS if isinstance(request.target, SyncTarget) else defaults.priority
+    return replace(
+        request,
+        policy=apply_task_defaults(request.policy, defaults.policy, explicit),
+        priority=request.priority if PRIORITY in explicit else priority,
+        explicit_fields=None,
+    )
+
+
+def build_run(request: RunRequest, owner: Owner, run_id: RunId, now: datetime) -> Run:
+    """The run of a request. Raises InvalidInput with the field that is wrong."""
+    policy = validate_policy(request.policy, request.target)
+    check_priority(request.priority, request.target)
+    due = max(request.at or now, now)
+    if due - now > LONGEST_WAIT:
+        raise InvalidInput(
+            _("at is more than {days} days ahead", days=LONGEST_WAIT.days),
+            field="at",
+            code="out_of_range",
+        )
+    limit = policy.concurrency_limit
+    return Run(
+        id=run_id,
+        schedule_id=None,
+        schedule_name=clean_name(request.name) if request.name else "",
+        namespace=request.namespace,
+        owner=owner,
+        origin=Origin.MANUAL,
+        target=request.target,
+        policy=policy,
+        priority=request.priority,
+        concurrency_key=policy.concurrency_key if limit < UNLIMITED else None,
+        concurrency_limit=limit,
+        created_at=now,
+        planned_at=due,
+        available_at=due,
+    )
+
+
+def audit_details(request: RunRequest) -> dict[str, object]:
+    """Target and recipients without secrets, for the audit entry."""
+    details: dict[str, object] = {"target": target_to_plain(request.target)}
+    if request.policy.delivery:
+        details["delivery"] = [recipient_to_plain(each) for each in request.policy.delivery]
+    return mask_secrets(details)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOrigin:
+    """Who requested a manual run, and through which interface, as recorded in the audit log."""
+
+    name: str
+    interface: str
+
+
+async def get_run_origins(store: Store, runs: Sequence[Run]) -> dict[RunId, RunOrigin]:
+    """The origins of the manual and backfill runs among `runs`, in one query.
+
+    The caller has checked that the actor may see the runs; at most a thousand.
+    """
+    manual = [run for run in runs if run.origin in (Origin.MANUAL, Origin.BACKFILL)]
+    if not manual:
+        return {}
+    times = [run.created_at for run in manual]
+    entries = await store.list_audit(
+        AuditQuery(
+            object_ids=tuple({_audited_object(run) for run in manual}),
+            verbs=_VERBS,
+            # A run and its audit entry have the same timestamp.
+            since=min(times),
+            until=max(times),
+            limit=_MAX_ENTRIES,
+        )
+    )
+    return match_run_origins(entries, manual)
+
+
+def match_run_origins(entries: Iterable[AuditEntry], runs: Iterable[Run]) -> dict[RunId, RunOrigin]:
+    """An entry names its run; the one entry of a backfill matches its runs by timestamp."""
+    by_run: dict[str, RunOrigin] = {}
+    by_time: dict[tuple[str, datetime], RunOrigin] = {}
+    for each in entries:
+        origin = RunOrigin(name=each.actor, interface=each.interface)
+        if each.verb == "backfill":
+            by_time[each.object_id, each.at] = origin
+        else:
+            by_run[str(each.changes.get("run_id") or each.object_id)] = origin
+    matched = {
+        run.id: by_time.get((run.schedule_id or "", run.created_at))
+        if run.origin is Origin.BACKFILL
+        else by_run.get(run.id)
+        for run in runs
+    }
+    return {run_id: origin for run_id, origin in matched.items() if origin is not None}
+
+
+def _audited_object(run: Run) -> str:
+    """The object id of the audit entry that added the run."""
+    scheduled = run.schedule_id or run.id
+    return scheduled if run.origin is Origin.BACKFILL else run.retry_of or scheduled

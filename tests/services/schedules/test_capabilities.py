@@ -13,12 +13,11 @@ from chimes.model.definition import FlowTarget, HttpTarget, Overlap, Policy, Run
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Origin, RunStatus
-from chimes.model.validation import check_target
+from chimes.model.validation import check_target, longest_timeout
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.run_requests import RunRequest
-from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.runs import RunRequest
+from chimes.services.schedules.rules import ScheduleRules, default_timeout
 from chimes.services.schedules.service import ScheduleService
-from chimes.services.schedules.validation import default_timeout, longest_timeout
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, LEASE, MINUTE, NOW, a_node, a_schedule

@@ -23,7 +23,7 @@ from chimes.model.definition import (
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_target
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.run_requests import RunRequest
+from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import ScheduleRules
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore

@@ -18,17 +18,11 @@ from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import HIGH, LOW, SYNC_TIMEOUT, task_policy
 from chimes.model.sync import NOW as NOW_CLASS
-from chimes.model.validation import check_target
+from chimes.model.validation import check_target, longest_timeout
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.run_requests import RunRequest
-from chimes.services.runs import RunService
-from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.runs import RunRequest, RunService
+from chimes.services.schedules.rules import ScheduleRules, default_timeout, fallback_run_defaults
 from chimes.services.schedules.service import ScheduleService
-from chimes.services.schedules.validation import (
-    default_timeout,
-    fallback_run_defaults,
-    longest_timeout,
-)
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Every

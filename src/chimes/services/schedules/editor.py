@@ -21,10 +21,10 @@ from chimes.model.schedule import (
     pause_schedule,
     resume_schedule,
 )
+from chimes.model.validation import check_text
 from chimes.services.audit import changes_between, entry
 from chimes.services.schedules.prompts import NAMESPACE
 from chimes.services.schedules.rules import ScheduleRules, refuse_agents
-from chimes.services.schedules.validation import check_text
 from chimes.store.port import Planner, ScheduleEdit, Store
 
 Result = TypeVar("Result")

@@ -1,41 +1,59 @@
-"""Rules for saving schedules and starting runs: access to targets, limits, time zones, names."""
+"""Rules for saving schedules and starting runs, and the run defaults of targets.
+
+`ScheduleRules` checks access to targets, limits, time zones, names and dependencies. Run defaults
+are the policy and priority of a target whose schedule sets none: those that a task or flow declares
+on a live node, else those of its kind. `model/validation.py` has the checks of the values alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from chimes.config import Settings
 from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
 from chimes.model.definition import (
+    PRIORITY,
+    TASK_POLICY_FIELDS,
     ActionTarget,
     AgentTarget,
+    Backoff,
+    Channel,
+    FlowTarget,
     HttpTarget,
+    MessageTarget,
+    Overlap,
+    Policy,
     Recipient,
     RunDefaults,
+    SyncTarget,
     Target,
+    apply_task_defaults,
+    unchanged_fields,
 )
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace, declared_ids
 from chimes.model.listing import ScheduleQuery
+from chimes.model.node import Node
 from chimes.model.schedule import Schedule
-from chimes.model.validation import check_recipients
-from chimes.services.access import NO_RUN_LIMITS, QuotaRule, RunLimits, RunQuotas, no_quotas
-from chimes.services.preferences import PreferenceService
-from chimes.services.schedules.validation import (
+from chimes.model.sync import HIGH, SYNC_TIMEOUT, is_pair_key, parse_pair_key, task_policy
+from chimes.model.validation import (
     SHORTEST_INTERVAL,
-    check_chats,
     check_fires,
     check_interval,
-    check_source,
-    fallback_run_defaults,
-    find_run_defaults,
+    check_recipients,
 )
+from chimes.services.access import NO_RUN_LIMITS, QuotaRule, RunLimits, RunQuotas, no_quotas
+from chimes.services.preferences import PreferenceService
 from chimes.store.port import Store
 from chimes.triggers import Every, Once, Trigger
+from chimes.triggers.values import suggest_name
 
 
+# --- rules ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
     """Limits of owners. The defaults are those of open mode, without API keys."""
@@ -239,3 +257,312 @@ def _acts_for_another_account(actor: Actor, target: Target, before: Target | Non
 
 def _skips_tls_check(target: Target | None) -> bool:
     return isinstance(target, HttpTarget) and not target.verify_tls
+
+
+# --- run defaults and capabilities ----------------------------------------------------------------
+#: Capability of nodes that execute prompts.
+AGENT = "agent"
+#: Capability of nodes that execute actions.
+ACTION = "action"
+TASK_TIMEOUT = timedelta(minutes=5)
+FLOW_TIMEOUT = timedelta(days=1)
+#: Default timeouts by kind of target; the one of HTTP targets is a setting.
+DEFAULT_TIMEOUTS: Mapping[str, timedelta] = {
+    "http": timedelta(seconds=10),
+    "task": TASK_TIMEOUT,
+    "flow": FLOW_TIMEOUT,
+    "sync": SYNC_TIMEOUT,
+    "agent": timedelta(minutes=10),
+    "action": timedelta(minutes=10),
+    "message": timedelta(seconds=10),
+}
+
+
+def default_timeout(target: Target) -> timedelta:
+    return DEFAULT_TIMEOUTS[target.kind]
+
+
+def fallback_run_defaults(target: Target) -> RunDefaults:
+    """Run defaults of a target that declares none."""
+    if isinstance(target, SyncTarget):
+        return RunDefaults(policy=task_policy(target), priority=HIGH)
+    if isinstance(target, AgentTarget):
+        return RunDefaults(policy=agent_policy(Settings()))
+    if isinstance(target, ActionTarget):
+        return RunDefaults(policy=action_policy(Settings()))
+    if isinstance(target, MessageTarget):
+        # Without a recipient a message would have no effect.
+        inbox = (Recipient(channel=Channel.INBOX),)
+        return RunDefaults(policy=Policy(timeout=default_timeout(target), delivery=inbox))
+    return RunDefaults(policy=Policy(timeout=default_timeout(target)))
+
+
+def default_policy(settings: Settings, target: Target) -> Policy:
+    """The policy of a target whose schedule sets no option itself."""
+    if isinstance(target, SyncTarget | MessageTarget):
+        return replace(fallback_run_defaults(target).policy, misfire_grace=settings.misfire_grace)
+    if isinstance(target, AgentTarget):
+        return replace(agent_policy(settings), misfire_grace=settings.misfire_grace)
+    if isinstance(target, ActionTarget):
+        return replace(action_policy(settings), misfire_grace=settings.misfire_grace)
+    policy = Policy(misfire_grace=settings.misfire_grace, timeout=default_timeout(target))
+    if not isinstance(target, HttpTarget):
+        return policy
+    return replace(
+        policy,
+        max_retries=settings.max_retries,
+        retry_backoff=settings.retry_backoff,
+        timeout=settings.default_timeout,
+    )
+
+
+def agent_policy(settings: Settings) -> Policy:
+    """Default policy of a prompt. `dispatch_attempts` counts all attempts, not only retries; the
+    answer goes to the owner's inbox."""
+    return Policy(
+        timeout=settings.agent_timeout,
+        max_retries=settings.dispatch_attempts - 1,
+        retry_backoff=settings.dispatch_backoff,
+        backoff=Backoff.EXPONENTIAL,
+        delivery=(Recipient(channel=Channel.INBOX),),
+    )
+
+
+def agent_capabilities(settings: Settings) -> dict[str, RunDefaults]:
+    """The agent capability of a node with these settings; empty without a pipeline."""
+    if not settings.agent_pipeline or "worker" not in settings.roles:
+        return {}
+    return {AGENT: RunDefaults(policy=agent_policy(settings))}
+
+
+def action_policy(settings: Settings) -> Policy:
+    """Default policy of an action: failed dispatches are retried, one missed slot is caught up, and
+    a slot is skipped while the previous run is active."""
+    return Policy(
+        timeout=settings.schedule_execution_timeout,
+        max_retries=settings.max_retries,
+        retry_backoff=settings.retry_backoff,
+        backoff=Backoff.EXPONENTIAL,
+        max_concurrent_runs=1,
+        overlap=Overlap.SKIP,
+    )
+
+
+def action_capabilities(settings: Settings) -> dict[str, RunDefaults]:
+    """The action capability of a node with these settings; empty without an action service."""
+    if not settings.action_url or "worker" not in settings.roles:
+        return {}
+    return {ACTION: RunDefaults(policy=action_policy(settings))}
+
+
+def capability_of(target: Target) -> str:
+    """The name under which nodes declare the run defaults of the target."""
+    return target.key if isinstance(target, SyncTarget) else target.requirement
+
+
+async def find_run_defaults(
+    store: Store, target: Target, here: Mapping[str, RunDefaults]
+) -> RunDefaults | None:
+    """The run defaults that a task or flow declares: in the application `here`, else on the live
+    node that started last.
+
+    Raises InvalidInput if no live node has the capability, because its runs would wait for ever.
+    Only names are compared; nothing is imported.
+    """
+    if isinstance(target, HttpTarget | MessageTarget):
+        return None
+    if isinstance(target, SyncTarget):
+        return await _find_pair_defaults(store, target, here)
+    if target.requirement in here:
+        return here[target.requirement]
+    alive = await _alive(store)
+    capable = [node for node in alive if target.requirement in node.capabilities]
+    if capable:
+        declaring = [node for node in capable if target.requirement in node.defaults]
+        latest = max(declaring, key=lambda node: node.started_at, default=None)
+        return None if latest is None else latest.defaults[target.requirement]
+    if isinstance(target, AgentTarget | ActionTarget):
+        # Accepted: if the service is still missing at run time, the run fails with that reason.
+        return None
+    known = _names(target.kind, {*here, *(each for node in alive for each in node.capabilities)})
+    raise InvalidInput(
+        _("no running node offers the flow {name!r}", name=target.name)
+        if isinstance(target, FlowTarget)
+        else _("no running node offers the task {name!r}", name=target.name),
+        field="target.name",
+        code=f"unknown_{target.kind}",
+        hint=suggest_name(target.name, known),
+    )
+
+
+async def _find_pair_defaults(
+    store: Store, target: SyncTarget, here: Mapping[str, RunDefaults]
+) -> RunDefaults:
+    """Collections of a source are known by the run defaults that nodes declare for them."""
+    if target.key in here:
+        return here[target.key]
+    alive = await _alive(store)
+    declaring = [node for node in alive if target.key in node.defaults]
+    if declaring:
+        return max(declaring, key=lambda node: node.started_at).defaults[target.key]
+    known = _collections(target.source, here, alive)
+    raise InvalidInput(
+        _(
+            "the source {source!r} has no collection {collection!r}",
+            source=target.source,
+            collection=target.collection,
+        ),
+        field="target.collection",
+        code="unknown_collection",
+        hint=suggest_name(target.collection, known),
+    )
+
+
+async def is_pair_available(store: Store, target: SyncTarget) -> bool:
+    """Whether any live node has the pair of source and collection."""
+    return any(target.key in node.defaults for node in await _alive(store))
+
+
+async def is_agent_available(store: Store) -> bool:
+    """Whether any live node has an agent pipeline; only those declare run defaults for it."""
+    return any(AGENT in node.defaults for node in await _alive(store))
+
+
+async def are_actions_available(store: Store) -> bool:
+    """Whether any live node has an action service."""
+    return any(ACTION in node.defaults for node in await _alive(store))
+
+
+async def check_source(store: Store, source: str, here: Mapping[str, RunDefaults]) -> None:
+    """Raises InvalidInput if no live node has the source."""
+    _collections(source, here, await _alive(store))
+
+
+def _collections(
+    source: str, here: Mapping[str, RunDefaults], alive: Collection[Node]
+) -> list[str]:
+    known = {*here, *(key for node in alive for key in node.defaults)}
+    pairs = sorted(parse_pair_key(key) for key in known if is_pair_key(key))
+    found = [collection for name, collection in pairs if name == source]
+    if not found:
+        raise InvalidInput(
+            _("no running node has the source {source!r}", source=source),
+            field="target.source",
+            code="unknown_source",
+            hint=suggest_name(source, sorted({name for name, _collection in pairs})),
+        )
+    return found
+
+
+async def _alive(store: Store) -> list[Node]:
+    now = await store.now()
+    return [node for node in await store.nodes() if node.lease_until > now]
+
+
+def apply_run_defaults(
+    schedule: Schedule, defaults: RunDefaults, explicit: Collection[str]
+) -> Schedule:
+    """A new schedule with the run defaults for all but the `explicit` fields."""
+    return replace(
+        schedule,
+        policy=apply_task_defaults(schedule.policy, defaults.policy, explicit),
+        priority=schedule.priority if PRIORITY in explicit else defaults.priority,
+    )
+
+
+def switch_run_defaults(
+    after: Schedule,
+    target: Target,
+    before: RunDefaults,
+    defaults: RunDefaults,
+    explicit: Collection[str],
+) -> Schedule:
+    """Replaces the run defaults of the old `target` by those of the new one.
+
+    Values that were set on the schedule stay, unless the kind of target changes: they would not be
+    comparable.
+    """
+    own = unchanged_fields(after.policy, before.policy)
+    if after.target.kind != target.kind:
+        own = TASK_POLICY_FIELDS
+    elif after.policy.concurrency_key == target.requirement:
+        # The concurrency limit of the old task, even if no live node declares it any more.
+        own |= {"concurrency_key", "max_concurrent_runs", "overlap"}
+    return replace(
+        after,
+        policy=apply_task_defaults(
+            after.policy, defaults.policy, {*explicit, *(TASK_POLICY_FIELDS - own)}
+        ),
+        priority=defaults.priority
+        if PRIORITY not in explicit and after.priority == before.priority
+        else after.priority,
+    )
+
+
+def drop_pair_key(before: Schedule, after: Schedule) -> Schedule:
+    """Removes the concurrency key of the old pair from a schedule with another target."""
+    was = before.target
+    if (
+        isinstance(was, SyncTarget)
+        and after.target != was
+        and after.policy.concurrency_key == was.key
+    ):
+        return replace(after, policy=replace(after.policy, concurrency_key=None))
+    return after
+
+
+def _names(kind: str, capabilities: Collection[str]) -> list[str]:
+    """Names of tasks or flows, without steps (`flow/step`), which only their flow may run."""
+    prefix = f"{kind}:"
+    names = (each.removeprefix(prefix) for each in capabilities if each.startswith(prefix))
+    return [name for name in names if "/" not in name]
+
+
+#: Prefix of the state of a linked Telegram chat, before the chat id.
+LINKED_CHAT = "telegram:chat:"
+
+
+def with_default_zones(policy: Policy, zone: str, trigger: Trigger | None = None) -> Policy:
+    """The policy with a zone for quiet hours and digests that name none: the trigger's if it uses
+    wall-clock time, else `zone`."""
+    if all(each.quiet is None and each.digest is None for each in policy.delivery):
+        return policy
+    if trigger is not None and not isinstance(trigger, Every):
+        zone = trigger.with_default_zone(zone).zone
+    return replace(policy, delivery=tuple(each.with_default_zone(zone) for each in policy.delivery))
+
+
+async def check_chats(
+    store: Store,
+    actor: Actor,
+    recipients: Sequence[Recipient],
+    before: Collection[Recipient] = (),
+) -> None:
+    """Raises InvalidInput for Telegram chats that are not linked to the actor's owner. An admin may
+    use any chat, and chats in `before` may stay."""
+    if actor.role is Role.ADMIN:
+        return
+    known = {each.to for each in before if each.channel is Channel.TELEGRAM}
+    for place, recipient in enumerate(recipients):
+        if recipient.channel is not Channel.TELEGRAM or recipient.to in known:
+            continue
+        if not await _is_own(store, actor.owner, recipient.to):
+            raise InvalidInput(
+                _("chat {chat} not found", chat=recipient.to),
+                field=f"delivery[{place}].to",
+                code="not_found",
+                hint=_("link the chat first: send your account's link code to the bot"),
+            )
+
+
+async def _is_own(store: Store, owner: Owner, chat: str) -> bool:
+    if owner.type is OwnerType.CHAT and owner.id == chat:
+        return True
+    state = await store.get_checkpoint(LINKED_CHAT + chat)
+    if state is None:
+        return False
+    try:
+        found = json.loads(state.value)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("owner") == str(owner)

@@ -30,6 +30,12 @@ from chimes.model.schedule import (
     restore_schedule,
     skip_next_slot,
 )
+from chimes.model.validation import (
+    check_id,
+    check_text,
+    clean_name,
+    validate_schedule,
+)
 from chimes.services.access import QuotaUsage
 from chimes.services.audit import changes_between, entry
 from chimes.services.schedules.editor import (
@@ -41,18 +47,14 @@ from chimes.services.schedules.editor import (
     resume_change,
     unchanged,
 )
-from chimes.services.schedules.rules import ScheduleRules
-from chimes.services.schedules.validation import (
+from chimes.services.schedules.rules import (
+    ScheduleRules,
     apply_run_defaults,
     capability_of,
     check_chats,
-    check_id,
-    check_text,
-    clean_name,
     drop_pair_key,
     fallback_run_defaults,
     switch_run_defaults,
-    validate_schedule,
     with_default_zones,
 )
 from chimes.store.port import Planner, Store

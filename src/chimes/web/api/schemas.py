@@ -36,8 +36,7 @@ from chimes.model.definition import (
     Policy,
 )
 from chimes.model.ids import DEFAULT_NAMESPACE
-from chimes.model.validation import MAX_IDENTITIES, MAX_RECIPIENTS
-from chimes.services.schedules.validation import ID_LIMIT
+from chimes.model.validation import ID_LIMIT, MAX_IDENTITIES, MAX_RECIPIENTS
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.values import suggest_name
 from chimes.web.requests import validation_error

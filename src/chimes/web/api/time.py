@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.language import describe, note_in_words, warnings_in_words
+from chimes.model.validation import check_fires
 from chimes.services.schedules.templates import render_templates
-from chimes.services.schedules.validation import check_fires
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers import Cron, Fire
 from chimes.triggers.zones import parse_zone

@@ -35,6 +35,7 @@ from chimes.model.ids import ScheduleId, canonical_namespace
 from chimes.model.node import Node
 from chimes.model.run import Attempt, LogEntry, Run
 from chimes.model.schedule import Dependency, Schedule, is_detached, source_marker
+from chimes.model.validation import check_text
 from chimes.redaction import (
     HIDDEN,
     is_secret_field,
@@ -42,8 +43,8 @@ from chimes.redaction import (
     mask_arguments,
     mask_headers,
 )
-from chimes.services.run_requests import RunRequest
-from chimes.services.schedules.validation import check_text, default_policy
+from chimes.services.runs import RunRequest
+from chimes.services.schedules.rules import default_policy
 from chimes.store.codec.schedule import clock_text, owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 from chimes.triggers.values import suggest_name

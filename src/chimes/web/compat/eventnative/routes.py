@@ -25,9 +25,8 @@ from chimes.model.sync import (
     task_name,
     task_policy,
 )
-from chimes.services.run_requests import RunRequest
-from chimes.services.runs import RunService
-from chimes.services.schedules.validation import PRIORITY_LIMIT
+from chimes.model.validation import PRIORITY_LIMIT
+from chimes.services.runs import RunRequest, RunService
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.eventnative.translate import (
     ACCEPTS,

@@ -20,7 +20,7 @@ from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_action_id
-from chimes.services.schedules.validation import action_policy
+from chimes.services.schedules.rules import action_policy
 from chimes.web import requests as requests
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.kweaver.errors import render

@@ -16,8 +16,9 @@ from chimes.model.definition import AgentTarget, Channel, Policy, Recipient
 from chimes.model.ids import ScheduleId
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.validation import ID_LIMIT, check_text
 from chimes.services.schedules.prompts import NAMESPACE, name_of, prompt_draft
-from chimes.services.schedules.validation import ID_LIMIT, agent_policy, check_text
+from chimes.services.schedules.rules import agent_policy
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 from chimes.triggers.zones import parse_zone
 

@@ -18,8 +18,9 @@ from chimes.model.definition import FlowTarget, Policy, SyncTarget, Target
 from chimes.model.ids import ScheduleId
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule, apply_edit
+from chimes.model.validation import check_fires
 from chimes.redaction import HIDDEN
-from chimes.services.schedules.validation import check_fires, default_policy
+from chimes.services.schedules.rules import default_policy
 from chimes.triggers import Trigger, trigger_from_dict
 from chimes.triggers.calendars import holiday_days, parse_calendar
 from chimes.web.api.schemas import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from chimes.i18n import Message, _
 from chimes.model.node import Node
-from chimes.services.schedules.validation import ACTION, AGENT
+from chimes.services.schedules.rules import ACTION, AGENT
 from chimes.web.dashboard.core.page_request import PageRequest
 
 _MISSING: Mapping[str, Message] = {

@@ -25,7 +25,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.redaction import HIDDEN
-from chimes.services.run_requests import RunRequest
+from chimes.services.runs import RunRequest
 from chimes.services.schedules.templates import list_templates
 from chimes.triggers import Cron, parse_zone, trigger_from_dict
 from chimes.web.api.schemas import RecipientIn

@@ -21,7 +21,7 @@ from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.notifications.message import CHANNELS
 from chimes.services.attention import KnownFailure, fingerprint
-from chimes.services.run_requests import RunOrigin, RunRequest
+from chimes.services.runs import RunOrigin, RunRequest
 from chimes.triggers.values import format_moment
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.streams import STREAM, LogStream, StreamCounter, last_event_id

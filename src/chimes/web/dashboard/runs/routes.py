@@ -17,7 +17,7 @@ from chimes.model.insights import ErrorGroup
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery
 from chimes.model.run import Run, RunStatus
 from chimes.services.preferences import ListName
-from chimes.services.run_requests import RunOrigin
+from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment, parse_moment
 from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core.export import EXPORT_BATCH, MAX_EXPORTED, file_response

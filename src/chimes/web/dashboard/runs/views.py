@@ -27,7 +27,7 @@ from chimes.model.insights import (
 from chimes.model.listing import RunQuery, RunSort
 from chimes.model.run import Run, RunStatus, describe_reason
 from chimes.redaction import mask_result
-from chimes.services.run_requests import RunOrigin
+from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment
 from chimes.web.api.translate import run_out
 from chimes.web.dashboard.charts.histogram import Bar, HistogramTexts, histogram
