@@ -1,4 +1,4 @@
-"""A real `chimes serve --app` for the client to talk to."""
+"""A real `chimes serve --app` for tests of the client."""
 
 from __future__ import annotations
 

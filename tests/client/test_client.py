@@ -32,7 +32,7 @@ def new_name() -> str:
     return f"n-{uuid.uuid4().hex[:12]}"
 
 
-def test_the_verbs_of_the_seed(client: Client) -> None:
+def test_catbird_methods(client: Client) -> None:
     name = new_name()
     made = client.schedule(name, "0 2 * * *", "task:greet", args={"name": "Ada"})
     assert (made.name, made.namespace, made.kind, made.target) == (name, "default", "task", "greet")
@@ -57,7 +57,7 @@ def test_the_verbs_of_the_seed(client: Client) -> None:
         client.trigger_schedule(name)
 
 
-def test_the_past_means_now(client: Client) -> None:
+def test_reschedule_to_the_past_runs_now(client: Client) -> None:
     name = new_name()
     client.schedule(name, "0 2 1 1 *", "greet", args={"name": "Bo"})
     client.reschedule_for(name, "2000-01-01T00:00:00Z")
@@ -73,7 +73,7 @@ def _first_run(client: Client, name: str) -> str:
     raise AssertionError("it never ran")
 
 
-def test_scheduling_again_changes_what_differs(client: Client) -> None:
+def test_schedule_again_updates_only_changed_fields(client: Client) -> None:
     name = new_name()
     first = client.schedule(name, "every 1h", "task:greet", args={"name": "Ada"}, priority=3)
     assert client.schedule(name, "every 1h", "task:greet", args={"name": "Ada"}) == first
@@ -111,7 +111,7 @@ def test_options_reach_the_policy(client: Client) -> None:
     assert made in client.list_schedules(everywhere=True)
 
 
-def test_a_schedule_that_depends_on_another(client: Client, keyed_server: Server) -> None:
+def test_depends_on_is_stored(client: Client, keyed_server: Server) -> None:
     first, second = new_name(), new_name()
     other = client.schedule(first, "0 2 * * *", "greet", args={"name": "x"}, mode="db")
     made = client.schedule(second, "0 3 * * *", "greet", args={"name": "y"}, depends_on=first)
@@ -138,8 +138,8 @@ def test_a_schedule_that_depends_on_another(client: Client, keyed_server: Server
         client.schedule(second, "0 3 * * *", "greet", args={"name": "y"}, depends_on="nobody")
 
 
-def test_an_option_that_nobody_reads_is_refused(client: Client) -> None:
-    """It would be lost in silence: a run at once instead of in an hour."""
+def test_unknown_options_are_rejected(client: Client) -> None:
+    """An ignored option would go unnoticed: the run would start now instead of in an hour."""
     unknown: Any = {"delay": "1h"}
     with pytest.raises(TypeError, match="'delay'"):
         client.enqueue("greet", {"name": "x"}, **unknown)
@@ -151,7 +151,7 @@ def test_an_option_that_nobody_reads_is_refused(client: Client) -> None:
         client.schedule(new_name(), "0 2 * * *", "greet", depends_within="1h")
 
 
-def test_runs_without_a_schedule(client: Client) -> None:
+def test_enqueue_runs_a_task_without_a_schedule(client: Client) -> None:
     handle = client.enqueue("greet", {"name": "Ada", "times": 2})
     assert handle.result(timeout="30s") == "hello Ada, hello Ada"
     assert handle.status() == "succeeded"
@@ -166,7 +166,7 @@ def test_runs_without_a_schedule(client: Client) -> None:
     assert again.run().retry_of == run.id
 
 
-def test_a_flow_and_its_steps(client: Client) -> None:
+def test_enqueued_flow_has_step_runs(client: Client) -> None:
     handle = client.enqueue("flow:pipeline", input={"source": "s"})
     handle.result(timeout=30)
     steps = client.runs(parent_id=handle.id)
@@ -176,7 +176,7 @@ def test_a_flow_and_its_steps(client: Client) -> None:
     assert values == {"load": [1, 2, 3], "total": 6}
 
 
-def test_failures_are_told_as_errors(client: Client) -> None:
+def test_unsuccessful_runs_raise_errors(client: Client) -> None:
     with pytest.raises(RunFailed, match="it broke") as caught:
         client.enqueue("broken").result(30)
     assert (caught.value.status, caught.value.error != "") == ("failed", True)
@@ -191,7 +191,7 @@ def test_failures_are_told_as_errors(client: Client) -> None:
         client.cancel(waiting.id)
 
 
-def test_bad_input_names_its_field(client: Client) -> None:
+def test_error_of_invalid_input_names_its_field(client: Client) -> None:
     with pytest.raises(InvalidInput) as caught:
         client.enqueue("gret", {"name": "x"})
     assert (caught.value.field, caught.value.code) == ("target.name", "unknown_task")
@@ -206,7 +206,7 @@ def test_bad_input_names_its_field(client: Client) -> None:
         client.run("nope")
 
 
-def test_nodes(client: Client) -> None:
+def test_nodes_are_listed(client: Client) -> None:
     [node] = client.nodes()
     assert node.alive
     assert {"http", "task:greet", "flow:pipeline"} <= set(node.offers)
@@ -222,7 +222,7 @@ def test_runs_are_listed_over_pages(client: Client) -> None:
     assert len(client.runs(schedule=name, limit=2)) == 2
 
 
-def test_the_key_is_not_shown(keyed_server: Server) -> None:
+def test_api_key_is_not_in_repr_or_errors(keyed_server: Server) -> None:
     with Client(keyed_server.url, "chm_wrong-key") as client:
         assert repr(client) == f"Client({keyed_server.url!r})"
         with pytest.raises(NotAuthenticated) as caught:
@@ -230,7 +230,7 @@ def test_the_key_is_not_shown(keyed_server: Server) -> None:
         assert "wrong-key" not in f"{caught.value!r}{caught.value.details}"
 
 
-def test_where_and_who_come_from_the_environment(
+def test_url_and_key_come_from_the_environment(
     keyed_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHIMES_URL", keyed_server.url)
@@ -240,7 +240,7 @@ def test_where_and_who_come_from_the_environment(
         assert client.nodes()
 
 
-async def test_the_same_verbs_awaited(keyed_server: Server) -> None:
+async def test_async_client_has_the_same_methods(keyed_server: Server) -> None:
     name = new_name()
     async with AsyncClient(keyed_server.url, KEY) as client:
         made = await client.schedule(

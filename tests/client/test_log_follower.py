@@ -15,7 +15,7 @@ from chimes.client.transport import Reply
 from chimes.errors import NotFound, RateLimited, Unreachable
 
 
-def fed(following: LogFollower, *lines: str) -> list[str]:
+def feed(following: LogFollower, *lines: str) -> list[str]:
     return [entry.message for line in lines for entry in following.line(line)]
 
 
@@ -34,37 +34,37 @@ def reply(status: int, **headers: str) -> Reply:
 
 
 class TestSteps:
-    def test_entries_and_the_end(self) -> None:
+    def test_entries_are_parsed_until_the_end_event(self) -> None:
         follower = following()
-        assert fed(follower, "retry: 1000", "", ": still here", "") == []
-        assert fed(follower, *an_event(1, "one"), *an_event(2, "two")) == ["one", "two"]
+        assert feed(follower, "retry: 1000", "", ": still here", "") == []
+        assert feed(follower, *an_event(1, "one"), *an_event(2, "two")) == ["one", "two"]
         assert not follower.ended()
-        assert fed(follower, "event: end", 'data: {"status": "failed"}', "") == []
+        assert feed(follower, "event: end", 'data: {"status": "failed"}', "") == []
         assert follower.ended()
 
-    def test_it_goes_on_after_what_it_has(self) -> None:
+    def test_follower_resumes_after_the_last_complete_entry(self) -> None:
         follower = following(after=4)
         assert follower.call.query == {"after": "4", "follow": "true"}
         assert follower.call.path == "/runs/r%2F1/logs"
-        fed(follower, *an_event(5, "five"), "id: 6", "data: {")
+        feed(follower, *an_event(5, "five"), "id: 6", "data: {")
         assert follower.disconnected("lost") <= 0.2
-        # Half an event is no event.
+        # An incomplete event is ignored.
         assert follower.call.query["after"] == "5"
-        assert fed(follower, *an_event(6, "six")) == ["six"]
+        assert feed(follower, *an_event(6, "six")) == ["six"]
 
-    def test_patience_ends_and_comes_back_with_every_line(self) -> None:
+    def test_patience_is_limited_and_reset_by_every_line(self) -> None:
         follower = following(patience=1.0)
 
-        def often() -> None:
+        def disconnect_repeatedly() -> None:
             for _ in range(100):
                 follower.disconnected("lost")
 
         with pytest.raises(Unreachable, match="lost"):
-            often()
-        fed(follower, *an_event(1, "one"))
+            disconnect_repeatedly()
+        feed(follower, *an_event(1, "one"))
         assert follower.disconnected("lost") > 0
 
-    def test_what_waiting_does_not_mend_is_raised(self) -> None:
+    def test_only_temporary_rejections_are_retried(self) -> None:
         with pytest.raises(NotFound, match="because"):
             following().rejected(reply(404))
         assert following().rejected(reply(429, **{"retry-after": "3"})) == 3.0
@@ -73,7 +73,7 @@ class TestSteps:
             following(patience=1.0).rejected(reply(429, **{"retry-after": "3"}))
 
 
-def test_a_log_as_it_is_written(client: Client) -> None:
+def test_log_is_followed_while_the_run_writes(client: Client) -> None:
     handle = client.enqueue("speaks", {"times": 3, "pause": 0.4})
     lines = handle.follow_logs()
     assert next(lines).message == "line 0"
@@ -84,7 +84,7 @@ def test_a_log_as_it_is_written(client: Client) -> None:
     assert list(client.follow_logs(handle.id, after=found[-1].number)) == []
 
 
-async def test_the_same_for_await(client: Client) -> None:
+async def test_async_client_follows_a_log(client: Client) -> None:
     async with client.aio as aio:
         handle = await aio.enqueue("speaks", {"times": 2})
         found = [line async for line in handle.follow_logs()]

@@ -16,8 +16,8 @@ from tests.cli.conftest import Server
 from tests.client.conftest import KEY
 
 
-class Lossy:
-    """Passes requests on to a server and drops the first `losses` responses to a POST."""
+class LossyProxy:
+    """A proxy that drops the first `losses` responses to a POST."""
 
     def __init__(self, url: str, losses: int) -> None:
         parts = urlsplit(url)
@@ -84,13 +84,13 @@ def _message(peer: socket.socket) -> bytes:
 
 
 @pytest.fixture
-def lossy(keyed_server: Server) -> Iterator[Lossy]:
-    proxy = Lossy(keyed_server.url, losses=2)
+def lossy(keyed_server: Server) -> Iterator[LossyProxy]:
+    proxy = LossyProxy(keyed_server.url, losses=2)
     yield proxy
     proxy.close()
 
 
-def test_a_lost_answer_makes_no_second_run(lossy: Lossy, client: Client) -> None:
+def test_lost_response_creates_no_second_run(lossy: LossyProxy, client: Client) -> None:
     namespace = "lossy-run"
     with Client(lossy.url, KEY, namespace=namespace) as through:
         handle = through.enqueue("greet", {"name": "once"})
@@ -100,14 +100,14 @@ def test_a_lost_answer_makes_no_second_run(lossy: Lossy, client: Client) -> None
     assert [run.id for run in made] == [handle.id]
 
 
-async def test_a_lost_answer_makes_no_second_schedule(lossy: Lossy) -> None:
+async def test_lost_response_creates_no_second_schedule(lossy: LossyProxy) -> None:
     async with AsyncClient(lossy.url, KEY, namespace="lossy-schedule") as through:
         made = await through.schedule("once", "@yearly", "greet", args={"name": "x"})
         assert await through.list_schedules() == [made]
     assert lossy.posts == 3
 
 
-def test_patience_ends(lossy: Lossy) -> None:
+def test_client_gives_up_after_its_patience(lossy: LossyProxy) -> None:
     lossy.left = 1000
     with (
         Client(lossy.url, KEY, patience=0.5) as through,
@@ -116,7 +116,7 @@ def test_patience_ends(lossy: Lossy) -> None:
         through.enqueue("greet", {"name": "x"})
 
 
-def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
+def test_client_waits_for_a_restarting_server(tmp_path: Path) -> None:
     server = Server(tmp_path)
     port = int(urlsplit(server.url).port or 0)
     with Client(server.url, patience=40) as client:

@@ -82,7 +82,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
         ),
     ],
 )
-def test_triggers(given: Any, options: Options, wanted: dict[str, object]) -> None:
+def test_triggers_become_json(given: Any, options: Options, wanted: dict[str, object]) -> None:
     found = trigger_json(given, options)
     assert {name: found.get(name) for name in wanted} == wanted
     assert set(found) - set(wanted) <= {"timezone", "anchor", "dialect", "dst"}
@@ -103,11 +103,11 @@ def test_triggers(given: Any, options: Options, wanted: dict[str, object]) -> No
         ),
     ],
 )
-def test_targets(given: Any, wanted: dict[str, object]) -> None:
+def test_targets_become_json(given: Any, wanted: dict[str, object]) -> None:
     assert target_json(given) == wanted
 
 
-def test_arguments_beside_a_target_win() -> None:
+def test_separate_arguments_override_those_of_the_target() -> None:
     assert target_json("greet", {"a": 1})["args"] == {"a": 1}
     assert target_json("flow:f", None, {"b": 2})["input"] == {"b": 2}
     secrets = ("whsec_x",)
@@ -115,7 +115,7 @@ def test_arguments_beside_a_target_win() -> None:
     assert (http["signing_secrets"], http["verify_tls"]) == (["whsec_x"], False)
 
 
-def test_policies_have_the_names_of_the_api() -> None:
+def test_policy_options_use_the_names_of_the_api() -> None:
     options: Options = {
         "catch_up": "all",
         "retries": 2,
@@ -137,7 +137,7 @@ def test_policies_have_the_names_of_the_api() -> None:
     }
 
 
-def test_moments_durations_owners_and_paths() -> None:
+def test_times_durations_owners_and_paths_become_text() -> None:
     bangkok = timezone(timedelta(hours=7))
     assert moment_text(datetime(2030, 1, 1, 19, tzinfo=bangkok), "at") == "2030-01-01T12:00:00Z"
     assert moment_text("tomorrow-ish", "at") == "tomorrow-ish"
@@ -150,12 +150,12 @@ def test_moments_durations_owners_and_paths() -> None:
     assert path_of("schedules", "a/b ?#%é") == "/schedules/a%2Fb%20%3F%23%25%C3%A9"
 
 
-def test_specs_of_triggers() -> None:
+def test_cron_spec_of_triggers() -> None:
     assert cron_spec({"kind": "once", "at": "2030-01-01T00:00:00Z"}) == "2030-01-01T00:00:00Z"
     assert cron_spec({"kind": "every", "every": "PT5M"}) == "@every 5m0s"
 
 
-def test_labels_in_both_shapes() -> None:
+def test_labels_are_read_in_both_formats() -> None:
     times = dict.fromkeys(("next_run_at", "last_slot", "last_enqueued_at"), None)
     data: dict[str, object] = {
         **dict.fromkeys(("id", "name", "namespace", "timezone", "last_error"), "x"),
@@ -178,7 +178,7 @@ def test_labels_in_both_shapes() -> None:
     assert (found.created_at, found.max_concurrent_runs) == (NOON, 2)
 
 
-def test_an_action_is_handed_over_whole() -> None:
+def test_action_target_is_sent_completely() -> None:
     assert target_json(ACTION) == {
         "kind": "action",
         "action_type_id": ACTION.action_type_id,
@@ -190,7 +190,7 @@ def test_an_action_is_handed_over_whole() -> None:
     }
 
 
-def test_prompts_and_recipients_are_handed_over_whole() -> None:
+def test_agent_target_and_recipients_are_sent_completely() -> None:
     assert target_json(AgentTarget(prompt="x", model="big", max_tokens=5)) == {
         "kind": "agent",
         "prompt": "x",
@@ -212,8 +212,8 @@ def test_prompts_and_recipients_are_handed_over_whole() -> None:
     ]
 
 
-def test_when_somebody_is_told_goes_along() -> None:
-    """As the server reads it: the same recipient comes out there."""
+def test_notification_options_of_a_recipient_are_sent() -> None:
+    """The server reads the same recipient."""
     told = replace(FULL_HOOK, signing_secrets=())
     (sent,) = delivery_json([told])
     assert recipients_from([RecipientIn.model_validate(sent)]) == (told,)

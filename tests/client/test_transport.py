@@ -30,8 +30,8 @@ def problem(status: int, code: str = "", **headers: str) -> Reply:
     return reply(status, {"detail": "told", "code": code}, **headers)
 
 
-class Driven:
-    """Plays the world: answers each call in turn and notes what was waited."""
+class ScriptedTransport:
+    """Drives the steps with scripted answers and records calls and waits."""
 
     def __init__(self, answers: Sequence[Reply | NoReply]) -> None:
         self.answers = list(answers)
@@ -53,52 +53,54 @@ class Driven:
                 came = self.answers.pop(0)
 
 
-def exchanged(*answers: Reply | NoReply, method: str = "POST", patience: float = 60.0) -> Driven:
-    world = Driven(answers)
-    world(Exchange(patience=patience).send(Call(method=method, path="/x", body={"a": 1})))
-    return world
+def exchange(
+    *answers: Reply | NoReply, method: str = "POST", patience: float = 60.0
+) -> ScriptedTransport:
+    transport = ScriptedTransport(answers)
+    transport(Exchange(patience=patience).send(Call(method=method, path="/x", body={"a": 1})))
+    return transport
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
-def test_a_lost_answer_is_asked_for_again(method: str) -> None:
-    world = exchanged(LOST, LOST, reply(), method=method)
-    assert len(world.calls) == 3
-    assert world.calls[0] == world.calls[1] == world.calls[2]
-    assert ("Idempotency-Key" in world.calls[0].headers) == (method == "POST")
-    assert 0 < world.waits[0] <= 0.2
-    assert world.waits[1] <= 0.4
+def test_lost_response_is_retried(method: str) -> None:
+    transport = exchange(LOST, LOST, reply(), method=method)
+    assert len(transport.calls) == 3
+    assert transport.calls[0] == transport.calls[1] == transport.calls[2]
+    assert ("Idempotency-Key" in transport.calls[0].headers) == (method == "POST")
+    assert 0 < transport.waits[0] <= 0.2
+    assert transport.waits[1] <= 0.4
 
 
-def test_each_verb_has_a_key_of_its_own() -> None:
-    keys = {exchanged(reply()).calls[0].headers["Idempotency-Key"] for _ in range(5)}
+def test_each_request_has_its_own_idempotency_key() -> None:
+    keys = {exchange(reply()).calls[0].headers["Idempotency-Key"] for _ in range(5)}
     assert len(keys) == 5
 
 
-def test_waits_grow_and_are_bounded() -> None:
+def test_waits_are_limited() -> None:
     with pytest.raises(errors.Unreachable, match="gone"):
-        exchanged(*[LOST] * 100, patience=30)
-    world = Driven([LOST] * 100)
+        exchange(*[LOST] * 100, patience=30)
+    transport = ScriptedTransport([LOST] * 100)
     with pytest.raises(errors.Unreachable):
-        world(Exchange(patience=30).send(Call(method="GET", path="/x")))
-    assert sum(world.waits) <= 30
-    assert max(world.waits) <= 5
-    assert len(world.calls) > 5
+        transport(Exchange(patience=30).send(Call(method="GET", path="/x")))
+    assert sum(transport.waits) <= 30
+    assert max(transport.waits) <= 5
+    assert len(transport.calls) > 5
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_is_honoured(status: int) -> None:
-    world = exchanged(problem(status, retry_after="3"), reply())
-    assert world.waits == [3.0]
+    transport = exchange(problem(status, retry_after="3"), reply())
+    assert transport.waits == [3.0]
 
 
-def test_a_wait_beyond_the_patience_is_not_begun() -> None:
+def test_wait_beyond_the_patience_is_an_error() -> None:
     with pytest.raises(errors.RateLimited) as caught:
-        exchanged(problem(429, retry_after="120"))
+        exchange(problem(429, retry_after="120"))
     assert caught.value.retry_after == timedelta(seconds=120)
 
 
-def test_a_request_that_is_still_under_way_is_asked_for_again() -> None:
-    assert exchanged(problem(409, "request_under_way", retry_after="1"), reply()).waits == [1.0]
+def test_request_in_progress_is_retried() -> None:
+    assert exchange(problem(409, "request_under_way", retry_after="1"), reply()).waits == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -117,14 +119,14 @@ def test_a_request_that_is_still_under_way_is_asked_for_again() -> None:
         (500, "internal_error", errors.ChimesError),
     ],
 )
-def test_problems_are_errors_and_not_repeated(
+def test_problem_responses_raise_errors_without_retry(
     status: int, code: str, kind: type[errors.ChimesError]
 ) -> None:
-    world = Driven([problem(status, code)])
+    transport = ScriptedTransport([problem(status, code)])
     with pytest.raises(kind, match="told") as caught:
-        world(Exchange(patience=60).send(Call(method="POST", path="/x")))
+        transport(Exchange(patience=60).send(Call(method="POST", path="/x")))
     assert type(caught.value) is kind
-    assert world.waits == []
+    assert transport.waits == []
 
 
 @pytest.mark.parametrize(
@@ -135,47 +137,49 @@ def test_problems_are_errors_and_not_repeated(
         ("answer_timeout", errors.StoreUnavailable),
     ],
 )
-def test_a_store_that_stays_away(code: str, kind: type[errors.ChimesError]) -> None:
+def test_unavailable_store_is_an_error_after_the_patience(
+    code: str, kind: type[errors.ChimesError]
+) -> None:
     with pytest.raises(kind) as caught:
-        exchanged(*[problem(503, code, retry_after="5")] * 9, patience=12)
+        exchange(*[problem(503, code, retry_after="5")] * 9, patience=12)
     assert type(caught.value) is kind
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b'"x"', b"\xff"])
-def test_answers_of_somebody_else(body: bytes) -> None:
-    world = Driven([Reply(status=200, headers={}, body=body)])
+def test_response_of_another_server_is_an_error(body: bytes) -> None:
+    transport = ScriptedTransport([Reply(status=200, headers={}, body=body)])
     with pytest.raises(errors.Unreachable, match="is not from Chimes"):
-        world(Exchange(patience=60).send(Call(method="GET", path="/x")))
+        transport(Exchange(patience=60).send(Call(method="GET", path="/x")))
 
 
-def test_an_answer_of_another_version_is_said_to_be_one() -> None:
+def test_response_of_another_version_is_an_error() -> None:
     verbs = Operations(namespace="default", patience=0, monotonic=lambda: 0.0)
     with pytest.raises(errors.Unreachable, match="another version"):
-        Driven([reply(body={"items": [{"id": 5}]})])(verbs.nodes())
+        ScriptedTransport([reply(body={"items": [{"id": 5}]})])(verbs.nodes())
 
 
-# Two clients create the same name at once; the loser finds what the winner made.
-def test_an_upsert_that_comes_second() -> None:
+# Two clients create the same name: the second finds the schedule of the first and updates it.
+def test_upsert_updates_a_schedule_created_concurrently() -> None:
     verbs = Operations(namespace="default", patience=0, monotonic=lambda: 0.0)
     empty, taken = reply(body={"items": []}), problem(409, "already_exists")
     there = reply(body={"items": [{"id": "s1"}]})
-    world = Driven([empty, taken, there, there, problem(422, "invalid")])
+    transport = ScriptedTransport([empty, taken, there, there, problem(422, "invalid")])
     with pytest.raises(errors.InvalidInput):
-        world(verbs.schedule("n", "every 1h", "greet"))
-    assert [call.method for call in world.calls] == ["GET", "POST", "GET", "GET", "PATCH"]
-    assert world.calls[-1].path == "/schedules/s1"
+        transport(verbs.schedule("n", "every 1h", "greet"))
+    assert [call.method for call in transport.calls] == ["GET", "POST", "GET", "GET", "PATCH"]
+    assert transport.calls[-1].path == "/schedules/s1"
 
 
 @pytest.mark.parametrize(
     "url", ["localhost:7100", "ftp://h", "http://", "http://u:hush@h", "http://h/?key=hush"]
 )
-def test_urls_that_are_refused(url: str) -> None:
+def test_invalid_urls_are_rejected(url: str) -> None:
     with pytest.raises(errors.ConfigError) as caught:
         checked_url(url)
     assert "hush" not in str(caught.value)
 
 
-def test_both_clients_have_the_same_verbs() -> None:
+def test_both_clients_have_the_same_methods() -> None:
     def verbs(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
@@ -184,7 +188,7 @@ def test_both_clients_have_the_same_verbs() -> None:
     assert public <= verbs(Client)
 
 
-def test_nobody_there_is_said_soon() -> None:
+def test_unreachable_server_is_an_error() -> None:
     with (
         Client("http://127.0.0.1:1", patience=0.1) as client,
         pytest.raises(errors.Unreachable, match="cannot be reached"),
@@ -192,7 +196,7 @@ def test_nobody_there_is_said_soon() -> None:
         client.list_schedules()
 
 
-def test_it_needs_no_server_code() -> None:
+def test_client_imports_no_server_code() -> None:
     code = (
         "import sys, chimes.client\n"
         "heavy = {'fastapi', 'starlette', 'sqlalchemy', 'pydantic', 'aiohttp', 'uvicorn'}\n"

@@ -54,7 +54,7 @@ class BotApi:
         return [sent.file for sent in self.shown if sent.file is not None]
 
     async def wait_for(self, count: int, within: float = 60.0) -> None:
-        """Until so many requests have come."""
+        """Waits for this many requests."""
         async with asyncio.timeout(within):
             while len(self.requests) < count:
                 self.came.clear()
@@ -62,14 +62,14 @@ class BotApi:
 
     async def handle(self, request: web.Request) -> web.Response:
         if request.match_info["token"] != TOKEN:
-            return refusal(401, "Unauthorized")
+            return error_response(401, "Unauthorized")
         if request.match_info["method"] not in ("sendMessage", "sendDocument"):
             return await _bot_method(request.match_info["method"])
         sent = await _read(request)
         self.requests.append(sent)
         self.came.set()
         if str(sent.fields["chat_id"]) in self.blocked:
-            return refusal(403, "Forbidden: bot was blocked by the user")
+            return error_response(403, "Forbidden: bot was blocked by the user")
         step = self.script.popleft() if self.script else None
         if isinstance(step, tuple):
             status, body = step
@@ -90,12 +90,12 @@ async def _bot_method(method: str) -> web.Response:
     return web.json_response({"ok": True, "result": result})
 
 
-def refused(status: int, text: str, **parameters: int) -> Step:
+def error_answer(status: int, text: str, **parameters: int) -> Step:
     body: dict[str, Any] = {"ok": False, "error_code": status, "description": text}
     return status, body | ({"parameters": parameters} if parameters else {})
 
 
-def refusal(status: int, text: str) -> web.Response:
+def error_response(status: int, text: str) -> web.Response:
     body = {"ok": False, "error_code": status, "description": text}
     return web.json_response(body, status=status)
 
@@ -116,13 +116,13 @@ async def bot_api() -> AsyncIterator[BotApi]:
     api = BotApi()
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/bot{token}/{method}", api.handle)
-    async with served(app) as api.url:
+    async with serve_app(app) as api.url:
         yield api
 
 
 @asynccontextmanager
-async def served(app: web.Application) -> AsyncIterator[str]:
-    """The URL of the application."""
+async def serve_app(app: web.Application) -> AsyncIterator[str]:
+    """Serves the application and yields its URL."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:

@@ -18,7 +18,7 @@ from chimes.notifications.attachments import CAPACITY, AttachmentFetcher
 from chimes.notifications.base import Sent
 from chimes.notifications.email import Email, Server, parse_sender
 from tests.notifications.attempts import a_recipient, an_attempt, an_ended_run
-from tests.notifications.bot_api import served
+from tests.notifications.bot_api import serve_app
 from tests.notifications.smtp_server import smtp_server
 
 TO = a_recipient(Channel.EMAIL)
@@ -29,10 +29,10 @@ class Pipeline:
     """Serves artifacts: `/6` has six bytes, `/never` never responds."""
 
     def __init__(self) -> None:
-        self.asked: list[web.Request] = []
+        self.requests: list[web.Request] = []
 
     async def answer(self, request: web.Request) -> web.Response:
-        self.asked.append(request)
+        self.requests.append(request)
         name = request.match_info["name"]
         if name == "never":
             await asyncio.Event().wait()
@@ -44,7 +44,7 @@ async def pipeline() -> AsyncIterator[tuple[str, Pipeline]]:
     made = Pipeline()
     app = web.Application()
     app.router.add_get("/{name}", made.answer)
-    async with served(app) as url:
+    async with serve_app(app) as url:
         yield url, made
 
 
@@ -81,11 +81,11 @@ async def test_files_share_one_deadline() -> None:
             found = [await budget.fetch(artifact("never")) for _ in range(3)]
         assert loop.time() - began < 5, "three deadlines would be 6 s"
     assert found == [None] * 3
-    assert len(made.asked) == 1
+    assert len(made.requests) == 1
 
 
 # A permit is held from the fetch to the end of the sending; without one, files become links.
-async def test_few_attempts_hold_files_at_once() -> None:
+async def test_concurrent_attempts_with_files_are_limited() -> None:
     files = [{"name": "report", "url": "6"}]
     async with pipeline() as (url, made), smtp_server() as smtp:
         smtp.answers["END"] = ""
@@ -97,18 +97,18 @@ async def test_few_attempts_hold_files_at_once() -> None:
         await email.open()
         letters = [an_attempt(an_ended_run(artifacts=files), TO) for _ in range(CAPACITY + 3)]
         await asyncio.gather(*(email.send(each) for each in letters))
-        assert len(made.asked) == CAPACITY
+        assert len(made.requests) == CAPACITY
         attached = [len(list(mail.message.iter_attachments())) for mail in smtp.mails]
         assert sorted(attached) == [0] * 3 + [1] * CAPACITY
         del smtp.answers["END"]
         # The permits are free again.
         assert isinstance(await email.send(letters[0]), Sent)
-        assert len(made.asked) == CAPACITY + 1
+        assert len(made.requests) == CAPACITY + 1
         await email.close()
 
 
 @pytest.mark.parametrize("key", ["", "the-key"])
-async def test_credentials_in_the_pipeline_url(key: str) -> None:
+async def test_credentials_in_the_pipeline_url_are_sent(key: str) -> None:
     async with pipeline() as (url, made):
         with_login = url.replace("http://", "http://ada:s%40cret@")
         async with (
@@ -119,4 +119,4 @@ async def test_credentials_in_the_pipeline_url(key: str) -> None:
             assert await budget.fetch(Artifact(name="whole", url=f"{url}/6")) is not None
     basic = "Basic " + base64.b64encode(b"ada:s@cret").decode()
     wanted = f"Bearer {key}" if key else basic
-    assert [request.headers["Authorization"] for request in made.asked] == [wanted] * 2
+    assert [request.headers["Authorization"] for request in made.requests] == [wanted] * 2

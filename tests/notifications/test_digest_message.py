@@ -30,7 +30,9 @@ HOOK = Recipient(
 )
 
 
-def of_runs(*runs: Run, previous: RunStatus | None = None) -> tuple[Delivery, DigestMembers]:
+def deliveries_of_runs(
+    *runs: Run, previous: RunStatus | None = None
+) -> tuple[Delivery, DigestMembers]:
     rows = [each for run in runs for each in plan_deliveries(run, previous, run.created_at)]
     digest = next(each for each in rows if each.notify_on is NotifyOn.DIGEST)
     members = tuple(each for each in rows if each.notify_on is not NotifyOn.DIGEST)
@@ -40,7 +42,7 @@ def of_runs(*runs: Run, previous: RunStatus | None = None) -> tuple[Delivery, Di
 def digest_of(
     *runs: Run, language: str = "en", public_url: str = "", more: bool = False
 ) -> NotificationMessage:
-    digest, content = of_runs(*runs)
+    digest, content = deliveries_of_runs(*runs)
     return build_digest_message(
         digest,
         replace(content, more=more),
@@ -92,7 +94,7 @@ def test_a_long_digest_lists_the_first_and_counts_the_others() -> None:
     assert full.text.endswith("Not all runs are listed here.")
 
 
-def test_late_runs() -> None:
+def test_late_runs_are_counted_and_marked() -> None:
     late_only = replace(HOOK, on=(NotifyOn.LATE,))
     run = ended_run(1, NOW, recipient=late_only)
     run = replace(run, planned_at=NOW - timedelta(hours=1))
@@ -102,14 +104,14 @@ def test_late_runs() -> None:
 
 
 def test_a_purged_run_is_listed() -> None:
-    digest, content = of_runs(ended_run(1, NOW, recipient=HOOK))
+    digest, content = deliveries_of_runs(ended_run(1, NOW, recipient=HOOK))
     message = build_digest_message(digest, content, {}, language="en", zone="Mars/Base")
     assert "job 1: ended – " in message.text
     assert "(UTC)" in message.text
 
 
-def _attempt(message: NotificationMessage) -> DeliveryAttempt:
-    digest, _ = of_runs(ended_run(1, NOW, recipient=HOOK))
+def attempt_with(message: NotificationMessage) -> DeliveryAttempt:
+    digest, _ = deliveries_of_runs(ended_run(1, NOW, recipient=HOOK))
     return DeliveryAttempt(
         delivery_id=digest.id, recipient=HOOK, owner=ALICE, message=message, now=NOW
     )
@@ -117,7 +119,7 @@ def _attempt(message: NotificationMessage) -> DeliveryAttempt:
 
 def test_webhook_body_of_a_digest() -> None:
     body = json.loads(
-        body_of(_attempt(digest_of(ended_run(1, NOW, RunStatus.FAILED, recipient=HOOK))))
+        body_of(attempt_with(digest_of(ended_run(1, NOW, RunStatus.FAILED, recipient=HOOK))))
     )
     assert body["type"] == "digest"
     assert body["data"]["run"] is None
@@ -127,7 +129,7 @@ def test_webhook_body_of_a_digest() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "th", "zh"])
-def test_test_notification(language: str) -> None:
+def test_message_of_a_test_notification(language: str) -> None:
     test = replace(make_test_delivery(HOOK, ALICE, "x", NOW), schedule_name="Nightly")
     message = build_test_message(
         test, language=language, zone="UTC", public_url="https://c.example"
@@ -135,11 +137,11 @@ def test_test_notification(language: str) -> None:
     assert "Nightly" in message.text
     assert "https://c.example/ui/inbox" in message.text
     assert message.language == language
-    body = json.loads(body_of(_attempt(message)))
+    body = json.loads(body_of(attempt_with(message)))
     assert (body["type"], body["data"]["run"], body["data"]["digest"]) == ("test", None, None)
 
 
-def test_fallback_messages() -> None:
-    digest, _ = of_runs(ended_run(1, NOW, recipient=HOOK))
+def test_fallback_messages_of_digest_and_test() -> None:
+    digest, _ = deliveries_of_runs(ended_run(1, NOW, recipient=HOOK))
     assert build_fallback_message(digest, "en").text == "Digest"
     assert build_fallback_message(make_test_delivery(HOOK, ALICE, "x", NOW), "en").text == "Test"

@@ -19,7 +19,7 @@ from chimes.notifications.base import Refused, Result, Retry, Sent
 from chimes.notifications.email import Email, Server, parse_sender, parse_server
 from tests.builders import NOW
 from tests.notifications.attempts import a_recipient, an_attempt, an_ended_run
-from tests.notifications.bot_api import served
+from tests.notifications.bot_api import serve_app
 from tests.notifications.smtp_server import SmtpServer, smtp_server
 from tests.targets.certificates import Authority, create_authority
 
@@ -45,17 +45,17 @@ async def channel(server: Server, *, agent_url: str = "", **given: Any) -> Async
         await email.close()
 
 
-def at(smtp: SmtpServer, **given: Any) -> Server:
+def server_at(smtp: SmtpServer, **given: Any) -> Server:
     return replace(Server(host="127.0.0.1", port=smtp.port, tls=False), **given)
 
 
 async def result_of(smtp: SmtpServer, **given: Any) -> Result:
-    async with channel(at(smtp), **given) as email:
+    async with channel(server_at(smtp), **given) as email:
         return await email.send(an_attempt(recipient=TO))
 
 
-async def test_mail_in_the_language_of_the_recipient() -> None:
-    async with smtp_server() as smtp, channel(at(smtp)) as email:
+async def test_mail_is_in_the_language_of_the_recipient() -> None:
+    async with smtp_server() as smtp, channel(server_at(smtp)) as email:
         attempt = an_attempt(an_ended_run("สรุปข่าว **วันนี้**"), TO, language="th")
         result = await email.send(attempt)
     assert result == Sent(receipt=f"<{attempt.delivery_id}@example.org>")
@@ -76,7 +76,7 @@ async def test_mail_in_the_language_of_the_recipient() -> None:
 @pytest.mark.parametrize("name", ["a\r\nBcc: eve@example.com", "a\nSubject: x", "a\u2028b\x0b\x85"])
 async def test_names_cannot_inject_headers(name: str) -> None:
     run = replace(an_ended_run(), schedule_name=name)
-    async with smtp_server() as smtp, channel(at(smtp)) as email:
+    async with smtp_server() as smtp, channel(server_at(smtp)) as email:
         assert isinstance(await email.send(an_attempt(run, TO)), Sent)
     (mail,) = smtp.mails
     assert mail.to == ["ada@example.com"]
@@ -88,13 +88,13 @@ async def test_names_cannot_inject_headers(name: str) -> None:
     "address", ["", "nobody", "a@b\r\nRCPT TO:<eve@example.com>", "a@b,c@d", "<a@b>, eve@x"]
 )
 async def test_invalid_addresses_are_permanent_failures(address: str) -> None:
-    async with smtp_server() as smtp, channel(at(smtp)) as email:
+    async with smtp_server() as smtp, channel(server_at(smtp)) as email:
         result = await email.send(an_attempt(recipient=replace(TO, to=address)))
     assert isinstance(result, Refused)
     assert smtp.mails == []
 
 
-async def test_attachments_and_links_for_unavailable_files() -> None:
+async def test_unavailable_files_become_links() -> None:
     async def answer(request: web.Request) -> web.Response:
         if request.match_info["name"] == "gone":
             raise web.HTTPNotFound()
@@ -102,9 +102,9 @@ async def test_attachments_and_links_for_unavailable_files() -> None:
 
     app = web.Application()
     app.router.add_get("/{name}", answer)
-    async with served(app) as url, smtp_server() as smtp:
+    async with serve_app(app) as url, smtp_server() as smtp:
         made = [{"name": name, "url": f"{url}/{name}"} for name in ("รูป.png", "gone")]
-        async with channel(at(smtp), agent_url=url) as email:
+        async with channel(server_at(smtp), agent_url=url) as email:
             assert isinstance(await email.send(an_attempt(an_ended_run(artifacts=made), TO)), Sent)
     message = smtp.mails[0].message
     (attached,) = message.iter_attachments()
@@ -130,13 +130,13 @@ async def test_attachments_and_links_for_unavailable_files() -> None:
         ({"CONNECT": "421 full"}, Retry(error="SMTP 421 full", code="smtp_421")),
     ],
 )
-async def test_result_of_each_answer(answers: dict[str, str], expected: object) -> None:
+async def test_smtp_answers_map_to_results(answers: dict[str, str], expected: object) -> None:
     async with smtp_server() as smtp:
         smtp.answers = answers
         assert await result_of(smtp) == expected
 
 
-async def test_unreachable_and_hanging_servers() -> None:
+async def test_unreachable_or_hanging_server_is_retried() -> None:
     async with smtp_server() as smtp:
         smtp.answers = {"EHLO": ""}
         result = await result_of(smtp, seconds=0.2)
@@ -153,7 +153,7 @@ async def test_unreachable_and_hanging_servers() -> None:
 async def test_the_password_is_sent_over_tls_or_loopback_only(authority: Authority) -> None:
     async with smtp_server() as smtp:
         smtp.account, smtp.tls = "ada:pa:ss", authority.server("localhost")
-        server = at(smtp, host="localhost", user="ada", password="pa:ss")
+        server = server_at(smtp, host="localhost", user="ada", password="pa:ss")
         async with channel(server, tls=authority.client()) as email:
             assert isinstance(await email.send(an_attempt(recipient=TO)), Sent)
         assert (smtp.mails[0].tls, smtp.mails[0].login) == (True, "ada:pa:ss")
@@ -171,7 +171,7 @@ async def test_the_password_is_sent_over_tls_or_loopback_only(authority: Authori
 
 async def test_smtps_uses_implicit_tls(authority: Authority) -> None:
     async with smtp_server(over_tls=authority.server("localhost")) as smtp:
-        server = at(smtp, host="localhost", tls=True)
+        server = server_at(smtp, host="localhost", tls=True)
         async with channel(server, tls=authority.client()) as email:
             assert isinstance(await email.send(an_attempt(recipient=TO)), Sent)
         async with channel(server) as email:
@@ -192,13 +192,13 @@ def test_parse_server() -> None:
 @pytest.mark.parametrize(
     "url", ["mail.example", "http://x", "smtp://", "smtp://u:hush@h:port", "smtp://u:hush%C3%A4@h"]
 )
-def test_invalid_server_urls(url: str, tmp_path: Path) -> None:
+def test_invalid_server_urls_are_rejected(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="smtp_url") as raised:
         parse_server(url)
     assert "hush" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["", "nobody", "a b", "@x"])
-def test_invalid_senders(text: str) -> None:
+def test_invalid_senders_are_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match="smtp_from"):
         parse_sender(text)

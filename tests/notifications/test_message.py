@@ -95,7 +95,7 @@ def test_failure_has_reason_and_error() -> None:
     assert a_message(replace(run, reason="http_500")).text.splitlines()[2] == "Reason: http_500"
 
 
-def test_missed_slots_and_recoveries() -> None:
+def test_messages_of_missed_slots_and_recoveries() -> None:
     missed = an_ended_run(status=RunStatus.MISSED, missed_count=7, result=None)
     assert "7 slots missed" in a_message(missed).text
     assert a_message(an_ended_run(), notify_on=NotifyOn.RECOVERY).title == (
@@ -131,7 +131,7 @@ def test_a_run_without_a_schedule_is_named_by_its_prompt() -> None:
     assert a_message(run).title == "say something: succeeded"
 
 
-def test_a_run_that_is_no_longer_stored() -> None:
+def test_message_about_a_pruned_run() -> None:
     delivery = a_delivery_of(an_ended_run(), a_recipient())
     message = build_message(delivery, None, language="en", zone="UTC")
     assert message.text.splitlines() == [
@@ -215,7 +215,7 @@ def test_markdown_to_plain_text(markdown: str, text: str) -> None:
     assert plain(markdown) == text
 
 
-def test_endless_nesting() -> None:
+def test_deep_nesting_does_not_fail() -> None:
     assert "x" in plain(">" * 5000 + "x")
     assert plain("- " * 3000 + "x")
 

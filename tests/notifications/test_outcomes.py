@@ -24,7 +24,7 @@ BUSY = Retry(error="429", code="rate_limited", after=timedelta(seconds=7), rate_
 
 
 def attempt(delivery: Delivery, result: Result) -> Delivery:
-    """One attempt, as soon as it is due."""
+    """Executes one attempt as soon as it is due."""
     now = delivery.available_at
     claimed = claim_delivery(delivery, now, HOLD)
     return complete_delivery(claimed, completion_of(claimed, an_attempt(), result), now)
@@ -42,7 +42,7 @@ def test_an_outage_of_hours_loses_no_message() -> None:
     assert attempt(delivery, Sent()).state is DeliveryState.DELIVERED
 
 
-def test_dead_after_about_a_day() -> None:
+def test_delivery_is_dead_after_about_a_day() -> None:
     delivery, tries = a_pending_delivery(), 0
     while delivery.state is DeliveryState.PENDING:
         delivery, tries = attempt(delivery, DOWN), tries + 1
@@ -67,7 +67,7 @@ def test_rate_limited_claims_are_limited() -> None:
     assert tries == MAX_RATE_LIMITED_CLAIMS + MAX_DELIVERY_ATTEMPTS
 
 
-def test_a_permanent_failure_is_dead_at_once() -> None:
+def test_permanent_failure_is_dead_after_one_attempt() -> None:
     dead = attempt(a_pending_delivery(), Refused(error="no", code="blocked"))
     assert (dead.state, dead.attempts) == (DeliveryState.DEAD, 1)
     claimed = claim_delivery(replace(dead, state=DeliveryState.PENDING), NOW, HOLD)

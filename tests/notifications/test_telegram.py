@@ -18,7 +18,7 @@ from chimes.notifications.telegram import MAX_MESSAGE, MAX_PARTS, Telegram
 from chimes.notifications.telegram_api import Action, decode
 from chimes.notifications.text import utf16_length
 from tests.notifications.attempts import CHAT, a_recipient, an_attempt, an_ended_run
-from tests.notifications.bot_api import TOKEN, BotApi, bot_api, refused, served
+from tests.notifications.bot_api import TOKEN, BotApi, bot_api, error_answer, serve_app
 
 CLOSED = EgressRules(open_mode=False)
 
@@ -60,11 +60,11 @@ async def pipeline(files: dict[str, bytes]) -> AsyncIterator[tuple[str, list[web
 
     app = web.Application()
     app.router.add_get("/files/{name}", answer)
-    async with served(app) as url:
+    async with serve_app(app) as url:
         yield url, asked
 
 
-async def test_plain_text_without_link_preview(api: BotApi) -> None:
+async def test_message_is_plain_text_without_link_preview(api: BotApi) -> None:
     run = an_ended_run("_*[]()~`>#+-=|{}.! <b>x</b> https://example.com")
     async with channel(api.url) as telegram:
         result = await telegram.send(an_attempt(run))
@@ -117,7 +117,7 @@ async def test_retry_button_of_a_run_without_a_schedule(api: BotApi) -> None:
 async def test_a_long_text_resumes_after_the_parts_sent(api: BotApi) -> None:
     text = "\n\n".join(f"paragraph {n} " + "ก😀" * 500 for n in range(8))
     attempt = an_attempt(an_ended_run(text))
-    api.script.extend([lambda: asyncio.sleep(0), refused(500, "Internal Server Error")])
+    api.script.extend([lambda: asyncio.sleep(0), error_answer(500, "Internal Server Error")])
     async with channel(api.url) as telegram:
         first = await telegram.send(attempt)
         assert isinstance(first, Retry)
@@ -142,7 +142,7 @@ async def test_number_of_messages_is_limited(api: BotApi) -> None:
     ("step", "expected"),
     [
         (
-            refused(429, "Too Many Requests: retry after 17", retry_after=17),
+            error_answer(429, "Too Many Requests: retry after 17", retry_after=17),
             Retry(
                 error="Telegram answered 429: Too Many Requests: retry after 17",
                 code="rate_limited",
@@ -151,20 +151,20 @@ async def test_number_of_messages_is_limited(api: BotApi) -> None:
             ),
         ),
         (
-            refused(403, "Forbidden: bot was blocked by the user"),
+            error_answer(403, "Forbidden: bot was blocked by the user"),
             Refused(
                 error="Telegram answered 403: Forbidden: bot was blocked by the user",
                 code="blocked",
             ),
         ),
         (
-            refused(400, "Bad Request: chat not found"),
+            error_answer(400, "Bad Request: chat not found"),
             Refused(
                 error="Telegram answered 400: Bad Request: chat not found", code="chat_not_found"
             ),
         ),
         (
-            refused(502, "Bad Gateway"),
+            error_answer(502, "Bad Gateway"),
             Retry(error="Telegram answered 502: Bad Gateway", code="http_502"),
         ),
         (
@@ -173,7 +173,7 @@ async def test_number_of_messages_is_limited(api: BotApi) -> None:
         ),
     ],
 )
-async def test_result_of_each_answer(api: BotApi, step: object, expected: object) -> None:
+async def test_bot_api_answers_map_to_results(api: BotApi, step: object, expected: object) -> None:
     api.script.append(step)  # type: ignore[arg-type]
     async with channel(api.url) as telegram:
         assert await telegram.send(an_attempt()) == expected
@@ -182,7 +182,7 @@ async def test_result_of_each_answer(api: BotApi, step: object, expected: object
 
 # A 400 is retried once as plain text.
 async def test_a_rejected_message_is_sent_again_as_plain_text(api: BotApi) -> None:
-    api.script.append(refused(400, "Bad Request: can't parse entities: byte offset 7"))
+    api.script.append(error_answer(400, "Bad Request: can't parse entities: byte offset 7"))
     async with channel(api.url) as telegram:
         assert await telegram.send(an_attempt()) == Sent(receipt="1")
     first, second = api.requests
@@ -191,7 +191,7 @@ async def test_a_rejected_message_is_sent_again_as_plain_text(api: BotApi) -> No
 
 
 async def test_a_message_rejected_twice_is_a_permanent_failure(api: BotApi) -> None:
-    api.script.extend([refused(400, "Bad Request: no"), refused(400, "Bad Request: no")])
+    api.script.extend([error_answer(400, "Bad Request: no"), error_answer(400, "Bad Request: no")])
     async with channel(api.url) as telegram:
         result = await telegram.send(an_attempt())
     assert isinstance(result, Refused)
@@ -200,7 +200,7 @@ async def test_a_message_rejected_twice_is_a_permanent_failure(api: BotApi) -> N
 
 async def test_a_migrated_group_is_followed(api: BotApi) -> None:
     api.script.append(
-        refused(400, "Bad Request: group chat was upgraded", migrate_to_chat_id=-1009)
+        error_answer(400, "Bad Request: group chat was upgraded", migrate_to_chat_id=-1009)
     )
     async with channel(api.url) as telegram:
         assert isinstance(await telegram.send(an_attempt()), Sent)
@@ -252,7 +252,7 @@ async def test_no_error_contains_the_token(url: str, caplog: pytest.LogCaptureFi
 
 
 async def test_token_in_an_answer_is_masked(api: BotApi) -> None:
-    api.script.append(refused(403, f"Forbidden for {TOKEN}"))
+    api.script.append(error_answer(403, f"Forbidden for {TOKEN}"))
     async with channel(api.url) as telegram:
         result = await telegram.send(an_attempt())
     assert isinstance(result, Refused)
@@ -300,7 +300,7 @@ async def test_files_that_were_sent_are_not_sent_again(api: BotApi) -> None:
         made = [{"name": name, "url": f"{url}/files/{name}"} for name in files]
         attempt = an_attempt(an_ended_run(artifacts=made))
         steps = [lambda: asyncio.sleep(0), lambda: asyncio.sleep(0)]
-        api.script.extend([*steps, refused(429, "Too Many Requests", retry_after=3)])
+        api.script.extend([*steps, error_answer(429, "Too Many Requests", retry_after=3)])
         async with channel(api.url, agent_url=url) as telegram:
             first = await telegram.send(attempt)
             assert isinstance(first, Retry)
@@ -313,30 +313,30 @@ async def test_files_that_were_sent_are_not_sent_again(api: BotApi) -> None:
 async def test_a_rejected_document_becomes_a_link(api: BotApi) -> None:
     async with pipeline({"a.txt": b"first"}) as (url, _):
         run = an_ended_run(artifacts=[{"name": "a.txt", "url": f"{url}/files/a.txt"}])
-        api.script.extend([lambda: asyncio.sleep(0), refused(413, "Request Entity Too Large")])
+        api.script.extend([lambda: asyncio.sleep(0), error_answer(413, "Request Entity Too Large")])
         async with channel(api.url, agent_url=url) as telegram:
             assert isinstance(await telegram.send(an_attempt(run)), Sent)
     assert api.texts[1:] == [f"a.txt: {url}/files/a.txt"]
 
 
-async def test_public_chat_names(api: BotApi) -> None:
+async def test_public_chat_name_is_sent_unchanged(api: BotApi) -> None:
     async with channel(api.url) as telegram:
         await telegram.send(an_attempt(recipient=a_recipient(to="@chimes_news")))
     assert api.requests[0].fields["chat_id"] == "@chimes_news"
 
 
-async def test_chunked_answers() -> None:
+async def test_chunked_answer_is_read() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         for piece in (b'{"ok": true, "result": {"mess', b'age_id": 12}}'):
             await response.write(piece)
-            await asyncio.sleep(0.05)  # so that they arrive one by one
+            await asyncio.sleep(0.05)  # separates the chunks
         return response
 
     app = web.Application()
     app.router.add_post("/{any:.*}", answer)
-    async with served(app) as url, channel(url) as telegram:
+    async with serve_app(app) as url, channel(url) as telegram:
         assert await telegram.send(an_attempt()) == Sent(receipt="12")
 
 
@@ -347,7 +347,7 @@ async def test_invalid_answers_are_retried(body: bytes) -> None:
 
     app = web.Application()
     app.router.add_post("/{any:.*}", answer)
-    async with served(app) as url, channel(url) as telegram:
+    async with serve_app(app) as url, channel(url) as telegram:
         result = await telegram.send(an_attempt())
     assert isinstance(result, Retry)
     assert result.code == "http_200"

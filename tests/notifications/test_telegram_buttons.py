@@ -16,7 +16,7 @@ SCHEDULE = "0199ab00-1111-7222-8333-444455556666"
 
 @each_row("action", list(Action))
 @each_row("object_id", [SCHEDULE, "a1b2c3d4e5f6", "nightly", "งาน"])
-def test_round_trip(action: Action, object_id: str) -> None:
+def test_button_data_round_trips(action: Action, object_id: str) -> None:
     data = encode(action, object_id, chat="-100200300", token=TOKEN)
     assert data is not None
     assert len(data.encode()) <= MAX_BYTES
@@ -34,11 +34,10 @@ def test_every_uuid_fits(value: uuid.UUID) -> None:
         assert found.object_id == spelling
 
 
-def test_a_too_long_id_has_no_button() -> None:
+def test_id_that_is_too_long_has_no_button() -> None:
     assert encode(Action.RUN, "x" * 60, chat="1", token=TOKEN) is None
 
 
-# Forged callback data is rejected.
 def test_forged_data_is_rejected() -> None:
     data = encode(Action.RUN, SCHEDULE, chat="7", token=TOKEN)
     assert data is not None

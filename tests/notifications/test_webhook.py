@@ -33,7 +33,7 @@ async def channel(egress: Egress = OPEN, **given: Any) -> AsyncIterator[Webhook]
         await webhook.close()
 
 
-async def sent(
+async def send_to_sink(
     answers: Sequence[bytes] = (OK,), *, egress: Egress = OPEN, **given: Any
 ) -> tuple[object, Sink]:
     sink = Sink(list(answers))
@@ -42,7 +42,7 @@ async def sent(
         return await webhook.send(an_attempt(recipient=recipient)), sink
 
 
-async def test_body_and_signature(
+async def test_body_is_signed_with_all_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = an_ended_run("**done**", artifacts=[{"name": "a", "url": "https://x.example/a"}])
@@ -72,7 +72,7 @@ async def test_body_and_signature(
 
 
 async def test_no_signature_without_a_secret() -> None:
-    result, sink = await sent()
+    result, sink = await send_to_sink()
     assert isinstance(result, Sent)
     assert "webhook-signature" not in sink.last.headers
 
@@ -98,25 +98,25 @@ async def test_event_type_is_the_run_status(status: RunStatus) -> None:
         ("500 Oops", Retry(error="HTTP 500 Oops", code="http_500")),
     ],
 )
-async def test_result_of_each_answer(status: str, expected: object) -> None:
-    result, sink = await sent([answer(status, Location="http://127.0.0.1:1/")])
+async def test_http_statuses_map_to_results(status: str, expected: object) -> None:
+    result, sink = await send_to_sink([answer(status, Location="http://127.0.0.1:1/")])
     assert result == expected
     assert len(sink.requests) == 1
 
 
-async def test_retry_after() -> None:
-    result, _ = await sent([answer("429 Slow Down", Retry_After="90")])
+async def test_retry_after_delays_the_retry() -> None:
+    result, _ = await send_to_sink([answer("429 Slow Down", Retry_After="90")])
     assert isinstance(result, Retry)
     assert (result.after, result.rate_limited) == (timedelta(seconds=90), True)
 
 
 async def test_private_addresses_are_refused_with_keys() -> None:
-    result, sink = await sent(egress=SERVER)
+    result, sink = await send_to_sink(egress=SERVER)
     assert isinstance(result, Refused)
     assert (result.code, sink.connections) == ("egress_denied", 0)
 
 
-async def test_unreachable_and_silent_receivers() -> None:
+async def test_unreachable_or_silent_receiver_is_retried() -> None:
     recipient = a_recipient(Channel.WEBHOOK, to="http://127.0.0.1:9/")
     async with channel() as webhook:
         result = await webhook.send(an_attempt(recipient=recipient))

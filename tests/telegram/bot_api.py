@@ -1,4 +1,4 @@
-"""A recording stand-in for the Bot API, on loopback."""
+"""A stub of the Bot API on the loopback that records requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = "123456:AAtheSecretPartOfTheToken"
 class BotApiStub:
     updates: list[dict[str, Any]] = field(default_factory=list)
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    #: Answers to give before the ordinary ones: (status, body).
+    #: Answers before the default ones: (status, body).
     answers: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
     url: str = ""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)

@@ -27,7 +27,7 @@ NOW = datetime(2026, 2, 9, 1, 0, tzinfo=UTC)
 
 @dataclass
 class Chats:
-    """A bot that answers chats 7 and 8, without anything in between."""
+    """The conversation of a bot that allows chats 7 and 8, without the Bot API."""
 
     clock: SettableClock
     store: MemoryStore
@@ -39,10 +39,10 @@ class Chats:
 
     async def say(self, text: str, chat: int = 7, **more: Any) -> str:
         self.number += 1
-        return await self.take(message(self.number, text, chat, **more))
+        return await self.handle_update(message(self.number, text, chat, **more))
 
-    async def take(self, update: dict[str, Any]) -> str:
-        """What the bot answers; empty: nothing."""
+    async def handle_update(self, update: dict[str, Any]) -> str:
+        """Handles an update and returns the reply, or an empty text."""
         incoming = read_update(update)
         if incoming is None:
             return ""

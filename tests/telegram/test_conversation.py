@@ -36,15 +36,15 @@ def id_in(answer: str) -> str:
     return answer.partition("Schedule created: ")[2].splitlines()[0]
 
 
-async def only(chats: Chats) -> Schedule:
+async def only_schedule(chats: Chats) -> Schedule:
     page = await chats.store.list_schedules(ScheduleQuery())
     (schedule,) = page.items
     return schedule
 
 
-async def test_a_schedule_from_thai_words(chats: Chats) -> None:
+async def test_thai_sentence_creates_a_schedule(chats: Chats) -> None:
     answer = await chats.say(THAI)
-    schedule = await only(chats)
+    schedule = await only_schedule(chats)
     assert id_in(answer) == schedule.id
     assert len(schedule.id) == 12
     assert "cron=0 9 * * *" in answer
@@ -66,12 +66,14 @@ async def test_a_schedule_from_thai_words(chats: Chats) -> None:
         ("每周一 08:30 写周报", Cron("30 8 * * 1", timezone="Asia/Bangkok")),
     ],
 )
-async def test_plain_words_are_enough(chats: Chats, text: str, trigger: object) -> None:
+async def test_message_without_command_creates_a_schedule(
+    chats: Chats, text: str, trigger: object
+) -> None:
     assert "Schedule created" in await chats.say(text)
-    assert (await only(chats)).trigger == trigger
+    assert (await only_schedule(chats)).trigger == trigger
 
 
-# A clarification in the language of the chat; nothing is created
+# The clarification is in the language of the chat, and nothing is created.
 @pytest.mark.parametrize(
     ("text", "telling"),
     [
@@ -81,27 +83,27 @@ async def test_plain_words_are_enough(chats: Chats, text: str, trigger: object) 
         ("/schedule 每天12点提醒我", "例如"),
     ],
 )
-async def test_what_is_unclear_is_asked(chats: Chats, text: str, telling: str) -> None:
+async def test_unclear_sentence_gets_a_clarification(chats: Chats, text: str, telling: str) -> None:
     answer = await chats.say(text)
     assert "Schedule parse error: " in answer
     assert telling in answer
     assert not (await chats.store.list_schedules(ScheduleQuery())).items
 
 
-async def test_a_time_without_a_task_is_asked(chats: Chats) -> None:
+async def test_time_without_a_task_gets_a_clarification(chats: Chats) -> None:
     assert "Write the task" in await chats.say("/schedule every day at 9:00")
     assert not (await chats.store.list_schedules(ScheduleQuery())).items
 
 
-async def test_the_whole_life_of_a_schedule(chats: Chats) -> None:
+async def test_commands_list_pause_resume_run_and_delete(chats: Chats) -> None:
     found = id_in(await chats.say(THAI))
     listed = await chats.say("/schedules")
     assert found in listed
     assert "สรุปข่าว AI" in listed
     assert "Schedule paused" in await chats.say(f"/schedule_pause {found}")
-    assert not (await only(chats)).enabled
+    assert not (await only_schedule(chats)).enabled
     assert "Schedule resumed" in await chats.say(f"/schedule_resume {found}")
-    assert (await only(chats)).enabled
+    assert (await only_schedule(chats)).enabled
     started = await chats.say(f"/schedule_run {found}")
     (run,) = (await chats.store.list_runs(RunQuery())).items
     assert run.id in started
@@ -109,15 +111,14 @@ async def test_the_whole_life_of_a_schedule(chats: Chats) -> None:
     assert "Schedule paused" in await chats.say(f"/schedule_disable {found}")
     assert "Schedule resumed" in await chats.say(f"/schedule_enable {found}")
     assert "Schedule snoozed until" in await chats.say(f"/schedule_snooze {found}")
-    assert not (await only(chats)).enabled
+    assert not (await only_schedule(chats)).enabled
     assert "Schedule deleted" in await chats.say(f"/schedule_delete {found}")
     assert "Schedule not found" in await chats.say(f"/schedule_runs {found}")
     routers = {each.interface for each in await chats.store.list_audit(AuditQuery(limit=100))}
     assert routers == {"telegram"}
 
 
-# The audit of commands
-async def test_every_command_is_on_record(chats: Chats) -> None:
+async def test_every_command_is_audited(chats: Chats) -> None:
     await chats.say(THAI)
     await chats.say("/schedule_delete nothing")
     entries = await chats.store.list_audit(AuditQuery(verb="telegram_command"))
@@ -128,18 +129,18 @@ async def test_every_command_is_on_record(chats: Chats) -> None:
 @pytest.mark.parametrize(
     "command", ["schedule_pause", "schedule_resume", "schedule_run", "schedule_delete"]
 )
-async def test_another_chats_schedule_does_not_exist(chats: Chats, command: str) -> None:
+async def test_schedule_of_another_chat_is_not_found(chats: Chats, command: str) -> None:
     found = id_in(await chats.say(THAI))
-    before = await only(chats)
+    before = await only_schedule(chats)
     theirs = await chats.say(f"/{command} {found}", chat=8)
     nobodys = await chats.say(f"/{command} ffffffffffff", chat=8)
     assert theirs.replace(found, "ID") == nobodys.replace("ffffffffffff", "ID")
     assert "Schedule not found" in theirs
-    assert await only(chats) == before
+    assert await only_schedule(chats) == before
     assert found not in await chats.say("/schedules", chat=8)
 
 
-async def test_a_stranger_is_told_once_an_hour_and_nothing_else(chats: Chats) -> None:
+async def test_unauthorized_chat_gets_one_reply_per_hour(chats: Chats) -> None:
     assert await chats.say(THAI, chat=99) == "Unauthorized chat"
     assert await chats.say("/schedules", chat=99) == ""
     chats.clock.advance(timedelta(hours=1))
@@ -147,7 +148,7 @@ async def test_a_stranger_is_told_once_an_hour_and_nothing_else(chats: Chats) ->
     assert not (await chats.store.list_schedules(ScheduleQuery())).items
 
 
-async def test_an_empty_list_means_nobody() -> None:
+async def test_empty_list_of_allowed_chats_allows_none() -> None:
     clock = SettableClock(NOW)
     chats = chats_on(MemoryStore(clock), clock, allowed=())
     assert await chats.say(THAI) == "Unauthorized chat"
@@ -158,19 +159,19 @@ async def test_an_empty_list_means_nobody() -> None:
     [{"forward_origin": {}}, {"via_bot": {"id": 5}}, {"sender_chat": {"id": 7}}],
     ids=lambda mark: next(iter(mark)),
 )
-async def test_what_somebody_else_wrote_is_not_obeyed(chats: Chats, mark: dict[str, Any]) -> None:
+async def test_forwarded_and_bot_messages_are_ignored(chats: Chats, mark: dict[str, Any]) -> None:
     assert await chats.say(THAI, **mark) == ""
     assert not (await chats.store.list_schedules(ScheduleQuery())).items
 
 
 @pytest.mark.parametrize("kind", ["edited_message", "channel_post", "my_chat_member"])
-async def test_other_kinds_of_updates_do_nothing(chats: Chats, kind: str) -> None:
+async def test_other_kinds_of_updates_are_ignored(chats: Chats, kind: str) -> None:
     told = {"message_id": 1, "chat": {"id": 7}, "from": {"id": 7}, "text": THAI}
-    assert await chats.take({"update_id": 5, kind: told}) == ""
+    assert await chats.handle_update({"update_id": 5, kind: told}) == ""
     assert not (await chats.store.list_schedules(ScheduleQuery())).items
 
 
-async def test_people_in_a_group_talk_to_each_other(chats: Chats) -> None:
+async def test_group_messages_need_a_command_to_the_bot(chats: Chats) -> None:
     assert await chats.say("tomorrow at 9:00 we meet", chat=-100, chat_type="supergroup") == ""
     assert "Schedule created" in await chats.say(
         "/schedule@chimes_bot tomorrow at 9:00 we meet", chat=-100, chat_type="supergroup"
@@ -179,23 +180,23 @@ async def test_people_in_a_group_talk_to_each_other(chats: Chats) -> None:
     assert await chats.say(other, chat=-100, chat_type="supergroup") == ""
 
 
-async def test_an_old_command_changes_nothing(chats: Chats) -> None:
+async def test_old_command_changes_nothing(chats: Chats) -> None:
     found = id_in(await chats.say(THAI))
     old = int((NOW - timedelta(minutes=11)).timestamp())
     assert "too late" in await chats.say(f"/schedule_delete {found}", date=old, language_code="en")
-    assert (await only(chats)).id == found
-    # Looking does no harm.
+    assert (await only_schedule(chats)).id == found
+    # Read-only commands are still answered.
     assert found in await chats.say("/schedules", date=old)
     recent = int((NOW - timedelta(minutes=9)).timestamp())
     assert "Schedule deleted" in await chats.say(f"/schedule_delete {found}", date=recent)
 
 
-async def test_thirty_messages_a_minute(chats: Chats) -> None:
+async def test_messages_are_limited_to_thirty_per_minute(chats: Chats) -> None:
     answers = [await chats.say("/schedules") for _ in range(40)]
     assert all("No schedules" in each for each in answers[:30])
     assert "Too many messages" in answers[30]
     assert set(answers[31:]) == {""}
-    # Another chat has its own allowance, and time brings more.
+    # Another chat has its own limit, and the limit refills over time.
     assert "No schedules" in await chats.say("/schedules", chat=8)
     chats.clock.advance(59.0)
     assert await chats.say("/schedules") == ""
@@ -203,15 +204,15 @@ async def test_thirty_messages_a_minute(chats: Chats) -> None:
     assert "No schedules" in await chats.say("/schedules")
 
 
-async def test_the_same_update_makes_the_same_schedule(chats: Chats) -> None:
+async def test_repeated_update_creates_one_schedule(chats: Chats) -> None:
     chats.number = 500
     first = await chats.say(THAI)
     chats.number = 500
     assert await chats.say(THAI) == first
-    assert (await only(chats)).id == id_in(first)
+    assert (await only_schedule(chats)).id == id_in(first)
 
 
-async def test_the_same_update_runs_once(chats: Chats) -> None:
+async def test_repeated_update_starts_one_run(chats: Chats) -> None:
     found = id_in(await chats.say(THAI))
     chats.number = 500
     first = await chats.say(f"/schedule_run {found}")
@@ -220,7 +221,7 @@ async def test_the_same_update_runs_once(chats: Chats) -> None:
     assert len((await chats.store.list_runs(RunQuery())).items) == 1
 
 
-async def test_the_quota_is_told(chats: Chats) -> None:
+async def test_exceeded_quota_is_reported(chats: Chats) -> None:
     limits = Limits(quotas=lambda owner: (Quota(limit=2, active=True),))
     tight = ScheduleService(
         chats.store,
@@ -245,9 +246,9 @@ class TestButtons:
             "data": data,
             "message": {"message_id": 3, "chat": {"id": chat, "type": "private"}, "date": 1},
         }
-        return await chats.take({"update_id": chats.number, "callback_query": query})
+        return await chats.handle_update({"update_id": chats.number, "callback_query": query})
 
-    async def test_each_does_what_it_says(self, chats: Chats) -> None:
+    async def test_each_button_executes_its_action(self, chats: Chats) -> None:
         found = id_in(await chats.say(THAI))
 
         def data(action: Action) -> str:
@@ -257,13 +258,12 @@ class TestButtons:
 
         assert "Run started" in await self.pressed(chats, data(Action.RUN))
         assert "snoozed" in await self.pressed(chats, data(Action.SNOOZE))
-        schedule = await only(chats)
+        schedule = await only_schedule(chats)
         assert schedule.pause_until == NOW + timedelta(hours=1)
         assert "Schedule paused" in await self.pressed(chats, data(Action.PAUSE))
-        assert (await only(chats)).pause_until is None
+        assert (await only_schedule(chats)).pause_until is None
 
-    # A press appears in the inbox, and in the audit
-    async def test_what_is_done_is_put_away(self, chats: Chats) -> None:
+    async def test_done_archives_the_inbox_item_of_the_owner(self, chats: Chats) -> None:
         mine, theirs = Owner(type=OwnerType.CHAT, id="7"), Owner(type=OwnerType.CHAT, id="8")
         run = replace(a_run(), owner=mine)
         item, other = an_item(owner=mine, run_id=run.id), an_item(owner=theirs, run_id=run.id)
@@ -283,22 +283,22 @@ class TestButtons:
         await self.pressed(chats, of_others, chat=8)
         assert await chats.store.list_audit(AuditQuery(object_id="no such run")) == ()
 
-    async def test_data_that_was_edited_does_nothing(self, chats: Chats) -> None:
+    async def test_forged_button_data_is_ignored(self, chats: Chats) -> None:
         found = id_in(await chats.say(THAI))
         good = encode(Action.PAUSE, found, chat="7", token=TOKEN)
         assert good is not None
-        before = await only(chats)
+        before = await only_schedule(chats)
         other = encode(Action.PAUSE, found, chat="7", token="1:another")
         assert other is not None
         for bad in (good[:-1] + ("A" if good[-1] != "A" else "B"), other, "", "r", "💥" * 10):
             assert await self.pressed(chats, bad) == ""
-        # A button that was copied into another chat is not signed for it.
+        # A button is signed for its chat only.
         assert await self.pressed(chats, good, chat=8) == ""
-        assert await only(chats) == before
+        assert await only_schedule(chats) == before
 
 
 class TestLanguage:
-    async def test_the_chat_chooses(self, chats: Chats) -> None:
+    async def test_language_command_sets_the_language(self, chats: Chats) -> None:
         assert "ภาษา: ไทย" in await chats.say("/language th")
         assert "ยังไม่มีกำหนดการ" in await chats.say("/schedules", language_code="en")
         assert "语言: 中文" in await chats.say("/language zh")
@@ -307,33 +307,33 @@ class TestLanguage:
     @pytest.mark.parametrize(
         ("code", "telling"), [("th", "ยังไม่มี"), ("zh-hans", "还没有"), ("de", "No schedules")]
     )
-    async def test_else_what_the_client_is_set_to(
+    async def test_language_of_the_client_is_the_default(
         self, chats: Chats, code: str, telling: str
     ) -> None:
         assert telling in await chats.say("/schedules", language_code=code)
 
     @pytest.mark.parametrize("language", LANGUAGES)
-    async def test_the_example_of_the_help_can_be_sent_as_it_stands(
+    async def test_example_of_the_help_creates_a_schedule(
         self, chats: Chats, language: str
     ) -> None:
         example = in_language(EXAMPLE, language)
         assert example in await chats.say("/help", language_code=language)
         answer = await chats.say(f"/schedule {example}", language_code=language)
-        assert (await only(chats)).id == id_in(answer)
+        assert (await only_schedule(chats)).id == id_in(answer)
 
-    async def test_the_zone_of_the_chat(self, chats: Chats) -> None:
+    async def test_timezone_command_sets_the_zone(self, chats: Chats) -> None:
         assert "Europe/Berlin" in await chats.say("/timezone Europe/Berlin")
         answer = await chats.say("/schedule every day at 9:00 stretch")
         assert "timezone=Europe/Berlin" in answer
         assert "Mars" in await chats.say("/timezone Mars/Base")
         assert "ไม่รู้จักเขตเวลา" in await chats.say("/timezone Mars/Base", language_code="th")
 
-    async def test_an_interval_counts_from_a_whole_second(self, chats: Chats) -> None:
+    async def test_interval_starts_at_a_whole_second(self, chats: Chats) -> None:
         chats.clock.advance(0.25)
         answer = await chats.say("/schedule every 15 minutes check the site")
         assert "cron=@every 15m0s" in answer
         assert "timezone=Asia/Bangkok" in answer
-        assert (await only(chats)).next_run_at == NOW + timedelta(minutes=15)
+        assert (await only_schedule(chats)).next_run_at == NOW + timedelta(minutes=15)
 
 
 class TestLinks:
@@ -348,61 +348,61 @@ class TestLinks:
     async def test_a_linked_chat_acts_for_its_owner(self, chats: Chats) -> None:
         await self.linked(chats)
         await chats.say(THAI, sender=70)
-        assert (await only(chats)).owner == self.ANNA.owner
+        assert (await only_schedule(chats)).owner == self.ANNA.owner
         (chat,) = await chats.conversation.links.linked(self.ANNA.owner)
         assert (chat.id, chat.user_id) == ("7", "70")
 
-    async def test_nobody_else_in_it_is_listened_to(self, chats: Chats) -> None:
+    async def test_other_users_of_a_linked_chat_are_ignored(self, chats: Chats) -> None:
         await self.linked(chats)
         assert await chats.say(THAI, sender=71) == ""
         assert not (await chats.store.list_schedules(ScheduleQuery())).items
 
-    async def test_a_code_works_once(self, chats: Chats) -> None:
+    async def test_link_code_works_once(self, chats: Chats) -> None:
         code = await chats.conversation.links.new_code(self.ANNA)
         assert "confirm" in await chats.say(f"/start {code.text}")
         assert "not valid" in await chats.say(f"/start {code.text}", chat=8)
         assert [a.chat_id for a in await chats.conversation.links.waiting(self.ANNA.owner)] == ["7"]
 
-    async def test_a_code_ends_after_ten_minutes(self, chats: Chats) -> None:
+    async def test_link_code_expires_after_ten_minutes(self, chats: Chats) -> None:
         code = await chats.conversation.links.new_code(self.ANNA)
         chats.clock.advance(timedelta(minutes=10))
         assert "not valid" in await chats.say(f"/link {code.text}")
 
-    async def test_without_confirmation_nothing_is_linked(self, chats: Chats) -> None:
+    async def test_unconfirmed_link_has_no_effect(self, chats: Chats) -> None:
         code = await chats.conversation.links.new_code(self.ANNA)
         await chats.say(f"/link {code.text}")
         await chats.say(THAI)
-        assert (await only(chats)).owner == SEVEN
+        assert (await only_schedule(chats)).owner == SEVEN
 
-    async def test_the_code_is_not_on_record(self, chats: Chats) -> None:
+    async def test_link_code_is_not_stored(self, chats: Chats) -> None:
         code = await chats.conversation.links.new_code(self.ANNA)
         await chats.say(f"/link {code.text}")
         async for item in chats.store.dump():
             assert code.text not in repr(item)
 
-    async def test_what_the_chat_made_before_stays_in_its_hands(self, chats: Chats) -> None:
+    async def test_linked_chat_keeps_access_to_its_earlier_schedules(self, chats: Chats) -> None:
         before = id_in(await chats.say(THAI, sender=70))
         await self.linked(chats)
         assert before in await chats.say("/schedules", sender=70)
         assert "Schedule paused" in await chats.say(f"/schedule_pause {before}", sender=70)
         assert "Schedule deleted" in await chats.say(f"/schedule_delete {before}", sender=70)
 
-    async def test_codes_do_not_pile_up(self, chats: Chats) -> None:
+    async def test_new_code_replaces_earlier_codes(self, chats: Chats) -> None:
         codes = [await chats.conversation.links.new_code(self.ANNA) for _ in range(5)]
         assert "not valid" in await chats.say(f"/link {codes[0].text}")
         assert "confirm" in await chats.say(f"/link {codes[-1].text}")
         kept = [item async for item in chats.store.dump() if isinstance(item, Checkpoint)]
         assert not [state for state in kept if state.name.startswith("telegram:link:")]
 
-    async def test_it_can_be_undone(self, chats: Chats) -> None:
+    async def test_unlink_removes_the_link(self, chats: Chats) -> None:
         await self.linked(chats)
         assert "no longer linked" in await chats.say("/unlink", sender=70)
         await chats.say(THAI, sender=71)
-        assert (await only(chats)).owner == SEVEN
+        assert (await only_schedule(chats)).owner == SEVEN
         assert not await chats.conversation.links.linked(self.ANNA.owner)
 
 
-async def test_garbage_never_hurts(chats: Chats) -> None:
+async def test_invalid_updates_are_ignored(chats: Chats) -> None:
     updates: list[Any] = [
         {},
         {"update_id": "5"},
@@ -417,11 +417,11 @@ async def test_garbage_never_hurts(chats: Chats) -> None:
         {"update_id": 9, "callback_query": {"data": "x"}},
     ]
     for update in updates:
-        await chats.take(update)
+        await chats.handle_update(update)
     assert not (await chats.store.list_schedules(ScheduleQuery())).items
 
 
-async def test_runs_are_told_newest_first(chats: Chats) -> None:
+async def test_runs_are_listed_newest_first(chats: Chats) -> None:
     found = ScheduleId(id_in(await chats.say(THAI)))
     actor = Actor(owner=SEVEN, role=Role.MEMBER)
     made = []

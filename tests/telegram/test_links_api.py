@@ -33,7 +33,9 @@ async def with_bot(chats: Chats, bot_api: BotApiStub) -> AsyncIterator[Rig]:
     await api.close()
 
 
-async def test_from_code_to_owner(with_bot: Rig, chats: Chats, bot_api: BotApiStub) -> None:
+async def test_chat_is_linked_confirmed_and_unlinked(
+    with_bot: Rig, chats: Chats, bot_api: BotApiStub
+) -> None:
     client = with_bot.client
     anna = await with_bot.key(Role.MEMBER, ANNA)
     bert = await with_bot.key(Role.MEMBER, BERT)
@@ -57,7 +59,7 @@ async def test_from_code_to_owner(with_bot: Rig, chats: Chats, bot_api: BotApiSt
     assert (await client.delete(f"{LINKS}/7", headers=bert)).status_code == 404
     assert (await client.delete(f"{LINKS}/7", headers=anna)).status_code == 204
     assert (await client.get(LINKS, headers=anna)).json() == {"items": [], "waiting": []}
-    # Nothing of hers is sent there any more, also after the chat has changed its language.
+    # After unlinking nothing is sent there, even if the chat changes its language.
     await chats.say("/language th", sender=70)
     readers = RecipientPreferences(chats.store, Settings(telegram_allowed_chats=("7",)))
     hers = a_delivery(owner=ANNA, recipient=Recipient(channel=Channel.TELEGRAM, to="7"))
@@ -69,12 +71,12 @@ async def test_from_code_to_owner(with_bot: Rig, chats: Chats, bot_api: BotApiSt
     assert verbs == ["telegram_code", "telegram_link", "telegram_command", "telegram_unlink"]
 
 
-async def test_a_viewer_links_nothing(with_bot: Rig) -> None:
+async def test_viewer_cannot_create_a_link_code(with_bot: Rig) -> None:
     viewer = await with_bot.key(Role.VIEWER, ANNA)
     assert (await with_bot.client.post(LINKS, headers=viewer)).status_code == 403
 
 
-async def test_a_test_message(with_bot: Rig, bot_api: BotApiStub) -> None:
+async def test_test_message_requires_access_to_the_chat(with_bot: Rig, bot_api: BotApiStub) -> None:
     admin = await with_bot.key(Role.ADMIN)
     anna = await with_bot.key(Role.MEMBER, ANNA)
     path = "/api/v1/telegram/test"
@@ -85,7 +87,7 @@ async def test_a_test_message(with_bot: Rig, bot_api: BotApiStub) -> None:
     assert "test message" in bot_api.texts()[-1]
 
 
-async def test_without_a_bot_it_says_what_to_set() -> None:
+async def test_without_a_bot_the_error_names_the_setting() -> None:
     async with serving() as rig:
         answer = await rig.client.get(LINKS)
     assert answer.status_code == 404
