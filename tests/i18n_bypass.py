@@ -59,7 +59,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("model/checkpoint.py", "'completed ", "status words of pipelines"),
     ("model/checkpoint.py", "'failed ", "status words of pipelines"),
     ("model/checkpoint.py", "'canceled ", "status words of pipelines"),
-    ("engine/capacity.py", "f'{runner.kind} worker'", "the name of a duty, in logs"),
+    ("engine/in_flight.py", "f'{runner.kind} worker'", "the name of a duty, in logs"),
 )
 #: Files and folders below `src/chimes` that are not searched, with the reason.
 EXCLUDED_FILES: tuple[tuple[str, str], ...] = (

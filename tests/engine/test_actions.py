@@ -9,8 +9,9 @@ from datetime import timedelta
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.engine.checkpoints import CheckpointCleaner, checkpoint_of
 from chimes.engine.events import RunEnded
+from chimes.engine.executor import checkpoint_of
+from chimes.engine.maintenance import CheckpointCleaner
 from chimes.errors import StoreUnavailable
 from chimes.model.checkpoint import action_checkpoint_name
 from chimes.model.definition import Backoff, Policy

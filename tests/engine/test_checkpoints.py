@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.engine import checkpoints as kept_states
-from chimes.engine.checkpoints import CheckpointCleaner, checkpoint_of
+from chimes.engine import executor
 from chimes.engine.events import Events, RunEnded, RunRescued
+from chimes.engine.executor import checkpoint_of
+from chimes.engine.maintenance import CheckpointCleaner
 from chimes.engine.membership import Membership, StoreClock
 from chimes.errors import StoreUnavailable
 from chimes.model.checkpoint import agent_callback_name, agent_checkpoint_name
@@ -70,7 +71,7 @@ async def test_a_sync_checkpoint_is_stored_per_pair_and_fenced() -> None:
 
 
 async def test_an_unavailable_store_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_states, "RETRY_PAUSE", 0.001)
+    monkeypatch.setattr(executor, "CHECKPOINT_RETRY_PAUSE", 0.001)
     store = FailingStore(SettableClock(NOW))
     state = checkpoint_of(store, await claim_sync_run(store))
     assert state is not None

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from chimes.engine import capacity
 from chimes.engine import executor as executor
+from chimes.engine import in_flight
 from chimes.engine.events import RunReleased, RunRetrying, TargetRaised, TargetStuck
 from chimes.engine.in_flight import DEFAULT_LOG_LIMITS
 from chimes.errors import StoreUnavailable
@@ -305,7 +305,7 @@ async def test_a_run_for_another_node_is_released(rig: Rig) -> None:
 async def test_a_yielded_requirement_is_claimed_again_later(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capacity, "YIELD_SECONDS", 0.05)
+    monkeypatch.setattr(in_flight, "YIELD_SECONDS", 0.05)
 
     async def not_here(call: Call) -> Outcome:
         raise WrongNode

@@ -10,8 +10,14 @@ from datetime import timedelta
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.engine.capacity import Capacity, Pool
-from chimes.engine.in_flight import DEFAULT_LOG_LIMITS, LOG_LIMITS_BY_KIND, AttemptLog, InFlightRun
+from chimes.engine.in_flight import (
+    DEFAULT_LOG_LIMITS,
+    LOG_LIMITS_BY_KIND,
+    AttemptLog,
+    Capacity,
+    InFlightRun,
+    Pool,
+)
 from chimes.engine.recorder import LOG_BATCH_CHARACTERS, LOG_BATCH_LINES, LogWriter
 from chimes.errors import StoreUnavailable
 from chimes.model.definition import TaskTarget

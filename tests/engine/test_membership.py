@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from chimes.engine import reconciler
-from chimes.engine.capacity import Capacity, build_pools
 from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped, StoreRegressed
 from chimes.engine.executor import Executor
 from chimes.engine.flow_steps import FlowSteps
-from chimes.engine.in_flight import StopReason
+from chimes.engine.in_flight import Capacity, StopReason, build_pools
 from chimes.engine.maintenance import MAX_RESCUE_INTERVAL, Maintenance
 from chimes.engine.membership import FailoverWatch, Heartbeat, Membership, StoreClock, new_node_id
 from chimes.engine.reconciler import LeaseRecovery, Reconciler

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from typing import cast
 
 from chimes.clock import SystemClock
-from chimes.engine.capacity import Capacity
-from chimes.engine.in_flight import InFlightRun
+from chimes.engine.in_flight import Capacity, InFlightRun
 from chimes.engine.membership import StoreClock
 from chimes.engine.prefetch import PrefetchQueue
 from chimes.model.ids import NodeId, RunId

@@ -8,9 +8,8 @@ from typing import cast
 
 import pytest
 
-from chimes.engine.capacity import Capacity
 from chimes.engine.executor import TaskPool
-from chimes.engine.in_flight import InFlightRun, StopReason
+from chimes.engine.in_flight import Capacity, InFlightRun, StopReason
 from tests.builders import NOW, a_run
 
 

@@ -13,7 +13,6 @@ from prometheus_client.process_collector import ProcessCollector
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
-from chimes.engine.capacity import Capacity, Pool, build_pools
 from chimes.engine.deliverer import Deliverer
 from chimes.engine.events import (
     DrainEnded,
@@ -26,7 +25,7 @@ from chimes.engine.events import (
 )
 from chimes.engine.executor import Executor
 from chimes.engine.flow_steps import FlowSteps
-from chimes.engine.in_flight import StopReason
+from chimes.engine.in_flight import Capacity, Pool, StopReason, build_pools
 from chimes.engine.maintenance import LogRetention, Maintenance
 from chimes.engine.membership import FailoverWatch, Heartbeat, Membership, StoreClock
 from chimes.engine.poller import DrainGate, Duty, Poller

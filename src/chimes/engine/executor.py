@@ -11,10 +11,9 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from chimes.clock import Clock
-from chimes.engine.capacity import Capacity
-from chimes.engine.checkpoints import checkpoint_of
 from chimes.engine.events import (
     AttemptAbandoned,
     CompletionFenced,
@@ -27,7 +26,7 @@ from chimes.engine.events import (
     TargetStuck,
 )
 from chimes.engine.flow_steps import FlowSteps
-from chimes.engine.in_flight import Claim, InFlightRun, StopReason
+from chimes.engine.in_flight import Capacity, Claim, InFlightRun, StopReason
 from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.prefetch import PrefetchQueue
 from chimes.engine.recorder import Recorder
@@ -35,12 +34,18 @@ from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _, joined
 from chimes.model.change import fast_constructor, replace
-from chimes.model.definition import OnLost
+from chimes.model.checkpoint import (
+    action_checkpoint_name,
+    agent_callback_name,
+    agent_checkpoint_name,
+)
+from chimes.model.definition import ActionTarget, AgentTarget, OnLost, SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
 from chimes.store.port import PrefetchStore, Store
 from chimes.targets.base import Call, TargetRunner, WrongNode
 
+T = TypeVar("T")
 #: Seconds past its deadline before a target, which has its own timeout, is stopped from outside.
 TIMEOUT_SLACK = 0.5
 #: Seconds between two checks for overdue attempts.
@@ -522,3 +527,59 @@ class _Flag:
 
     def set(self) -> None:
         self.is_set = True
+
+
+# --- checkpoints: state that a target keeps between runs or between the attempts of a run ---------
+#: Seconds between two tries while the store is unavailable. The reconciler stops an attempt that
+#: loses its run meanwhile.
+CHECKPOINT_RETRY_PAUSE = 0.25
+
+
+class TargetState:
+    """Implements `chimes.targets.base.State`."""
+
+    def __init__(self, store: Store, run: Run, name: str) -> None:
+        self._store = store
+        self._run = run
+        self._name = name
+
+    async def read(self) -> str | None:
+        return await self._read(self._name)
+
+    async def heard(self) -> str | None:
+        return await self._read(agent_callback_name(self._run.id))
+
+    async def keep(self, value: str) -> bool:
+        run = self._run
+        return await _retrying(
+            lambda: self._store.save_checkpoint(run.id, run.fence, self._name, value)
+        )
+
+    async def _read(self, name: str) -> str | None:
+        checkpoint = await _retrying(lambda: self._store.get_checkpoint(name))
+        return None if checkpoint is None else checkpoint.value
+
+
+def checkpoint_of(store: Store, run: Run) -> TargetState | None:
+    """None for a target without a checkpoint. A sync keeps one for all its runs; an agent prompt
+    or an action keeps one per run, which is deleted when the run has ended."""
+    if run.target.kind == "task":
+        # The most frequent kind, decided first: this is called for every attempt.
+        return None
+    match run.target:
+        case SyncTarget():
+            return TargetState(store, run, run.target.key)
+        case AgentTarget():
+            return TargetState(store, run, agent_checkpoint_name(run.id))
+        case ActionTarget():
+            return TargetState(store, run, action_checkpoint_name(run.id))
+        case _:
+            return None
+
+
+async def _retrying(operation: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await operation()
+        except StoreUnavailable:
+            await asyncio.sleep(CHECKPOINT_RETRY_PAUSE)

@@ -1,4 +1,4 @@
-"""Periodic maintenance on any node: rescue, ended pauses, dashboard rollups, retention."""
+"""Maintenance on any node: rescue, ended pauses, dashboard rollups, retention, old checkpoints."""
 
 from __future__ import annotations
 
@@ -23,9 +23,15 @@ from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
 from chimes.model.access import AuditEntry
-from chimes.model.definition import SyncTarget
+from chimes.model.checkpoint import (
+    action_checkpoint_name,
+    agent_callback_name,
+    agent_checkpoint_name,
+)
+from chimes.model.definition import ActionTarget, AgentTarget, SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.run import Run
 from chimes.model.schedule import Schedule, resume_schedule
 from chimes.model.sync import TASK_RUN_STATUSES
 from chimes.store.port import Store
@@ -283,3 +289,46 @@ class LogRetention:
             if page.next is None or (limit is not None and seen >= limit):
                 return
             query = replace(query, after=page.next)
+
+
+class CheckpointCleaner:
+    """Deletes the checkpoints of ended agent and action runs; a duty and an event listener."""
+
+    name = "checkpoint cleaner"
+    event_types = (RunEnded, RunRescued)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ended: dict[RunId, tuple[str, ...]] = {}
+        self._changed = asyncio.Event()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunEnded | RunRescued):
+            names = _checkpoint_names(event.run)
+            if names and event.run.status.terminal:
+                self._ended[event.run.id] = names
+                self._changed.set()
+
+    async def run_once(self) -> NextPoll:
+        await self.clean()
+        self._changed.clear()
+        return PollOnEvent(event=self._changed)
+
+    async def clean(self) -> None:
+        while self._ended:
+            run_id = next(iter(self._ended))
+            for name in self._ended[run_id]:
+                if await self._store.get_checkpoint(name) is not None:
+                    await self._store.set_checkpoint(name, None)
+            del self._ended[run_id]
+
+
+def _checkpoint_names(run: Run) -> tuple[str, ...]:
+    """The checkpoints of this run alone."""
+    match run.target:
+        case AgentTarget():
+            return agent_checkpoint_name(run.id), agent_callback_name(run.id)
+        case ActionTarget():
+            return (action_checkpoint_name(run.id),)
+        case _:
+            return ()

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from chimes.clock import Clock
-from chimes.engine.capacity import Capacity
 from chimes.engine.executor import STUCK_AFTER, Executor
-from chimes.engine.in_flight import StopReason
+from chimes.engine.in_flight import Capacity, StopReason
 from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import NextPoll, PollAtTime, PollNow, PollOnEvent
 from chimes.model.listing import RunQuery

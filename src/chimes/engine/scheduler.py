@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 from chimes.clock import Clock
-from chimes.engine.capacity import Capacity, Reservation
 from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
 from chimes.engine.executor import Executor
+from chimes.engine.in_flight import Capacity, Reservation
 from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import NextPoll, PollAfter, PollAtTime, PollNow, PollOnChange
 from chimes.engine.prefetch import FULL_CAPACITY_LEAD, PrefetchPlanner

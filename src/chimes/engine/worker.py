@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from chimes.engine.capacity import Capacity
 from chimes.engine.executor import Executor
+from chimes.engine.in_flight import Capacity
 from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import (
     NextPoll,

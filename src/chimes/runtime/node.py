@@ -11,9 +11,9 @@ from functools import partial
 from typing import Protocol
 
 from chimes import __version__
-from chimes.engine.checkpoints import CheckpointCleaner
 from chimes.engine.engine import Engine
 from chimes.engine.events import EventLogger, Events, Listener
+from chimes.engine.maintenance import CheckpointCleaner
 from chimes.engine.metrics import Metrics
 from chimes.engine.poller import Duty, Poller
 from chimes.errors import ChimesError, StoreError, StoreUnavailable
