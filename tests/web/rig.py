@@ -85,7 +85,7 @@ class Rig:
         return found
 
 
-def offers_of(sources: Sources) -> dict[str, RunDefaults]:
+def capabilities_of(sources: Sources) -> dict[str, RunDefaults]:
     """The capabilities of a node for the sources of its file."""
     return {
         target.key: RunDefaults(
@@ -117,7 +117,10 @@ async def serving(
         schedules=ScheduleService(
             store,
             ScheduleRules(
-                store, check_target=check, limits=limits, capabilities=lambda: offers_of(known.now)
+                store,
+                check_target=check,
+                limits=limits,
+                capabilities=lambda: capabilities_of(known.now),
             ),
         ),
         runs=RunService(store),

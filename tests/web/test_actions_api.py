@@ -14,7 +14,7 @@ from tests.web.rig import HTTP, Rig, definition, serving
 
 PATH = "/api/v1/schedules"
 ACTION: dict[str, Any] = {"kind": "action", "action_type_id": "restart", "kn_id": "kn1"}
-WHOLE = ACTION | {
+FULL_ACTION = ACTION | {
     "branch": "dev",
     "identities": [{"id": "pod-1"}, ODD_JSON],
     "params": ODD_JSON,
@@ -22,13 +22,13 @@ WHOLE = ACTION | {
 }
 
 
-async def test_an_action_comes_back_whole(any_rig: Rig) -> None:
-    made = await any_rig.create(target=WHOLE)
-    assert made["target"] == WHOLE
+async def test_action_round_trip_keeps_every_field(any_rig: Rig) -> None:
+    made = await any_rig.create(target=FULL_ACTION)
+    assert made["target"] == FULL_ACTION
     assert (await any_rig.client.get(f"{PATH}/{made['id']}")).json() == made
 
 
-async def test_what_is_left_out_is_as_configured() -> None:
+async def test_omitted_action_fields_have_configured_defaults() -> None:
     settings = Settings(schedule_execution_timeout=timedelta(minutes=20))
     async with serving(settings=settings) as rig:
         made = await rig.create(target=ACTION)
@@ -52,7 +52,7 @@ async def test_what_is_left_out_is_as_configured() -> None:
 
 
 @pytest.mark.parametrize("name", ["identities", "unique_identities", "_instance_identities"])
-async def test_other_names_of_the_fields(rig: Rig, name: str) -> None:
+async def test_kweaver_names_of_action_fields_are_accepted(rig: Rig, name: str) -> None:
     made = await rig.create(target=ACTION | {name: [{"id": 1}], "dynamic_params": {"a": 1}})
     assert (made["target"]["identities"], made["target"]["params"]) == ([{"id": 1}], {"a": 1})
     changed = await rig.client.patch(
@@ -62,7 +62,7 @@ async def test_other_names_of_the_fields(rig: Rig, name: str) -> None:
     assert changed.json()["target"] == made["target"] | {"identities": [{"id": 2}], "params": {}}
 
 
-async def test_both_names_have_to_say_the_same(rig: Rig) -> None:
+async def test_conflicting_field_aliases_are_rejected(rig: Rig) -> None:
     same = {"unique_identities": [{"id": 1}], "_instance_identities": [{"id": 1}]}
     assert (await rig.create(target=ACTION | same))["target"]["identities"] == [{"id": 1}]
     answer = await rig.client.post(
@@ -71,11 +71,11 @@ async def test_both_names_have_to_say_the_same(rig: Rig) -> None:
     assert (answer.status_code, answer.json()["code"]) == (422, "given_twice")
 
 
-async def test_a_patch_changes_what_it_names(rig: Rig) -> None:
-    made = await rig.create(target=WHOLE)
+async def test_patch_changes_only_the_given_action_fields(rig: Rig) -> None:
+    made = await rig.create(target=FULL_ACTION)
     patch = {"target": {"branch": "main", "account": {"id": "u-2", "type": "user"}}}
     answer = await rig.client.patch(f"{PATH}/{made['id']}", json=patch)
-    assert answer.json()["target"] == WHOLE | patch["target"]
+    assert answer.json()["target"] == FULL_ACTION | patch["target"]
     plain = await rig.create(target=HTTP)
     turned = await rig.client.patch(f"{PATH}/{plain['id']}", json={"target": ACTION})
     assert turned.json()["target"]["action_type_id"] == "restart"
@@ -88,7 +88,7 @@ async def test_a_patch_changes_what_it_names(rig: Rig) -> None:
     )
 
 
-async def test_secrets_among_the_params_are_answered_as_stars_and_kept(rig: Rig) -> None:
+async def test_secret_params_are_masked_and_kept_when_the_mask_is_sent_back(rig: Rig) -> None:
     made = await rig.create(target=ACTION | {"params": {"api_key": "hush", "n": 1}})
     assert made["target"]["params"] == {"api_key": "***", "n": 1}
     patch = {"target": {"params": {"api_key": "***", "n": 2}}}
@@ -111,7 +111,9 @@ async def test_secrets_among_the_params_are_answered_as_stars_and_kept(rig: Rig)
         ({"action_type": "x"}, "/target/action_type", "unknown_field"),
     ],
 )
-async def test_what_is_refused(rig: Rig, given: dict[str, Any], pointer: str, code: str) -> None:
+async def test_invalid_actions_are_rejected(
+    rig: Rig, given: dict[str, Any], pointer: str, code: str
+) -> None:
     answer = await rig.client.post(PATH, json=definition(target=ACTION | given))
     first = answer.json()["errors"][0]
     assert answer.status_code == 422
@@ -119,7 +121,7 @@ async def test_what_is_refused(rig: Rig, given: dict[str, Any], pointer: str, co
 
 
 # The action service trusts the account that Chimes sends.
-async def test_only_an_admin_acts_for_another_account(rig: Rig) -> None:
+async def test_only_an_admin_sets_another_account(rig: Rig) -> None:
     member = await rig.key(Role.MEMBER, ALICE)
     admin = await rig.key(Role.ADMIN)
 
@@ -143,8 +145,8 @@ async def test_only_an_admin_acts_for_another_account(rig: Rig) -> None:
     assert renamed.status_code == 200, renamed.text
 
 
-async def test_a_run_without_a_schedule(rig: Rig) -> None:
-    answer = await rig.client.post("/api/v1/runs", json={"target": WHOLE})
+async def test_action_run_without_a_schedule(rig: Rig) -> None:
+    answer = await rig.client.post("/api/v1/runs", json={"target": FULL_ACTION})
     assert answer.status_code in (201, 202), answer.text
     run = await rig.store.get_run(answer.json()["id"])
     assert run is not None

@@ -34,16 +34,16 @@ from tests.web.rig import HTTP, Rig
 AGENT = {"kind": "agent", "prompt": "Summarise the news"}
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
 HOOK = {"channel": "webhook", "to": "https://example.com/h", "signing_secrets": [SECRET]}
-USUAL = {"signing_secrets": [], "late_after": "PT1M", "quiet": None, "digest": None}
-NIGHT = {"from": "22:00", "to": "07:00"}
-INBOX = {"channel": "inbox", "to": "", "on": ["always"], "language": ""} | USUAL
+DEFAULT_PROMPT_POLICY = {"signing_secrets": [], "late_after": "PT1M", "quiet": None, "digest": None}
+QUIET_HOURS = {"from": "22:00", "to": "07:00"}
+INBOX = {"channel": "inbox", "to": "", "on": ["always"], "language": ""} | DEFAULT_PROMPT_POLICY
 
 
-async def changed(rig: Rig, made: dict[str, Any], **given: Any) -> Any:
+async def patch_schedule(rig: Rig, made: dict[str, Any], **given: Any) -> Any:
     return await rig.client.patch(f"/api/v1/schedules/{made['id']}", json=given)
 
 
-async def test_a_prompt_is_saved_with_what_is_usual_for_prompts(rig: Rig) -> None:
+async def test_prompt_has_default_policy_and_recipient(rig: Rig) -> None:
     made = await rig.create(target=AGENT)
     assert made["target"] == AGENT | {"pipeline": "", "model": "", "max_tokens": None}
     assert made["delivery"] == [INBOX]
@@ -55,14 +55,16 @@ async def test_a_prompt_is_saved_with_what_is_usual_for_prompts(rig: Rig) -> Non
     assert again.json() == made
 
 
-async def test_every_store_keeps_it(any_rig: Rig) -> None:
+async def test_prompt_round_trip_on_every_store(any_rig: Rig) -> None:
     target = AGENT | {"pipeline": "runs", "model": "big", "max_tokens": 7}
-    told = [HOOK, {"channel": "telegram", "to": -42, "on": ["failure"], "language": "th"}]
-    made = await any_rig.create(target=target, delivery=told)
+    recipients = [HOOK, {"channel": "telegram", "to": -42, "on": ["failure"], "language": "th"}]
+    made = await any_rig.create(target=target, delivery=recipients)
     assert made["target"] == target
     assert made["delivery"] == [
-        USUAL | HOOK | {"on": ["always"], "language": "", "signing_secrets": ["***"]},
-        told[1] | {"to": "-42"} | USUAL,
+        DEFAULT_PROMPT_POLICY
+        | HOOK
+        | {"on": ["always"], "language": "", "signing_secrets": ["***"]},
+        recipients[1] | {"to": "-42"} | DEFAULT_PROMPT_POLICY,
     ]
     schedule = await any_rig.store.get_schedule(ScheduleId(made["id"]))
     assert schedule is not None
@@ -73,9 +75,9 @@ async def test_every_store_keeps_it(any_rig: Rig) -> None:
 
 
 # Delivery options: late runs only, quiet hours, digests.
-async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
+async def test_notification_times_round_trip(rig: Rig) -> None:
     zone = "Asia/Bangkok"
-    told = {
+    recipients = {
         "channel": "telegram",
         "to": "42",
         "on": ["late", "failure"],
@@ -83,9 +85,9 @@ async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
         "quiet": {"from": "22:00", "to": "07:30", "zone": zone, "except": ["failure"]},
         "digest": {"every": "weekly", "at": "09:15", "on": "friday", "zone": zone, "except": []},
     }
-    made = await rig.create(target=AGENT, delivery=[told])
-    assert made["delivery"] == [USUAL | {"language": ""} | told]
-    again = (await changed(rig, made, delivery=made["delivery"])).json()
+    made = await rig.create(target=AGENT, delivery=[recipients])
+    assert made["delivery"] == [DEFAULT_PROMPT_POLICY | {"language": ""} | recipients]
+    again = (await patch_schedule(rig, made, delivery=made["delivery"])).json()
     assert again["delivery"] == made["delivery"]
     schedule = await rig.store.get_schedule(ScheduleId(made["id"]))
     assert schedule is not None
@@ -103,7 +105,7 @@ async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
     )
 
 
-def test_recipients_can_be_written_in_yaml_as_people_do() -> None:
+def test_recipients_in_unquoted_yaml_are_accepted() -> None:
     """`on` and 22:00 without quotes mean something else in YAML 1.1."""
     text = b"{channel: email, to: a@b.example, on: [late], quiet: {from: 22:00, to: 7:30}}"
     found = parsed_yaml(text, "a file")
@@ -119,15 +121,21 @@ def test_recipients_can_be_written_in_yaml_as_people_do() -> None:
         ({"kind": "every", "every": "1h"}, "UTC"),
     ],
 )
-async def test_times_without_a_zone_have_that_of_the_schedule(
+async def test_notification_times_default_to_the_schedule_zone(
     rig: Rig, trigger: dict[str, str], zone: str
 ) -> None:
-    told = {"channel": "email", "to": "a@example.com", "quiet": {"from": "22:00", "to": "7:00"}}
-    made = await rig.create(trigger=trigger, delivery=[told | {"digest": "hourly"}])
+    recipients = {
+        "channel": "email",
+        "to": "a@example.com",
+        "quiet": {"from": "22:00", "to": "7:00"},
+    }
+    made = await rig.create(trigger=trigger, delivery=[recipients | {"digest": "hourly"}])
     (kept,) = made["delivery"]
     assert kept["quiet"] == {"from": "22:00", "to": "07:00", "zone": zone, "except": []}
     assert (kept["digest"]["at"], kept["digest"]["zone"]) == ("00:00", zone)
-    daily = (await changed(rig, made, delivery=[told | {"digest": "daily"}])).json()["delivery"][0]
+    daily = (await patch_schedule(rig, made, delivery=[recipients | {"digest": "daily"}])).json()[
+        "delivery"
+    ][0]
     assert (daily["digest"]["at"], daily["digest"]["zone"]) == ("08:00", zone)
 
 
@@ -146,10 +154,10 @@ async def test_times_without_a_zone_have_that_of_the_schedule(
         ({"digest": "yearly"}, "/delivery/0/digest/every"),
         ({"digest": {"every": "weekly", "on": "someday"}}, "/delivery/0/digest/on"),
         ({"digest": {"every": "daily", "zone": "Mars"}}, "/delivery/0/digest/zone"),
-        ({"channel": "inbox", "to": "", "quiet": NIGHT}, "/delivery/0/quiet"),
+        ({"channel": "inbox", "to": "", "quiet": QUIET_HOURS}, "/delivery/0/quiet"),
     ],
 )
-async def test_times_that_cannot_be_are_refused_where_they_stand(
+async def test_invalid_notification_times_are_rejected_with_their_pointer(
     rig: Rig, wrong: dict[str, Any], pointer: str
 ) -> None:
     body = {
@@ -163,7 +171,7 @@ async def test_times_that_cannot_be_are_refused_where_they_stand(
     assert answer.json()["errors"][0]["pointer"] == pointer
 
 
-async def test_other_kinds_tell_nobody_unless_asked(rig: Rig) -> None:
+async def test_other_targets_have_no_default_recipients(rig: Rig) -> None:
     assert (await rig.create())["delivery"] == []
     assert (await rig.create(target=AGENT, delivery=[]))["delivery"] == []
 
@@ -182,7 +190,7 @@ async def test_other_kinds_tell_nobody_unless_asked(rig: Rig) -> None:
         (AGENT | {"tools": []}, "/target/tools", "unknown_field"),
     ],
 )
-async def test_a_prompt_that_cannot_be_right(
+async def test_invalid_prompts_are_rejected(
     rig: Rig, target: dict[str, Any], pointer: str | None, code: str | None
 ) -> None:
     answer = await rig.client.post(
@@ -196,7 +204,7 @@ async def test_a_prompt_that_cannot_be_right(
 
 
 @each_row(
-    ("told", "pointer"),
+    ("recipients", "pointer"),
     [
         ([{"channel": "pigeon"}], "/delivery/0/channel"),
         ([{"channel": "telegram"}], "/delivery/0/to"),
@@ -213,19 +221,19 @@ async def test_a_prompt_that_cannot_be_right(
         (None, "/delivery"),
     ],
 )
-async def test_recipients_that_cannot_be_right(rig: Rig, told: Any, pointer: str) -> None:
+async def test_invalid_recipients_are_rejected(rig: Rig, recipients: Any, pointer: str) -> None:
     for path, body in (
         ("/api/v1/schedules", {"name": "x", "trigger": {"kind": "every", "every": "1h"}}),
         ("/api/v1/runs", {}),
     ):
-        answer = await rig.client.post(path, json=body | {"target": HTTP, "delivery": told})
+        answer = await rig.client.post(path, json=body | {"target": HTTP, "delivery": recipients})
         assert answer.status_code == 422, answer.text
         assert answer.json()["errors"][0]["pointer"] == pointer
 
 
-async def test_a_patch_changes_a_prompt_field_by_field_and_recipients_as_a_whole(rig: Rig) -> None:
+async def test_patch_merges_prompt_fields_and_replaces_recipients(rig: Rig) -> None:
     made = await rig.create(target=AGENT | {"model": "big"}, delivery=[HOOK])
-    answer = await changed(rig, made, target={"prompt": "And the weather"})
+    answer = await patch_schedule(rig, made, target={"prompt": "And the weather"})
     assert answer.json()["target"] == {
         "kind": "agent",
         "prompt": "And the weather",
@@ -234,33 +242,35 @@ async def test_a_patch_changes_a_prompt_field_by_field_and_recipients_as_a_whole
         "max_tokens": None,
     }
     assert answer.json()["delivery"] == made["delivery"]
-    answer = await changed(rig, made, target={"model": "", "max_tokens": None, "url": "http://x"})
+    answer = await patch_schedule(
+        rig, made, target={"model": "", "max_tokens": None, "url": "http://x"}
+    )
     assert answer.status_code == 422
-    answer = await changed(rig, made, delivery=[{"channel": "inbox"}, *made["delivery"]])
+    answer = await patch_schedule(rig, made, delivery=[{"channel": "inbox"}, *made["delivery"]])
     assert [each["channel"] for each in answer.json()["delivery"]] == ["inbox", "webhook"]
     schedule = await rig.store.get_schedule(ScheduleId(made["id"]))
     assert schedule is not None
     # What comes back as *** is what the same recipient had.
     assert schedule.policy.delivery[1].signing_secrets == (SECRET,)
     elsewhere = made["delivery"][0] | {"to": "https://example.com/other"}
-    answer = await changed(rig, made, delivery=[elsewhere])
+    answer = await patch_schedule(rig, made, delivery=[elsewhere])
     assert answer.json()["errors"][0]["code"] == "masked"
 
 
-async def test_turned_to_another_kind_it_has_what_is_usual_for_that(rig: Rig) -> None:
+async def test_changing_the_target_kind_applies_its_defaults(rig: Rig) -> None:
     made = await rig.create()
-    answer = await changed(rig, made, target={"kind": "agent"})
+    answer = await patch_schedule(rig, made, target={"kind": "agent"})
     assert answer.json()["errors"][0]["pointer"] == "/target/prompt"
-    turned = (await changed(rig, made, target=AGENT)).json()
+    turned = (await patch_schedule(rig, made, target=AGENT)).json()
     assert turned["delivery"] == [INBOX]
     assert (turned["policy"]["timeout"], turned["policy"]["max_retries"]) == ("PT10M", 2)
-    back = (await changed(rig, made, target=HTTP)).json()
+    back = (await patch_schedule(rig, made, target=HTTP)).json()
     assert (back["delivery"], back["policy"]["backoff"]) == ([], "fixed")
-    told = (await changed(rig, made, delivery=[HOOK])).json()["delivery"]
-    assert (await changed(rig, made, target=AGENT)).json()["delivery"] == told
+    recipients = (await patch_schedule(rig, made, delivery=[HOOK])).json()["delivery"]
+    assert (await patch_schedule(rig, made, target=AGENT)).json()["delivery"] == recipients
 
 
-async def test_a_run_without_a_schedule_tells_too(rig: Rig) -> None:
+async def test_run_without_a_schedule_can_have_recipients(rig: Rig) -> None:
     answer = await rig.client.post("/api/v1/runs", json={"target": AGENT, "delivery": [HOOK]})
     assert answer.status_code == 202, answer.text
     run = await rig.store.get_run(RunId(answer.json()["id"]))
@@ -273,24 +283,24 @@ async def test_a_run_without_a_schedule_tells_too(rig: Rig) -> None:
 
 
 # Invariant 10
-async def test_no_answer_and_no_audit_entry_has_the_secrets(rig: Rig) -> None:
+async def test_responses_and_audit_entries_contain_no_secrets(rig: Rig) -> None:
     hook = HOOK | {"to": "https://example.com/h?token=canary-token"}
     made = await rig.create(target=AGENT, delivery=[hook])
     other = SECRET.replace("Q", "R")
-    await changed(rig, made, delivery=[hook | {"signing_secrets": [other]}])
+    await patch_schedule(rig, made, delivery=[hook | {"signing_secrets": [other]}])
     await rig.client.post("/api/v1/runs", json={"target": AGENT, "delivery": [hook]})
     entries = await rig.store.list_audit(AuditQuery(limit=50))
-    told = json.dumps([dict(entry.changes) for entry in entries])
-    assert "example.com/h" in told
+    recipients = json.dumps([dict(entry.changes) for entry in entries])
+    assert "example.com/h" in recipients
     for secret in (SECRET, other, "canary-token"):
-        assert secret not in told
+        assert secret not in recipients
     listed = await rig.client.get("/api/v1/audit")
     assert listed.json()["items"][1]["changes"]["policy"][1]["delivery"][0]["signing_secrets"] == [
         "***"
     ]
 
 
-async def test_a_member_names_only_chats_of_its_own(rig: Rig) -> None:
+async def test_member_can_only_notify_own_chats(rig: Rig) -> None:
     alice = await rig.key(Role.MEMBER, ALICE)
     chat = await rig.key(Role.MEMBER, Owner(type=OwnerType.CHAT, id="99"))
     admin = await rig.key(Role.ADMIN)
@@ -318,7 +328,7 @@ async def test_a_member_names_only_chats_of_its_own(rig: Rig) -> None:
             assert (await status(admin, chat_id, path)).status_code == good
 
 
-async def test_what_an_admin_named_may_stay_when_the_owner_changes_the_rest(rig: Rig) -> None:
+async def test_owner_can_keep_a_chat_set_by_an_admin(rig: Rig) -> None:
     alice, admin = await rig.key(Role.MEMBER, ALICE), await rig.key(Role.ADMIN)
     body = {
         "name": "x",
@@ -336,7 +346,7 @@ async def test_what_an_admin_named_may_stay_when_the_owner_changes_the_rest(rig:
     assert refused.json()["errors"][0]["pointer"] == "/delivery/1/to"
 
 
-async def test_the_node_with_the_pipeline_says_what_is_usual(rig: Rig) -> None:
+async def test_prompt_defaults_come_from_the_node_with_a_pipeline(rig: Rig) -> None:
     await rig.store.join(a_node("without", capabilities=("http", "agent")), timedelta(seconds=30))
     made = await rig.create(target=AGENT, name="nobody has one yet")
     assert made["policy"]["timeout"] == "PT10M"
@@ -355,7 +365,7 @@ async def test_the_node_with_the_pipeline_says_what_is_usual(rig: Rig) -> None:
     assert made["delivery"] == [INBOX]
 
 
-async def test_ksana_users_see_that_it_is_a_prompt(rig: Rig) -> None:
+async def test_ksana_api_shows_prompts_as_agent_jobs(rig: Rig) -> None:
     made = await rig.create(target=AGENT)
     schedule = await rig.store.get_schedule(ScheduleId(made["id"]))
     assert schedule is not None
@@ -365,26 +375,26 @@ async def test_ksana_users_see_that_it_is_a_prompt(rig: Rig) -> None:
 
 
 # --- callbacks ------------------------------------------------------------------------------------
-ENDED = {"status": "completed", "output": "told", "artifacts": [], "cost": 0.5}
+ENDED = {"status": "completed", "output": "recipients", "artifacts": [], "cost": 0.5}
 
 
-async def called_back(rig: Rig, run: str, token: str, **given: Any) -> Any:
+async def send_callback(rig: Rig, run: str, token: str, **given: Any) -> Any:
     given = given or {"json": ENDED}
     return await rig.client.post(f"/api/v1/agent/callbacks/{run}", params={"token": token}, **given)
 
 
-async def test_a_pipeline_says_with_the_token_of_the_run_how_it_ended(any_rig: Rig) -> None:
+async def test_callback_with_the_run_token_ends_the_run(any_rig: Rig) -> None:
     rig = any_rig
     await rig.key(Role.ADMIN)
     run = RunId("run-1")
     await rig.store.set_checkpoint(
         agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text()
     )
-    running = await called_back(rig, run, "T" * 43, json={"status": "running"})
+    running = await send_callback(rig, run, "T" * 43, json={"status": "running"})
     assert running.status_code == 204
     assert await rig.store.get_checkpoint(agent_callback_name(run)) is None
-    assert (await called_back(rig, run, "T" * 43)).status_code == 204
-    later = await called_back(rig, run, "T" * 43, json={"status": "failed"})
+    assert (await send_callback(rig, run, "T" * 43)).status_code == 204
+    later = await send_callback(rig, run, "T" * 43, json={"status": "failed"})
     assert later.status_code == 204
     heard = await rig.store.get_checkpoint(agent_callback_name(run))
     assert heard is not None
@@ -392,7 +402,7 @@ async def test_a_pipeline_says_with_the_token_of_the_run_how_it_ended(any_rig: R
 
 
 @pytest.mark.parametrize("token", ["", "t" * 43, "T" * 42, "ก", "T" * 2000])
-async def test_without_the_token_there_is_no_such_run(rig: Rig, token: str) -> None:
+async def test_callback_without_a_valid_token_is_not_found(rig: Rig, token: str) -> None:
     await rig.store.set_checkpoint(
         agent_checkpoint_name(RunId("run-1")), AgentCheckpoint(token="T" * 43).to_text()
     )
@@ -402,7 +412,7 @@ async def test_without_the_token_there_is_no_such_run(rig: Rig, token: str) -> N
     for run in ("run-1", "polled", "no-such-run", "a%00b"):
         # The response does not reveal whether the body was valid.
         for given in ({"json": ENDED}, {"content": b"{", "headers": {"Content-Type": "x/y"}}):
-            answer = await called_back(rig, run, token, **given)
+            answer = await send_callback(rig, run, token, **given)
             assert answer.status_code == 404
     assert await rig.store.get_checkpoint(agent_callback_name(RunId("run-1"))) is None
 
@@ -419,10 +429,10 @@ async def test_without_the_token_there_is_no_such_run(rig: Rig, token: str) -> N
         ({"json": {"status": "done", "output": "x" * 300_000}}, 413),
     ],
 )
-async def test_callbacks_that_cannot_be_read(rig: Rig, given: Any, status: int) -> None:
+async def test_invalid_callbacks_are_rejected(rig: Rig, given: Any, status: int) -> None:
     run = RunId("run-1")
     await rig.store.set_checkpoint(
         agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text()
     )
-    assert (await called_back(rig, run, "T" * 43, **given)).status_code == status
+    assert (await send_callback(rig, run, "T" * 43, **given)).status_code == status
     assert await rig.store.get_checkpoint(agent_callback_name(run)) is None

@@ -13,7 +13,7 @@ from chimes.errors import InvalidInput
 from chimes.web.requests import MAX_DEPTH, MAX_KEYS, MAX_STRING, RequestRejected, strict_json
 from tests.tables import each_row
 
-plain = st.recursive(
+json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(10**30), 10**30)
@@ -29,13 +29,13 @@ plain = st.recursive(
 )
 
 
-@given(plain, st.booleans())
-def test_ordinary_json_is_read_as_ever(value: object, ascii_only: bool) -> None:
+@given(json_values, st.booleans())
+def test_valid_json_is_parsed_as_by_the_json_module(value: object, ascii_only: bool) -> None:
     assert strict_json(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
 
 
 @given(st.binary(max_size=60) | st.text('[]{}",:\\u0123456789eE+-. nrtbfalsNaIfiy').map(str.encode))
-def test_anything_else_is_one_of_two_refusals(data: bytes) -> None:
+def test_arbitrary_bytes_raise_only_rejections(data: bytes) -> None:
     with contextlib.suppress(RequestRejected, InvalidInput):
         strict_json(data)
 
@@ -46,13 +46,13 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 1_000, 100_000])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ("[", "")])
-def test_deep_nesting(depth: int, opening: str, closing: str) -> None:
+def test_too_deep_nesting_is_rejected(depth: int, opening: str, closing: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         strict_json(nested(depth, opening, closing))
     assert caught.value.code == "json_too_deep"
 
 
-def test_nesting_up_to_the_limit_and_brackets_in_strings() -> None:
+def test_nesting_up_to_the_limit_and_brackets_in_strings_are_accepted() -> None:
     assert strict_json(nested(MAX_DEPTH)) is not None
     brackets = "[" * 100 + '\\" ['
     assert strict_json(json.dumps({"a": brackets}).encode()) == {"a": brackets}
@@ -82,14 +82,14 @@ def test_nesting_up_to_the_limit_and_brackets_in_strings() -> None:
         (json.dumps([{"a": n} for n in range(MAX_KEYS + 1)]), "too_many_keys"),
     ],
 )
-def test_what_readers_disagree_on(text: str, code: str) -> None:
+def test_ambiguous_json_is_rejected(text: str, code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         strict_json(text.encode())
     assert caught.value.code == code
     str(caught.value.field).encode()
 
 
-def test_pairs_of_surrogates_are_characters() -> None:
+def test_surrogate_pairs_are_decoded() -> None:
     assert strict_json(b'"\\ud83d\\ude00"') == "\U0001f600"
 
 
@@ -98,7 +98,7 @@ def test_pairs_of_surrogates_are_characters() -> None:
     [b"{", b"", b" ", b"[1,]", b"{'a':1}", b"\xff", b'"\xed\xa0\x80"', b"\xef\xbb\xbf{}", b"1 2",
      b'"\x00"', b'"a\nb"', b"nul", b"01"],
 )  # fmt: skip
-def test_what_is_not_json(data: bytes) -> None:
+def test_malformed_json_is_rejected(data: bytes) -> None:
     with pytest.raises(RequestRejected) as caught:
         strict_json(data)
     assert (caught.value.status, caught.value.code) == (400, "bad_json")

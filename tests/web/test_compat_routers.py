@@ -17,14 +17,14 @@ from tests.builders import ALICE
 from tests.web.rig import serving
 
 
-def told(request: Request, problem: Problem) -> Response:
+def render_problem(request: Request, problem: Problem) -> Response:
     status = 406 if problem.code == "not_json" else problem.status
     headers = dict(problem.headers)
     return JSONResponse({"error": problem.code, "said": problem.detail}, status, headers)
 
 
 def toy_router() -> CompatRouter:
-    router = CompatRouter(interface="toy", prefixes=["/toys"], render=told)
+    router = CompatRouter(interface="toy", prefixes=["/toys"], render=render_problem)
 
     @router.post("/toys")
     async def make(request: Request) -> object:
@@ -37,7 +37,7 @@ def toy_router() -> CompatRouter:
     return router
 
 
-async def test_errors_are_rendered_in_the_shape_of_the_api() -> None:
+async def test_errors_are_rendered_in_the_format_of_the_api() -> None:
     async with serving(compat=[toy_router()]) as rig:
         for path, send, status, code in (
             ("/toys", {"json": {}}, 422, "odd"),
@@ -66,7 +66,7 @@ async def test_keys_are_accepted_only_where_the_api_declares_them() -> None:
         assert answer.headers["www-authenticate"]
 
 
-async def test_a_refused_request_is_audited() -> None:
+async def test_rejected_request_is_audited() -> None:
     async with serving(compat=[toy_router()]) as rig:
         key = (await rig.key(Role.VIEWER, ALICE))["Authorization"].split()[1]
         answer = await rig.client.post("/toys", json={"no": "way"}, headers={"X-Admin-Token": key})

@@ -64,16 +64,16 @@ async def error_response(port: int, *parts: bytes) -> bytes:
 @pytest.mark.parametrize(
     "begun", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: a\r\nX-Slow: "]
 )
-async def test_headers_that_do_not_come_end_the_connection(port: int, begun: bytes) -> None:
+async def test_incomplete_headers_end_the_connection(port: int, begun: bytes) -> None:
     assert await error_response(port, begun) == b""
 
 
-async def test_slow_headers_of_a_second_request_end_it_too(port: int) -> None:
+async def test_slow_headers_of_a_second_request_end_the_connection(port: int) -> None:
     answer = await error_response(port, HEALTH % port, b"GET /health HTT")
     assert answer.count(b"HTTP/1.1 200") == 1
 
 
-async def test_a_kept_connection_is_not_ended_by_the_limit_for_headers(port: int) -> None:
+async def test_idle_connection_is_not_ended_by_the_header_timeout(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in range(2):
         writer.write(HEALTH % port)
@@ -83,7 +83,7 @@ async def test_a_kept_connection_is_not_ended_by_the_limit_for_headers(port: int
     writer.close()
 
 
-async def test_more_than_the_length_says_is_not_a_second_request(port: int) -> None:
+async def test_surplus_body_bytes_are_not_a_second_request(port: int) -> None:
     head = (
         b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: 10\r\n\r\n" % port
     )
@@ -92,7 +92,7 @@ async def test_more_than_the_length_says_is_not_a_second_request(port: int) -> N
     assert b"HTTP/1.1 2" not in answer
 
 
-async def test_a_body_needs_its_length(port: int) -> None:
+async def test_body_needs_a_content_length(port: int) -> None:
     head = (
         b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\n"
         b"Content-Type: application/json\r\nConnection: close\r\n"
@@ -102,7 +102,7 @@ async def test_a_body_needs_its_length(port: int) -> None:
     assert answer.startswith(b"HTTP/1.1 400")
 
 
-async def test_an_endless_body_is_cut_off(port: int) -> None:
+async def test_endless_body_is_cut_off(port: int) -> None:
     head = (
         b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\n"
         b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" % port

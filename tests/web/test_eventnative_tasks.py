@@ -24,9 +24,9 @@ from tests.cli.conftest import Server
 from tests.servers import POSTGRES, shared
 from tests.servers.kinds import REDIS
 
-PLACES = 16
-HELD = [f"held_{number:02}" for number in range(PLACES + 1)]
-COLLECTIONS = [*HELD, "quick", "speaks", "breaks", "many", "stopped", "waits", "a", "b", "c", "d"]
+CAPACITY = 16
+GATED = [f"held_{number:02}" for number in range(CAPACITY + 1)]
+COLLECTIONS = [*GATED, "quick", "speaks", "breaks", "many", "stopped", "waits", "a", "b", "c", "d"]
 TOKEN = "for-the-tests-of-tasks"
 
 SOURCE = '''
@@ -55,7 +55,7 @@ def sync(source, collection, config, state):
 '''
 
 
-class Tasks:
+class TaskServers:
     """One or more servers on one store, and the gates of their sources."""
 
     def __init__(self, directory: Path, store: str, *, workers: int | None = None) -> None:
@@ -86,9 +86,9 @@ class Tasks:
             self._env["CHIMES_SYNC_WORKERS"] = str(workers)
         self.servers: list[Server] = []
         self.clients: list[httpx2.Client] = []
-        self.more()
+        self.add_node()
 
-    def more(self) -> None:
+    def add_node(self) -> None:
         """Another node."""
         home = self.directory / f"node{len(self.servers)}"
         home.mkdir()
@@ -102,9 +102,9 @@ class Tasks:
     def client(self) -> httpx2.Client:
         return self.clients[0]
 
-    def post(self, collection: str, **more: str) -> str:
+    def post(self, collection: str, **add_node: str) -> str:
         answer = self.client.post(
-            "/tasks/", params={"source": "shop", "collection": collection} | more
+            "/tasks/", params={"source": "shop", "collection": collection} | add_node
         )
         assert answer.status_code == 201, answer.text
         task: str = answer.json()["task_id"]
@@ -119,7 +119,7 @@ class Tasks:
     def status(self, task: str) -> str:
         return str(self.get(task)["status"])
 
-    def reached(self, task: str, status: str) -> dict[str, Any]:
+    def wait_for_status(self, task: str, status: str) -> dict[str, Any]:
         return until(lambda: self.get(task), lambda found: found["status"] == status)
 
     def logs(self, task: str, **window: str) -> list[dict[str, str]]:
@@ -184,44 +184,46 @@ def store_url(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
 @pytest.fixture(scope="module")
 def tasks(
     store_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Tasks]:
+) -> Iterator[TaskServers]:
     """One node as it is by default."""
-    started = Tasks(tmp_path_factory.mktemp("tasks"), store_url())
+    started = TaskServers(tmp_path_factory.mktemp("tasks"), store_url())
     yield started
     started.close()
 
 
 # One more than the capacity
-def test_16_of_17_run(tasks: Tasks) -> None:
-    made = {name: tasks.post(name) for name in HELD}
+def test_tasks_up_to_the_capacity_run(tasks: TaskServers) -> None:
+    made = {name: tasks.post(name) for name in GATED}
 
     def statuses() -> dict[str, str]:
         window = {"source": "shop", "start": "2020-01-01T00:00:00Z", "end": "2100-01-01T00:00:00Z"}
         listed = tasks.client.get("/tasks", params=window).json()["tasks"]
-        return {each["collection"]: each["status"] for each in listed if each["collection"] in HELD}
+        return {
+            each["collection"]: each["status"] for each in listed if each["collection"] in GATED
+        }
 
     def running() -> list[str]:
         return [name for name, status in statuses().items() if status == "RUNNING"]
 
-    until(running, lambda found: len(found) == PLACES)
+    until(running, lambda found: len(found) == CAPACITY)
     # All sixteen have started; the seventeenth has not.
     until(
-        lambda: [name for name in HELD if (tasks.place / f"{name}.pid").exists()],
-        lambda found: len(found) == PLACES,
+        lambda: [name for name in GATED if (tasks.place / f"{name}.pid").exists()],
+        lambda found: len(found) == CAPACITY,
     )
     now = statuses()
-    assert sorted(now.values()) == ["RUNNING"] * PLACES + ["SCHEDULED"]
+    assert sorted(now.values()) == ["RUNNING"] * CAPACITY + ["SCHEDULED"]
     # Oldest first within a class: it is the last one that waits.
-    assert now[HELD[-1]] == "SCHEDULED"
-    tasks.open(HELD[0])
-    tasks.reached(made[HELD[0]], "SUCCESS")
-    tasks.reached(made[HELD[-1]], "RUNNING")
-    tasks.open(*HELD)
+    assert now[GATED[-1]] == "SCHEDULED"
+    tasks.open(GATED[0])
+    tasks.wait_for_status(made[GATED[0]], "SUCCESS")
+    tasks.wait_for_status(made[GATED[-1]], "RUNNING")
+    tasks.open(*GATED)
     for task in made.values():
-        tasks.reached(task, "SUCCESS")
+        tasks.wait_for_status(task, "SUCCESS")
 
 
-def test_of_20_at_once_one_is_created(tasks: Tasks) -> None:
+def test_one_of_20_concurrent_requests_creates_a_task(tasks: TaskServers) -> None:
     async def posts() -> list[httpx2.Response]:
         pair = {"source": "shop", "collection": "many"}
         async with httpx2.AsyncClient(
@@ -235,18 +237,18 @@ def test_of_20_at_once_one_is_created(tasks: Tasks) -> None:
         answers = asyncio.run(posts())
         assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
         (task,) = {answer.json()["task_id"] for answer in answers}
-        tasks.reached(task, "RUNNING")
+        tasks.wait_for_status(task, "RUNNING")
         # SCHEDULED counted, and so does RUNNING.
         assert {answer.status_code for answer in asyncio.run(posts())} == {200}
         tasks.open("many")
-        tasks.reached(task, "SUCCESS")
+        tasks.wait_for_status(task, "SUCCESS")
         (tasks.place / "many.gate").unlink()
 
 
-def test_a_task_through_its_life(tasks: Tasks) -> None:
+def test_task_lifecycle_with_log_and_checkpoint(tasks: TaskServers) -> None:
     before = datetime.now(UTC) - timedelta(seconds=5)
     task = tasks.post("speaks")
-    running = tasks.reached(task, "RUNNING")
+    running = tasks.wait_for_status(task, "RUNNING")
     assert running["started_at"] >= running["created_at"] != ""
     assert (running["finished_at"], running["source_type"]) == ("", "python")
     created = datetime.fromisoformat(running["created_at"])
@@ -278,7 +280,7 @@ def test_a_task_through_its_life(tasks: Tasks) -> None:
     assert "ends" in lines
     assert re.fullmatch(r"FINISHED SUCCESSFULLY in \[\d+\.\d\d\] seconds", lines[-1])
     assert took < 20
-    ended = tasks.reached(task, "SUCCESS")
+    ended = tasks.wait_for_status(task, "SUCCESS")
     assert ended["finished_at"] >= ended["started_at"]
 
     logs = tasks.logs(task)
@@ -289,13 +291,13 @@ def test_a_task_through_its_life(tasks: Tasks) -> None:
     assert tasks.logs(task, start="2100-01-01T00:00:00Z") == []
     # Its checkpoint is available to the next run; the gate is open now.
     again = tasks.post("speaks")
-    tasks.reached(again, "SUCCESS")
+    tasks.wait_for_status(again, "SUCCESS")
     assert "begins with {'count': 1}" in tasks.logs(again)[0]["message"]
 
 
-def test_a_task_that_breaks(tasks: Tasks) -> None:
+def test_failing_task(tasks: TaskServers) -> None:
     task = tasks.post("breaks")
-    tasks.reached(task, "FAILED")
+    tasks.wait_for_status(task, "FAILED")
     logs = tasks.logs(task)
     errors = [each["message"] for each in logs if each["level"] == "error"]
     assert any("about to break" in each for each in errors)
@@ -313,14 +315,14 @@ def test_a_task_that_breaks(tasks: Tasks) -> None:
     assert [each["id"] for each in failed] == [task]
 
 
-def test_cancel_of_a_running_task_stops_its_process(tasks: Tasks) -> None:
+def test_cancel_of_a_running_task_stops_its_process(tasks: TaskServers) -> None:
     task = tasks.post("stopped")
-    tasks.reached(task, "RUNNING")
+    tasks.wait_for_status(task, "RUNNING")
     written = tasks.place / "stopped.pid"
     pid = int(until(lambda: written.read_text() if written.exists() else "", bool))
     answer = tasks.client.post(f"/tasks/{task}/cancel")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
-    ended = tasks.reached(task, "CANCELED")
+    ended = tasks.wait_for_status(task, "CANCELED")
     assert ended["finished_at"]
     until(lambda: _alive(pid), lambda found: not found)
     assert tasks.client.post(f"/tasks/{task}/cancel").json() == {"status": "ok"}
@@ -334,7 +336,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def test_the_token_is_an_admin_on_every_api(tasks: Tasks) -> None:
+def test_admin_token_is_an_admin_on_every_api(tasks: TaskServers) -> None:
     url = tasks.servers[0].url
     with httpx2.Client(base_url=url, timeout=30) as stranger:
         refused = stranger.get("/tasks/x")
@@ -350,13 +352,13 @@ def test_the_token_is_an_admin_on_every_api(tasks: Tasks) -> None:
 
 
 # Higher priority first, then older first; with capacity for one and two nodes
-def test_order_and_two_nodes(
+def test_task_order_with_two_nodes(
     store_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    tasks = Tasks(tmp_path_factory.mktemp("order"), store_url(), workers=1)
+    tasks = TaskServers(tmp_path_factory.mktemp("order"), store_url(), workers=1)
     try:
         first = tasks.post("waits")
-        tasks.reached(first, "RUNNING")
+        tasks.wait_for_status(first, "RUNNING")
         until(tasks.order, lambda found: found == ["waits"])
         low = tasks.post("a", priority="100")
         # EventNative orders by whole seconds; within one second by creation.
@@ -368,10 +370,10 @@ def test_order_and_two_nodes(
         assert {tasks.status(each) for each in (low, *usual, now)} == {"SCHEDULED"}
         tasks.open("a", "b", "c", "d", "waits")
         for each in (first, low, *usual, now):
-            tasks.reached(each, "SUCCESS")
+            tasks.wait_for_status(each, "SUCCESS")
         assert tasks.order() == ["waits", "d", "b", "c", "a"]
 
-        tasks.more()
+        tasks.add_node()
         (tasks.place / "many.gate").unlink(missing_ok=True)
         with ThreadPoolExecutor(20) as threads:
             answers = list(
@@ -385,7 +387,7 @@ def test_order_and_two_nodes(
         assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
         (task,) = {answer.json()["task_id"] for answer in answers}
         tasks.open("many")
-        tasks.reached(task, "SUCCESS")
+        tasks.wait_for_status(task, "SUCCESS")
         assert tasks.order().count("many") == 1
     finally:
         tasks.close()

@@ -21,7 +21,7 @@ FULL = definition(
     depends_on={"schedule_id": "base", "within": "1h"},
     trigger={"kind": "every", "every": "1h", "anchor": "2030-01-15T00:00:00Z", "max_runs": 3},
 )
-anything = st.recursive(
+json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**70), 2**70)
@@ -74,14 +74,14 @@ async def check(rig: Rig, method: str, path: str, text: str) -> None:
 
 
 @settings(max_examples=150)
-@given(st.sampled_from(places(FULL)), anything)
-def test_one_odd_value_in_a_definition(path: tuple[Any, ...], value: object) -> None:
+@given(st.sampled_from(places(FULL)), json_values)
+def test_random_value_in_a_definition(path: tuple[Any, ...], value: object) -> None:
     asyncio.run(sent("POST", "/api/v1/schedules", put(FULL, path, value)))
 
 
 @settings(max_examples=100)
-@given(st.sampled_from(places(FULL)), anything)
-def test_one_odd_value_in_a_change(path: tuple[Any, ...], value: object) -> None:
+@given(st.sampled_from(places(FULL)), json_values)
+def test_random_value_in_a_change(path: tuple[Any, ...], value: object) -> None:
     body = {path[0]: put(FULL, path, value)[path[0]]}
     asyncio.run(sent("PATCH", "/api/v1/schedules/base", body))
 
@@ -100,20 +100,20 @@ def test_one_odd_value_in_a_change(path: tuple[Any, ...], value: object) -> None
             ),
         ]
     ),
-    anything
+    json_values
     | st.fixed_dictionaries(
         {},
         optional={
-            "to": anything,
-            "from": anything,
-            "until": anything,
-            "trigger": anything,
-            "count": anything,
-            "expression": anything,
-            "name": anything,
-            "role": st.sampled_from(["admin", "viewer"]) | anything,
+            "to": json_values,
+            "from": json_values,
+            "until": json_values,
+            "trigger": json_values,
+            "count": json_values,
+            "expression": json_values,
+            "name": json_values,
+            "role": st.sampled_from(["admin", "viewer"]) | json_values,
         },
     ),
 )
-def test_any_json_at_all(path: str, body: object) -> None:
+def test_random_json_body(path: str, body: object) -> None:
     asyncio.run(sent("POST", f"/api/v1/{path}", body))

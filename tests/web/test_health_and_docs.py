@@ -21,7 +21,7 @@ from tests.builders import ALICE
 from tests.web.rig import Rig, serving
 
 
-class TroubledStore(MemoryStore):
+class FailingStore(MemoryStore):
     down = False
     degraded = ""
     counted = 0
@@ -43,7 +43,7 @@ class TroubledStore(MemoryStore):
         return await super().counts()
 
 
-async def test_health_is_open_and_says_ok() -> None:
+async def test_health_needs_no_key_and_reports_ok() -> None:
     async with serving() as rig:
         await rig.key(Role.ADMIN)
         answer = await rig.client.get("/health")
@@ -52,9 +52,9 @@ async def test_health_is_open_and_says_ok() -> None:
         assert (await rig.client.get("/ready")).json() == {"status": "ready"}
 
 
-async def test_health_says_degraded_and_stays_200() -> None:
+async def test_degraded_health_is_still_200() -> None:
     clock = SettableClock()
-    store = TroubledStore(clock)
+    store = FailingStore(clock)
     async with serving(store, clock) as rig:
         store.degraded = "jobs.json was not readable"
         answer = await rig.client.get("/health")
@@ -73,16 +73,16 @@ async def test_health_says_degraded_and_stays_200() -> None:
         assert "db.internal" not in elsewhere.text
 
 
-async def test_a_node_that_drains_is_not_ready() -> None:
+async def test_draining_node_is_not_ready() -> None:
     async with serving(not_ready=lambda: "draining") as rig:
         answer = await rig.client.get("/ready")
         assert (answer.status_code, answer.json()["reason"]) == (503, "draining")
         assert (await rig.client.get("/health")).json()["status"] == "ok"
 
 
-async def test_metrics_have_no_names() -> None:
+async def test_metrics_contain_no_names() -> None:
     clock = SettableClock()
-    store = TroubledStore(clock)
+    store = FailingStore(clock)
     async with serving(store, clock) as rig:
         Counter("chimes_fired", "Runs made", registry=rig.context.metrics).inc(3)
         made = await rig.create(name="canary-name", owner={"id": "canary-owner"})
@@ -100,9 +100,9 @@ async def test_metrics_have_no_names() -> None:
 
 
 # An outage is a number, not a hole
-async def test_metrics_are_there_while_the_store_is_not() -> None:
+async def test_metrics_are_available_during_a_store_outage() -> None:
     clock = SettableClock()
-    store = TroubledStore(clock)
+    store = FailingStore(clock)
     async with serving(store, clock, fixed_keys=["the-key-of-prometheus"]) as rig:
         headers = {"Authorization": "Bearer the-key-of-prometheus"}
         text = (await rig.client.get("/metrics", headers=headers)).text
@@ -117,14 +117,14 @@ async def test_metrics_are_there_while_the_store_is_not() -> None:
         assert "chimes_nodes" not in answer.text
 
 
-async def test_metrics_need_a_key_where_keys_are_on() -> None:
+async def test_metrics_need_a_key_if_keys_exist() -> None:
     async with serving() as rig:
         headers = await rig.key(Role.VIEWER, ALICE)
         assert (await rig.client.get("/metrics")).status_code == 401
         assert (await rig.client.get("/metrics", headers=headers)).status_code == 200
 
 
-async def test_the_documentation_needs_nobody_else(rig: Rig) -> None:
+async def test_documentation_page_is_self_contained(rig: Rig) -> None:
     page = await rig.client.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert "<script" not in page.text
@@ -139,7 +139,7 @@ async def test_the_documentation_needs_nobody_else(rig: Rig) -> None:
         assert f"<code>{path}</code>" in page.text
 
 
-async def test_the_openapi_document_is_whole(rig: Rig) -> None:
+async def test_openapi_document_is_complete(rig: Rig) -> None:
     document = (await rig.client.get("/openapi.json")).json()
     assert document["openapi"].startswith("3.1")
     text = str(document)
@@ -157,7 +157,7 @@ async def test_the_openapi_document_is_whole(rig: Rig) -> None:
                 assert ("Idempotency-Key" in names) == (method == "post")
 
 
-async def test_the_root_leads_to_the_documentation() -> None:
+async def test_root_redirects_to_the_documentation() -> None:
     async with serving() as rig:
         await rig.key(Role.ADMIN)
         answer = await rig.client.get("/")
@@ -171,13 +171,13 @@ async def test_the_root_leads_to_the_documentation() -> None:
         ("x';reboot;'", "curl -X GET http://127.0.0.1:7100/health"),
     ],
 )
-async def test_samples_use_the_address_of_the_reader(host: str, shown: str) -> None:
+async def test_samples_use_the_host_of_the_request(host: str, shown: str) -> None:
     async with serving() as rig:
         await rig.key(Role.ADMIN)
         assert shown in (await rig.client.get("/docs", headers={"Host": host})).text
 
 
-async def test_texts_for_readers_name_no_internal_documents() -> None:
+async def test_user_facing_texts_name_no_internal_documents() -> None:
     async with serving() as rig:
         described = build_app(rig.context, compat=[ksana_router(rig.context)])
         text = str(describe_api(described))
@@ -187,7 +187,7 @@ async def test_texts_for_readers_name_no_internal_documents() -> None:
 @pytest.mark.parametrize(
     "path", ["/docs/", "/redoc", "/docs/oauth2-redirect", "/api/v1/schedules/"]
 )
-async def test_there_are_no_other_pages(rig: Rig, path: str) -> None:
+async def test_framework_pages_are_disabled(rig: Rig, path: str) -> None:
     answer = await rig.client.get(path)
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"

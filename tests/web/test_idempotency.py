@@ -25,7 +25,7 @@ PATH = "/api/v1/schedules"
 KEY = {"Idempotency-Key": "k-1"}
 
 
-async def test_the_same_request_twice_is_done_once(any_rig: Rig) -> None:
+async def test_repeated_request_is_executed_once(any_rig: Rig) -> None:
     first = await any_rig.client.post(PATH, json=definition(), headers=KEY)
     before = await any_rig.snapshot()
     # Another way of writing the same value.
@@ -42,7 +42,7 @@ async def test_the_same_request_twice_is_done_once(any_rig: Rig) -> None:
     assert await any_rig.snapshot() == before
 
 
-async def test_another_body_under_the_same_key_is_refused(any_rig: Rig) -> None:
+async def test_different_body_with_the_same_key_is_rejected(any_rig: Rig) -> None:
     await any_rig.client.post(PATH, json=definition(), headers=KEY)
     before = await any_rig.snapshot()
     other = await any_rig.client.post(PATH, json=definition(name="other"), headers=KEY)
@@ -51,7 +51,7 @@ async def test_another_body_under_the_same_key_is_refused(any_rig: Rig) -> None:
     assert await any_rig.snapshot() == before
 
 
-async def test_ids_may_be_long(any_rig: Rig) -> None:
+async def test_long_ids_fit_the_idempotency_scope(any_rig: Rig) -> None:
     """What a request is remembered by fits into every store, and stays apart from others."""
     made = [await any_rig.create(id=f"{letter * 199}x") for letter in "ab"]
     answers = [
@@ -62,7 +62,7 @@ async def test_ids_may_be_long(any_rig: Rig) -> None:
     assert answers[0].content == answers[2].content != answers[1].content
 
 
-async def test_keys_are_forgotten_after_a_day(rig: Rig) -> None:
+async def test_idempotency_keys_expire_after_a_day(rig: Rig) -> None:
     await rig.client.post(PATH, json=definition(), headers=KEY)
     rig.clock.advance(timedelta(hours=24, seconds=1))
     await rig.client.post(PATH, json=definition(), headers=KEY)
@@ -82,7 +82,7 @@ async def test_routes_and_owners_are_independent() -> None:
         assert again.json() == run.json()
 
 
-async def test_a_refusal_is_repeated_too(rig: Rig) -> None:
+async def test_error_response_is_replayed(rig: Rig) -> None:
     body = definition(name="")
     first = await rig.client.post(PATH, json=body, headers=KEY)
     again = await rig.client.post(PATH, json=body, headers=KEY)
@@ -92,7 +92,7 @@ async def test_a_refusal_is_repeated_too(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 201, "tab\there", "é"])
-async def test_odd_keys_are_refused(rig: Rig, key: str) -> None:
+async def test_invalid_idempotency_keys_are_rejected(rig: Rig, key: str) -> None:
     answer = await rig.client.post(
         PATH, json=definition(), headers={"Idempotency-Key": key.encode()}
     )
@@ -100,13 +100,13 @@ async def test_odd_keys_are_refused(rig: Rig, key: str) -> None:
     assert await rig.snapshot() == []
 
 
-class HeldStore(MemoryStore):
+class PausingStore(MemoryStore):
     """Lets a test look at the moment in which a schedule is being written."""
 
     def __init__(self, clock: SettableClock) -> None:
         super().__init__(clock)
         self.reached = asyncio.Event()
-        self.go_on = asyncio.Event()
+        self.release = asyncio.Event()
         self.done = asyncio.Event()
         self.broken = False
         self.defect = False
@@ -119,7 +119,7 @@ class HeldStore(MemoryStore):
         self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
         self.reached.set()
-        await self.go_on.wait()
+        await self.release.wait()
         if self.defect:
             raise RuntimeError("a bug")
         if self.broken:
@@ -127,53 +127,53 @@ class HeldStore(MemoryStore):
         return await super().add_schedule(schedule, audit, quotas=quotas)
 
 
-async def test_while_the_first_is_under_way_the_second_is_a_conflict() -> None:
+async def test_concurrent_request_with_the_same_key_is_a_conflict() -> None:
     clock = SettableClock()
-    store = HeldStore(clock)
+    store = PausingStore(clock)
     async with serving(store, clock) as rig:
         first = asyncio.create_task(rig.client.post(PATH, json=definition(), headers=KEY))
         await store.reached.wait()
         second = await rig.client.post(PATH, json=definition(), headers=KEY)
         assert (second.status_code, second.json()["code"]) == (409, "request_under_way")
         assert second.headers["retry-after"] == "1"
-        store.go_on.set()
+        store.release.set()
         assert (await first).status_code == 201
         third = await rig.client.post(PATH, json=definition(), headers=KEY)
         assert third.headers["idempotency-replayed"] == "true"
 
 
-async def test_a_request_that_took_too_long_is_still_done_once(
+async def test_timed_out_request_is_executed_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(envelope, "REQUEST_SECONDS", 0.05)
     clock = SettableClock()
-    store = HeldStore(clock)
+    store = PausingStore(clock)
     async with serving(store, clock) as rig:
         late = await rig.client.post(PATH, json=definition(), headers=KEY)
         assert (late.status_code, late.json()["code"]) == (503, "answer_timeout")
-        store.go_on.set()
+        store.release.set()
         await store.done.wait()
         answer = await rig.client.post(PATH, json=definition(), headers=KEY)
         assert answer.headers["idempotency-replayed"] == "true"
         assert len(await rig.snapshot()) == 1
 
 
-async def test_a_defect_is_not_kept_either() -> None:
+async def test_internal_error_is_not_replayed() -> None:
     clock = SettableClock()
-    store = HeldStore(clock)
+    store = PausingStore(clock)
     store.defect = True
-    store.go_on.set()
+    store.release.set()
     async with serving(store, clock) as rig:
         assert (await rig.client.post(PATH, json=definition(), headers=KEY)).status_code == 500
         store.defect = False
         assert (await rig.client.post(PATH, json=definition(), headers=KEY)).status_code == 201
 
 
-async def test_a_failure_of_the_server_is_not_kept() -> None:
+async def test_unavailable_response_is_not_replayed() -> None:
     clock = SettableClock()
-    store = HeldStore(clock)
+    store = PausingStore(clock)
     store.broken = True
-    store.go_on.set()
+    store.release.set()
     async with serving(store, clock) as rig:
         failed = await rig.client.post(PATH, json=definition(), headers=KEY)
         assert failed.status_code == 503
@@ -184,56 +184,56 @@ async def test_a_failure_of_the_server_is_not_kept() -> None:
         assert (again.status_code, "idempotency-replayed" in again.headers) == (201, False)
 
 
-class DyingStore(MemoryStore):
+class CrashingStore(MemoryStore):
     """Its process dies, or loses the answer, right after something was written."""
 
-    dying: BaseException | None = None
+    crash: BaseException | None = None
 
     async def add_schedule(
         self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
         made = await super().add_schedule(schedule, audit, quotas=quotas)
-        if self.dying is not None:
-            raise self.dying
+        if self.crash is not None:
+            raise self.crash
         return made
 
     async def add_runs(
         self, runs: Sequence[Run], audit: AuditEntry | None = None
     ) -> tuple[Run, ...]:
         made = await super().add_runs(runs, audit)
-        if self.dying is not None:
-            raise self.dying
+        if self.crash is not None:
+            raise self.crash
         return made
 
     async def change_schedule(self, *args: Any, **named: Any) -> Schedule:
         made = await super().change_schedule(*args, **named)
-        if self.dying is not None:
-            raise self.dying
+        if self.crash is not None:
+            raise self.crash
         return made
 
     async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
-        if isinstance(self.dying, asyncio.CancelledError):
+        if isinstance(self.crash, asyncio.CancelledError):
             return  # dead processes write nothing
         await super().answer_request(scope, key, answer)
 
     async def forget_request(self, scope: str, key: str) -> None:
-        if isinstance(self.dying, asyncio.CancelledError):
+        if isinstance(self.crash, asyncio.CancelledError):
             return
         await super().forget_request(scope, key)
 
 
 # ADR 17
 @pytest.mark.parametrize("case", ["schedule", "run", "retry", "start", "backfill"])
-async def test_a_request_whose_process_died_is_taken_over(case: str) -> None:
+async def test_request_of_a_crashed_process_is_taken_over(case: str) -> None:
     clock = SettableClock()
-    store = DyingStore(clock)
+    store = CrashingStore(clock)
     async with serving(store, clock) as rig:
-        path, body = await _to_do(rig, case)
+        path, body = await _request_of(rig, case)
         before = len(await rig.snapshot())
-        store.dying = asyncio.CancelledError()
+        store.crash = asyncio.CancelledError()
         with pytest.raises(asyncio.CancelledError):
             await rig.client.post(path, json=body, headers=KEY)
-        store.dying = None
+        store.crash = None
         done = await rig.snapshot()
         assert len(done) == before + 1
         early = await rig.client.post(path, json=body, headers=KEY)
@@ -247,7 +247,7 @@ async def test_a_request_whose_process_died_is_taken_over(case: str) -> None:
         assert again.headers["idempotency-replayed"] == "true"
 
 
-async def _to_do(rig: Rig, case: str) -> tuple[str, dict[str, Any]]:
+async def _request_of(rig: Rig, case: str) -> tuple[str, dict[str, Any]]:
     if case == "schedule":
         return PATH, definition()
     if case == "start":
@@ -265,14 +265,14 @@ async def _to_do(rig: Rig, case: str) -> tuple[str, dict[str, Any]]:
     return f"/api/v1/runs/{run['id']}/retry", {}
 
 
-async def test_a_commit_whose_answer_was_lost_is_found_again_at_once() -> None:
+async def test_request_with_a_lost_commit_response_can_be_repeated() -> None:
     clock = SettableClock()
-    store = DyingStore(clock)
+    store = CrashingStore(clock)
     async with serving(store, clock) as rig:
-        store.dying = StoreUnavailable("lost", code="commit_unknown")
+        store.crash = StoreUnavailable("lost", code="commit_unknown")
         first = await rig.client.post(PATH, json=definition(), headers=KEY)
         assert (first.status_code, first.json()["code"]) == (503, "commit_unknown")
-        store.dying = None
+        store.crash = None
         again = await rig.client.post(PATH, json=definition(), headers=KEY)
         assert again.status_code == 201
         assert len(await rig.snapshot()) == 1
@@ -280,22 +280,22 @@ async def test_a_commit_whose_answer_was_lost_is_found_again_at_once() -> None:
         assert other.json()["code"] == "key_reused"
 
 
-async def test_what_must_not_be_done_twice_stays_taken() -> None:
+async def test_non_repeatable_request_stays_pending_after_a_lost_response() -> None:
     clock = SettableClock()
-    store = DyingStore(clock)
+    store = CrashingStore(clock)
     async with serving(store, clock) as rig:
         made = await rig.create()
         path = f"{PATH}/{made['id']}/skip"
-        store.dying = StoreUnavailable("lost", code="commit_unknown")
+        store.crash = StoreUnavailable("lost", code="commit_unknown")
         assert (await rig.client.post(path, headers=KEY)).status_code == 503
-        store.dying = None
+        store.crash = None
         clock.advance(3600)
         again = await rig.client.post(path, headers=KEY)
         assert (again.status_code, again.json()["code"]) == (409, "request_under_way")
         assert len((await rig.client.get("/api/v1/runs")).json()["items"]) == 1
 
 
-async def test_a_new_key_is_shown_once(rig: Rig) -> None:
+async def test_new_api_key_is_not_replayed(rig: Rig) -> None:
     body = {"name": "ci", "role": "admin"}
     first = await rig.client.post("/api/v1/keys", json=body, headers=KEY)
     text = first.json()["key"]

@@ -33,14 +33,14 @@ async def failed_run(rig: Rig, last_error: str = "boom", **given: Any) -> Run:
     return run
 
 
-def an_answer(**given: Any) -> Run:
+def an_agent_run(**given: Any) -> Run:
     target = AgentTarget(prompt="What is six times seven?", model="big")
     values = {"target": target, "status": RunStatus.SUCCEEDED, "result": {"text": "42"}}
     return a_run(**(values | given))
 
 
 # --- known failures -------------------------------------------------------------------------------
-async def test_a_failure_is_marked_read_and_forgotten(any_rig: Rig) -> None:
+async def test_known_failure_is_marked_read_and_unmarked(any_rig: Rig) -> None:
     run = await failed_run(any_rig)
     path = f"/api/v1/runs/{run.id}/known"
     assert (await any_rig.client.get(path)).status_code == 404
@@ -57,7 +57,7 @@ async def test_a_failure_is_marked_read_and_forgotten(any_rig: Rig) -> None:
     assert [note.verb for note in notes] == ["unmark_known", "mark_known"]
 
 
-async def test_a_mark_needs_no_body_and_a_failure() -> None:
+async def test_marking_needs_no_body_but_a_failed_run() -> None:
     async with serving() as rig:
         good = await failed_run(rig, status=RunStatus.SUCCEEDED, error="")
         answer = await rig.client.post(f"/api/v1/runs/{good.id}/known")
@@ -68,7 +68,7 @@ async def test_a_mark_needs_no_body_and_a_failure() -> None:
         assert (long.status_code, long.json()["errors"][0]["pointer"]) == (422, "/reason")
 
 
-async def test_a_mark_that_no_longer_holds_is_not_there() -> None:
+async def test_outdated_known_failure_is_not_found() -> None:
     async with serving() as rig:
         run = await failed_run(rig, last_error="another one")
         await rig.client.post(f"/api/v1/runs/{run.id}/known")
@@ -81,9 +81,9 @@ async def test_a_mark_that_no_longer_holds_is_not_there() -> None:
 
 
 # --- replies --------------------------------------------------------------------------------------
-async def test_a_reply_is_a_run_that_knows_what_was_said() -> None:
+async def test_reply_is_a_run_with_the_previous_conversation() -> None:
     async with serving() as rig:
-        run = an_answer()
+        run = an_agent_run()
         await rig.store.load([run])
         path = f"/api/v1/runs/{run.id}/reply"
         key = {"Idempotency-Key": "one"}
@@ -108,27 +108,27 @@ async def test_a_reply_is_a_run_that_knows_what_was_said() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * 4001])
-async def test_a_reply_says_something_and_not_too_much(text: str) -> None:
+async def test_empty_or_too_long_reply_is_rejected(text: str) -> None:
     async with serving() as rig:
-        run = an_answer()
+        run = an_agent_run()
         await rig.store.load([run])
         answer = await rig.client.post(f"/api/v1/runs/{run.id}/reply", json={"text": text})
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["pointer"] == "/text"
 
 
-async def test_only_an_agent_that_has_answered_is_replied_to() -> None:
+async def test_only_succeeded_agent_runs_accept_replies() -> None:
     async with serving() as rig:
-        waiting, plain = an_answer(status=RunStatus.QUEUED), a_run(status=RunStatus.SUCCEEDED)
+        waiting, plain = an_agent_run(status=RunStatus.QUEUED), a_run(status=RunStatus.SUCCEEDED)
         await rig.store.load([waiting, plain])
         for run in (waiting, plain):
             answer = await rig.client.post(f"/api/v1/runs/{run.id}/reply", json={"text": "x"})
             assert (answer.status_code, answer.json()["code"]) == (409, "nothing_to_reply_to")
 
 
-async def test_whose_run_it_is_says_who_may_reply() -> None:
+async def test_reply_needs_rights_on_the_run() -> None:
     async with serving() as rig:
-        run = an_answer(owner=ALICE)
+        run = an_agent_run(owner=ALICE)
         await rig.store.load([run])
         path, body = f"/api/v1/runs/{run.id}/reply", {"text": "x"}
         for role, owner, status in (
@@ -158,7 +158,7 @@ async def test_filters_are_saved_renamed_and_removed(any_rig: Rig) -> None:
     assert (await client.get(FILTERS)).json()["items"] == [other]
 
 
-async def test_what_is_wrong_with_a_filter_is_said() -> None:
+async def test_invalid_filters_are_rejected() -> None:
     async with serving() as rig:
         await rig.client.post(FILTERS, json=WEEK)
         await rig.client.post(FILTERS, json=WEEK | {"name": "two"})
@@ -173,7 +173,7 @@ async def test_what_is_wrong_with_a_filter_is_said() -> None:
             assert answer.status_code == 422, wrong
 
 
-async def test_filters_are_each_owners_own() -> None:
+async def test_filters_are_per_owner() -> None:
     async with serving() as rig:
         alice, bob = await rig.key(Role.VIEWER, ALICE), await rig.key(Role.MEMBER, BOB)
         saved = await rig.client.post(FILTERS, json=WEEK, headers=alice)

@@ -9,7 +9,7 @@ from tests.web.rig import CRON, Rig
 ENGLISH = "Every day at 09:00, Asia/Bangkok time"
 THAI = "ทุกวัน เวลา 09:00 น. ตามเวลา Asia/Bangkok"
 CHINESE = "每天 09:00，Asia/Bangkok 时间"
-GAP = {"kind": "cron", "expression": "30 2 * * *", "timezone": "America/New_York"}
+CLOCK_CHANGE_NOTE = {"kind": "cron", "expression": "30 2 * * *", "timezone": "America/New_York"}
 
 
 @pytest.mark.parametrize("path", ["/api/v1/preview", "/api/v1/explain"])
@@ -23,7 +23,7 @@ GAP = {"kind": "cron", "expression": "30 2 * * *", "timezone": "America/New_York
         ("th;q=banana", "en", ENGLISH),
     ],
 )
-async def test_the_header_decides(
+async def test_accept_language_selects_the_language(
     rig: Rig, path: str, header: str | None, language: str, words: str
 ) -> None:
     headers = {} if header is None else {"Accept-Language": header}
@@ -34,7 +34,7 @@ async def test_the_header_decides(
 
 
 @pytest.mark.parametrize("path", ["/api/v1/preview", "/api/v1/explain"])
-async def test_a_language_by_name_goes_before_the_header(rig: Rig, path: str) -> None:
+async def test_lang_parameter_overrides_the_header(rig: Rig, path: str) -> None:
     body = {"trigger": CRON, "lang": "th"}
     answer = await rig.client.post(path, json=body, headers={"Accept-Language": "zh"})
     assert answer.json()["words"] == THAI
@@ -43,8 +43,8 @@ async def test_a_language_by_name_goes_before_the_header(rig: Rig, path: str) ->
     assert (wrong.status_code, wrong.json()["errors"][0]["pointer"]) == (422, "/lang")
 
 
-async def test_notes_and_warnings_are_in_the_language_too(rig: Rig) -> None:
-    body = {"trigger": GAP, "from": "2030-03-10T00:00:00", "count": 1, "lang": "zh"}
+async def test_notes_and_warnings_are_translated(rig: Rig) -> None:
+    body = {"trigger": CLOCK_CHANGE_NOTE, "from": "2030-03-10T00:00:00", "count": 1, "lang": "zh"}
     [fire] = (await rig.client.post("/api/v1/preview", json=body)).json()["fires"]
     assert fire["words"] == "时钟拨快时会跳过这个时间，改为在拨快的时刻运行"
     uneven = {"expression": "*/7 * * * *", "lang": "th"}
@@ -52,7 +52,7 @@ async def test_notes_and_warnings_are_in_the_language_too(rig: Rig) -> None:
     assert warning.startswith("รอบทุก 7 นาที")
 
 
-async def test_schedules_are_told_in_the_language_of_the_reader(rig: Rig) -> None:
+async def test_schedule_descriptions_are_translated(rig: Rig) -> None:
     thai, chinese = {"Accept-Language": "th"}, {"Accept-Language": "zh-CN"}
     body = {"name": "a", "trigger": CRON, "target": {"url": "http://example.com/"}}
     made = await rig.client.post("/api/v1/schedules", json=body, headers=thai)
@@ -80,7 +80,7 @@ async def test_schedules_are_told_in_the_language_of_the_reader(rig: Rig) -> Non
         assert answer.headers["Content-Language"] == "th"
 
 
-async def test_a_cached_answer_is_of_its_language(rig: Rig) -> None:
+async def test_etag_depends_on_the_language(rig: Rig) -> None:
     body = {"name": "a", "trigger": CRON, "target": {"url": "http://example.com/"}}
     made = await rig.client.post("/api/v1/schedules", json=body)
     path = f"/api/v1/schedules/{made.json()['id']}"
@@ -96,7 +96,7 @@ async def test_a_cached_answer_is_of_its_language(rig: Rig) -> None:
     assert changed.status_code == 200
 
 
-async def test_a_repeat_has_the_language_of_the_first_answer(rig: Rig) -> None:
+async def test_replayed_response_keeps_the_language_of_the_first(rig: Rig) -> None:
     body = {"name": "a", "trigger": CRON, "target": {"url": "http://example.com/"}}
     for header in ("th", "zh"):
         answer = await rig.client.post(

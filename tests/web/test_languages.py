@@ -29,7 +29,7 @@ from tests.web.rig import Rig, definition, serving
 SCRIPTS = {"th": re.compile("[\u0e01-\u0e5b]"), "zh": re.compile("[\u4e00-\u9fff]")}
 TAGS = {"th": "th-TH", "zh": "zh-CN"}
 #: Members of a response that contain text.
-READ = frozenset(
+TEXT_FIELDS = frozenset(
     {"title", "detail", "message", "hint", "error", "description", "solution", "error_details"}
 )
 JOB = {"name": "a", "schedule": {"kind": "every", "every": "1h"}, "http": {"url": "x"}}
@@ -110,7 +110,7 @@ BAD: Mapping[str, tuple[str, str, Mapping[str, Any], int]] = {
 
 
 @pytest.fixture
-async def everything() -> AsyncIterator[Rig]:
+async def all_apis() -> AsyncIterator[Rig]:
     routers = [ksana_router, softnix_router, eventnative_router, kweaver_router, catbird_router]
     async with serving(routers=routers) as rig:
         yield rig
@@ -124,7 +124,7 @@ def sentences(answer: object, name: str = "") -> Iterator[str]:
     elif isinstance(answer, list):
         for each in answer:
             yield from sentences(each, name)
-    elif isinstance(answer, str) and answer and name in READ:
+    elif isinstance(answer, str) and answer and name in TEXT_FIELDS:
         yield answer
 
 
@@ -137,7 +137,7 @@ async def sent(rig: Rig, bad: str, headers: Mapping[str, str]) -> httpx2.Respons
     return answer
 
 
-def told(answer: httpx2.Response) -> dict[str, object]:
+def without_request_id(answer: httpx2.Response) -> dict[str, object]:
     return {name: each for name, each in answer.json().items() if name != "request_id"}
 
 
@@ -155,14 +155,14 @@ def check(answer: httpx2.Response, language: str) -> None:
 @pytest.mark.parametrize(
     "interface", ["native", "ksana", "softnix", "eventnative", "kweaver", "catbird"]
 )
-async def test_each_mistake_is_told_in_each_language(everything: Rig, interface: str) -> None:
+async def test_every_error_is_translated(all_apis: Rig, interface: str) -> None:
     for bad in (each for each in BAD if each.startswith(f"{interface}:")):
         for language, tag in TAGS.items():
-            check(await sent(everything, bad, {"X-Language": tag}), language)
-        english = await sent(everything, bad, {})
+            check(await sent(all_apis, bad, {"X-Language": tag}), language)
+        english = await sent(all_apis, bad, {})
         check(english, "en")
-        unknown = await sent(everything, bad, {"X-Language": "tlh", "Accept-Language": "fr, *;q=0"})
-        assert told(unknown) == told(english)
+        unknown = await sent(all_apis, bad, {"X-Language": "tlh", "Accept-Language": "fr, *;q=0"})
+        assert without_request_id(unknown) == without_request_id(english)
 
 
 FIRST_OF_EACH_API = [
@@ -176,97 +176,93 @@ FIRST_OF_EACH_API = [
 
 
 @pytest.mark.parametrize(("language", "other"), [("th", "zh"), ("zh", "th")])
-async def test_the_header_of_browsers_counts_after_ours(
-    everything: Rig, language: str, other: str
+async def test_x_language_overrides_accept_language(
+    all_apis: Rig, language: str, other: str
 ) -> None:
     accepted = {"Accept-Language": f"{TAGS[language]},{language};q=0.9,en;q=0.8"}
     for bad in FIRST_OF_EACH_API:
-        check(await sent(everything, bad, accepted), language)
-        check(await sent(everything, bad, accepted | {"X-Language": TAGS[other]}), other)
-        check(await sent(everything, bad, accepted | {"X-Language": "en-US"}), "en")
-        check(await sent(everything, bad, accepted | {"X-Language": "fr"}), language)
-        check(await sent(everything, bad, {"X-Language": language.upper()}), language)
+        check(await sent(all_apis, bad, accepted), language)
+        check(await sent(all_apis, bad, accepted | {"X-Language": TAGS[other]}), other)
+        check(await sent(all_apis, bad, accepted | {"X-Language": "en-US"}), "en")
+        check(await sent(all_apis, bad, accepted | {"X-Language": "fr"}), language)
+        check(await sent(all_apis, bad, {"X-Language": language.upper()}), language)
 
 
 @pytest.mark.parametrize("language", TAGS)
-async def test_a_preference_counts_where_no_header_says_anything(
-    everything: Rig, language: str
-) -> None:
-    await everything.context.preferences.change(Actor(), {"language": language})
+async def test_preference_applies_without_headers(all_apis: Rig, language: str) -> None:
+    await all_apis.context.preferences.change(Actor(), {"language": language})
     # The last one, an unknown method, is refused before authentication.
     for bad in FIRST_OF_EACH_API[:-1]:
-        check(await sent(everything, bad, {}), language)
-        check(await sent(everything, bad, {"Accept-Language": "en"}), "en")
-    check(await sent(everything, FIRST_OF_EACH_API[-1], {}), "en")
+        check(await sent(all_apis, bad, {}), language)
+        check(await sent(all_apis, bad, {"Accept-Language": "en"}), "en")
+    check(await sent(all_apis, FIRST_OF_EACH_API[-1], {}), "en")
 
 
-async def test_a_preference_that_cannot_be_read_is_none(
-    everything: Rig, monkeypatch: pytest.MonkeyPatch
+async def test_unreadable_preference_is_ignored(
+    all_apis: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    get_checkpoint = everything.store.get_checkpoint
+    get_checkpoint = all_apis.store.get_checkpoint
 
     async def down(name: str) -> Checkpoint | None:
         if name.startswith("me:"):
             raise StoreUnavailable()
         return await get_checkpoint(name)
 
-    monkeypatch.setattr(everything.store, "get_checkpoint", down)
+    monkeypatch.setattr(all_apis.store, "get_checkpoint", down)
     for bad in ("native: no JSON", "ksana: an id", "softnix: an id", "eventnative: a task"):
-        check(await sent(everything, bad, {}), "en")
-        check(await sent(everything, bad, {"X-Language": "th"}), "th")
+        check(await sent(all_apis, bad, {}), "en")
+        check(await sent(all_apis, bad, {"X-Language": "th"}), "th")
 
 
-async def test_a_stranger_is_answered_in_the_language_of_its_headers(everything: Rig) -> None:
-    await everything.key(Role.ADMIN)
+async def test_unauthenticated_caller_gets_the_language_of_its_headers(all_apis: Rig) -> None:
+    await all_apis.key(Role.ADMIN)
     for path in ("/api/v1/runs", "/jobs", "/schedules", "/tasks", "/api/schedules"):
-        answer = await everything.client.get(path, headers={"X-Language": "th"})
+        answer = await all_apis.client.get(path, headers={"X-Language": "th"})
         assert answer.status_code == 401
         check(answer, "th")
-        check(await everything.client.get(path), "en")
+        check(await all_apis.client.get(path), "en")
 
 
-async def test_a_defect_is_told_in_the_language_too(
-    everything: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_internal_error_is_translated(all_apis: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_unused: object) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(everything.store, "get_run", broken)
-    answer = await everything.client.get("/api/v1/runs/a", headers={"X-Language": "zh"})
+    monkeypatch.setattr(all_apis.store, "get_run", broken)
+    answer = await all_apis.client.get("/api/v1/runs/a", headers={"X-Language": "zh"})
     assert answer.status_code == 500
     assert "secret" not in answer.text
     check(answer, "zh")
 
 
 @pytest.mark.parametrize("language", TAGS)
-async def test_answers_with_words_follow_x_language(everything: Rig, language: str) -> None:
+async def test_described_responses_follow_x_language(all_apis: Rig, language: str) -> None:
     ours = {"X-Language": TAGS[language], "Accept-Language": "en"}
-    made = await everything.client.post("/api/v1/schedules", json=definition(), headers=ours)
+    made = await all_apis.client.post("/api/v1/schedules", json=definition(), headers=ours)
     assert (made.status_code, made.headers["Content-Language"]) == (201, language)
     assert SCRIPTS[language].search(made.json()["words"])
-    explained = await everything.client.post(
+    explained = await all_apis.client.post(
         "/api/v1/explain", json={"expression": "0 9 * * *"}, headers=ours
     )
     assert SCRIPTS[language].search(explained.json()["words"])
     job = f"/jobs/{made.json()['id']}"
-    paused = await everything.client.post(f"{job}/pause", headers=ours)
+    paused = await all_apis.client.post(f"{job}/pause", headers=ours)
     assert SCRIPTS[language].search(paused.json()["message"])
-    assert (await everything.client.post(f"{job}/resume")).json() == {
+    assert (await all_apis.client.post(f"{job}/resume")).json() == {
         "message": "Job resumed successfully"
     }
 
 
 # --- what the store holds is English ------------------------------------------------------------
-LOST = _("the connection was lost before the answer was whole")
-OWN = "ValueError: the price of tea"
+LOST_ERROR = _("the connection was lost before the answer was whole")
+OWN_ERROR = "ValueError: the price of tea"
 
 
-async def test_stored_errors_are_translated(everything: Rig) -> None:
-    schedule = a_schedule(last_error=LOST)
+async def test_stored_errors_are_translated(all_apis: Rig) -> None:
+    schedule = a_schedule(last_error=LOST_ERROR)
     run = a_run(
         schedule,
         status=RunStatus.FAILED,
-        error=LOST,
+        error=LOST_ERROR,
         reason="connect_failed",
         finished_at=NOW,
         holder=NodeId("node-1"),
@@ -274,25 +270,32 @@ async def test_stored_errors_are_translated(everything: Rig) -> None:
         started_at=NOW,
     )
     attempts = (
-        an_attempt(run, NOW, AttemptEnd.FAILED, LOST),
-        an_attempt(run, NOW, AttemptEnd.FAILED, OWN),
+        an_attempt(run, NOW, AttemptEnd.FAILED, LOST_ERROR),
+        an_attempt(run, NOW, AttemptEnd.FAILED, OWN_ERROR),
     )
     run = replace(run, attempts=attempts, holder=None)
-    await everything.store.load([schedule, run, a_delivery(run_id=run.id, error=LOST)])
+    await all_apis.store.load([schedule, run, a_delivery(run_id=run.id, error=LOST_ERROR)])
     for language in ("th", "zh", "en"):
         ours = {"X-Language": language}
-        client = everything.client
+        client = all_apis.client
         shown = (await client.get(f"/api/v1/runs/{run.id}", headers=ours)).json()
         listed = (await client.get("/api/v1/runs", headers=ours)).json()["items"][0]
         kept = (await client.get(f"/api/v1/schedules/{schedule.id}", headers=ours)).json()
         sendings = (await client.get("/api/v1/deliveries", headers=ours)).json()["items"]
-        told = [shown["error"], listed["error"], kept["last_error"], sendings[0]["error"]]
-        told.append(shown["attempts"][0]["error"])
-        told.append((await client.get(f"/jobs/{schedule.id}", headers=ours)).json()["last_error"])
-        told.append((await client.get("/jobs", headers=ours)).json()[0]["last_error"])
+        without_request_id = [
+            shown["error"],
+            listed["error"],
+            kept["last_error"],
+            sendings[0]["error"],
+        ]
+        without_request_id.append(shown["attempts"][0]["error"])
+        without_request_id.append(
+            (await client.get(f"/jobs/{schedule.id}", headers=ours)).json()["last_error"]
+        )
+        without_request_id.append((await client.get("/jobs", headers=ours)).json()[0]["last_error"])
         if language == "en":
-            assert set(told) == {LOST}
+            assert set(without_request_id) == {LOST_ERROR}
         else:
-            assert [each for each in told if not SCRIPTS[language].search(each)] == []
+            assert [each for each in without_request_id if not SCRIPTS[language].search(each)] == []
         # Output of a task and codes are not translated.
-        assert (shown["attempts"][1]["error"], shown["reason"]) == (OWN, "connect_failed")
+        assert (shown["attempts"][1]["error"], shown["reason"]) == (OWN_ERROR, "connect_failed")

@@ -65,7 +65,7 @@ def models() -> Iterator[type[BaseModel]]:
         waiting.extend(found.__subclasses__())
 
 
-def test_all_that_our_models_can_come_to_is_known() -> None:
+def test_every_validation_error_of_the_models_is_translated() -> None:
     missing: set[tuple[str, str]] = set()
     seen: set[str] = set()
     for model in models():
@@ -76,8 +76,8 @@ def test_all_that_our_models_can_come_to_is_known() -> None:
                 for each in error.errors(include_url=False):
                     context = each.get("ctx", {})
                     seen.add(each["type"])
-                    told = isinstance(context.get("detail"), Message)
-                    if not told and each["type"] not in _MESSAGES:
+                    is_message = isinstance(context.get("detail"), Message)
+                    if not is_message and each["type"] not in _MESSAGES:
                         missing.add((model.__name__, each["type"]))
     assert missing == set()
     # It was worth the walk.
@@ -89,7 +89,7 @@ def _names(model: type[BaseModel]) -> list[str]:
 
 
 @each_row("kind", sorted(_MESSAGES))
-def test_the_english_sentences_are_those_of_pydantic(kind: str) -> None:
+def test_english_messages_are_those_of_pydantic(kind: str) -> None:
     known = {each["type"]: each for each in list_all_errors()}[kind]
     context = dict(CONTEXTS.get(kind) or known.get("example_context") or {})
     theirs = PydanticKnownError(kind, context or None).message()  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_the_english_sentences_are_those_of_pydantic(kind: str) -> None:
     assert said == theirs
 
 
-def test_any_other_error_has_a_sentence_too() -> None:
+def test_unknown_validation_error_has_a_message() -> None:
     for each in list_all_errors():
         context = each.get("example_context") or {}
         assert isinstance(validation_message(each["type"], context), Message), each["type"]

@@ -20,7 +20,7 @@ async def names(rig: Rig, **params: Any) -> list[str]:
     return [item["name"] for item in answer.json()["items"]]
 
 
-async def test_pages_follow_each_other_under_inserts(any_rig: Rig) -> None:
+async def test_pages_are_stable_under_inserts(any_rig: Rig) -> None:
     for number in range(5):
         any_rig.clock.advance(1)
         await any_rig.create(name=f"s{number}")
@@ -115,7 +115,7 @@ async def test_filters(any_rig: Rig) -> None:
         ("api_key", "x"),
     ],
 )
-async def test_odd_parameters_are_refused(rig: Rig, name: str, value: str) -> None:
+async def test_invalid_parameters_are_rejected(rig: Rig, name: str, value: str) -> None:
     answer = await rig.client.get(PATH, params={name: value})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["parameter"] == name
@@ -132,13 +132,13 @@ async def test_odd_parameters_are_refused(rig: Rig, name: str, value: str) -> No
         ("sort", "name"),
     ],
 )
-async def test_odd_parameters_of_runs_are_refused(rig: Rig, name: str, value: str) -> None:
+async def test_invalid_parameters_of_runs_are_rejected(rig: Rig, name: str, value: str) -> None:
     answer = await rig.client.get("/api/v1/runs", params={name: value})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["parameter"] == name
 
 
-async def test_a_cursor_belongs_to_its_question(rig: Rig) -> None:
+async def test_cursor_of_another_query_is_rejected(rig: Rig) -> None:
     await rig.create(name="a")
     await rig.create(name="b")
     first = await rig.client.get(PATH, params={"limit": 1, "sort": "name"})
@@ -154,7 +154,7 @@ async def test_a_cursor_belongs_to_its_question(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "1", "[1,2,3]", '{"a":1}', '[[1],"x","y"]', "[[[[["])
-async def test_cursors_made_by_hand_are_refused(rig: Rig, content: str) -> None:
+async def test_forged_cursors_are_rejected(rig: Rig, content: str) -> None:
     cursor = base64.urlsafe_b64encode(content.encode()).decode()
     assert (await rig.client.get(PATH, params={"cursor": cursor})).status_code == 422
 

@@ -38,7 +38,7 @@ from tests.web.rig import Rig, serving
 from tests.web.test_connections import AnnouncedServer
 
 
-class Ticking(SettableClock):
+class FrozenWallClock(SettableClock):
     """Wall time does not advance; durations are real."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Ticking(SettableClock):
 
 
 @dataclass
-class Served:
+class ServedApp:
     rig: Rig
     store: MemoryStore
     client: httpx2.AsyncClient
@@ -74,8 +74,8 @@ class Served:
 
 
 @asynccontextmanager
-async def served(**given: Any) -> AsyncIterator[Served]:
-    clock = Ticking()
+async def served(**given: Any) -> AsyncIterator[ServedApp]:
+    clock = FrozenWallClock()
     memory = MemoryStore(clock)
     faults = Faults(memory)
     trouble: list[str] = []
@@ -88,13 +88,13 @@ async def served(**given: Any) -> AsyncIterator[Served]:
         await server.up.wait()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/api/v1"
         async with httpx2.AsyncClient(base_url=url, timeout=10) as client:
-            yield Served(rig, memory, client, faults, trouble)
+            yield ServedApp(rig, memory, client, faults, trouble)
         server.should_exit = True
         await task
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Served]:
+async def server() -> AsyncIterator[ServedApp]:
     async with served() as found:
         yield found
 
@@ -129,8 +129,8 @@ class Stream:
 
 
 @asynccontextmanager
-async def following(
-    server: Served, run_id: RunId, headers: dict[str, str] | None = None, **query: Any
+async def follow_log(
+    server: ServedApp, run_id: RunId, headers: dict[str, str] | None = None, **query: Any
 ) -> AsyncIterator[Stream]:
     params = {"follow": "true"} | query
     async with server.client.stream(
@@ -143,10 +143,10 @@ async def following(
         yield stream
 
 
-async def test_lines_come_as_they_are_written_and_then_the_end(server: Served) -> None:
+async def test_stream_sends_lines_as_written_and_ends_with_the_run(server: ServedApp) -> None:
     run = await server.running()
     await server.store.append_logs(run.id, run.fence, log_lines("one", "ก 水 'two'\nlines"))
-    async with following(server, run.id) as stream:
+    async with follow_log(server, run.id) as stream:
         assert await stream.entries(2) == [(1, "one"), (2, "ก 水 'two'\nlines")]
         began = asyncio.get_running_loop().time()
         await server.store.append_logs(run.id, run.fence, log_lines("three"))
@@ -162,21 +162,21 @@ async def test_lines_come_as_they_are_written_and_then_the_end(server: Served) -
     await until(lambda: server.streams == 0)
 
 
-async def test_an_entry_is_what_the_api_answers(server: Served) -> None:
+async def test_streamed_entry_equals_the_api_entry(server: ServedApp) -> None:
     run = await server.running()
     await server.end(run, "one")
     page = (await server.client.get(f"/runs/{run.id}/logs")).json()
-    async with following(server, run.id) as stream:
+    async with follow_log(server, run.id) as stream:
         assert json.loads((await stream.block())["data"]) == page["items"][0]
 
 
-async def test_it_is_taken_up_where_it_was_left(server: Served) -> None:
+async def test_stream_resumes_after_the_last_event_id(server: ServedApp) -> None:
     run = await server.running()
     await server.store.append_logs(run.id, run.fence, log_lines("one", "two", "three"))
-    async with following(server, run.id, after=1) as stream:
+    async with follow_log(server, run.id, after=1) as stream:
         assert await stream.entries(2) == [(2, "two"), (3, "three")]
     # A browser reconnects to the old URL and sends Last-Event-ID.
-    async with following(server, run.id, {"Last-Event-ID": "2"}, after=1) as stream:
+    async with follow_log(server, run.id, {"Last-Event-ID": "2"}, after=1) as stream:
         assert await stream.entries(1) == [(3, "three")]
     for odd in ("x", "1" + "0" * 5000):
         bad = await server.client.get(
@@ -185,7 +185,7 @@ async def test_it_is_taken_up_where_it_was_left(server: Served) -> None:
         assert (bad.status_code, bad.json()["errors"][0]["header"]) == (422, "Last-Event-ID")
 
 
-async def test_accept_asks_for_the_same(server: Served) -> None:
+async def test_accept_header_requests_a_stream(server: ServedApp) -> None:
     run = await server.running()
     await server.end(run, "one")
     accept = {"Accept": "text/event-stream, */*;q=0.1"}
@@ -195,41 +195,47 @@ async def test_accept_asks_for_the_same(server: Served) -> None:
     assert plain.json()["next_after"] is None
 
 
-async def test_a_long_log_comes_as_a_whole(server: Served) -> None:
+async def test_long_log_is_streamed_completely(server: ServedApp) -> None:
     run = await server.running()
     texts = [str(number) for number in range(1300)]
     await server.store.append_logs(run.id, run.fence, log_lines(*texts))
-    async with following(server, run.id, limit=10) as stream:
+    async with follow_log(server, run.id, limit=10) as stream:
         assert [text for _, text in await stream.entries(1300)] == texts
 
 
-async def test_signs_of_life(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_sends_keep_alive_comments(
+    server: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_tail, "KEEP_ALIVE_SECONDS", 0.1)
     run = await server.running()
-    async with following(server, run.id) as stream:
+    async with follow_log(server, run.id) as stream:
         for _ in range(2):
             assert await stream.block() == {"": "still here"}
 
 
-async def test_who_has_gone_is_noticed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disconnected_client_is_detected(
+    server: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_tail, "KEEP_ALIVE_SECONDS", 0.1)
     run = await server.running()
-    async with following(server, run.id):
+    async with follow_log(server, run.id):
         await until(lambda: server.streams == 1)
     await until(lambda: server.streams == 0)
 
 
-async def test_a_server_that_drains_lets_go(server: Served) -> None:
+async def test_streams_end_when_the_server_drains(server: ServedApp) -> None:
     run = await server.running()
-    async with following(server, run.id) as stream:
+    async with follow_log(server, run.id) as stream:
         server.trouble.append("draining")
         assert await stream.block() == {}
 
 
-async def test_an_outage_is_waited_for(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_survives_a_store_outage(
+    server: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_tail, "POLL_SECONDS_ON_ERROR", 0.05)
     run = await server.running()
-    async with following(server, run.id) as stream:
+    async with follow_log(server, run.id) as stream:
         asked = server.faults.count["get_run"]
         server.faults.down = StoreUnavailable("away")
         await until(lambda: server.faults.count["get_run"] > asked + 2)
@@ -238,12 +244,12 @@ async def test_an_outage_is_waited_for(server: Served, monkeypatch: pytest.Monke
         assert await stream.entries(1) == [(1, "meanwhile")]
 
 
-async def test_not_more_than_the_server_can_bear(
-    server: Served, monkeypatch: pytest.MonkeyPatch
+async def test_number_of_streams_is_limited(
+    server: ServedApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_tail, "MAX_STREAMS", 1)
     run = await server.running()
-    async with following(server, run.id):
+    async with follow_log(server, run.id):
         await until(lambda: server.streams == 1)
         refused = await server.client.get(f"/runs/{run.id}/logs", params={"follow": "true"})
         assert refused.status_code == 429
@@ -251,8 +257,8 @@ async def test_not_more_than_the_server_can_bear(
         assert (await server.client.get(f"/runs/{run.id}/logs")).status_code == 200
 
 
-async def test_who_may_not_see_the_run_may_not_follow_it(
-    server: Served, monkeypatch: pytest.MonkeyPatch
+async def test_stream_needs_permission_to_read_the_run(
+    server: ServedApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_tail, "KEEP_ALIVE_SECONDS", 0.1)
     run = await server.running(owner=ALICE)
@@ -263,7 +269,7 @@ async def test_who_may_not_see_the_run_may_not_follow_it(
     assert (
         await server.client.get("/runs/nothing/logs?follow=1", headers=keys[ALICE])
     ).status_code == 404
-    async with following(server, run.id, keys[ALICE]) as stream:
+    async with follow_log(server, run.id, keys[ALICE]) as stream:
         assert await stream.block() == {"": "still here"}
         # A key that is revoked follows no longer.
         access = server.rig.context.access
@@ -273,7 +279,7 @@ async def test_who_may_not_see_the_run_may_not_follow_it(
             assert block == {"": "still here"}
 
 
-async def test_a_head_request_ends(server: Served) -> None:
+async def test_head_request_does_not_stream(server: ServedApp) -> None:
     run = await server.running()
     answer = await server.client.head(f"/runs/{run.id}/logs", params={"follow": "true"})
     assert answer.status_code == 200

@@ -19,7 +19,7 @@ ME = "/api/v1/me"
 PLAIN = {"kind": "cron", "expression": "0 9 * * *"}
 
 
-async def test_open_mode_is_the_system(any_rig: Rig) -> None:
+async def test_open_mode_is_the_system_owner(any_rig: Rig) -> None:
     answer = await any_rig.client.get(ME)
     assert answer.json() == {
         "owner": {"type": "system", "id": "default"},
@@ -40,7 +40,7 @@ async def test_open_mode_is_the_system(any_rig: Rig) -> None:
     assert [note.object_id for note in notes] == ["system:default"] * 2
 
 
-async def test_a_key_says_whose_it_is_and_what_is_used() -> None:
+async def test_me_shows_owner_key_and_used_quotas() -> None:
     quotas = OwnerQuotas(schedules=5, active=2, auth_enabled=True)
     async with serving(limits=lambda: Limits(quotas=quotas), fixed_keys=["root"]) as rig:
         made = await rig.context.access.create(
@@ -71,7 +71,9 @@ async def test_a_key_says_whose_it_is_and_what_is_used() -> None:
         ({"owner": {"id": "bob"}}, "/owner"),
     ],
 )
-async def test_bad_choices(rig: Rig, body: dict[str, Any], pointer: str) -> None:
+async def test_invalid_preferences_are_rejected(
+    rig: Rig, body: dict[str, Any], pointer: str
+) -> None:
     answer = await rig.client.patch(ME, json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == pointer
@@ -79,7 +81,7 @@ async def test_bad_choices(rig: Rig, body: dict[str, Any], pointer: str) -> None
 
 
 # The trigger's zone, then the owner's
-async def test_schedules_and_previews_take_the_zone(rig: Rig) -> None:
+async def test_preferred_zone_applies_to_schedules_and_previews(rig: Rig) -> None:
     await rig.client.patch(ME, json={"timezone": "Asia/Bangkok"})
     assert (await rig.create(trigger=PLAIN))["timezone"] == "Asia/Bangkok"
     named = await rig.create(trigger=PLAIN | {"timezone": "Europe/Berlin"})
@@ -92,7 +94,7 @@ async def test_schedules_and_previews_take_the_zone(rig: Rig) -> None:
     assert {each["timezone"] for each in templates} == {"Asia/Bangkok"}
 
 
-async def test_words_are_in_the_chosen_language_unless_the_request_says(rig: Rig) -> None:
+async def test_preferred_language_applies_unless_the_request_overrides_it(rig: Rig) -> None:
     await rig.client.patch(ME, json={"language": "th"})
     trigger = Cron("0 9 * * *", timezone="UTC")
     made = await rig.create(trigger=PLAIN)

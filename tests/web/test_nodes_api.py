@@ -12,7 +12,9 @@ from tests.web.rig import Rig, serving
 
 ALICE = Owner(type=OwnerType.USER, id="alice")
 NODE = "/api/v1/nodes/node-1"
-FACTS = NodeReport(running=0, claims_per_minute=1.5, memory=5_000_000, queues=("x",), draining=True)
+REPORT = NodeReport(
+    running=0, claims_per_minute=1.5, memory=5_000_000, queues=("x",), draining=True
+)
 
 
 async def test_drain_resume_and_forget() -> None:
@@ -26,7 +28,7 @@ async def test_drain_resume_and_forget() -> None:
             "draining",
             True,
         )
-        await rig.store.heartbeat(a_node().id, LEASE, clock=rig.clock.now(), report=FACTS)
+        await rig.store.heartbeat(a_node().id, LEASE, clock=rig.clock.now(), report=REPORT)
         [listed] = (await rig.client.get("/api/v1/nodes")).json()["items"]
         assert (listed["state"], listed["memory_bytes"]) == ("drained", 5_000_000)
         assert (listed["claims_per_minute"], listed["queues"]) == (1.5, ["x"])
@@ -60,7 +62,9 @@ async def test_drain_resume_and_forget() -> None:
         (Role.ADMIN, (Scope.OPERATE,), 200),
     ],
 )
-async def test_who_may(role: Role, scopes: tuple[Scope, ...], expected: int) -> None:
+async def test_node_permissions_by_role_and_scope(
+    role: Role, scopes: tuple[Scope, ...], expected: int
+) -> None:
     async with serving() as rig:
         await rig.store.join(a_node(), LEASE)
         made = await rig.context.access.create(
@@ -72,7 +76,7 @@ async def test_who_may(role: Role, scopes: tuple[Scope, ...], expected: int) -> 
         assert node.drain == (expected == 200)
 
 
-async def test_a_member_of_the_systems_own_may_not() -> None:
+async def test_member_of_the_system_owner_may_not_drain() -> None:
     async with serving() as rig:
         await rig.store.join(a_node(), LEASE)
         headers = await rig.key(Role.MEMBER)

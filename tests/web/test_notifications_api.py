@@ -18,7 +18,7 @@ DELIVERIES, INBOX = "/api/v1/deliveries", "/api/v1/inbox"
 HOOK = Recipient(channel=Channel.WEBHOOK, to="https://example.com/h?token=abcdefgh")
 
 
-async def dead(rig: Rig, **given: Any) -> str:
+async def add_dead_delivery(rig: Rig, **given: Any) -> str:
     values: dict[str, Any] = {
         "state": DeliveryState.DEAD,
         "finished_at": NOW,
@@ -39,9 +39,9 @@ async def ids(rig: Rig, path: str, headers: dict[str, str] | None = None) -> lis
 
 
 # issue 5: state, attempts, dead letter
-async def test_a_dead_letter_is_seen_and_tried_again(any_rig: Rig) -> None:
+async def test_dead_delivery_is_listed_and_retried(any_rig: Rig) -> None:
     rig = any_rig
-    delivery_id = await dead(rig, run_id=RunId("run-1"), schedule_id=ScheduleId("s-1"))
+    delivery_id = await add_dead_delivery(rig, run_id=RunId("run-1"), schedule_id=ScheduleId("s-1"))
     (shown,) = (await rig.client.get(f"{DELIVERIES}?run_id=run-1")).json()["items"]
     assert shown["id"] == delivery_id
     assert (shown["state"], shown["dead_letter"], shown["attempts"]) == ("dead", True, 8)
@@ -58,9 +58,9 @@ async def test_a_dead_letter_is_seen_and_tried_again(any_rig: Rig) -> None:
     assert (entry["object_kind"], entry["object_id"]) == ("delivery", delivery_id)
 
 
-async def test_a_list_is_narrowed_down_and_comes_in_pages(rig: Rig) -> None:
-    one = await dead(rig, run_id=RunId("r"), created_at=NOW)
-    two = await dead(
+async def test_deliveries_are_filtered_and_paged(rig: Rig) -> None:
+    one = await add_dead_delivery(rig, run_id=RunId("r"), created_at=NOW)
+    two = await add_dead_delivery(
         rig,
         schedule_id=ScheduleId("s"),
         state=DeliveryState.DELIVERED,
@@ -78,22 +78,25 @@ async def test_a_list_is_narrowed_down_and_comes_in_pages(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    "question", ["?state=lost", "?channel=pigeon", "?sort=id", "?limit=0", "?cursor=x", "?owner=x"]
+    "query", ["?state=lost", "?channel=pigeon", "?sort=id", "?limit=0", "?cursor=x", "?owner=x"]
 )
-async def test_a_question_with_a_mistake_is_refused(rig: Rig, question: str) -> None:
+async def test_invalid_query_is_rejected(rig: Rig, query: str) -> None:
     for path in (DELIVERIES, INBOX):
-        assert (await rig.client.get(path + question)).status_code == 422
+        assert (await rig.client.get(path + query)).status_code == 422
 
 
-async def test_what_was_delivered_is_not_delivered_again(rig: Rig) -> None:
-    delivery_id = await dead(rig, state=DeliveryState.DELIVERED)
+async def test_retry_of_a_delivered_delivery_is_rejected(rig: Rig) -> None:
+    delivery_id = await add_dead_delivery(rig, state=DeliveryState.DELIVERED)
     answer = await rig.client.post(f"{DELIVERIES}/{delivery_id}/retry")
     assert (answer.status_code, answer.json()["code"]) == (409, "delivered")
 
 
 # Other owners' messages do not exist
-async def test_owners_see_and_change_only_their_own(rig: Rig) -> None:
-    ours, theirs = await dead(rig, owner=ALICE), await dead(rig, owner=BOB)
+async def test_owners_see_and_change_only_their_own_messages(rig: Rig) -> None:
+    ours, theirs = (
+        await add_dead_delivery(rig, owner=ALICE),
+        await add_dead_delivery(rig, owner=BOB),
+    )
     mine, other = an_item(owner=ALICE), an_item(owner=BOB)
     for item in (mine, other):
         await rig.store.add_inbox(item)
@@ -131,7 +134,7 @@ async def test_owners_see_and_change_only_their_own(rig: Rig) -> None:
     assert ([each["id"] for each in unread["items"]], unread["unread"]) == ([other.id], 1)
 
 
-async def test_a_message_is_read_starred_put_away_and_comes_back(any_rig: Rig) -> None:
+async def test_message_is_read_starred_archived_and_snoozed(any_rig: Rig) -> None:
     rig = any_rig
     item = an_item(
         title="สรุปข่าว",
@@ -182,7 +185,7 @@ async def test_a_message_is_read_starred_put_away_and_comes_back(any_rig: Rig) -
         ({"snoozed_until": "2001-01-01T00:00:00Z"}, "/snoozed_until"),
     ],
 )
-async def test_a_change_with_a_mistake_changes_nothing(
+async def test_invalid_change_of_a_message_is_rejected(
     rig: Rig, body: dict[str, Any], pointer: str
 ) -> None:
     item = await rig.store.add_inbox(an_item())
@@ -192,7 +195,7 @@ async def test_a_change_with_a_mistake_changes_nothing(
     assert (await rig.client.get(f"{INBOX}/{item.id}")).json()["read"] is False
 
 
-async def test_everything_can_be_marked_as_read_a_page_at_a_time(rig: Rig) -> None:
+async def test_read_all_marks_one_page_per_call(rig: Rig) -> None:
     for place in range(450):
         await rig.store.add_inbox(
             an_item(schedule_id=ScheduleId("a" if place % 2 else "b"), created_at=NOW)

@@ -15,14 +15,14 @@ PATH = "/api/v1/parse"
 DAILY = "ทุกวัน 09:00 ช่วยสรุปข่าว AI"
 
 
-async def parsed(rig: Rig, text: str, headers: dict[str, str] | None = None, **given: Any) -> Any:
+async def parse(rig: Rig, text: str, headers: dict[str, str] | None = None, **given: Any) -> Any:
     answer = await rig.client.post(PATH, json={"text": text, **given}, headers=headers or {})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-async def test_the_whole_answer(any_rig: Rig) -> None:
-    found = await parsed(any_rig, DAILY, timezone="Asia/Bangkok")
+async def test_complete_parse_response(any_rig: Rig) -> None:
+    found = await parse(any_rig, DAILY, timezone="Asia/Bangkok")
     trigger = found.pop("trigger")
     assert (trigger["kind"], trigger["timezone"]) == ("cron", "Asia/Bangkok")
     words = describe(trigger_from_dict(trigger), "th")
@@ -35,8 +35,8 @@ async def test_the_whole_answer(any_rig: Rig) -> None:
     assert await any_rig.snapshot() == []
 
 
-async def test_what_was_read_can_be_saved(rig: Rig) -> None:
-    found = await parsed(rig, "every 15 minutes check the site")
+async def test_parsed_trigger_can_be_saved(rig: Rig) -> None:
+    found = await parse(rig, "every 15 minutes check the site")
     made = await rig.create(trigger=found["trigger"])
     assert made["trigger"] == found["trigger"]
     assert made["next_run_at"] == found["fires"][0]
@@ -50,30 +50,28 @@ async def test_what_was_read_can_be_saved(rig: Rig) -> None:
         ({"now": "2026-02-10T08:00:00+07:00"}, "2026-02-10T09:00:00Z"),
     ],
 )
-async def test_now_and_the_zone_may_be_given(rig: Rig, given: dict[str, str], fire: str) -> None:
-    assert (await parsed(rig, "วันนี้ 09:00 สรุปข่าว", **given))["fires"] == [fire]
+async def test_now_and_zone_can_be_given(rig: Rig, given: dict[str, str], fire: str) -> None:
+    assert (await parse(rig, "วันนี้ 09:00 สรุปข่าว", **given))["fires"] == [fire]
 
 
-async def test_the_zone_is_the_callers(rig: Rig) -> None:
-    assert (await parsed(rig, DAILY))["timezone"] == "UTC"
+async def test_zone_defaults_to_the_callers_preference(rig: Rig) -> None:
+    assert (await parse(rig, DAILY))["timezone"] == "UTC"
     await rig.client.patch("/api/v1/me", json={"timezone": "Asia/Tokyo"})
-    found = await parsed(rig, DAILY)
+    found = await parse(rig, DAILY)
     assert (found["timezone"], found["fires"][0]) == ("Asia/Tokyo", "2030-01-16T00:00:00Z")
 
 
-async def test_the_words_are_in_the_language_of_the_reader_else_of_the_text(rig: Rig) -> None:
-    trigger = trigger_from_dict((await parsed(rig, DAILY))["trigger"])
+async def test_description_is_in_the_requested_language_else_that_of_the_text(rig: Rig) -> None:
+    trigger = trigger_from_dict((await parse(rig, DAILY))["trigger"])
     words = {lang: describe(trigger, lang) for lang in ("en", "th", "zh")}
     assert len(set(words.values())) == 3
-    assert (await parsed(rig, DAILY))["words"] == words["th"]
-    assert (await parsed(rig, DAILY, {"Accept-Language": "de"}))["words"] == words["th"]
-    assert (await parsed(rig, DAILY, {"Accept-Language": "zh-CN, en;q=0.5"}))["words"] == words[
-        "zh"
-    ]
-    assert (await parsed(rig, DAILY, lang="en"))["words"] == words["en"]
+    assert (await parse(rig, DAILY))["words"] == words["th"]
+    assert (await parse(rig, DAILY, {"Accept-Language": "de"}))["words"] == words["th"]
+    assert (await parse(rig, DAILY, {"Accept-Language": "zh-CN, en;q=0.5"}))["words"] == words["zh"]
+    assert (await parse(rig, DAILY, lang="en"))["words"] == words["en"]
     await rig.client.patch("/api/v1/me", json={"language": "zh"})
-    assert (await parsed(rig, DAILY))["words"] == words["zh"]
-    assert (await parsed(rig, DAILY, {"Accept-Language": "en"}))["words"] == words["en"]
+    assert (await parse(rig, DAILY))["words"] == words["zh"]
+    assert (await parse(rig, DAILY, {"Accept-Language": "en"}))["words"] == words["en"]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +84,7 @@ async def test_the_words_are_in_the_language_of_the_reader_else_of_the_text(rig:
         ("", "time"),
     ],
 )
-async def test_what_is_open_is_asked_and_nothing_is_guessed(
-    rig: Rig, text: str, missing: str
-) -> None:
+async def test_incomplete_sentence_gets_a_clarification(rig: Rig, text: str, missing: str) -> None:
     answer = await rig.client.post(PATH, json={"text": text})
     assert answer.status_code == 422
     problem = answer.json()

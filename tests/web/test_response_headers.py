@@ -16,7 +16,7 @@ from tests.web.rig import Rig, definition, serving
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def trouble() -> APIRouter:
+def failing_router() -> APIRouter:
     router = APIRouter()
 
     @router.get("/boom")
@@ -31,9 +31,9 @@ def trouble() -> APIRouter:
 
 
 @pytest.mark.parametrize("path", ["/health", "/nowhere", "/boom"])
-async def test_every_answer_has_its_date(path: str) -> None:
+async def test_every_response_has_a_date(path: str) -> None:
     """uvicorn's own would be a second old, or wake the process up every second."""
-    async with serving(compat=[trouble()]) as rig:
+    async with serving(compat=[failing_router()]) as rig:
         answer = await rig.client.get(path)
         now = rig.clock.now()
     (date,) = answer.headers.get_list("date")
@@ -58,8 +58,8 @@ async def test_every_answer_has_its_date(path: str) -> None:
         ("GET", "/boom"),
     ],
 )
-async def test_security_headers_are_on_every_answer(method: str, path: str) -> None:
-    async with serving(compat=[trouble()]) as rig:
+async def test_every_response_has_security_headers(method: str, path: str) -> None:
+    async with serving(compat=[failing_router()]) as rig:
         answer = await rig.client.request(method, path)
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -76,7 +76,7 @@ async def test_security_headers_are_on_every_answer(method: str, path: str) -> N
         assert "html" not in answer.headers.get("content-type", "")
 
 
-async def test_a_request_id_is_taken_over_or_made(rig: Rig) -> None:
+async def test_request_id_is_accepted_or_generated(rig: Rig) -> None:
     given = await rig.client.get("/health", headers={"X-Request-Id": "abc-1"})
     assert given.headers["x-request-id"] == "abc-1"
     for odd in ("a b", "x" * 129, "<script>", ""):
@@ -95,7 +95,7 @@ async def test_head_is_get_without_a_body(rig: Rig) -> None:
         assert head.headers[name] == full.headers[name]
 
 
-async def test_405_and_options_name_the_methods(rig: Rig) -> None:
+async def test_405_and_options_list_the_allowed_methods(rig: Rig) -> None:
     answer = await rig.client.put("/api/v1/schedules/x", json={})
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET, PATCH, DELETE, HEAD, OPTIONS"
@@ -104,10 +104,10 @@ async def test_405_and_options_name_the_methods(rig: Rig) -> None:
     assert options.headers["allow"] == "GET, POST, HEAD, OPTIONS"
 
 
-async def test_a_defect_tells_nothing_but_the_request_id(
+async def test_internal_error_reveals_only_the_request_id(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with serving(compat=[trouble()]) as rig:
+    async with serving(compat=[failing_router()]) as rig:
         answer = await rig.client.get("/boom")
     assert answer.status_code == 500
     assert "SELECT" not in answer.text
@@ -119,14 +119,14 @@ async def test_a_defect_tells_nothing_but_the_request_id(
     assert vars(failure)["request_id"] == answer.headers["x-request-id"]
 
 
-async def test_a_handler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_handler_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envelope, "REQUEST_SECONDS", 0.05)
-    async with serving(compat=[trouble()]) as rig:
+    async with serving(compat=[failing_router()]) as rig:
         answer = await rig.client.get("/hang")
     assert (answer.status_code, answer.json()["code"]) == (503, "answer_timeout")
 
 
-async def test_the_access_log_has_no_key_material(caplog: pytest.LogCaptureFixture) -> None:
+async def test_access_log_contains_no_keys(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with serving(documented=False) as rig:
         headers = await rig.key(Role.ADMIN)

@@ -23,7 +23,7 @@ from chimes.model.definition import (
 )
 from chimes.web.api.translate import with_params
 from tests.web.rig import HTTP, Rig
-from tests.web.test_targets_api import offering
+from tests.web.test_targets_api import join_node
 
 TARGETS: list[Target] = [
     HttpTarget(url="http://127.0.0.1:9/", body='{"a": 1}'),
@@ -36,17 +36,17 @@ TARGETS: list[Target] = [
 ]
 
 
-async def asked(rig: Rig, made: dict[str, Any], body: object, **headers: str) -> Any:
+async def post_run(rig: Rig, made: dict[str, Any], body: object, **headers: str) -> Any:
     path = f"/api/v1/schedules/{made['id']}/run"
     return await rig.client.post(path, json=body, headers=headers)
 
 
-async def test_arguments_of_one_run(any_rig: Rig) -> None:
-    await offering(any_rig)
+async def test_arguments_are_replaced_for_one_run(any_rig: Rig) -> None:
+    await join_node(any_rig)
     args = {"name": "Ada", "api_key": "hush-1", "deep": {"token": "hush-2", "n": 1}}
     made = await any_rig.create(target={"kind": "task", "name": "greet", "args": args})
     params = {"name": "Grace", "api_key": "***", "deep": {"token": "***", "n": 2}}
-    answer = await asked(any_rig, made, {"params": params})
+    answer = await post_run(any_rig, made, {"params": params})
     assert answer.status_code == 202, answer.text
     run = await any_rig.store.get_run(answer.json()["id"])
     assert run is not None
@@ -64,28 +64,28 @@ async def test_arguments_of_one_run(any_rig: Rig) -> None:
     assert "hush" not in str(audit)
 
 
-async def test_the_body_of_a_call_as_a_whole_or_by_its_members(rig: Rig) -> None:
+async def test_http_body_is_replaced_as_a_whole_or_by_member(rig: Rig) -> None:
     made = await rig.create(target=HTTP | {"body": '{"day": "monday", "copies": 1}'})
-    run = (await asked(rig, made, {"params": {"copies": 2}})).json()
+    run = (await post_run(rig, made, {"params": {"copies": 2}})).json()
     assert run["target"]["body"] == '{"day": "monday", "copies": 2}'
-    run = (await asked(rig, made, {"body": "plain"})).json()
+    run = (await post_run(rig, made, {"body": "plain"})).json()
     assert run["target"]["body"] == "plain"
     plain = await rig.create(target=HTTP | {"body": "not json"})
-    refused = (await asked(rig, plain, {"params": {"a": 1}})).json()
+    refused = (await post_run(rig, plain, {"params": {"a": 1}})).json()
     assert (refused["status"], refused["code"]) == (422, "not_an_object")
-    same = (await asked(rig, plain, {})).json()
+    same = (await post_run(rig, plain, {})).json()
     assert same["target"]["body"] == "not json"
 
 
-async def test_another_text_of_a_message(rig: Rig) -> None:
+async def test_message_text_is_replaced_for_one_run(rig: Rig) -> None:
     made = await rig.create(target={"kind": "message", "text": "take the pill"})
-    answer = await asked(rig, made, {"text": "take *two*"})
+    answer = await post_run(rig, made, {"text": "take *two*"})
     assert (answer.status_code, answer.json()["target"]["text"]) == (202, "take *two*")
     after = (await rig.client.get(f"/api/v1/schedules/{made['id']}")).json()
     assert after["target"]["text"] == "take the pill"
     for empty in ("", " "):
-        assert (await asked(rig, made, {"text": empty})).status_code == 422
-    refused = (await asked(rig, made, {"body": "x"})).json()
+        assert (await post_run(rig, made, {"text": empty})).status_code == 422
+    refused = (await post_run(rig, made, {"body": "x"})).json()
     assert refused["code"] == "unknown_field", refused
     assert "text" in str(refused["errors"])
 
@@ -99,26 +99,28 @@ async def test_another_text_of_a_message(rig: Rig) -> None:
         ({"url": "http://x/"}, "url"),
     ],
 )
-async def test_what_a_target_has_not_is_refused(rig: Rig, body: object, named: str) -> None:
+async def test_parameters_that_the_target_does_not_have_are_rejected(
+    rig: Rig, body: object, named: str
+) -> None:
     made = await rig.create()
-    answer = await asked(rig, made, body)
+    answer = await post_run(rig, made, body)
     assert answer.status_code == 422
     assert named in answer.text
     assert (await rig.client.get("/api/v1/runs")).json()["items"] == []
 
 
-async def test_who_may_only_press_the_button_changes_no_parameters(rig: Rig) -> None:
+async def test_operator_may_not_change_parameters(rig: Rig) -> None:
     """Changing the payload requires the right to create, not only to operate."""
     made = await rig.create()
     operator = await rig.key(Role.OPERATOR, SYSTEM_OWNER)
-    assert (await asked(rig, made, {}, **operator)).status_code == 202
-    assert (await asked(rig, made, {"body": "x"}, **operator)).status_code == 403
+    assert (await post_run(rig, made, {}, **operator)).status_code == 202
+    assert (await post_run(rig, made, {"body": "x"}, **operator)).status_code == 403
     member = await rig.key(Role.MEMBER, SYSTEM_OWNER)
-    assert (await asked(rig, made, {"body": "x"}, **member)).status_code == 202
+    assert (await post_run(rig, made, {"body": "x"}, **member)).status_code == 202
 
 
 @pytest.mark.parametrize("target", TARGETS[:4], ids=lambda each: each.kind)
-def test_parameters_by_name(target: Target) -> None:
+def test_params_are_merged_by_name(target: Target) -> None:
     changed = with_params(target, {"b": [2]})
     assert same_but_payload(changed, target)
     assert changed != target
@@ -127,12 +129,12 @@ def test_parameters_by_name(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS[4:], ids=lambda each: each.kind)
-def test_a_prompt_a_message_and_a_sync_have_none(target: Target) -> None:
+def test_prompt_message_and_sync_have_no_params(target: Target) -> None:
     with pytest.raises(InvalidInput, match="has no params"):
         with_params(target, {"b": 2})
 
 
-def test_only_the_payload_may_differ() -> None:
+def test_only_the_payload_of_a_target_may_differ() -> None:
     for target in TARGETS:
         for other in TARGETS:
             assert same_but_payload(target, other) == (target is other)

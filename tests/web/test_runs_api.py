@@ -29,7 +29,7 @@ async def finished_run(rig: Rig) -> dict[str, Any]:
     return shown
 
 
-async def test_a_run_shows_what_happened(any_rig: Rig) -> None:
+async def test_completed_run_shows_its_attempts_and_result(any_rig: Rig) -> None:
     shown = await finished_run(any_rig)
     assert {
         name: shown[name]
@@ -50,7 +50,7 @@ async def test_a_run_shows_what_happened(any_rig: Rig) -> None:
     assert (schedule["last_status"], schedule["fired_count"]) == ("succeeded", 1)
 
 
-async def test_logs_are_read_on_from_a_number(any_rig: Rig) -> None:
+async def test_logs_are_read_after_a_line_number(any_rig: Rig) -> None:
     run = await finished_run(any_rig)
     path = f"/api/v1/runs/{run['id']}/logs"
     first = (await any_rig.client.get(path, params={"limit": 2})).json()

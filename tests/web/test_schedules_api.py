@@ -16,7 +16,7 @@ from tests.web.rig import CRON, HTTP, Rig, definition, serving
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-async def test_create_answers_the_whole_object(any_rig: Rig) -> None:
+async def test_create_returns_the_whole_schedule(any_rig: Rig) -> None:
     answer = await any_rig.client.post("/api/v1/schedules", json=definition())
     made = answer.json()
     assert answer.status_code == 201
@@ -138,7 +138,7 @@ async def test_policy_defaults_come_from_the_settings() -> None:
     assert (made["policy"]["max_retries"], made["policy"]["timeout"]) == (8, "PT3S")
 
 
-async def test_labels_in_a_list_are_found_by_name_and_value(any_rig: Rig) -> None:
+async def test_labels_given_as_a_list_are_filtered_by_name_and_value(any_rig: Rig) -> None:
     made = await any_rig.create(labels=["team=t1", "nightly", "eq=a=b"])
     assert made["labels"] == {"team": "t1", "nightly": None, "eq": "a=b"}
     for wanted, count in (("team=t1", 1), ("team", 1), ("team=t2", 0), ("eq=a=b", 1)):
@@ -150,7 +150,7 @@ async def test_labels_in_a_list_are_found_by_name_and_value(any_rig: Rig) -> Non
 
 
 @each_row("labels", [{"team": "x"}, ["nightly", "big"], {}])
-async def test_labels_come_back_in_their_shape(any_rig: Rig, labels: object) -> None:
+async def test_labels_keep_their_form(any_rig: Rig, labels: object) -> None:
     assert (await any_rig.create(labels=labels))["labels"] == labels
 
 
@@ -160,7 +160,7 @@ async def test_a_json_body_is_kept_as_text(rig: Rig) -> None:
 
 
 # A client-sent id is kept, and a second one with the same id is 409
-async def test_an_id_is_taken_once(any_rig: Rig) -> None:
+async def test_client_chosen_id_is_unique(any_rig: Rig) -> None:
     await any_rig.create(id="one")
     before = await any_rig.snapshot()
     again = await any_rig.client.post("/api/v1/schedules", json=definition(id="one"))
@@ -172,7 +172,7 @@ async def test_an_id_is_taken_once(any_rig: Rig) -> None:
 
 
 # Client-chosen ids reveal that an id is taken, but not by which owner.
-async def test_a_taken_id_tells_nothing_of_its_owner(any_rig: Rig) -> None:
+async def test_taken_id_does_not_reveal_its_owner(any_rig: Rig) -> None:
     alice = await any_rig.key(Role.MEMBER, ALICE)
     bob = await any_rig.key(Role.MEMBER, BOB)
     target = {"kind": "http", "url": "http://example.org/"}
@@ -196,7 +196,7 @@ async def test_a_taken_id_tells_nothing_of_its_owner(any_rig: Rig) -> None:
 
 
 # Write-only secrets
-async def test_secrets_are_masked_and_kept_when_the_mask_comes_back(rig: Rig) -> None:
+async def test_secrets_are_masked_and_kept_when_the_mask_is_sent_back(rig: Rig) -> None:
     target = HTTP | {"signing_secrets": [SECRET], "headers": {"Authorization": "Bearer s3cret"}}
     answer = await rig.client.post("/api/v1/schedules", json=definition(target=target))
     made = answer.json()
@@ -225,7 +225,7 @@ async def test_secrets_are_masked_and_kept_when_the_mask_comes_back(rig: Rig) ->
 
 
 # Secret-like header names are masked; the URL is returned whole, so it can be sent back.
-async def test_headers_and_parameters_with_telling_names_are_hidden(rig: Rig) -> None:
+async def test_headers_with_secret_names_are_masked(rig: Rig) -> None:
     headers = {"X-Auth-Token": "s3cret", "X-GitHub-Token": "s3cret", "X-Author": "ann"}
     url = f"{HTTP['url']}?token=t0ken&page=2"
     target = HTTP | {"headers": headers, "url": url}
@@ -247,7 +247,7 @@ async def test_headers_and_parameters_with_telling_names_are_hidden(rig: Rig) ->
     assert latest["target"][1]["url"] == f"{HTTP['url']}?token=***&page=2"
 
 
-async def test_a_mask_without_a_secret_behind_it_is_refused(rig: Rig) -> None:
+async def test_mask_without_a_stored_secret_is_rejected(rig: Rig) -> None:
     target = HTTP | {"signing_secrets": ["***"]}
     answer = await rig.client.post("/api/v1/schedules", json=definition(target=target))
     assert (answer.status_code, answer.json()["code"]) == (422, "masked")
@@ -281,7 +281,7 @@ async def rig_with_other(any_rig: Rig) -> Rig:
         ({"enabled": False}, {"enabled": False, "next_run_at": None}),
     ],
 )
-async def test_patch_changes_what_it_names(
+async def test_patch_changes_only_the_given_fields(
     rig_with_other: Rig, patch: dict[str, Any], shown: dict[str, Any]
 ) -> None:
     made = await rig_with_other.create(labels={"x": "y"})
@@ -309,7 +309,7 @@ async def test_patch_merges_target_and_policy(rig: Rig) -> None:
     assert changed["policy"] == made["policy"] | {"timeout": "PT2S"}
 
 
-async def test_a_patch_that_changes_nothing_is_no_new_version(rig: Rig) -> None:
+async def test_patch_without_changes_keeps_the_version(rig: Rig) -> None:
     made = await rig.create()
     for patch in ({}, {"name": "report"}, {"policy": {"max_retries": 3}}):
         answer = await rig.client.patch(f"/api/v1/schedules/{made['id']}", json=patch)
@@ -381,13 +381,11 @@ async def test_delete(any_rig: Rig) -> None:
         },
     ],
 )
-async def test_triggers_come_back_as_they_were_sent(
-    any_rig: Rig, trigger: dict[str, object]
-) -> None:
+async def test_triggers_round_trip(any_rig: Rig, trigger: dict[str, object]) -> None:
     assert (await any_rig.create(trigger=trigger))["trigger"] == trigger
 
 
-async def test_names_are_trimmed_and_composed_and_case_counts(any_rig: Rig) -> None:
+async def test_names_are_trimmed_normalised_and_case_sensitive(any_rig: Rig) -> None:
     names = [
         (await any_rig.create(name=name))["name"] for name in ("  e\u0301 ", "\u00e9", "\u00c9")
     ]
@@ -396,7 +394,7 @@ async def test_names_are_trimmed_and_composed_and_case_counts(any_rig: Rig) -> N
     assert len(found.json()["items"]) == 2
 
 
-async def test_odd_names_are_only_names(any_rig: Rig) -> None:
+async def test_hostile_names_are_stored_literally(any_rig: Rig) -> None:
     names = ["'; DROP TABLE runs;--", "%", "_", "\\", "${7*7}", "{{7*7}}", "<script>", "100 %"]
     for name in names:
         assert (await any_rig.create(name=name))["name"] == name
@@ -404,7 +402,7 @@ async def test_odd_names_are_only_names(any_rig: Rig) -> None:
     assert {each["name"] for each in found.json()["items"]} == {"%", "100 %"}
 
 
-async def test_former_namespaces_are_the_default_one(any_rig: Rig) -> None:
+async def test_former_namespaces_map_to_the_default_one(any_rig: Rig) -> None:
     for namespace in ("native", "catbird"):
         made = await any_rig.client.post(
             "/api/v1/schedules", json=definition(name=namespace, namespace=namespace)

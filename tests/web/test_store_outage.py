@@ -45,7 +45,7 @@ def until(client: httpx2.Client, path: str, status: int, within: float = 30) -> 
         time.sleep(0.1)  # nobody tells us when a node has noticed
 
 
-def soon(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
+def within_two_seconds(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
     """Within 2 s. One of three, because the machine may be busy with something else; what
     waits for the database does so each time."""
     took = []
@@ -58,22 +58,20 @@ def soon(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
     raise AssertionError(f"answered after {took} s")
 
 
-def test_a_database_that_takes_no_writes_and_one_that_is_gone(
-    tmp_path: Path, database: PrivateServer
-) -> None:
+def test_read_only_and_unavailable_database(tmp_path: Path, database: PrivateServer) -> None:
     with serving(tmp_path, database.new_database()) as client:
         made = client.post(PATH, json=BODY)
         assert made.status_code == 201, made.text
-        _takes_no_writes(client, database)
-        _is_gone(client, database)
+        _check_read_only(client, database)
+        _check_unavailable(client, database)
         assert made.json()["id"] in [each["id"] for each in client.get(PATH).json()["items"]]
 
 
-def _takes_no_writes(client: httpx2.Client, database: PrivateServer) -> None:
+def _check_read_only(client: httpx2.Client, database: PrivateServer) -> None:
     on, off = _read_only(database)
     database.admin(*on)
     until(client, "/ready", 503)
-    answer = soon(lambda: client.post(PATH, json=BODY))
+    answer = within_two_seconds(lambda: client.post(PATH, json=BODY))
     assert (answer.status_code, answer.json()["code"]) == (503, "store_read_only")
     assert int(answer.headers["retry-after"]) >= 1
     listed = client.get(PATH)
@@ -84,10 +82,10 @@ def _takes_no_writes(client: httpx2.Client, database: PrivateServer) -> None:
     assert client.post(PATH, json=BODY).status_code == 201
 
 
-def _is_gone(client: httpx2.Client, database: PrivateServer) -> None:
+def _check_unavailable(client: httpx2.Client, database: PrivateServer) -> None:
     database.kill9()
     for ask in (lambda: client.post(PATH, json=BODY), lambda: client.get(PATH)):
-        answer = soon(ask)
+        answer = within_two_seconds(ask)
         assert answer.status_code == 503, answer.text
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.json()["code"] == "store_unavailable"

@@ -34,14 +34,14 @@ async def rig() -> AsyncIterator[Rig]:
         yield found
 
 
-async def refused(rig: Rig, method: str, path: str, body: dict[str, Any]) -> tuple[str, str, Any]:
+async def rejection(rig: Rig, method: str, path: str, body: dict[str, Any]) -> tuple[str, str, Any]:
     answer = await rig.client.request(method, f"/api/v1{path}", json=body)
     assert answer.status_code == 422, answer.text
     (error,) = answer.json()["errors"]
     return error["pointer"], error["code"], error.get("hint")
 
 
-async def test_a_schedule_says_what_holds_for_its_pair(rig: Rig) -> None:
+async def test_sync_schedule_has_the_defaults_of_its_pair(rig: Rig) -> None:
     made = await rig.create(target=TARGET)
     assert made["target"] == TARGET
     assert made["priority"] == HIGH
@@ -71,15 +71,15 @@ async def test_a_schedule_says_what_holds_for_its_pair(rig: Rig) -> None:
         (TARGET | {"source": "shup"}, ("/target/source", "unknown_source", "did you mean shop?")),
     ],
 )
-async def test_targets_that_are_refused(
+async def test_invalid_sync_targets_are_rejected(
     rig: Rig, target: dict[str, str], expected: tuple[str, str, Any]
 ) -> None:
     body = definition(target=target)
-    assert await refused(rig, "POST", "/schedules", body) == expected
-    assert await refused(rig, "POST", "/runs", {"target": target}) == expected
+    assert await rejection(rig, "POST", "/schedules", body) == expected
+    assert await rejection(rig, "POST", "/runs", {"target": target}) == expected
 
 
-async def test_more_than_one_at_a_time_is_refused(rig: Rig) -> None:
+async def test_policy_with_concurrent_sync_runs_is_rejected(rig: Rig) -> None:
     made = await rig.create(target=TARGET)
     for policy in (
         {"overlap": "allow"},
@@ -93,11 +93,11 @@ async def test_more_than_one_at_a_time_is_refused(rig: Rig) -> None:
             ("POST", "/runs", {"target": TARGET, "policy": policy}),
             ("PATCH", f"/schedules/{made['id']}", {"policy": policy}),
         ):
-            found = await refused(rig, method, path, body)
+            found = await rejection(rig, method, path, body)
             assert found[:2] == (f"/policy/{name}", "one_at_a_time")
 
 
-async def test_a_patch_turns_to_and_from_a_pair(rig: Rig) -> None:
+async def test_patch_changes_to_and_from_a_sync_target(rig: Rig) -> None:
     made = await rig.create()
     path = f"/api/v1/schedules/{made['id']}"
 
@@ -114,13 +114,15 @@ async def test_a_patch_turns_to_and_from_a_pair(rig: Rig) -> None:
     assert other["target"] == TARGET | {"collection": "clients"}
     assert other["policy"]["concurrency_key"] == "sync:shop#clients"
     assert other["priority"] == 100
-    assert await refused(rig, "PATCH", path.removeprefix("/api/v1"), {"target": {"url": "x"}}) == (
+    assert await rejection(
+        rig, "PATCH", path.removeprefix("/api/v1"), {"target": {"url": "x"}}
+    ) == (
         "/target/url",
         "unknown_field",
         None,
     )
     missing = {"target": {"collection": "nothing"}}
-    found = await refused(rig, "PATCH", path.removeprefix("/api/v1"), missing)
+    found = await rejection(rig, "PATCH", path.removeprefix("/api/v1"), missing)
     assert found[:2] == ("/target/collection", "unknown_collection")
     back = await patched(target=HTTP)
     assert back["policy"]["concurrency_key"] is None
@@ -128,7 +130,7 @@ async def test_a_patch_turns_to_and_from_a_pair(rig: Rig) -> None:
 
 
 # 202 for a new run, 200 for the one that is active
-async def test_asking_for_a_busy_pair(rig: Rig) -> None:
+async def test_request_for_an_active_pair_returns_its_run(rig: Rig) -> None:
     schedule = (await rig.create(target=TARGET))["id"]
     first = await rig.client.post("/api/v1/runs", json={"target": TARGET})
     assert first.status_code == 202
@@ -150,7 +152,7 @@ async def test_asking_for_a_busy_pair(rig: Rig) -> None:
     assert (busy.status_code, busy.json()["id"]) == (200, retried.json()["id"])
 
 
-async def test_a_repeated_request_gets_the_first_answer(rig: Rig) -> None:
+async def test_repeated_request_gets_the_first_response(rig: Rig) -> None:
     key = {"Idempotency-Key": "once"}
     answers = [
         await rig.client.post("/api/v1/runs", json={"target": TARGET}, headers=key)
@@ -160,14 +162,14 @@ async def test_a_repeated_request_gets_the_first_answer(rig: Rig) -> None:
     assert answers[0].json() == answers[1].json()
 
 
-async def test_there_is_nothing_to_backfill(rig: Rig) -> None:
+async def test_backfill_of_a_sync_schedule_is_rejected(rig: Rig) -> None:
     schedule = (await rig.create(target=TARGET))["id"]
     window = {"from": "2030-01-01T00:00:00Z", "to": "2030-01-02T00:00:00Z"}
-    found = await refused(rig, "POST", f"/schedules/{schedule}/backfill", window)
+    found = await rejection(rig, "POST", f"/schedules/{schedule}/backfill", window)
     assert found[1] == "not_slot_bound"
 
 
-async def test_the_ksana_api_shows_it_as_other_targets() -> None:
+async def test_ksana_api_shows_sync_jobs() -> None:
     async with serving(sources=FILE, routers=[ksana_router]) as rig:
         made = await rig.create(target=TARGET)
         job = (await rig.client.get(f"/jobs/{made['id']}")).json()

@@ -20,12 +20,12 @@ def body(**target: Any) -> dict[str, Any]:
     return {"name": "n", "trigger": CRON, "target": target}
 
 
-async def offering(rig: Rig) -> None:
+async def join_node(rig: Rig) -> None:
     await rig.store.join(a_node(capabilities=CAPABILITIES), LEASE)
 
 
-async def test_a_task_and_a_flow_come_back_whole(any_rig: Rig) -> None:
-    await offering(any_rig)
+async def test_task_and_flow_round_trip(any_rig: Rig) -> None:
+    await join_node(any_rig)
     for target in (
         {"kind": "task", "name": "reports.nightly", "args": ODD_JSON},
         {"kind": "flow", "name": "pipeline", "input": ODD_JSON},
@@ -35,8 +35,8 @@ async def test_a_task_and_a_flow_come_back_whole(any_rig: Rig) -> None:
         assert (await any_rig.client.get(f"{PATH}/{made['id']}")).json() == made
 
 
-async def test_what_is_left_out_is_empty(rig: Rig) -> None:
-    await offering(rig)
+async def test_omitted_task_fields_are_empty(rig: Rig) -> None:
+    await join_node(rig)
     made = await rig.create(target={"kind": "task", "name": "greet"})
     assert made["target"] == {"kind": "task", "name": "greet", "args": {}}
     flow = await rig.create(target={"kind": "flow", "name": "pipeline"})
@@ -46,7 +46,7 @@ async def test_what_is_left_out_is_empty(rig: Rig) -> None:
 
 
 async def test_defaults_depend_on_the_kind(rig: Rig) -> None:
-    await offering(rig)
+    await join_node(rig)
     found = {}
     for target in (HTTP, {"kind": "task", "name": "greet"}, {"kind": "flow", "name": "pipeline"}):
         policy = (await rig.create(target=target))["policy"]
@@ -66,8 +66,10 @@ async def test_defaults_depend_on_the_kind(rig: Rig) -> None:
         ({"kind": "flow", "name": "pipeline"}, "P366D"),
     ],
 )
-async def test_a_timeout_has_its_limit(rig: Rig, target: dict[str, Any], too_long: str) -> None:
-    await offering(rig)
+async def test_too_long_timeout_is_rejected(
+    rig: Rig, target: dict[str, Any], too_long: str
+) -> None:
+    await join_node(rig)
     sent = body(**target) | {"policy": {"timeout": too_long}}
     answer = await rig.client.post(PATH, json=sent)
     assert (answer.status_code, answer.json()["code"]) == (422, "out_of_range")
@@ -109,10 +111,10 @@ async def test_a_timeout_has_its_limit(rig: Rig, target: dict[str, Any], too_lon
         ),
     ],
 )
-async def test_what_is_refused(
+async def test_invalid_targets_are_rejected(
     rig: Rig, target: dict[str, Any], pointer: str, code: str, hint: str | None
 ) -> None:
-    await offering(rig)
+    await join_node(rig)
     before = await rig.snapshot()
     answer = await rig.client.post(PATH, json=body(**target))
     assert answer.status_code == 422, answer.text
@@ -128,7 +130,7 @@ async def test_what_is_refused(
     assert await rig.snapshot() == before
 
 
-async def test_the_document_knows_every_kind(rig: Rig) -> None:
+async def test_openapi_lists_every_target_kind(rig: Rig) -> None:
     document = (await rig.client.get("/openapi.json")).json()
     schemas = document["components"]["schemas"]
     for body in ("ScheduleIn", "StartIn"):
@@ -147,14 +149,14 @@ async def test_the_document_knows_every_kind(rig: Rig) -> None:
     assert schemas["HttpTargetIn"]["required"] == ["url"]
 
 
-async def test_a_target_is_an_object(rig: Rig) -> None:
+async def test_target_that_is_not_an_object_is_rejected(rig: Rig) -> None:
     answer = await rig.client.post(PATH, json={"name": "n", "trigger": CRON, "target": "greet"})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "/target"
 
 
-async def test_a_node_whose_lease_has_ended_offers_nothing(rig: Rig) -> None:
-    await offering(rig)
+async def test_targets_of_nodes_with_an_expired_lease_are_unknown(rig: Rig) -> None:
+    await join_node(rig)
     made = await rig.create(target={"kind": "task", "name": "greet"})
     rig.clock.advance(LEASE + timedelta(seconds=1))
     answer = await rig.client.post(PATH, json=body(kind="task", name="greet"))
@@ -167,8 +169,8 @@ async def test_a_node_whose_lease_has_ended_offers_nothing(rig: Rig) -> None:
     assert (other.status_code, other.json()["code"]) == (422, "unknown_task")
 
 
-async def test_patch_within_a_kind_changes_fields(rig: Rig) -> None:
-    await offering(rig)
+async def test_patch_within_a_target_kind_merges_fields(rig: Rig) -> None:
+    await join_node(rig)
     made = await rig.create(target={"kind": "task", "name": "greet", "args": {"a": 1, "b": 2}})
     path = f"{PATH}/{made['id']}"
     for patch, shown in (
@@ -203,18 +205,18 @@ async def test_patch_within_a_kind_changes_fields(rig: Rig) -> None:
         ({"args": None}, "dict_type", "/target/args"),
     ],
 )
-async def test_patches_that_do_not_fit(
+async def test_incompatible_target_patches_are_rejected(
     rig: Rig, patch: dict[str, Any], code: str, pointer: str
 ) -> None:
-    await offering(rig)
+    await join_node(rig)
     made = await rig.create(target={"kind": "task", "name": "greet"})
     answer = await rig.client.patch(f"{PATH}/{made['id']}", json={"target": patch})
     assert (answer.status_code, answer.json()["code"]) == (422, code)
     assert answer.json()["errors"][0]["pointer"].startswith(pointer)
 
 
-async def test_secret_arguments_are_hidden_and_kept(any_rig: Rig) -> None:
-    await offering(any_rig)
+async def test_secret_arguments_are_masked_and_kept(any_rig: Rig) -> None:
+    await join_node(any_rig)
     secrets = {
         "api_key": "hush-1",
         "deep": {"password": "hush-2", "list": [{"token": "hush-3"}], "code": "USD"},
@@ -243,8 +245,8 @@ async def test_secret_arguments_are_hidden_and_kept(any_rig: Rig) -> None:
 
 
 # --- runs without a schedule ------------------------------------------------------------------
-async def test_a_run_without_a_schedule(any_rig: Rig) -> None:
-    await offering(any_rig)
+async def test_run_without_a_schedule(any_rig: Rig) -> None:
+    await join_node(any_rig)
     answer = await any_rig.client.post(
         "/api/v1/runs",
         json={
@@ -278,7 +280,7 @@ async def test_a_run_without_a_schedule(any_rig: Rig) -> None:
     assert (audit["verb"], audit["object_id"]) == ("start", run["id"])
 
 
-async def test_a_run_may_wait_for_its_moment(rig: Rig) -> None:
+async def test_run_can_be_scheduled_for_a_later_time(rig: Rig) -> None:
     later = await rig.client.post(
         "/api/v1/runs", json={"target": HTTP, "at": "2030-01-15T10:00:00Z"}
     )
@@ -304,14 +306,14 @@ async def test_a_run_may_wait_for_its_moment(rig: Rig) -> None:
         ({}, "/target"),
     ],
 )
-async def test_runs_that_are_refused(rig: Rig, given: dict[str, Any], pointer: str) -> None:
+async def test_invalid_runs_are_rejected(rig: Rig, given: dict[str, Any], pointer: str) -> None:
     answer = await rig.client.post("/api/v1/runs", json=given)
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"].startswith(pointer)
     assert await rig.snapshot() == []
 
 
-async def test_the_same_order_twice_is_one_run(any_rig: Rig) -> None:
+async def test_repeated_run_request_is_one_run(any_rig: Rig) -> None:
     key = {"Idempotency-Key": "once"}
     first = await any_rig.client.post("/api/v1/runs", json={"target": HTTP}, headers=key)
     again = await any_rig.client.post("/api/v1/runs", json={"target": HTTP}, headers=key)

@@ -10,7 +10,7 @@ from tests.builders import NOW
 from tests.web.rig import Rig
 
 
-async def offered(rig: Rig, lang: str) -> dict[str, dict[str, object]]:
+async def get_templates(rig: Rig, lang: str) -> dict[str, dict[str, object]]:
     answer = await rig.client.get(
         "/api/v1/templates", params={"lang": lang, "timezone": "Asia/Bangkok"}
     )
@@ -18,7 +18,7 @@ async def offered(rig: Rig, lang: str) -> dict[str, dict[str, object]]:
     return {each["id"]: each for each in answer.json()["items"]}
 
 
-async def test_templates_are_in_the_language_of_the_reader(rig: Rig) -> None:
+async def test_templates_are_translated(rig: Rig) -> None:
     header = {"Accept-Language": "th-TH, en;q=0.5"}
     answer = await rig.client.get("/api/v1/templates", headers=header)
     assert answer.headers["Content-Language"] == "th"
@@ -47,8 +47,8 @@ async def test_templates_are_in_the_language_of_the_reader(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-async def test_every_preset_can_be_sent_as_a_schedule(rig: Rig, lang: str) -> None:
-    offers = await offered(rig, lang)
+async def test_every_template_is_a_valid_schedule(rig: Rig, lang: str) -> None:
+    offers = await get_templates(rig, lang)
     for preset in PRESETS:
         offer = offers[preset.id]
         body = {name: offer[name] for name in ("name", "trigger", "target", "delivery")}

@@ -24,7 +24,7 @@ async def test_preview(rig: Rig) -> None:
     assert await rig.snapshot() == before
 
 
-async def test_preview_says_what_a_clock_change_does(rig: Rig) -> None:
+async def test_preview_explains_clock_changes(rig: Rig) -> None:
     trigger = {"kind": "cron", "expression": "30 2 * * *", "timezone": "America/New_York"}
     answer = await rig.client.post(
         "/api/v1/preview", json={"trigger": trigger, "from": "2030-03-10T00:00:00", "count": 1}
@@ -45,14 +45,14 @@ async def test_preview_counts_from_now_and_stops_at_max_runs(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 101, 100_000, "5", True, 5.0, None])
-async def test_preview_refuses_odd_counts(rig: Rig, count: object) -> None:
+async def test_preview_rejects_invalid_counts(rig: Rig, count: object) -> None:
     answer = await rig.client.post("/api/v1/preview", json={"trigger": CRON, "count": count})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "/count"
 
 
 @pytest.mark.parametrize("expression", ["0 0 31 2 *", "0 0 30 2 *", "0 0 31 4,6,9,11 *"])
-async def test_what_never_fires_is_refused(rig: Rig, expression: str) -> None:
+async def test_trigger_that_never_fires_is_rejected(rig: Rig, expression: str) -> None:
     trigger = {"kind": "cron", "expression": expression}
     for path, body in (
         ("/api/v1/preview", {"trigger": trigger}),
@@ -78,7 +78,9 @@ async def test_explain(rig: Rig, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"expression": "* * * * *", "trigger": CRON}])
-async def test_explain_wants_one_thing(rig: Rig, body: dict[str, Any]) -> None:
+async def test_explain_needs_exactly_one_of_trigger_and_expression(
+    rig: Rig, body: dict[str, Any]
+) -> None:
     assert (await rig.client.post("/api/v1/explain", json=body)).status_code == 422
 
 
@@ -100,7 +102,7 @@ async def test_upcoming(any_rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("hours", ["0", "-1", "168.1", "abc", "nan", "inf", ""])
-async def test_upcoming_refuses_odd_hours(rig: Rig, hours: str) -> None:
+async def test_upcoming_rejects_invalid_hours(rig: Rig, hours: str) -> None:
     answer = await rig.client.get("/api/v1/upcoming", params={"hours": hours})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["parameter"] == "hours"

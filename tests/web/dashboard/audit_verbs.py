@@ -13,33 +13,30 @@ import chimes
 
 ROOT = Path(chimes.__file__).parent
 #: Their `verb` is something else: a button of a page, a command, a method of the client.
-OTHERS = (
+OTHER_MEANINGS = (
     "cli/",
     "client/",
     "store/codec/",
     "store/redis/",
-    "doors/dashboard",
-    "doors/telegram/commands.py",
-    "doors/telegram/conversation.py",
 )
 VERB = "verb"
 
 
 @dataclass(frozen=True)
-class Written:
+class AuditLiteral:
     word: str
     place: str
 
 
-def written(parameter: str) -> set[Written]:
+def literals_of(parameter: str) -> set[AuditLiteral]:
     """`parameter`: verb or kind. AssertionError where it is neither a literal, nor chosen of
     literals, nor passed on."""
     trees = {
         str(path.relative_to(ROOT)): ast.parse(path.read_text())
         for path in sorted(ROOT.rglob("*.py"))
-        if not str(path.relative_to(ROOT)).startswith(OTHERS)
+        if not str(path.relative_to(ROOT)).startswith(OTHER_MEANINGS)
     }
-    found: set[Written] = set()
+    found: set[AuditLiteral] = set()
     for name, tree in trees.items():
         takers: dict[str, int | None] = {"AuditEntry": None}
         for each in _imported(tree):
@@ -50,7 +47,7 @@ def written(parameter: str) -> set[Written]:
             given = _given(call, parameter, takers[taker]) if taker in takers else None
             if given is not None:
                 where = f"{name}:{call.lineno}"
-                found |= {Written(word, where) for word in _literals(given, tree, where)}
+                found |= {AuditLiteral(word, where) for word in _literals(given, tree, where)}
     return found
 
 

@@ -8,19 +8,19 @@ import pytest
 
 from chimes.web.dashboard.core.templates import KIND_LABELS, VERB_LABELS, kind_label, verb_label
 from tests.builders import an_entry
-from tests.web.dashboard.audit_verbs import written
+from tests.web.dashboard.audit_verbs import literals_of
 from tests.web.dashboard.browsing import browsing
 
 
 def test_every_audit_verb_has_a_label() -> None:
-    found = written("verb")
+    found = literals_of("verb")
     assert {each.word for each in found} >= {"create", "pause", "skip", "sign_in", "regress"}
     assert [each for each in found if each.word not in VERB_LABELS] == []
     assert set(VERB_LABELS) - {each.word for each in found} == set(), "labels without a verb"
 
 
 def test_every_object_kind_has_a_label() -> None:
-    found = written("kind")
+    found = literals_of("kind")
     assert {each.word for each in found} >= {"schedule", "run", "session", "store"}
     assert [each for each in found if each.word not in KIND_LABELS] == []
     assert set(KIND_LABELS) - {each.word for each in found} == set(), "labels without a verb"

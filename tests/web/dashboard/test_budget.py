@@ -26,7 +26,7 @@ from chimes.testing import SettableClock
 from tests.builders import a_run
 from tests.web.dashboard.browsing import Browser, browsing
 
-MOST_BYTES = 120 * 1024
+MAX_BYTES = 120 * 1024
 _ASSET = re.compile(r'(?:src|href)="(/ui/static/[^"]+\.(?:js|css))"')
 #: By the id of a schedule and of a run.
 PAGES = {
@@ -51,7 +51,7 @@ PAGES = {
 }
 
 
-class Asked:
+class CountingStore:
     """A store that counts the questions that it is asked."""
 
     def __init__(self, store: Store) -> None:
@@ -76,12 +76,12 @@ class Asked:
 @asynccontextmanager
 async def filled(
     schedules: int, *, runs: int = 0
-) -> AsyncIterator[tuple[Browser, Asked, dict[str, str]]]:
+) -> AsyncIterator[tuple[Browser, CountingStore, dict[str, str]]]:
     """So many schedules, each with a run and a message; and with `runs` that have ended."""
     clock = SettableClock()
     store = MemoryStore(clock)
-    asked = Asked(store)
-    async with browsing(store=cast(Store, asked), clock=clock) as browser:
+    counting = CountingStore(store)
+    async with browsing(store=cast(Store, counting), clock=clock) as browser:
         ids = {}
         for number in range(schedules):
             made = await browser.rig.create(name=f"schedule number {number}")
@@ -100,7 +100,7 @@ async def filled(
                 )
             )
             await store.load(_past(ScheduleId(made["id"]), clock.now(), runs))
-        yield browser, asked, ids
+        yield browser, counting, ids
 
 
 def _past(schedule: ScheduleId, now: datetime, count: int) -> list[Run]:
@@ -121,27 +121,27 @@ def _past(schedule: ScheduleId, now: datetime, count: int) -> list[Run]:
     ]
 
 
-async def _questions(schedules: int) -> dict[str, list[str]]:
+async def _store_calls(schedules: int) -> dict[str, list[str]]:
     found = {}
-    async with filled(schedules) as (browser, asked, ids):
+    async with filled(schedules) as (browser, counting, ids):
         for page in PAGES:
             await browser.get(page.format(**ids))
-            asked.verbs.clear()
+            counting.verbs.clear()
             answer = await browser.get(page.format(**ids))
             assert answer.status_code == 200, answer.text
-            found[page] = sorted(asked.verbs)
+            found[page] = sorted(counting.verbs)
     return found
 
 
-async def test_a_page_asks_as_much_about_many_schedules_as_about_few() -> None:
-    few, many = await _questions(5), await _questions(100)
+async def test_store_calls_of_a_page_do_not_grow_with_schedules() -> None:
+    few, many = await _store_calls(5), await _store_calls(100)
     assert many == few
     over = {page: verbs for page, verbs in many.items() if len(verbs) > PAGES[page]}
     assert not over
 
 
 @pytest.mark.parametrize("language", ["en", "th"])
-async def test_no_page_weighs_more_than_120_kb_with_all_that_it_fetches(language: str) -> None:
+async def test_no_page_exceeds_120_kb_with_its_assets(language: str) -> None:
     weights: dict[str, int] = {}
     async with filled(100, runs=HEALTH_RESULTS) as (browser, _, ids):
         known: dict[str, int] = {}
@@ -158,4 +158,4 @@ async def test_no_page_weighs_more_than_120_kb_with_all_that_it_fetches(language
             weights[page] = len(gzip.compress(answer.content, 5)) + sum(
                 known[address] for address in addresses
             )
-    assert not {page: weight for page, weight in weights.items() if weight > MOST_BYTES}
+    assert not {page: weight for page, weight in weights.items() if weight > MAX_BYTES}

@@ -47,7 +47,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\"'</svg>"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def checked(chart: Chart) -> ElementTree.Element:
+def parse_chart(chart: Chart) -> ElementTree.Element:
     """As XML, if all that holds for every picture holds for this one."""
     assert "style=" not in chart.svg
     assert "<img" not in chart.svg + chart.table
@@ -101,7 +101,7 @@ def timeline_texts() -> TimelineTexts:
         ("每天早上九点给所有客户发送账单报告", "每天早上九点给所有客户发…"),
     ],
 )
-def test_a_name_keeps_its_dots_within_its_column(name: str, shown: str) -> None:
+def test_truncated_name_fits_its_column(name: str, shown: str) -> None:
     lanes = [Lane(name=name, fires=[Fire(at=START)])]
     end = START + timedelta(hours=24)
     texts = timeline_texts()
@@ -109,7 +109,7 @@ def test_a_name_keeps_its_dots_within_its_column(name: str, shown: str) -> None:
     assert f">{shown}<title>{name}</title>" in str(chart.names)
 
 
-def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> None:
+def test_timeline_has_bars_dots_clusters_now_and_clock_changes() -> None:
     hour = timedelta(hours=1)
     lanes = [
         Lane(
@@ -136,7 +136,7 @@ def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> Non
         clock_changes=[START + 15 * hour],
         texts=timeline_texts(),
     )
-    root = checked(chart)
+    root = parse_chart(chart)
     assert len(marks(root, "now")) == 1
     assert len(marks(root, "dst")) == 1
     assert len(marks(root, "overlap")) == 1
@@ -147,7 +147,7 @@ def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> Non
     assert str(chart.table).count("<tr>") == 1 + 3 + 12 + 2
 
 
-def test_one_failure_does_not_colour_what_is_planned() -> None:
+def test_one_failure_does_not_colour_planned_fires() -> None:
     minute = timedelta(minutes=1)
     failed = Fire(at=START, status=RunStatus.FAILED)
     planned = [Fire(at=START + n * minute) for n in range(1, 30)]
@@ -155,13 +155,13 @@ def test_one_failure_does_not_colour_what_is_planned() -> None:
     assert [len(each.fires) for each in found] == [1, 29]
 
 
-def test_the_words_of_the_axis_are_whole_at_both_edges() -> None:
+def test_axis_labels_are_not_cut_off_at_the_edges() -> None:
     day = timedelta(days=1)
     end = START + 7 * day
     ticks = [START + timedelta(minutes=1), START + 3 * day, end - timedelta(minutes=1)]
     lanes = [Lane(name="daily", fires=[])]
     chart = timeline(lanes, start=START, end=end, now=START, ticks=ticks, texts=timeline_texts())
-    root = checked(chart)
+    root = parse_chart(chart)
     first, middle, last = [each for each in root.iter("text") if each.get("y") == "16"]
     width = str(root.get("viewBox")).split()[2]
     assert (first.get("x"), first.get("class")) == ("0", None)
@@ -169,7 +169,7 @@ def test_the_words_of_the_axis_are_whole_at_both_edges() -> None:
     assert (last.get("x"), last.get("class")) == (width, "end")
 
 
-def test_what_runs_at_the_same_time_is_shaded_and_named_in_the_table() -> None:
+def test_overlapping_lanes_are_shaded_and_listed_in_the_table() -> None:
     minute = timedelta(minutes=1)
 
     def lane(name: str, *bars: tuple[int, int]) -> Lane:
@@ -192,7 +192,7 @@ def test_what_runs_at_the_same_time_is_shaded_and_named_in_the_table() -> None:
     assert (cut.start, cut.end) == (START + 90 * minute, START + 95 * minute)
     texts = replace(timeline_texts(), overlaps="Meanwhile", overlap=lambda each: HOSTILE)
     chart = timeline(lanes, start=START, end=end, now=START, ticks=[], texts=texts)
-    root = checked(chart)
+    root = parse_chart(chart)
     (band,) = marks(root, "together")
     assert band.findtext("title") == HOSTILE
     rows = ElementTree.fromstring(str(chart.table)).findall("tbody/tr")
@@ -203,30 +203,30 @@ def test_what_runs_at_the_same_time_is_shaded_and_named_in_the_table() -> None:
     ]
 
 
-def test_names_stand_beside_the_picture_and_are_as_high() -> None:
+def test_lane_names_are_beside_the_chart_with_equal_height() -> None:
     texts = timeline_texts()
     lanes = [Lane(name=HOSTILE, fires=[Fire(at=START)], address="/ui/schedules/x")]
     end = START + timedelta(hours=24)
     chart = timeline(lanes, start=START, end=end, now=START, ticks=[], texts=texts)
     names = ElementTree.fromstring(str(chart.names))
-    assert names.get("height") == checked(chart).get("height")
+    assert names.get("height") == parse_chart(chart).get("height")
     assert [each.get("href") for each in names.iter("a")] == ["/ui/schedules/x"]
     assert "<img" not in str(chart.names)
-    assert not list(checked(chart).iter("a"))
+    assert not list(parse_chart(chart).iter("a"))
 
 
 @pytest.mark.parametrize(("count", "failed", "side"), [(100, 1, 6), (2, 1, 14), (3, 3, 22)])
-def test_a_corner_is_larger_the_more_have_failed(count: int, failed: int, side: int) -> None:
+def test_failure_corner_grows_with_the_failure_ratio(count: int, failed: int, side: int) -> None:
     assert corner(HeatCell(count=count, failed=failed)) == side
 
 
-def test_fires_outside_the_window_are_left_out() -> None:
+def test_fires_outside_the_window_are_omitted() -> None:
     end = START + timedelta(hours=24)
     found = clusters([Fire(at=START - timedelta(1)), Fire(at=end), Fire(at=START)], START, end)
     assert [each.fires for each in found] == [(Fire(at=START),)]
 
 
-def test_what_fires_all_the_time_is_a_row_of_numbers_and_bars_stay_apart() -> None:
+def test_frequent_fires_are_clustered_and_bars_are_not() -> None:
     end = START + timedelta(hours=24)
     often = clusters([Fire(at=START + timedelta(minutes=m)) for m in range(1440)], START, end)
     assert 20 <= len(often) <= 30
@@ -236,13 +236,13 @@ def test_what_fires_all_the_time_is_a_row_of_numbers_and_bars_stay_apart() -> No
     assert len(clusters(bars, START, end)) == 4
 
 
-def test_a_long_bar_ends_with_the_picture() -> None:
+def test_long_bar_is_clipped_to_the_chart() -> None:
     end = START + timedelta(hours=24)
     (found,) = clusters([Fire(at=end - timedelta(hours=1), length=timedelta(days=9))], START, end)
     assert round(found.x + found.width, 3) == 780
 
 
-def test_a_heat_map_has_168_cells_and_marks_failures() -> None:
+def test_heat_map_has_168_cells_and_marks_failures() -> None:
     cells = [[HeatCell() for _ in range(24)] for _ in range(7)]
     cells[0][9] = HeatCell(count=100, failed=1, address="/ui/runs?q=x")
     cells[1][3] = HeatCell(count=10, failed=2)
@@ -258,7 +258,7 @@ def test_a_heat_map_has_168_cells_and_marks_failures() -> None:
         cell=lambda name, hour, cell: f"{name} {hour:02d}: {cell.count}",
     )
     chart = heat_map(cells, texts)
-    root = checked(chart)
+    root = parse_chart(chart)
     assert sum(len(marks(root, f"h{step}")) for step in range(5)) == 168
     assert len(marks(root, "h4")) == 1
     assert len(marks(root, "corner")) == 2
@@ -266,18 +266,18 @@ def test_a_heat_map_has_168_cells_and_marks_failures() -> None:
     assert str(chart.table).count("<tr>") == 3
 
 
-def test_shades_go_from_nothing_to_the_fullest() -> None:
+def test_shades_range_from_zero_to_the_maximum() -> None:
     assert [shade(count, 100) for count in (0, 1, 30, 60, 100)] == [0, 1, 2, 3, 4]
     assert shade(1, 1) == 1
 
 
-def test_a_strip_shows_the_last_thirty_and_of_buckets_the_worst() -> None:
+def test_strip_shows_the_last_thirty_results_and_the_worst_of_each_bucket() -> None:
     done = RunStatus.SUCCEEDED
     results = [Result(status=done, label=f"{n}", when=f"at {n}", ended="done") for n in range(40)]
     last = Result(status=RunStatus.FAILED, label=HOSTILE, when="at 40", ended=HOSTILE)
     results.append(last)
     chart = result_strip(results, title="Results", heads=("Run", "Result"))
-    root = checked(chart)
+    root = parse_chart(chart)
     assert len(list(root.iter("rect"))) == MAX_CELLS
     assert len(marks(root, "s-failed")) == 1
     cells = [each.text for each in ElementTree.fromstring(str(chart.table)).iter("td")]
@@ -290,12 +290,12 @@ def test_a_strip_shows_the_last_thirty_and_of_buckets_the_worst() -> None:
     assert sum(count for _, count in found) == 300
 
 
-def test_a_sparkline_has_at_most_fifty_points() -> None:
+def test_sparkline_has_at_most_fifty_points() -> None:
     values = [float(n % 7) for n in range(1000)]
     chart = sparkline(
         values, title="Durations", format_span=lambda s: f"{s} s", heads=("#", "Time")
     )
-    root = checked(chart)
+    root = parse_chart(chart)
     (line,) = marks(root, "line")
     short = sparkline([1.0, 3.0], title="t", format_span=lambda s: f"{s} s", heads=("#", "Time"))
     cells = [each.text for each in ElementTree.fromstring(str(short.table)).iter("td")]
@@ -306,7 +306,7 @@ def test_a_sparkline_has_at_most_fifty_points() -> None:
     assert nothing.svg == Markup("")
 
 
-def test_a_histogram_stacks_and_links() -> None:
+def test_histogram_is_stacked_and_linked() -> None:
     bars = [
         Bar(
             start=START + timedelta(hours=n),
@@ -328,7 +328,7 @@ def test_a_histogram_stacks_and_links() -> None:
         number=lambda value: f"{value:,}",
     )
     chart = histogram(bars, texts)
-    root = checked(chart)
+    root = parse_chart(chart)
     # One among a thousand is still to be seen.
     assert [float(each.get("height") or 0) for each in marks(root, "s-failed")] == [2.0]
     assert len(list(root.iter("a"))) == 1
@@ -336,11 +336,11 @@ def test_a_histogram_stacks_and_links() -> None:
     words_below = [each for each in root.iter("text") if ":" in (each.text or "")]
     assert words_below[0].get("class") is None
     narrow = histogram([*bars, *bars, bars[0]], texts)
-    *_, last = [each for each in checked(narrow).iter("text") if ":" in (each.text or "")]
+    *_, last = [each for each in parse_chart(narrow).iter("text") if ":" in (each.text or "")]
     assert last.get("class") == "end", "it would be cut at the right edge"
 
 
-def test_a_waterfall_keeps_the_order_and_the_scale() -> None:
+def test_waterfall_keeps_order_and_scale() -> None:
     second = timedelta(seconds=1)
     intervals = [
         Interval(name="queued", start=START, end=START + second),
@@ -356,13 +356,13 @@ def test_a_waterfall_keeps_the_order_and_the_scale() -> None:
         moment=lambda at: f"{at:%H:%M:%S} UTC",
         span=lambda length: f"{length.total_seconds()} s",
     )
-    root = checked(waterfall(intervals, texts))
+    root = parse_chart(waterfall(intervals, texts))
     (wait,), (run,) = marks(root, "wait"), marks(root, "s-succeeded")
     assert float(run.get("width") or 0) == 3 * float(wait.get("width") or 0)
-    checked(waterfall([], texts))
+    parse_chart(waterfall([], texts))
 
 
-def test_what_is_put_into_a_picture_is_escaped() -> None:
+def test_chart_texts_are_escaped() -> None:
     assert element("text", HOSTILE, title=HOSTILE).count("<img") == 0
     assert str(table("c", ["h"], [[HOSTILE]])).count("<img") == 0
     assert re.search(r"class=\"a b\"", element("g", class_="a b"))

@@ -22,7 +22,7 @@ from tests.web.dashboard.form_helpers import fields_on, fill
 NEW = "/ui/schedules/new"
 
 
-async def the_only(browser: Browser) -> dict[str, Any]:
+async def only_schedule(browser: Browser) -> dict[str, Any]:
     items = (await browser.rig.client.get("/api/v1/schedules")).json()["items"]
     assert len(items) == 1
     found: dict[str, Any] = items[0]
@@ -64,7 +64,7 @@ async def test_a_description_fills_in_fields_marks_guesses_and_saves_nothing(
         # It can be saved unchanged.
         done = await fill(browser, NEW)
         assert done.status_code == 303
-        made = await the_only(browser)
+        made = await only_schedule(browser)
         assert made["trigger"]["timezone"] == zone
         assert done.headers["location"] == f"/ui/schedules/{made['id']}"
 
@@ -260,12 +260,12 @@ async def test_the_preview_shows_how_the_next_fire_moves() -> None:
         edit = f"/ui/schedules/{made['id']}/edit"
         await browser.get(edit)
         page = await fill(browser, edit, do_="preview", rule_time="10:30")
-        (said,) = re.findall(r"The next run moves from [^<]+", page.text)
-        assert "02:00 UTC" in said
-        assert "03:30 UTC" in said
+        (note,) = re.findall(r"The next run moves from [^<]+", page.text)
+        assert "02:00 UTC" in note
+        assert "03:30 UTC" in note
         assert "keep the old definition" in page.text
         assert (await fill(browser, edit)).status_code == 303
-        found = await the_only(browser)
+        found = await only_schedule(browser)
         assert found["next_run_at"].endswith("T03:30:00Z")
 
 
@@ -273,21 +273,21 @@ async def test_a_change_can_be_undone_and_so_can_a_new_schedule() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         done = await fill(browser, NEW, name="n", url="https://example.com/x")
-        made = await the_only(browser)
+        made = await only_schedule(browser)
         await browser.follow(done)
         assert "n saved. Next run:" in browser.page
         edit = f"/ui/schedules/{made['id']}/edit"
         await browser.get(edit)
         await browser.follow(await fill(browser, edit, name="m", method="PUT", every="3"))
-        assert (await the_only(browser))["name"] == "m"
+        assert (await only_schedule(browser))["name"] == "m"
         await browser.follow(await browser.send(f"/ui/schedules/{made['id']}/unedit"))
-        found = await the_only(browser)
+        found = await only_schedule(browser)
         assert definition(found) == definition(made)
         await browser.get(NEW)
         await browser.follow(await fill(browser, NEW, name="gone", url="https://example.com/x"))
         (unmake,) = re.findall(r'action="(/ui/schedules/[^"]+/unmake)"', browser.page)
         assert (await browser.send(unmake)).status_code == 303
-        assert (await the_only(browser))["name"] == "n"
+        assert (await only_schedule(browser))["name"] == "n"
 
 
 async def test_concurrent_edits_merge_field_by_field() -> None:
@@ -542,7 +542,7 @@ async def test_an_unapplied_description_prevents_saving() -> None:
         read = await fill(browser, NEW, do_="preview")
         assert fields_on(read.text)["expression"] == "0 10 * * *"
         assert (await fill(browser, NEW)).status_code == 303
-        assert (await the_only(browser))["trigger"]["expression"] == "0 10 * * *"
+        assert (await only_schedule(browser))["trigger"]["expression"] == "0 10 * * *"
 
 
 async def test_a_conflict_during_saving_is_detected(

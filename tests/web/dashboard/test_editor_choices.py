@@ -21,7 +21,7 @@ THAI = "ทุกวันทำการ 9 โมง ส่งสรุปย�
 HTMX = {"HX-Request": "true", "Origin": "http://localhost:7100"}
 
 
-async def only(browser: Browser) -> dict[str, Any]:
+async def only_schedule(browser: Browser) -> dict[str, Any]:
     (found,) = (await browser.rig.client.get("/api/v1/schedules")).json()["items"]
     whole: dict[str, Any] = found
     return whole
@@ -43,7 +43,7 @@ async def test_a_description_names_a_recipient_and_an_unknown_chat_is_requested(
         assert 'href="#f-notify0_to"' in refused.text
         done = await fill(browser, NEW, notify0_channel="inbox", notify0_on=["failure"])
         assert done.status_code == 303
-        (result,) = (await only(browser))["delivery"]
+        (result,) = (await only_schedule(browser))["delivery"]
         assert (result["channel"], result["to"], result["on"]) == ("inbox", "", ["failure"])
 
 
@@ -67,7 +67,7 @@ async def test_est_is_ambiguous_and_the_choice_is_kept() -> None:
         assert fields_on(page.text)["zone"] == "EST"
         assert "aria-invalid" not in page.text
         assert (await fill(browser, NEW)).status_code == 303
-        made = await only(browser)
+        made = await only_schedule(browser)
         assert made["timezone"] == "EST"
         # An edit does not ask again.
         edit = await browser.get(f"/ui/schedules/{made['id']}/edit")
@@ -120,7 +120,7 @@ async def test_a_task_gets_fields_by_the_types_of_its_arguments() -> None:
         assert 'aria-describedby="e-arg_i_days" aria-invalid' in wrong.text
         done = await fill(browser, NEW, arg_i_days="3", arg_b_dry="yes", args='{"more": [1]}')
         assert done.status_code == 303, done.text
-        made = await only(browser)
+        made = await only_schedule(browser)
         assert made["target"] == {
             "kind": "task",
             "name": "clean",
@@ -156,7 +156,7 @@ async def test_holidays_are_chosen_by_name_and_excluded_times_are_shown() -> Non
         assert "aria-invalid" not in page.text
         done = await fill(browser, NEW, url="https://example.com/x", ex1_from="08:00")
         assert done.status_code == 303
-        made = await only(browser)
+        made = await only_schedule(browser)
         assert made["trigger"]["exclude"] == [
             {"holidays": "TH"},
             {"weekly": [{"days": ["SUN", "SAT"], "from": "08:00", "to": "24:00"}]},
@@ -192,7 +192,7 @@ async def test_a_described_reminder_is_a_message_and_can_be_edited() -> None:
         assert (await fill(browser, NEW, message="")).status_code == 422
         assert 'aria-describedby="e-message" aria-invalid' in browser.page
         assert (await fill(browser, NEW, message="Time to leave")).status_code == 303
-        made = await only(browser)
+        made = await only_schedule(browser)
         assert made["target"] == {"kind": "message", "text": "Time to leave"}
         assert [each["channel"] for each in made["delivery"]] == ["inbox"]
         edit = f"/ui/schedules/{made['id']}/edit"
@@ -201,7 +201,7 @@ async def test_a_described_reminder_is_a_message_and_can_be_edited() -> None:
         page = await fill(browser, edit, do_="preview", message="Go home")
         assert "<dt>Text</dt><dd><del>Time to leave</del> <ins>Go home</ins>" in page.text
         assert (await fill(browser, edit)).status_code == 303
-        assert (await only(browser))["target"]["text"] == "Go home"
+        assert (await only_schedule(browser))["target"]["text"] == "Go home"
         detail = await browser.get(f"/ui/schedules/{made['id']}")
         assert "Message" in detail.text
 
@@ -223,8 +223,8 @@ async def test_cron_is_described_while_typing(language: str, words: str) -> None
             answer = await browser.client.post(
                 NEW, data=sent | {"expression": typed, "last": sent["last"]}, headers=HTMX
             )
-            said = re.search(r"<p class=\"words\" data-head>([^<]+)</p>", answer.text)
-            assert said is not None
-            assert said[1] == words, "what is not valid leaves what was valid last"
+            description = re.search(r"<p class=\"words\" data-head>([^<]+)</p>", answer.text)
+            assert description is not None
+            assert description[1] == words, "what is not valid leaves what was valid last"
             (sent["last"],) = re.findall(r'name="last" value="([^"]*)"', answer.text)
             sent["last"] = html.unescape(str(sent["last"]))

@@ -149,8 +149,8 @@ def test_any_cron_text_is_explained_or_marked(text: str, dialect: str) -> None:
     ],
 )
 def test_a_frequent_trigger_warns_once(trigger: Trigger, often: bool) -> None:
-    said = build_preview(trigger.anchored(NOW), a_display(), NOW).warnings
-    assert sum("times a day" in each for each in said) == often
+    warnings = build_preview(trigger.anchored(NOW), a_display(), NOW).warnings
+    assert sum("times a day" in each for each in warnings) == often
 
 
 def test_uneven_steps_and_two_day_fields_warn() -> None:

@@ -33,7 +33,7 @@ PAGES = ("/ui/", "/ui/schedules", "/ui/schedules/x", "/ui/schedules/new", "/ui/r
 
 
 @pytest.mark.parametrize(("path", "title", "step"), EMPTY, ids=[each[0] for each in EMPTY])
-async def test_an_empty_page_says_what_it_is_for_and_the_next_step(
+async def test_empty_page_shows_its_purpose_and_the_next_step(
     path: str, title: str, step: str
 ) -> None:
     async with browsing() as browser:
@@ -44,7 +44,7 @@ async def test_an_empty_page_says_what_it_is_for_and_the_next_step(
         assert step in main
 
 
-async def test_a_schedule_without_runs_says_when_the_first_comes() -> None:
+async def test_schedule_without_runs_shows_the_first_fire() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(name="new")
         page = (await browser.get(f"/ui/schedules/{made['id']}")).text
@@ -53,7 +53,7 @@ async def test_a_schedule_without_runs_says_when_the_first_comes() -> None:
 
 
 @pytest.mark.parametrize("path", MISSING)
-async def test_what_is_not_there_is_said_with_a_way_back(path: str) -> None:
+async def test_not_found_page_links_back_and_shows_the_request_id(path: str) -> None:
     async with browsing() as browser:
         answer = await browser.get(path)
         if answer.status_code == 200:
@@ -66,7 +66,7 @@ async def test_what_is_not_there_is_said_with_a_way_back(path: str) -> None:
         assert re.search(rf"data-copy=\"Chimes 1\.2\.3 404 [a-z_]+ {request}\"", answer.text)
 
 
-class Away(MemoryStore):
+class UnavailableStore(MemoryStore):
     """A store that stops answering."""
 
     away = False
@@ -79,9 +79,9 @@ class Away(MemoryStore):
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_store_that_is_away_is_a_page_with_a_next_step(path: str) -> None:
+async def test_store_outage_page_shows_the_next_step(path: str) -> None:
     clock = SettableClock()
-    store = Away(clock)
+    store = UnavailableStore(clock)
     async with browsing(store=store, clock=clock) as browser:
         store.away = True
         answer = await browser.get(path)

@@ -26,7 +26,7 @@ NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 ANNA = Actor(owner=Owner(type=OwnerType.USER, id="anna"))
 
 
-def test_the_example_of_the_page_is_understood() -> None:
+def test_example_filter_of_the_page_is_parsed() -> None:
     text = "label:billing=eu kind:http owner:me status:paused next:<1h nightly"
     found = schedule_filter(
         read_filter(text, SCHEDULE_NAMES), ANNA, ScheduleQuery(sort=ScheduleSort.NEXT_RUN_AT)
@@ -45,7 +45,7 @@ def test_the_example_of_the_page_is_understood() -> None:
     assert found.filter.text == text
 
 
-def test_runs_are_asked_for_by_several_states_and_since_when() -> None:
+def test_run_filter_with_several_statuses_and_a_start_time() -> None:
     text = "status:failed status:timeout origin:manual node:n1 schedule:abc since:24h boom"
     found = run_filter(read_filter(text, RUN_NAMES), ANNA, NOW)
     assert found.query == RunQuery(
@@ -62,7 +62,7 @@ def test_runs_are_asked_for_by_several_states_and_since_when() -> None:
 @pytest.mark.parametrize(
     "text", ["status:purple", "origin:moon", "owner:anna", "since:soon", "status:"]
 )
-def test_what_is_not_understood_is_said_and_hides_nothing(text: str) -> None:
+def test_invalid_filter_part_is_reported_and_ignored(text: str) -> None:
     found = run_filter(read_filter(text, RUN_NAMES), ANNA, NOW)
     if text == "status:":
         # A name without a value is a word like any other.
@@ -72,13 +72,13 @@ def test_what_is_not_understood_is_said_and_hides_nothing(text: str) -> None:
     assert found.filter.errors[0].startswith(text)
 
 
-def test_words_with_blanks_and_colons_are_quoted() -> None:
+def test_filter_words_with_spaces_and_colons_are_quoted() -> None:
     found = read_filter('label:"big one" "a b" http://x', SCHEDULE_NAMES)
     assert found.chips == (Chip("label", "big one"), Chip("", "a b"), Chip("", "http://x"))
     assert read_filter(found.text, SCHEDULE_NAMES) == found
 
 
-def test_chips_are_taken_away_and_replaced_in_the_address() -> None:
+def test_chips_are_removed_and_replaced_in_the_url() -> None:
     found = read_filter("status:failed label:x", (*RUN_NAMES, "label"))
     assert found.without(Chip("status", "failed")).address("/ui/runs") == "/ui/runs?q=label%3Ax"
     assert found.with_chip(Chip("status", "missed")).text == "label:x status:missed"
@@ -88,7 +88,7 @@ def test_chips_are_taken_away_and_replaced_in_the_address() -> None:
 
 
 @given(st.text(max_size=600))
-def test_any_text_is_a_filter_that_reads_back_the_same(text: str) -> None:
+def test_any_text_round_trips_as_a_filter(text: str) -> None:
     found = read_filter(text, SCHEDULE_NAMES)
     schedule_filter(found, ANNA)
     again = read_filter(found.text, SCHEDULE_NAMES)

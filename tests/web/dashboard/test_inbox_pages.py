@@ -48,7 +48,7 @@ async def item_in(browser: Browser, **given: object) -> InboxItem:
     return await browser.rig.store.add_inbox(an_item(**{"owner": SYSTEM_OWNER, **given}))
 
 
-async def as_it_is(browser: Browser, item: InboxItem) -> InboxItem:
+async def stored_item(browser: Browser, item: InboxItem) -> InboxItem:
     query = InboxQuery(archived=None)
     found = (await browser.rig.store.list_inbox(query)).items
     return next(each for each in found if each.id == item.id)
@@ -111,8 +111,8 @@ async def test_a_reply_is_a_new_run_of_the_agent() -> None:
         assert new is not None
         assert isinstance(new.target, AgentTarget)
         assert (new.target.model, new.target.max_tokens) == ("big", 99)
-        said = new.target.prompt
-        places = [said.index(each) for each in ("six times", "is 42", "And times two?")]
+        prompt = new.target.prompt
+        places = [prompt.index(each) for each in ("six times", "is 42", "And times two?")]
         assert places == sorted(places)
         assert (new.owner, new.schedule_name) == (SYSTEM_OWNER, "Deep thought")
         assert [each.channel for each in new.policy.delivery] == [Channel.INBOX]
@@ -278,10 +278,10 @@ async def test_opening_a_message_does_not_mark_it_as_read() -> None:
         item = await item_in(browser, text="**bold**")
         page = await browser.get(f"/ui/inbox/{item.id}")
         assert "<strong>bold</strong>" in page.text
-        assert (await as_it_is(browser, item)).read_at is None
+        assert (await stored_item(browser, item)).read_at is None
         seen = await browser.send(f"/ui/inbox/{item.id}/seen")
         assert seen.status_code == 303
-        assert (await as_it_is(browser, item)).read_at is not None
+        assert (await stored_item(browser, item)).read_at is not None
         assert f"/ui/inbox/{item.id}/seen" not in (await browser.get(f"/ui/inbox/{item.id}")).text
 
 
@@ -331,7 +331,7 @@ async def test_each_action_does_what_it_says(
         page = f"/ui/inbox/{item.id}"
         done = await browser.send(f"{page}/{action}", on=page)
         assert done.status_code == 303
-        found = await as_it_is(browser, item)
+        found = await stored_item(browser, item)
         assert {name: getattr(found, name) for name in after} == after
         assert (await browser.follow(done)).status_code == 200
 
@@ -344,7 +344,7 @@ async def test_archiving_can_be_undone() -> None:
         assert done.headers["location"] == "/ui/inbox", "the message is done with"
         await browser.follow(done)
         await browser.send(f"{page}/unarchive")
-        assert (await as_it_is(browser, item)).archived_at is None
+        assert (await stored_item(browser, item)).archived_at is None
 
 
 async def test_a_snooze_is_in_the_viewers_zone() -> None:
@@ -356,7 +356,7 @@ async def test_a_snooze_is_in_the_viewers_zone() -> None:
         until = f"{day:%Y-%m-%d}T07:30"
         await browser.send(f"{page}/snooze", on=page, until=until)
         wanted = datetime(day.year, day.month, day.day, 7, 30, tzinfo=UTC) - timedelta(hours=9)
-        assert (await as_it_is(browser, item)).snoozed_until == wanted
+        assert (await stored_item(browser, item)).snoozed_until == wanted
         late = await browser.send(f"{page}/snooze", on=page, until="2001-01-01T07:30")
         assert (late.status_code, "is in the past" in late.text) == (422, True)
         empty = await browser.send(f"{page}/snooze", on=page)
@@ -386,8 +386,8 @@ async def test_all_messages_of_a_folder_are_marked_as_read() -> None:
         other = await item_in(browser, schedule_id=ScheduleId("s2"))
         done = await browser.send("/ui/inbox/read-all", on="/ui/inbox?schedule=s1")
         assert "1 message marked as read." in (await browser.follow(done)).text
-        assert (await as_it_is(browser, one)).read_at is not None
-        assert (await as_it_is(browser, other)).read_at is None
+        assert (await stored_item(browser, one)).read_at is not None
+        assert (await stored_item(browser, other)).read_at is None
 
 
 async def test_other_deliveries_of_the_run_are_shown() -> None:
@@ -432,7 +432,7 @@ async def test_messages_of_other_owners_are_not_found() -> None:
         token = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
         taken = await browser.post(f"/ui/inbox/{theirs.id}/star", {"csrf": token})
         assert taken.status_code == 404
-        assert not (await as_it_is(browser, theirs)).starred
+        assert not (await stored_item(browser, theirs)).starred
 
 
 async def test_an_operator_reads_other_inboxes_by_owner_and_cannot_mark() -> None:

@@ -11,7 +11,7 @@ from tests.web.dashboard.browsing import browsing
 HEAVY = ("jinja2", "babel", "argon2", "markdown_it", "chimes.web.dashboard.site")
 
 
-def test_nothing_of_it_is_imported_before_the_first_visit() -> None:
+def test_dashboard_is_not_imported_before_the_first_request() -> None:
     code = (
         "import sys, chimes.runtime.http_server, chimes.runtime.serve\n"
         f"print([each for each in {HEAVY!r} if each in sys.modules])"
@@ -22,7 +22,7 @@ def test_nothing_of_it_is_imported_before_the_first_visit() -> None:
     assert found.stdout.strip() == "[]"
 
 
-async def test_visitors_who_come_at_once_are_all_answered() -> None:
+async def test_concurrent_first_requests_are_all_answered() -> None:
     async with browsing() as browser:
         answers = await asyncio.gather(*(browser.client.get("/ui/") for _ in range(5)))
         assert [each.status_code for each in answers] == [200] * 5

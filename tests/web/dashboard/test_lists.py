@@ -183,12 +183,12 @@ async def test_schedule_rows_are_refreshed_by_id() -> None:
         ids = [(await browser.rig.create(name=f"s{number}"))["id"] for number in range(3)]
         await browser.rig.client.delete(f"/api/v1/schedules/{ids[0]}")
         await browser.rig.client.post(f"/api/v1/schedules/{ids[1]}/pause")
-        asked = urlencode([("id", each) for each in (*ids, "nobody")])
-        part = (await browser.get(f"{SCHEDULES}/rows?view=table&{asked}")).text
+        query = urlencode([("id", each) for each in (*ids, "nobody")])
+        part = (await browser.get(f"{SCHEDULES}/rows?view=table&{query}")).text
         assert sorted(re.findall(r'data-row-id="([^"]+)"', part)) == sorted(ids[1:])
         assert "paused" in part
         assert "<html" not in part
-        cards = (await browser.get(f"{SCHEDULES}/rows?view=cards&{asked}")).text
+        cards = (await browser.get(f"{SCHEDULES}/rows?view=cards&{query}")).text
         assert cards.count('<li class="card"') == 2
         many = urlencode([("id", str(number)) for number in range(101)])
         assert (await browser.get(f"{SCHEDULES}/rows?{many}")).status_code == 422
@@ -197,8 +197,8 @@ async def test_schedule_rows_are_refreshed_by_id() -> None:
 async def test_run_rows_are_refreshed_by_id() -> None:
     one, two = ended(NOW), ended(NOW - timedelta(days=9))
     async with with_runs(one, two) as browser:
-        asked = urlencode([("id", each) for each in (one.id, two.id, "nobody")])
-        part = (await browser.get(f"{RUNS}/rows?{asked}")).text
+        query = urlencode([("id", each) for each in (one.id, two.id, "nobody")])
+        part = (await browser.get(f"{RUNS}/rows?{query}")).text
         assert sorted(re.findall(r'data-row-id="([^"]+)"', part)) == sorted([one.id, two.id])
         many = urlencode([("id", str(number)) for number in range(101)])
         assert (await browser.get(f"{RUNS}/rows?{many}")).status_code == 422

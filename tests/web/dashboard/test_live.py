@@ -34,7 +34,7 @@ FIRST = Snapshot(("00000000",) * len(TOPICS))
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fast_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at the store all the time, by a clock that the test moves."""
     monkeypatch.setattr(live_module, "MIN_POLL_INTERVAL", 0.0)
     monkeypatch.setattr(live_module, "POLL_INTERVAL", 0.0)
@@ -146,18 +146,18 @@ async def test_streams_with_the_same_permissions_share_one_poll(
 ) -> None:
     monkeypatch.setattr(live_module, "POLL_INTERVAL", 2.0)
     async with serving() as rig:
-        asked = 0
+        polls = 0
         real = rig.store.list_runs
 
         async def counted(*arguments: object) -> object:
-            nonlocal asked
-            asked += 1
+            nonlocal polls
+            polls += 1
             return await real(*arguments)  # type: ignore[arg-type]
 
         monkeypatch.setattr(rig.store, "list_runs", counted)
         watch = ChangePoller(rig.context, Actor())
         await asyncio.gather(*(watch.poll() for _ in range(50)))
-        assert asked == 2
+        assert polls == 2
 
 
 # --- from a page to its stream --------------------------------------------------------------------
@@ -168,7 +168,7 @@ def carried(page: str) -> Snapshot:
     return seen
 
 
-async def heard_first(rig: Rig, known: Snapshot) -> list[str]:
+async def events_before_heartbeat(rig: Rig, known: Snapshot) -> list[str]:
     """What the stream of a page says before its first heartbeat."""
     found = []
     async with listening(rig, known=known) as stream:
@@ -186,7 +186,7 @@ async def test_changes_between_page_and_stream_are_sent() -> None:
         page = (await browser.get("/ui/")).text
         assert run.id in page
         await rig.store.finish([a_completion(run, NOW + SECOND)])
-        assert await heard_first(rig, carried(page)) == ["runs.changed"]
+        assert await events_before_heartbeat(rig, carried(page)) == ["runs.changed"]
 
 
 @pytest.mark.parametrize("path", ["/ui/", "/ui/schedules", "/ui/runs", "/ui/inbox", "/ui/system"])
@@ -194,24 +194,24 @@ async def test_every_page_carries_an_event_id(path: str) -> None:
     async with browsing() as browser:
         await browser.rig.create()
         page = (await browser.get(path)).text
-        assert await heard_first(browser.rig, carried(page)) == []
+        assert await events_before_heartbeat(browser.rig, carried(page)) == []
         await browser.rig.create(name="another")
-        assert await heard_first(browser.rig, carried(page)) == ["schedules.changed"]
+        assert await events_before_heartbeat(browser.rig, carried(page)) == ["schedules.changed"]
         # Looked at a moment ago, and not again: it is told of what it shows already, at worst.
         assert carried((await browser.get(path)).text) == carried(page)
         browser.rig.clock.advance(timedelta(seconds=live_module.MAX_SNAPSHOT_AGE + 1))
         again = carried((await browser.get(path)).text)
-        assert await heard_first(browser.rig, again) == []
+        assert await events_before_heartbeat(browser.rig, again) == []
 
 
 async def test_the_page_after_an_action_needs_no_event() -> None:
     async with browsing() as browser:
         made = await browser.rig.create()
         own = f"/ui/schedules/{made['id']}"
-        asked = await browser.send(f"{own}/pause", on=own)
-        done = await browser.send(f"{own}/pause") if asked.status_code == 200 else asked
+        response = await browser.send(f"{own}/pause", on=own)
+        done = await browser.send(f"{own}/pause") if response.status_code == 200 else response
         page = (await browser.follow(done)).text
-        assert await heard_first(browser.rig, carried(page)) == []
+        assert await events_before_heartbeat(browser.rig, carried(page)) == []
 
 
 async def test_a_form_with_errors_carries_the_event_id() -> None:
@@ -222,7 +222,7 @@ async def test_a_form_with_errors_carries_the_event_id() -> None:
         again = await browser.send("/ui/schedules/new", name="", cron="nonsense")
         assert "<live-dot" in again.text, "it is a page, not a way to one"
         assert carried(again.text) == before
-        assert await heard_first(browser.rig, before) == ["schedules.changed"]
+        assert await events_before_heartbeat(browser.rig, before) == ["schedules.changed"]
 
 
 async def test_a_page_renders_although_polling_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,12 +259,12 @@ async def test_the_number_of_pollers_is_limited(monkeypatch: pytest.MonkeyPatch)
         ]
         looks: list[Actor] = []
 
-        class Noting(ChangePoller):
+        class RecordingPoller(ChangePoller):
             def __init__(self, context: WebContext, actor: Actor) -> None:
                 looks.append(actor)
                 super().__init__(context, actor)
 
-        monkeypatch.setattr(live_module, "ChangePoller", Noting)
+        monkeypatch.setattr(live_module, "ChangePoller", RecordingPoller)
         first, second, third = actors
         for actor in (first, second, first, third, first, second):
             await live.current_event_id(actor)

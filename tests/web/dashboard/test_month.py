@@ -41,7 +41,7 @@ def scheduled(trigger: Trigger, **given: Any) -> Schedule:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_the_days_of_a_year_follow_each_other_without_a_gap(zone: str) -> None:
+def test_days_of_a_year_are_contiguous(zone: str) -> None:
     first = date(2026, 1, 1)
     moments = [midnight(first + timedelta(days=number), zone) for number in range(366)]
     lengths = {after - before for before, after in pairwise(moments)}
@@ -53,7 +53,7 @@ def test_the_days_of_a_year_follow_each_other_without_a_gap(zone: str) -> None:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_fires_are_those_of_the_scheduler_each_on_its_day(zone: str) -> None:
+def test_fires_match_the_scheduler_on_their_local_day(zone: str) -> None:
     span = span_of(date(2027, 3, 1), zone)
     schedules = [
         scheduled(Cron("30 2 * * *", timezone="America/New_York")),
@@ -83,7 +83,7 @@ def test_fires_are_those_of_the_scheduler_each_on_its_day(zone: str) -> None:
         assert all(start <= at < end for each in fires for at in each.at)
 
 
-def test_what_fires_all_the_time_is_counted_up_to_a_bound() -> None:
+def test_frequent_fires_are_counted_up_to_a_limit() -> None:
     span = span_of(date(2026, 12, 1), "UTC")
     (first, *_) = plan_month([scheduled(Every("1m", anchor=NOW))], span, "UTC").days.values()
     assert [(len(each.at), each.more) for each in first] == [(100, True)]
@@ -94,7 +94,7 @@ def test_what_fires_all_the_time_is_counted_up_to_a_bound() -> None:
     assert len(exact.days) == 31
 
 
-def test_a_few_busy_ones_do_not_hide_the_others_and_there_is_an_end() -> None:
+def test_busy_schedules_do_not_hide_others_and_the_total_is_limited() -> None:
     span = span_of(date(2026, 12, 1), "UTC")
     busy = [scheduled(Every("1m", anchor=NOW)) for _ in range(20)]
     daily = scheduled(Cron("0 9 * * *", timezone="UTC"))
@@ -107,7 +107,7 @@ def test_a_few_busy_ones_do_not_hide_the_others_and_there_is_an_end() -> None:
     assert 0 < crowd.omitted < 400
 
 
-def test_only_as_many_as_are_left() -> None:
+def test_planned_fires_respect_max_runs() -> None:
     span = span_of(date(2026, 12, 1), "UTC")
     few = scheduled(Cron("0 9 * * *", timezone="UTC", max_runs=20))
     found = plan_month([few], span, "UTC")
@@ -118,7 +118,7 @@ def test_only_as_many_as_are_left() -> None:
     assert plan_month([off], span, "UTC") == Planned()
 
 
-def test_weeks_begin_as_people_are_used_to() -> None:
+def test_first_weekday_depends_on_the_locale() -> None:
     for language, first in (("en", "Monday"), ("th", "วันอาทิตย์"), ("zh", "星期一")):
         display = DisplayPreferences(language=language, zone="Asia/Bangkok")
         assert weekdays(display)[0][1] == first
@@ -133,7 +133,7 @@ def test_weeks_begin_as_people_are_used_to() -> None:
         assert [day.date.day for day in days if day.over] == list(range(1, 16))
 
 
-def test_years_are_those_that_somebody_counts() -> None:
+def test_month_name_uses_the_era_of_the_user() -> None:
     first = date(2026, 11, 1)
     assert month_name(first, DisplayPreferences(language="th", era="be")) == "พฤศจิกายน 2569"
     assert month_name(first, DisplayPreferences(language="th")) == "พฤศจิกายน 2026"
@@ -151,7 +151,7 @@ def test_years_are_those_that_somebody_counts() -> None:
         ("٢٠٢٧-٠٢", date(2026, 12, 1)),
     ],
 )
-def test_a_month_of_the_address(text: str, first: date) -> None:
+def test_month_is_parsed_from_the_url(text: str, first: date) -> None:
     now = datetime(2026, 11, 30, 20, tzinfo=UTC)
     span = parse_month(text, now, "Asia/Bangkok")
     assert span.first == first, "in Bangkok it is December already"
@@ -160,7 +160,7 @@ def test_a_month_of_the_address(text: str, first: date) -> None:
     assert parse_day("nonsense", span) is None
 
 
-async def test_the_page_leads_from_day_to_day_and_month_to_month() -> None:
+async def test_month_page_links_days_and_months() -> None:
     async with browsing() as browser:
         now = browser.rig.clock.now()
         for name in ("a", "b", "c", "d", "<b>e</b>"):

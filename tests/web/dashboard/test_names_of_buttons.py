@@ -51,7 +51,7 @@ class _Names(HTMLParser):
 
 
 @pytest.mark.parametrize("language", ["en", "th", "zh"])
-async def test_what_is_shown_on_it_is_part_of_its_name(language: str) -> None:
+async def test_visible_text_is_part_of_the_accessible_name(language: str) -> None:
     async with browsing() as browser:
         made = await browser.rig.create(name="boom")
         changed = f"/api/v1/schedules/{made['id']}"
@@ -100,7 +100,7 @@ async def test_what_is_shown_on_it_is_part_of_its_name(language: str) -> None:
         ),
     ],
 )
-def test_a_name_begins_with_what_is_shown_where_the_title_does_not_have_it(
+def test_accessible_name_starts_with_the_visible_text_unless_the_title_contains_it(
     shown: str, title: str, name: str
 ) -> None:
     assert accessible_name(shown, title) == name

@@ -18,7 +18,7 @@ from chimes.testing import SettableClock
 from tests.builders import a_run, an_item
 from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.dashboard.form_helpers import fill
-from tests.web.dashboard.test_empty_pages import Away
+from tests.web.dashboard.test_empty_pages import UnavailableStore
 from tests.web.dashboard.test_inbox_pages import an_answer, item_in
 from tests.web.dashboard.test_login import PASSWORD, create_user, sign_in
 from tests.web.rig import CRON, HTTP
@@ -29,7 +29,7 @@ SHOWN = "My &lt;b&gt;text&lt;/b&gt; &amp; &#34;more&#34;\nin two lines"
 ONE_A_DAY = Limits(runs=RunLimits(per_day=1))
 
 
-async def of_anna(browser: Browser) -> None:
+async def sign_in_as_anna(browser: Browser) -> None:
     await create_user(browser, Role.MEMBER)
     await sign_in(browser, user="anna", password=PASSWORD)
 
@@ -38,7 +38,7 @@ async def of_anna(browser: Browser) -> None:
 async def test_a_reply_rejected_by_a_quota_is_kept() -> None:
     async with browsing(limits=lambda: ONE_A_DAY) as browser:
         store = browser.rig.store
-        await of_anna(browser)
+        await sign_in_as_anna(browser)
         run = an_answer()
         await store.load([replace(run, owner=ANNA)])
         item = await item_in(browser, run_id=run.id, owner=ANNA)
@@ -106,7 +106,7 @@ async def test_an_invalid_snooze_time_is_kept() -> None:
 # --- schedules ------------------------------------------------------------------------------------
 async def test_parameters_rejected_by_a_quota_are_kept() -> None:
     async with browsing(limits=lambda: ONE_A_DAY) as browser:
-        await of_anna(browser)
+        await sign_in_as_anna(browser)
         key = await browser.rig.key(Role.MEMBER, ANNA)
         made = await browser.rig.client.post(
             "/api/v1/schedules", json={"name": "r", "trigger": CRON, "target": HTTP}, headers=key
@@ -127,7 +127,7 @@ async def test_parameters_rejected_by_a_quota_are_kept() -> None:
 
 async def test_a_backfill_range_rejected_by_a_quota_is_kept() -> None:
     async with browsing(limits=lambda: ONE_A_DAY) as browser:
-        await of_anna(browser)
+        await sign_in_as_anna(browser)
         key = await browser.rig.key(Role.MEMBER, ANNA)
         made = await browser.rig.client.post(
             "/api/v1/schedules", json={"name": "r", "trigger": CRON, "target": HTTP}, headers=key
@@ -233,7 +233,7 @@ async def test_an_unknown_zone_is_kept_for_correction() -> None:
 # --- resending ------------------------------------------------------------------------------------
 async def test_a_form_sent_during_a_store_outage_can_be_resent() -> None:
     clock = SettableClock()
-    store = Away(clock)
+    store = UnavailableStore(clock)
     async with browsing(store=store, clock=clock) as browser:
         schedule = await browser.rig.create()
         address = f"/ui/schedules/{schedule['id']}"
@@ -253,7 +253,7 @@ async def test_a_form_sent_during_a_store_outage_can_be_resent() -> None:
 @pytest.mark.parametrize("token", ["", "0" * 40])
 async def test_only_a_form_with_a_valid_token_can_be_resent(token: str) -> None:
     clock = SettableClock()
-    store = Away(clock)
+    store = UnavailableStore(clock)
     async with browsing(store=store, clock=clock) as browser:
         await browser.get("/ui/")
         store.away = True
@@ -264,7 +264,7 @@ async def test_only_a_form_with_a_valid_token_can_be_resent(token: str) -> None:
 
 async def test_a_password_is_not_rendered_into_a_page() -> None:
     clock = SettableClock()
-    store = Away(clock)
+    store = UnavailableStore(clock)
     async with browsing(store=store, clock=clock) as browser:
         await browser.get("/ui/system/access")
         page = browser.page

@@ -68,11 +68,11 @@ async def test_the_header_is_refreshed_as_one_block() -> None:
     trigger = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
     async with browsing() as browser:
         page = await page_of(browser, trigger=trigger)
-        said = "Next in your time zone (UTC): "
-        assert (await browser.get(page)).text.count(said) == 1
+        label = "Next in your time zone (UTC): "
+        assert (await browser.get(page)).text.count(label) == 1
         facts = (await browser.get(f"{page}/facts", **{"HX-Request": "true"})).text
-        assert said in facts
-        assert "02:00 UTC" in facts.partition(said)[2]
+        assert label in facts
+        assert "02:00 UTC" in facts.partition(label)[2]
 
 
 async def test_no_empty_chart_during_the_first_run() -> None:
@@ -185,19 +185,19 @@ async def test_versions_can_be_restored() -> None:
         assert "<del>one</del> <ins>two</ins>" in shown
         assert "<del>PT10S</del> <ins>PT20S</ins>" in shown
         (restore,) = re.findall(r'action="([^"]+/versions/\d+/restore)"', shown)
-        asked = await browser.send(restore)
-        assert "policy.timeout: PT20S → PT10S" in asked.text
+        dialog = await browser.send(restore)
+        assert "policy.timeout: PT20S → PT10S" in dialog.text
         done = await browser.send(restore)
-        told = (await browser.follow(done)).text
-        assert "Version of one restored." in told
-        browser.page = told[told.index('class="toast ') :]
+        toast_page = (await browser.follow(done)).text
+        assert "Version of one restored." in toast_page
+        browser.page = toast_page[toast_page.index('class="toast ') :]
         (undo,) = re.findall(r'action="([^"]+/versions/\d+/restore)"', browser.page)
         assert (await browser.send(undo)).status_code == 303
         assert (await browser.rig.client.get(api)).json()["name"] == "two"
         assert (await browser.get(f"{page}/definition?format=json")).status_code == 200
         unknown = await browser.post(
             f"{page}/versions/999/restore",
-            {"csrf": re.findall(r'name="csrf" value="([^"]+)"', told)[0]},
+            {"csrf": re.findall(r'name="csrf" value="([^"]+)"', toast_page)[0]},
         )
         assert unknown.status_code == 404
 

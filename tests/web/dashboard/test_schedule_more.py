@@ -212,10 +212,10 @@ async def test_a_backfill_has_a_concurrency_limit() -> None:
             "overlap": "allow",
         }
         shown = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **fields)
-        told = text_of(shown.text)
-        assert "4 runs will be created" in told
-        assert "Concurrency limit: 2." in told
-        assert "They run in parallel with other runs of the schedule." in told
+        text = text_of(shown.text)
+        assert "4 runs will be created" in text
+        assert "Concurrency limit: 2." in text
+        assert "They run in parallel with other runs of the schedule." in text
         # The button under the list carries the pace along.
         forms = shown.text[shown.text.index("4 runs will be created") :]
         browser.page = forms
@@ -255,8 +255,8 @@ async def test_declared_schedules_detach_and_reattach() -> None:
         assert "and edited since: it is detached" in shown
         api = (await browser.rig.client.get(f"/api/v1{page[3:]}")).json()
         assert api["declared"] == {"at": "shop/<tasks>.py:12", "detached": True}
-        asked = await browser.send(f"{page}/attach", on=f"{page}/definition")
-        assert "overwrites what was edited here" in text_of(asked.text)
+        dialog = await browser.send(f"{page}/attach", on=f"{page}/definition")
+        assert "overwrites what was edited here" in text_of(dialog.text)
         done = await browser.send(f"{page}/attach")
         assert "The next start applies the code" in (await browser.follow(done)).text
         after = await store.get_schedule(own)
@@ -279,7 +279,7 @@ def test_highlighting_keeps_the_text() -> None:
     assert highlight("key: 'no end") == (("key: 'no end", ""),)
 
 
-async def arrives(store: Store) -> None:
+async def deliver_next(store: Store) -> None:
     """What a sender does with the first message that is due."""
     while True:
         since = store.changes()
@@ -316,14 +316,14 @@ async def test_deliveries_tab_and_test_notification() -> None:
         )
         await browser.rig.store.load([dead])
         shown = (await browser.get(f"{page}/deliveries")).text
-        told = text_of(shown)
+        text = text_of(shown)
         assert "hush" not in shown
         assert "<i>HTTP" not in shown
-        assert "quiet hours 22:00–07:00 (Asia/Bangkok)" in told
-        assert "on failure , if late" in told or "on failure, if late" in told
-        assert "failed" in told
+        assert "quiet hours 22:00–07:00 (Asia/Bangkok)" in text
+        assert "on failure , if late" in text or "on failure, if late" in text
+        assert "failed" in text
         done, _ = await gather(
-            browser.send(f"{page}/deliveries/0/test"), arrives(browser.rig.store)
+            browser.send(f"{page}/deliveries/0/test"), deliver_next(browser.rig.store)
         )
         assert "Test notification delivered (inbox)." in (await browser.follow(done)).text
         deliveries = (await browser.rig.client.get("/api/v1/deliveries")).json()["items"]
@@ -417,7 +417,7 @@ def test_many_expected_slots_are_merged_by_hour() -> None:
         ("Asia/Jakarta", None),
     ],
 )
-def test_in_your_zone(zone: str, words: str | None) -> None:
+def test_next_fire_in_the_viewers_zone(zone: str, words: str | None) -> None:
     schedule = plan_after(
         a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")),
         datetime(2030, 1, 15, 9, tzinfo=UTC),

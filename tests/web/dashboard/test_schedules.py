@@ -16,7 +16,7 @@ from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedules.views import Sorting, expression_of, parse_sorting
 from tests.builders import SYNC, a_run, a_schedule
 from tests.web.dashboard.browsing import Browser, browsing
-from tests.web.test_targets_api import offering
+from tests.web.test_targets_api import join_node
 
 LIST = "/ui/schedules"
 THAI = DisplayPreferences(language="th")
@@ -177,10 +177,10 @@ async def test_run_now_shows_the_target_and_redirects_to_the_run() -> None:
     async with browsing() as browser:
         page = await page_of(browser, target=target)
         assert f'href="{page}/run?back=' in (await browser.get(LIST)).text
-        asked = (await browser.get(f"{page}/run")).text
+        dialog = (await browser.get(f"{page}/run")).text
         for part in ("Run report now?", "http://127.0.0.1:9/hook", "X-Day", "monday", "&lt;img"):
-            assert part in asked
-        assert "hush" not in asked
+            assert part in dialog
+        assert "hush" not in dialog
         answer = await browser.send(f"{page}/run")
         assert answer.headers["location"].startswith("/ui/runs/")
 
@@ -202,7 +202,7 @@ async def test_a_manual_run_can_have_other_parameters(
     target: dict[str, object], given: str, after: object
 ) -> None:
     async with browsing() as browser:
-        await offering(browser.rig)
+        await join_node(browser.rig)
         made = await browser.rig.create(target=target)
         page = f"{LIST}/{made['id']}"
         done = await browser.send(f"{page}/run/with", on=f"{page}/run", payload=given)
@@ -216,7 +216,7 @@ async def test_a_manual_run_can_have_other_parameters(
 
 async def test_invalid_parameters_are_reported_in_the_dialog() -> None:
     async with browsing() as browser:
-        await offering(browser.rig)
+        await join_node(browser.rig)
         page = await page_of(browser, target={"kind": "task", "name": "greet", "args": {}})
         for given, why in (("{", "invalid JSON"), ("[1]", "a JSON object")):
             wrong = await browser.send(f"{page}/run/with", on=f"{page}/run", payload=given)
@@ -230,8 +230,8 @@ async def test_invalid_parameters_are_reported_in_the_dialog() -> None:
 async def test_pause_has_a_reason_and_an_end_and_can_be_undone() -> None:
     async with browsing() as browser:
         page = await page_of(browser)
-        asked = await browser.send(f"{page}/pause", on=LIST)
-        assert (asked.status_code, "Until (optional)" in asked.text) == (200, True)
+        dialog = await browser.send(f"{page}/pause", on=LIST)
+        assert (dialog.status_code, "Until (optional)" in dialog.text) == (200, True)
         past = await browser.send(f"{page}/pause", reason="move", until="2020-01-01T00:00")
         assert (past.status_code, "is in the past" in past.text) == (422, True)
         until = browser.rig.clock.now() + timedelta(days=5)
@@ -241,9 +241,9 @@ async def test_pause_has_a_reason_and_an_end_and_can_be_undone() -> None:
         assert "report paused." in shown
         assert f'datetime="{until:%Y-%m-%dT%H:%M}' in shown
         undone = await browser.send(f"{page}/resume")
-        told = (await browser.follow(undone)).text
-        assert "report resumed." in told
-        browser.page = told[told.index('class="toast ') :]
+        toast_page = (await browser.follow(undone)).text
+        assert "report resumed." in toast_page
+        browser.page = toast_page[toast_page.index('class="toast ') :]
         again = await browser.send(f"{page}/pause")
         assert again.status_code == 303, "undoing a resume asks nothing"
         (schedule,) = (await browser.rig.client.get("/api/v1/schedules")).json()["items"]
@@ -254,8 +254,8 @@ async def test_pause_has_a_reason_and_an_end_and_can_be_undone() -> None:
 async def test_a_deletion_can_be_undone() -> None:
     async with browsing() as browser:
         page = await page_of(browser)
-        asked = await browser.send(f"{page}/delete", on=page)
-        assert "Delete this schedule?" in asked.text
+        dialog = await browser.send(f"{page}/delete", on=page)
+        assert "Delete this schedule?" in dialog.text
         done = await browser.send(f"{page}/delete")
         assert done.headers["location"] == LIST
         gone = (await browser.follow(done)).text

@@ -31,8 +31,8 @@ EVERY = {"kind": "every", "every": "5m"}
 
 
 async def all_matching(browser: Browser, verb: str, q: str = "", **more: str) -> httpx2.Response:
-    asked = await browser.send(BULK, on=f"{LIST}?q={q}", verb=verb, which="all")
-    assert asked.status_code == 200, asked.text
+    dialog = await browser.send(BULK, on=f"{LIST}?q={q}", verb=verb, which="all")
+    assert dialog.status_code == 200, dialog.text
     return await browser.send(BULK, **more)
 
 
@@ -47,10 +47,10 @@ async def test_pausing_all_matching_schedules_after_confirmation() -> None:
         for number in range(500):
             await browser.rig.create(name=f"s{number:03}", labels={"old": None})
         await browser.rig.create(name="other")
-        asked = await browser.send(BULK, on=f"{LIST}?q=label:old", verb="pause", which="all")
-        assert "Pause 500 schedules?" in asked.text
-        assert "and 495 more" in asked.text
-        assert len(re.findall(r"<li>s\d{3}</li>", asked.text)) == 5
+        dialog = await browser.send(BULK, on=f"{LIST}?q=label:old", verb="pause", which="all")
+        assert "Pause 500 schedules?" in dialog.text
+        assert "and 495 more" in dialog.text
+        assert len(re.findall(r"<li>s\d{3}</li>", dialog.text)) == 5
         await browser.rig.create(name="meanwhile", labels={"old": None})
         again = await browser.send(BULK, reason="move")
         assert "Pause 501 schedules?" in again.text
@@ -84,8 +84,8 @@ async def test_a_long_bulk_action_continues_and_can_be_undone(
         await browser.rig.context.schedules.pause(Actor(), before.id, note="mine")
         browser.rig.clock.advance(timedelta(seconds=5))
         # Those that are done are not found by this filter any more.
-        asked = await browser.send(BULK, on=f"{LIST}?q=status:enabled", verb="pause", which="all")
-        assert "Pause 204 schedules?" in asked.text
+        dialog = await browser.send(BULK, on=f"{LIST}?q=status:enabled", verb="pause", which="all")
+        assert "Pause 204 schedules?" in dialog.text
         first = await browser.send(BULK, reason="move")
         assert "100 of 204 schedules so far." in first.text
         assert await browser.rig.store.count_schedules(paused) == 101
@@ -123,8 +123,8 @@ async def test_a_store_error_keeps_the_results_so_far(
             raise StoreUnavailable("gone")
 
         monkeypatch.setattr(browser.rig.store, "change_schedules", then_gone)
-        told = await all_matching(browser, "pause")
-        assert "2 of 5 schedules so far." in told.text
+        outcome = await all_matching(browser, "pause")
+        assert "2 of 5 schedules so far." in outcome.text
         monkeypatch.setattr(browser.rig.store, "change_schedules", whole)
         assert "5 schedules done." in (await browser.send(BULK)).text
         assert await browser.rig.store.count_schedules(ScheduleQuery(enabled=True)) == 0

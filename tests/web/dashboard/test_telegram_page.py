@@ -23,14 +23,14 @@ class FakeBot:
 
     def __init__(self, name: str = "chimes_bot") -> None:
         self.name = name
-        self.told: list[str] = []
+        self.sent: list[str] = []
         self.conversation = self
 
     async def username(self) -> str:
         return self.name
 
     async def send_message(self, chat: Any, sentence: str) -> bool:
-        self.told.append(f"{chat.id}: {sentence}")
+        self.sent.append(f"{chat.id}: {sentence}")
         return True
 
 
@@ -40,7 +40,7 @@ def with_bot(browser: Browser, name: str = "chimes_bot") -> FakeBot:
     return bot
 
 
-def test_the_picture_is_the_link_and_brings_no_style() -> None:
+def test_qr_code_encodes_the_link_without_styles() -> None:
     svg = qr_code(deep_link("chimes_bot", "abc"), "a < b")
     assert svg.startswith("<svg")
     assert "<title>a &lt; b</title>" in svg
@@ -49,7 +49,7 @@ def test_the_picture_is_the_link_and_brings_no_style() -> None:
     assert deep_link("", "abc") == ""
 
 
-async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_chat_is_connected_tested_and_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     async with browsing() as browser:
         bot = with_bot(browser)
         links = Links(browser.rig.store)
@@ -66,18 +66,22 @@ async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPa
         answer = await browser.send(f"{HERE}/42/confirm")
         page = await browser.follow(answer)
         assert "Chat 42 linked." in page.text
-        assert bot.told == [f"42: This chat now belongs to {owner}."]
+        assert bot.sent == [f"42: This chat now belongs to {owner}."]
         assert [chat.id for chat in await links.linked(owner)] == ["42"]
 
-        monkeypatch.setattr(messages.NotificationService.send_test, "__kwdefaults__", _impatient())
+        monkeypatch.setattr(messages.NotificationService.send_test, "__kwdefaults__", _no_wait())
         page = await browser.follow(await browser.send(f"{HERE}/42/test"))
         assert "Test notification queued (Telegram)." in page.text
         (test,) = (await browser.rig.store.list_deliveries(DeliveryQuery())).items
-        told = test.recipient
-        assert (test.notify_on, told.channel, told.to) == (NotifyOn.TEST, Channel.TELEGRAM, "42")
+        recipient = test.recipient
+        assert (test.notify_on, recipient.channel, recipient.to) == (
+            NotifyOn.TEST,
+            Channel.TELEGRAM,
+            "42",
+        )
 
-        asked = await browser.send(f"{HERE}/42/unlink", on=HERE)
-        assert "Unlink chat 42?" in asked.text
+        dialog = await browser.send(f"{HERE}/42/unlink", on=HERE)
+        assert "Unlink chat 42?" in dialog.text
         done = await browser.send(f"{HERE}/42/unlink")
         assert "Chat 42 unlinked." in (await browser.follow(done)).text
         assert await links.linked(owner) == []
@@ -85,11 +89,11 @@ async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPa
         assert {"telegram_code", "telegram_link", "telegram_unlink", "test"} <= set(verbs)
 
 
-def _impatient() -> dict[str, object]:
+def _no_wait() -> dict[str, object]:
     return {"schedule": None, "wait": timedelta()}
 
 
-async def test_without_a_bot_the_page_says_what_is_missing() -> None:
+async def test_page_without_a_bot_names_the_missing_setting() -> None:
     async with browsing() as browser:
         page = await browser.get(HERE)
         assert page.status_code == 200
@@ -97,7 +101,7 @@ async def test_without_a_bot_the_page_says_what_is_missing() -> None:
         assert "/ui/telegram/code" not in page.text
 
 
-async def test_a_bot_whose_name_nobody_knows_can_be_written_to() -> None:
+async def test_bot_without_a_known_name_shows_manual_instructions() -> None:
     async with browsing() as browser:
         with_bot(browser, "")
         page = await browser.send(f"{HERE}/code", on=HERE)
@@ -105,7 +109,7 @@ async def test_a_bot_whose_name_nobody_knows_can_be_written_to() -> None:
         assert re.search(r"/link [\w-]{16,}", page.text)
 
 
-async def test_chats_of_others_are_not_there() -> None:
+async def test_chats_of_other_owners_are_not_found() -> None:
     async with browsing() as browser:
         with_bot(browser)
         await browser.send(f"{HERE}/code", on=HERE)

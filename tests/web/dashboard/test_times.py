@@ -26,7 +26,7 @@ BANGKOK = DisplayPreferences(zone="Asia/Bangkok")
         ("th", "be", "จ. 16 พ.ย. 09:00 +07"),
     ],
 )
-def test_a_time_has_its_zone_in_every_language(language: str, era: str, expected: str) -> None:
+def test_time_shows_its_zone_in_every_language(language: str, era: str, expected: str) -> None:
     display = DisplayPreferences(language=language, era=era, zone="Asia/Bangkok")
     assert times.absolute(NINE, "Asia/Bangkok", display, now=NOW) == expected
 
@@ -39,7 +39,7 @@ def test_a_time_has_its_zone_in_every_language(language: str, era: str, expected
         ("zh", "ce", "2026年11月16日 周一 09:00 +07"),
     ],
 )
-def test_pictures_have_the_year_and_the_words_of_the_reader(
+def test_chart_times_use_the_era_and_language_of_the_user(
     language: str, era: str, expected: str
 ) -> None:
     assert (
@@ -48,25 +48,25 @@ def test_pictures_have_the_year_and_the_words_of_the_reader(
     )
 
 
-def test_another_year_is_said_in_the_era_of_the_reader() -> None:
+def test_other_year_is_shown_in_the_era_of_the_user() -> None:
     later = datetime(2027, 1, 5, 2, 0, tzinfo=UTC)
-    said = times.absolute(
+    shown = times.absolute(
         later, "Asia/Bangkok", DisplayPreferences(language="th", era="be"), now=NOW
     )
-    assert said == "อ. 5 ม.ค. 2570 09:00 +07"
+    assert shown == "อ. 5 ม.ค. 2570 09:00 +07"
     assert "2027" in times.absolute(
         later, "Asia/Bangkok", DisplayPreferences(language="th"), now=NOW
     )
 
 
-def test_the_mark_of_a_zone_follows_its_clock_changes() -> None:
+def test_zone_abbreviation_follows_clock_changes() -> None:
     # 01:30 comes twice in New York on 2026-11-01
     first, second = (datetime(2026, 11, 1, hour, 30, tzinfo=UTC) for hour in (5, 6))
-    said = [
+    shown = [
         times.absolute(each, "America/New_York", DisplayPreferences(), now=NOW)[-9:]
         for each in (first, second)
     ]
-    assert said == ["01:30 EDT", "01:30 EST"]
+    assert shown == ["01:30 EDT", "01:30 EST"]
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_the_mark_of_a_zone_follows_its_clock_changes() -> None:
         (0, "now"),
     ],
 )
-def test_a_distance_has_two_units_up_to_two_days(seconds: int, expected: str) -> None:
+def test_relative_time_has_two_units_up_to_two_days(seconds: int, expected: str) -> None:
     assert times.relative(NOW + timedelta(seconds=seconds), NOW, "en") == expected
 
 
-def test_the_schedules_zone_is_a_second_line_where_it_differs() -> None:
+def test_schedule_zone_is_a_second_line_if_it_differs() -> None:
     page = str(times.moment_html(NINE, BANGKOK, now=NOW, zone="Europe/Berlin"))
     assert '<time datetime="2026-11-16T02:00:00Z"' in page
     assert ">Mon 16 Nov 09:00 +07<" in page
@@ -105,7 +105,9 @@ def test_the_schedules_zone_is_a_second_line_where_it_differs() -> None:
         ("utc", "02:00 UTC", None),
     ],
 )
-def test_the_switch_has_three_positions(clock: str, first: str, also: str | None) -> None:
+def test_clock_preference_selects_viewer_schedule_or_utc_zone(
+    clock: str, first: str, also: str | None
+) -> None:
     display = DisplayPreferences(zone="Asia/Bangkok", clock=clock)
     page = str(times.moment_html(NINE, display, now=NOW, zone="Europe/Berlin"))
     assert first in re.search(r'class="when">([^<]+)', page)[1]  # type: ignore[index]
@@ -119,11 +121,11 @@ def test_the_switch_has_three_positions(clock: str, first: str, also: str | None
     ("length", "expected"),
     [(0.84, "840 ms"), (2.34, "2.3 s"), (65, "1 min 5 s"), (3900, "1 h 5 min"), (None, "–")],
 )
-def test_lengths(length: float | None, expected: str) -> None:
+def test_durations(length: float | None, expected: str) -> None:
     assert times.span(length, "en") == expected
 
 
-def test_a_hundred_percent_is_said_only_where_nothing_failed() -> None:
+def test_hundred_percent_is_shown_only_without_failures() -> None:
     assert times.percent(1.0, "en") == "100%"
     assert times.percent(0.99999, "en") == "99.9%"
     assert times.percent(0.5, "en") == "50%"
@@ -139,33 +141,33 @@ def test_sizes_and_numbers() -> None:
 # --- how somebody likes it --------------------------------------------------------------------
 
 
-def seen(cookie: str, preferred: Preferences | None = None) -> DisplayPreferences:
+def display_for(cookie: str, preferred: Preferences | None = None) -> DisplayPreferences:
     return resolve_display(
         cookie, accept_language="zh-CN,zh;q=0.9", default_zone="UTC", preferred=preferred
     )
 
 
-def test_what_was_chosen_here_goes_before_what_the_owner_and_the_browser_say() -> None:
+def test_cookie_overrides_owner_preference_and_browser() -> None:
     owner = Preferences(timezone="Asia/Tokyo", language="th")
-    assert seen("").language == "zh"
-    assert seen("", owner).language == "th"
-    assert seen("language=en", owner).language == "en"
-    assert seen("seen_zone=Asia%2FBangkok").zone == "Asia/Bangkok"
-    assert not seen("seen_zone=Asia%2FBangkok").zone_chosen
-    assert seen("seen_zone=Asia%2FBangkok", owner).zone == "Asia/Tokyo"
-    assert seen("zone=Europe%2FBerlin", owner).zone == "Europe/Berlin"
+    assert display_for("").language == "zh"
+    assert display_for("", owner).language == "th"
+    assert display_for("language=en", owner).language == "en"
+    assert display_for("seen_zone=Asia%2FBangkok").zone == "Asia/Bangkok"
+    assert not display_for("seen_zone=Asia%2FBangkok").zone_chosen
+    assert display_for("seen_zone=Asia%2FBangkok", owner).zone == "Asia/Tokyo"
+    assert display_for("zone=Europe%2FBerlin", owner).zone == "Europe/Berlin"
 
 
 @pytest.mark.parametrize(
     "cookie", ["theme=pink", "zone=../../etc/passwd", "x" * 600, "%00", "a&" * 40, "theme"]
 )
-def test_a_cookie_of_nonsense_is_no_choice(cookie: str) -> None:
-    assert seen(cookie) == seen("")
+def test_invalid_preference_cookie_is_ignored(cookie: str) -> None:
+    assert display_for(cookie) == display_for("")
 
 
-def test_choices_add_up_and_can_be_taken_back() -> None:
+def test_preferences_accumulate_and_can_be_reset() -> None:
     cookie = with_choices("theme=dark", {"zone": "Asia/Tokyo"})
-    assert seen(cookie).theme == "dark"
-    assert seen(with_choices(cookie, {"zone": ""})).zone == "UTC"
+    assert display_for(cookie).theme == "dark"
+    assert display_for(with_choices(cookie, {"zone": ""})).zone == "UTC"
     with pytest.raises(InvalidInput):
         with_choices(cookie, {"zone": "Mars/Base"})

@@ -135,8 +135,8 @@ async def test_without_schedules_the_page_offers_ways_to_start_and_the_demo() ->
         assert "Demo: nightly backup" in page
         assert "need attention" in page
         assert "generated history" in page
-        asked = await browser.send("/ui/demo/remove")
-        assert "Remove the demo?" in asked.text
+        dialog = await browser.send("/ui/demo/remove")
+        assert "Remove the demo?" in dialog.text
         removed = await browser.send("/ui/demo/remove")
         assert "Describe it" in (await browser.follow(removed)).text
 
@@ -478,13 +478,13 @@ def test_the_health_line_is_translated() -> None:
     assert health(1, counts, 3, None, LOOK, NOW).sentence == "1 needs attention"
 
 
-def a_beating_node(name: str, lease: timedelta) -> Node:
+def a_live_node(name: str, lease: timedelta) -> Node:
     return replace(a_node(name), lease_until=NOW + lease)
 
 
 def test_nodes_with_wrong_clocks_are_problems() -> None:
-    right, ahead = a_beating_node("right", MINUTE), a_beating_node("ahead", MINUTE)
-    late, dead = a_beating_node("late", MINUTE), a_beating_node("dead", -MINUTE)
+    right, ahead = a_live_node("right", MINUTE), a_live_node("ahead", MINUTE)
+    late, dead = a_live_node("late", MINUTE), a_live_node("dead", -MINUTE)
     offsets = (0.9, 3.0, -2.0, 99.0)
     nodes = [
         replace(node, clock_offset=offset)
@@ -500,15 +500,15 @@ def test_causes_are_described() -> None:
     sign = ScheduleIssue(schedule_id=schedule.id, cause=IssueCause.REFUSED, at=NOW)
     attention = ScheduleAttention(schedule=schedule, sign=sign)
 
-    def said(channel: Channel | None, error: str = "no") -> str:
+    def description(channel: Channel | None, error: str = "no") -> str:
         refusal = CredentialRefusal(found=attention, channel=channel, error=error)
         return describe_causes([refusal], [], LOOK, NOW)[schedule.id]
 
-    assert said(None) == "The receiver rejects the secret or token: no"
-    assert said(Channel.TELEGRAM) == "Telegram rejects its messages: no"
-    assert said(Channel.EMAIL) == "The mail server rejects its messages: no"
-    assert said(Channel.WEBHOOK) == "The webhook rejects its messages: no"
-    assert said(None, "x" * 999).endswith("x…")
+    assert description(None) == "The receiver rejects the secret or token: no"
+    assert description(Channel.TELEGRAM) == "Telegram rejects its messages: no"
+    assert description(Channel.EMAIL) == "The mail server rejects its messages: no"
+    assert description(Channel.WEBHOOK) == "The webhook rejects its messages: no"
+    assert description(None, "x" * 999).endswith("x…")
     back, forward = (
         ZoneChange(change=ClockChange(zone="Europe/Paris", at=NOW, by=by), schedules=2)
         for by in (-timedelta(hours=1), timedelta(minutes=30))
@@ -519,28 +519,28 @@ def test_causes_are_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "description"),
     [
         ("30 1 * * *", "Sun 1 Nov: 01:30 occurs twice in {}; it fires only the first time."),
         ("*/20 1 * * *", "Sun 1 Nov: 01:00 occurs twice in {}; it fires both times."),
     ],
 )
-def test_repeated_hours_are_described(expression: str, said: str) -> None:
+def test_repeated_hours_are_described(expression: str, description: str) -> None:
     zone, now = "America/New_York", datetime(2026, 10, 30, tzinfo=UTC)
     (change,) = clock_changes(zone, now, now + timedelta(days=7))
     touched = affected_fire(Cron(expression, timezone=zone), change)
     assert touched is not None
-    assert describe_clock_change(touched, LOOK, now) == said.format(zone)
+    assert describe_clock_change(touched, LOOK, now) == description.format(zone)
 
 
 def test_dead_nodes_are_problems() -> None:
-    one, gone = a_beating_node("one", MINUTE), a_beating_node("gone", -MINUTE)
+    one, gone = a_live_node("one", MINUTE), a_live_node("gone", -MINUTE)
     assert node_problems([one], "", NOW).count == 0
     assert node_problems([one, gone], "", NOW).dead == ("gone",)
     alone = node_problems([gone], "", NOW)
     assert (alone.none_alive, alone.count) == (True, 1)
-    nobody = node_problems([], "disk full", NOW)
-    assert (nobody.none_alive, nobody.count) == (True, 2)
+    without_nodes = node_problems([], "disk full", NOW)
+    assert (without_nodes.none_alive, without_nodes.count) == (True, 2)
 
 
 @pytest.mark.parametrize(
@@ -615,9 +615,9 @@ def test_running_runs_are_compared_with_the_median() -> None:
     assert (known.elapsed, known.share, known.may_cancel) == (2 * MINUTE, 0.5, True)
     assert unknown.share is None
     assert known.line == "10 % of it <b>"
-    (asked,) = running_rows([replace(run, cancel_requested=True)], {}, {}, Actor(), LOOK, NOW)
-    assert not asked.may_cancel
-    assert asked.line == ""
+    (dialog,) = running_rows([replace(run, cancel_requested=True)], {}, {}, Actor(), LOOK, NOW)
+    assert not dialog.may_cancel
+    assert dialog.line == ""
     long = short_line("x" * 5000)
     assert long == "x" * MAX_LINE_LENGTH + "…"
     assert running_count(shown, 20, a_tally(NOW, running=90)) == 2
@@ -800,13 +800,15 @@ async def test_a_worse_issue_is_shown_despite_a_snooze() -> None:
     assert until == NOW + SNOOZE_DURATION
     snoozes = await service.get_suppressions(anna, NOW)
 
-    def told(cause: IssueCause) -> AttentionList:
+    def visible_issues(cause: IssueCause) -> AttentionList:
         sign = ScheduleIssue(schedule_id=schedule.id, cause=cause, at=NOW)
         found = AttentionList(total=1, items=(ScheduleAttention(schedule=schedule, sign=sign),))
         return without_suppressed(found, snoozes, 20)
 
-    assert told(IssueCause.LATE) == told(IssueCause.PAUSE_OVER) == AttentionList()
-    assert told(IssueCause.FAILING).total == 1
+    assert (
+        visible_issues(IssueCause.LATE) == visible_issues(IssueCause.PAUSE_OVER) == AttentionList()
+    )
+    assert visible_issues(IssueCause.FAILING).total == 1
     assert await service.get_suppressions(anna, until) == {}
     await service.unsnooze(anna, schedule.id)
     assert await service.get_suppressions(anna, NOW) == {}

@@ -37,11 +37,11 @@ async def rows(rig: Rig, headers: dict[str, str] | None = None) -> list[dict[str
     return found
 
 
-async def test_an_empty_store_is_an_empty_list(rig: Rig) -> None:
+async def test_empty_store_returns_an_empty_list(rig: Rig) -> None:
     assert await rows(rig) == []
 
 
-async def test_exactly_the_keys_of_the_seed(rig: Rig) -> None:
+async def test_rows_have_exactly_the_catbird_keys(rig: Rig) -> None:
     await rig.create(name="report")
     assert await rows(rig) == [
         {
@@ -56,7 +56,7 @@ async def test_exactly_the_keys_of_the_seed(rig: Rig) -> None:
     assert list((await rows(rig))[0]) == KEYS
 
 
-async def test_the_last_slot_that_was_taken(rig: Rig) -> None:
+async def test_last_run_at_is_the_last_fired_slot(rig: Rig) -> None:
     await rig.create(trigger={"kind": "every", "every": "10s"})
     rig.clock.advance(10)
     await rig.store.fire_due(plan, limit=10)
@@ -67,7 +67,7 @@ async def test_the_last_slot_that_was_taken(rig: Rig) -> None:
     )
 
 
-async def test_soonest_first_and_those_without_a_next_run_last(rig: Rig) -> None:
+async def test_rows_are_ordered_by_next_run_with_null_last(rig: Rig) -> None:
     for name, every in (("b", "2m"), ("a", "1m"), ("c", "3m")):
         await rig.create(name=name, trigger={"kind": "every", "every": every})
     await rig.create(name="paused", enabled=False)
@@ -76,7 +76,7 @@ async def test_soonest_first_and_those_without_a_next_run_last(rig: Rig) -> None
     assert (found[-1]["next_run_at"], found[-1]["enabled"]) == (None, False)
 
 
-async def test_all_pages_are_in_one_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_schedules_are_in_one_response(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "PAGE", 3)
     for number in range(10):
         await rig.create(name=f"n{number}", enabled=number % 2 == 0)
@@ -97,22 +97,22 @@ async def test_all_pages_are_in_one_answer(rig: Rig, monkeypatch: pytest.MonkeyP
     ],
     ids=str,
 )
-def test_every_trigger_is_one_text(trigger: Trigger, text: str) -> None:
+def test_every_trigger_is_shown_as_one_text(trigger: Trigger, text: str) -> None:
     assert format_trigger_text(trigger) == text
 
 
-def test_tasks_and_flows_have_the_kinds_of_the_seed() -> None:
+def test_tasks_and_flows_have_catbird_kinds() -> None:
     task = row_from_schedule(a_schedule(target=TaskTarget(name="t")))
     flow = row_from_schedule(a_schedule(target=FlowTarget(name="f")))
     assert (task["kind"], flow["kind"]) == ("task", "flow")
 
 
-def test_fractions_only_where_there_are_any() -> None:
+def test_times_have_fractions_only_if_needed() -> None:
     assert time_out(NOW) == "2030-01-15T09:00:00Z"
     assert time_out(NOW + SECOND / 2) == "2030-01-15T09:00:00.5Z"
 
 
-async def test_who_may_see_what() -> None:
+async def test_visible_schedules_by_key() -> None:
     async with serving(clock=SettableClock()) as rig:
         rig.app.include_router(catbird_router(rig.context))
         alice, bob = await rig.key(Role.MEMBER, ALICE), await rig.key(Role.VIEWER, BOB)
@@ -136,5 +136,5 @@ async def test_who_may_see_what() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_it_is_read_only(rig: Rig, method: str) -> None:
+async def test_other_methods_are_not_allowed(rig: Rig, method: str) -> None:
     assert (await rig.client.request(method, "/api/schedules")).status_code == 405

@@ -70,8 +70,8 @@ class Api:
         found: dict[str, Any] = answer.json()
         return found
 
-    async def tasks(self, **asked: str) -> list[dict[str, Any]]:
-        answer = await self.client.get("/tasks", params=WINDOW | asked)
+    async def tasks(self, **params: str) -> list[dict[str, Any]]:
+        answer = await self.client.get("/tasks", params=WINDOW | params)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"] == "application/json"
         found: list[dict[str, Any]] = answer.json()["tasks"]
@@ -101,7 +101,7 @@ async def api() -> AsyncIterator[Api]:
 
 
 class TestCreating:
-    async def test_201_with_a_new_task_then_200_with_the_same(self, api: Api) -> None:
+    async def test_new_task_is_201_and_repeated_request_200(self, api: Api) -> None:
         task = await api.post()
         assert task.startswith("shop_orders_")
         assert len(task) == len("shop_orders_") + 36
@@ -113,19 +113,19 @@ class TestCreating:
         other = await api.post(collection="clients_eu")
         assert other.startswith("shop_clients_eu_")
 
-    async def test_after_its_end_the_pair_is_free(self, api: Api) -> None:
+    async def test_pair_is_free_after_the_end_of_its_task(self, api: Api) -> None:
         first = await api.post()
         await api.end(AttemptEnd.FAILED)
         assert await api.post() != first
 
-    async def test_of_many_at_once_one_is_created(self, api: Api) -> None:
+    async def test_one_of_many_concurrent_requests_creates_a_task(self, api: Api) -> None:
         answers = await asyncio.gather(
             *(api.client.post("/tasks/", params=PAIR) for _ in range(20))
         )
         assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
         assert len({answer.json()["task_id"] for answer in answers}) == 1
 
-    async def test_the_task_is_a_run_like_any_other(self, api: Api) -> None:
+    async def test_task_is_a_native_run(self, api: Api) -> None:
         task = await api.post()
         run = await api.rig.store.get_run(RunId(task[-36:]))
         assert run is not None
@@ -135,12 +135,12 @@ class TestCreating:
         (note,) = await api.rig.store.list_audit(AuditQuery())
         assert (note.interface, note.verb, note.object_id) == ("eventnative", "start", run.id)
 
-    async def test_a_class_may_be_chosen(self, api: Api) -> None:
+    async def test_priority_class_can_be_chosen(self, api: Api) -> None:
         low = await api.get(await api.post(priority="100"))
         assert low["priority"] == 100 * 10**12 - int(NOW.timestamp())
 
     @pytest.mark.parametrize(
-        ("asked", "message", "error"),
+        ("params", "message", "error"),
         [
             ({}, "'source' is required query parameter", ""),
             ({"source": ""}, "'source' is required query parameter", ""),
@@ -160,15 +160,15 @@ class TestCreating:
             (PAIR | {"priority": "1001"}, "'priority' is a number from 0 to 1000", ""),
         ],
     )
-    async def test_what_is_refused(
-        self, api: Api, asked: dict[str, str], message: str, error: str
+    async def test_invalid_requests_are_rejected(
+        self, api: Api, params: dict[str, str], message: str, error: str
     ) -> None:
-        answer = await api.client.post("/tasks", params=asked)
+        answer = await api.client.post("/tasks", params=params)
         assert (answer.status_code, answer.json()) == (400, {"message": message, "error": error})
         assert not await api.tasks()
 
     # What users of the original expect: the third outcome
-    async def test_409_while_somebody_else_holds_the_lock(
+    async def test_409_while_the_creation_lock_is_held(
         self, api: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def held(*_: object) -> None:
@@ -181,7 +181,9 @@ class TestCreating:
             "source: [shop] collection: [orders] is starting to sync"
         )
 
-    async def test_503_without_the_store(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_503_while_the_store_is_unavailable(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def away(*_: object) -> None:
             raise StoreUnavailable()
 
@@ -196,7 +198,7 @@ class TestCreating:
 
 
 class TestReading:
-    async def test_a_task_through_its_life(self, api: Api) -> None:
+    async def test_task_through_its_lifecycle(self, api: Api) -> None:
         created = NOW
         task = await api.post()
         fields = {
@@ -231,12 +233,12 @@ class TestReading:
             (AttemptEnd.CANCELED, "CANCELED"),
         ],
     )
-    async def test_the_words_for_ends(self, api: Api, end: AttemptEnd, word: str) -> None:
+    async def test_status_words_of_ended_tasks(self, api: Api, end: AttemptEnd, word: str) -> None:
         task = await api.post()
         await api.end(end)
         assert (await api.get(task))["status"] == word
 
-    async def test_what_is_no_task_is_404(self, api: Api) -> None:
+    async def test_unknown_tasks_and_other_runs_are_404(self, api: Api) -> None:
         task = await api.post()
         run = RunId(task[-36:])
         skipped = a_sync_run(ORDERS, id=RunId(str(run).replace("0", "1")), status=RunStatus.SKIPPED)
@@ -260,7 +262,7 @@ class TestReading:
                     "error": "Not found",
                 }
 
-    async def test_both_paths_lead_to_the_same(self, api: Api) -> None:
+    async def test_both_path_prefixes_are_equivalent(self, api: Api) -> None:
         answer = await api.client.post("/api/v1/tasks/", params=PAIR)
         task = answer.json()["task_id"]
         assert answer.status_code == 201
@@ -277,17 +279,17 @@ class TestReading:
 
 
 class TestListing:
-    async def test_a_window_may_mean_everything(self, api: Api) -> None:
+    async def test_window_of_extreme_times_lists_everything(self, api: Api) -> None:
         task = await api.post()
         for start, end in (
             ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
             ("1900-01-01T00:00:00Z", "9999-12-31T00:00:00Z"),
         ):
-            asked = WINDOW | {"start": start, "end": end}
-            answer = await api.client.get("/tasks", params=asked)
+            params = WINDOW | {"start": start, "end": end}
+            answer = await api.client.get("/tasks", params=params)
             assert [each["id"] for each in answer.json()["tasks"]] == [task]
 
-    async def test_oldest_first_within_the_window(self, api: Api) -> None:
+    async def test_tasks_in_the_window_are_listed_oldest_first(self, api: Api) -> None:
         made = []
         for collection in ("orders", "clients_eu", "orders", "orders"):
             made.append(await api.post(collection=collection))
@@ -306,22 +308,22 @@ class TestListing:
         unescaped = zoned | {"start": "2030-01-15T16:01:00 07:00"}
         assert [each["id"] for each in await api.tasks(**unescaped)] == made[1:3]
 
-    async def test_a_limit_counts_for_each_collection(self, api: Api) -> None:
+    async def test_limit_applies_per_collection(self, api: Api) -> None:
         made = []
         for collection in ("orders", "orders", "clients_eu", "orders", "clients_eu"):
             made.append(await api.post(collection=collection))
             await api.end()
             api.rig.clock.advance(SECOND)
 
-        async def ids(**asked: str) -> list[str]:
-            return [each["id"] for each in await api.tasks(**asked)]
+        async def ids(**params: str) -> list[str]:
+            return [each["id"] for each in await api.tasks(**params)]
 
         assert await ids(limit="1") == [made[0], made[2]]
         assert await ids(limit="2") == [made[0], made[1], made[2], made[4]]
         assert await ids(limit="0") == made
         assert await ids(limit="2", collection="orders") == made[:2]
 
-    async def test_more_than_a_page(self, api: Api) -> None:
+    async def test_more_than_one_page(self, api: Api) -> None:
         runs = [
             a_sync_run(ORDERS, id=RunId(f"{n:036d}"), status=RunStatus.SUCCEEDED)
             for n in range(1201)
@@ -330,7 +332,7 @@ class TestListing:
         assert [each["id"] for each in await api.tasks()] == [task_id(run) for run in runs]
         assert len(await api.tasks(limit="700", collection="orders")) == 700
 
-    async def test_by_status(self, api: Api) -> None:
+    async def test_tasks_are_filtered_by_status(self, api: Api) -> None:
         ended = await api.post()
         await api.end()
         failed = await api.post()
@@ -356,7 +358,7 @@ class TestListing:
         assert found == {ended, failed, stopped, running, waiting}
 
     @pytest.mark.parametrize(
-        ("asked", "message"),
+        ("params", "message"),
         [
             ({"source": ""}, "'source' is required query parameter"),
             ({"start": ""}, "'start' is required query parameter"),
@@ -380,12 +382,14 @@ class TestListing:
             ({"collection": "nope"}, "the source 'shop' has no collection 'nope'"),
         ],
     )
-    async def test_what_is_refused(self, api: Api, asked: dict[str, str], message: str) -> None:
-        answer = await api.client.get("/tasks", params=WINDOW | asked)
+    async def test_invalid_requests_are_rejected(
+        self, api: Api, params: dict[str, str], message: str
+    ) -> None:
+        answer = await api.client.get("/tasks", params=WINDOW | params)
         assert (answer.status_code, answer.json()["message"]) == (400, message)
         assert set(answer.json()) == {"message", "error"}
 
-    async def test_what_has_left_the_file_keeps_its_history(self, api: Api) -> None:
+    async def test_removed_source_keeps_its_task_history(self, api: Api) -> None:
         made = await api.post()
         api.rig.context.sources.put(Sources())
         assert [each["id"] for each in await api.tasks()] == [made]
@@ -396,7 +400,7 @@ class TestListing:
 
 
 class TestLogs:
-    async def test_entries_in_order_with_the_task_before_them(self, api: Api) -> None:
+    async def test_log_entries_in_order_prefixed_by_the_task(self, api: Api) -> None:
         task = await api.post()
         (run,) = await api.claim()
         moment = NOW + timedelta(microseconds=578999)
@@ -424,7 +428,7 @@ class TestLogs:
         assert bad.status_code == 400
         assert "'end'" in bad.json()["message"]
 
-    async def test_more_than_a_page(self, api: Api) -> None:
+    async def test_more_than_one_page(self, api: Api) -> None:
         task = await api.post()
         (run,) = await api.claim()
         entries = [LogEntry(at=NOW, message=str(n)) for n in range(2000)]
@@ -434,7 +438,7 @@ class TestLogs:
 
 
 class TestCanceling:
-    async def test_a_waiting_task_never_begins(self, api: Api) -> None:
+    async def test_canceled_queued_task_never_starts(self, api: Api) -> None:
         task = await api.post()
         answer = await api.client.post(f"/tasks/{task}/cancel")
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
@@ -445,18 +449,18 @@ class TestCanceling:
         (note, _) = await api.rig.store.list_audit(AuditQuery())
         assert (note.interface, note.verb) == ("eventnative", "cancel")
 
-    async def test_a_running_task_is_asked_to_stop(self, api: Api) -> None:
+    async def test_cancel_of_a_running_task_requests_its_stop(self, api: Api) -> None:
         task = await api.post()
         (run,) = await api.claim()
         for _ in range(2):
             answer = await api.client.post(f"/tasks/{task}/cancel")
             assert answer.json() == {"status": "ok"}
-        asked = await api.rig.store.get_run(run.id)
-        assert asked is not None
-        assert asked.cancel_requested
+        running = await api.rig.store.get_run(run.id)
+        assert running is not None
+        assert running.cancel_requested
 
     # Do not copy: cancel overwrote a finished status
-    async def test_an_ended_task_keeps_its_status(self, api: Api) -> None:
+    async def test_cancel_of_an_ended_task_keeps_its_status(self, api: Api) -> None:
         task = await api.post()
         await api.end()
         answer = await api.client.post(f"/tasks/{task}/cancel")
@@ -475,7 +479,7 @@ class TestAccess:
         ("POST", "/api/v1/tasks/x/cancel"),
     )
 
-    async def test_the_admin_token_by_header_or_query(self) -> None:
+    async def test_admin_token_in_header_or_query(self) -> None:
         async with opened(fixed_keys=["s3cret-token"]) as api:
             for send, status in (
                 ({"headers": {"X-Admin-Token": "s3cret-token"}}, 200),
@@ -490,7 +494,7 @@ class TestAccess:
                 if status == 401:
                     assert answer.json() == {"message": "Admin token does not match"}
 
-    async def test_every_call_needs_it(self) -> None:
+    async def test_every_route_needs_the_admin_token(self) -> None:
         async with opened(fixed_keys=["s3cret-token"]) as api:
             for method, path in self.CALLS:
                 answer = await api.client.request(method, path)
@@ -499,7 +503,7 @@ class TestAccess:
                     {"message": "Admin token does not match"},
                 )
 
-    async def test_a_native_key_of_an_admin_and_of_nobody_else(self, api: Api) -> None:
+    async def test_native_keys_of_admins_only_are_accepted(self, api: Api) -> None:
         admin = await api.rig.key(Role.ADMIN)
         answer = await api.client.get("/tasks", params=WINDOW, headers=admin)
         assert answer.status_code == 200
@@ -514,7 +518,7 @@ class TestAccess:
         notes = await api.rig.store.list_audit(AuditQuery(verb="refused"))
         assert {note.interface for note in notes} == {"eventnative"}
 
-    async def test_the_token_stays_out_of_logs_and_the_audit(
+    async def test_token_is_neither_logged_nor_audited(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
@@ -523,16 +527,16 @@ class TestAccess:
                 await api.client.post("/tasks/", params=PAIR | {"token": token})
                 await api.client.get("/tasks/x", params={"token": token})
             entries = await api.rig.store.list_audit(AuditQuery())
-            told = [
+            logged = [
                 repr(entries),
                 *(repr(vars(each)) for each in caplog.records if each.name.startswith("chimes")),
             ]
-        assert len(told) > 4
-        assert not [each for each in told if "3cret" in each or "wr0ng" in each]
+        assert len(logged) > 4
+        assert not [each for each in logged if "3cret" in each or "wr0ng" in each]
 
 
 class TestDocument:
-    async def test_the_routes_are_in_the_openapi_document(self, api: Api) -> None:
+    async def test_routes_are_in_the_openapi_document(self, api: Api) -> None:
         document = (await api.client.get("/openapi.json")).json()
         paths = {path for path in document["paths"] if "tasks" in path}
         assert paths == {
@@ -541,14 +545,14 @@ class TestDocument:
             "/tasks/{task_id}/logs",
             "/tasks/{task_id}/cancel",
         }
-        asked = document["paths"]["/tasks"]["get"]["parameters"]
-        needed = {each["name"] for each in asked if each["required"]}
+        params = document["paths"]["/tasks"]["get"]["parameters"]
+        needed = {each["name"] for each in params if each["required"]}
         assert needed == {"source", "start", "end"}
         assert json.dumps(document).count("EventNative") == 0
         assert (await api.client.get("/docs")).status_code == 200
 
 
-async def test_a_tick_has_the_class_of_its_collection(api: Api) -> None:
+async def test_scheduled_run_has_the_priority_of_its_collection(api: Api) -> None:
     body = {
         "name": "orders",
         "trigger": {"kind": "every", "every": "1m"},

@@ -48,7 +48,9 @@ class Api:
         found: dict[str, Any] = answer.json()
         return found
 
-    async def carry_out(self, end: AttemptEnd = AttemptEnd.SUCCEEDED, error: str = "") -> int:
+    async def execute_due_runs(
+        self, end: AttemptEnd = AttemptEnd.SUCCEEDED, error: str = ""
+    ) -> int:
         """What the engine would do now: fire, claim, and end every run so."""
         store = self.context.store
         await store.join(a_node("node-1"), LEASE)
@@ -101,7 +103,7 @@ on_memory = pytest.mark.parametrize("api", ["memory"], indirect=True)
 
 
 class TestCreate:
-    async def test_answers_the_whole_job(self, api: Api) -> None:
+    async def test_create_returns_the_whole_job(self, api: Api) -> None:
         made = await api.create()
         assert len(made.pop("id")) == 32
         assert made == {
@@ -134,7 +136,7 @@ class TestCreate:
             "last_error": "",
         }
 
-    async def test_durations_come_back_as_they_were_given(self, api: Api) -> None:
+    async def test_durations_keep_their_notation(self, api: Api) -> None:
         made = await api.create(
             schedule={"kind": "every", "every": "90s", "jitter": "1500ms"},
             timeout="1m30s",
@@ -144,7 +146,7 @@ class TestCreate:
         assert made["schedule"]["jitter"] == "1500ms"
         assert (made["timeout"], made["retry_backoff"]) == ("1m30s", "0s")
 
-    async def test_a_job_as_in_the_seed(self, api: Api) -> None:
+    async def test_ksana_documentation_example(self, api: Api) -> None:
         made = await api.create(
             id="",
             enabled=True,
@@ -162,7 +164,7 @@ class TestCreate:
         assert made["http"]["headers"] == {"Content-Type": "application/json"}
         assert made["max_retries"] == 3
 
-    async def test_what_was_not_copied(self, api: Api) -> None:
+    async def test_id_enabled_false_and_zero_retries_are_respected(self, api: Api) -> None:
         # enabled:false became true, max_retries:0 became 3, the id was ignored
         made = await api.create(id="mine", enabled=False, max_retries=0)
         assert (made["id"], made["enabled"], made["max_retries"]) == ("mine", False, 0)
@@ -181,7 +183,7 @@ class TestCreate:
         )
         assert made["next_run_at"] == made["schedule"]["start_at"] == "2030-01-15T09:00:30Z"
 
-    async def test_jitter_only_adds_and_stays_inside(self, api: Api) -> None:
+    async def test_jitter_delays_within_its_bound(self, api: Api) -> None:
         made = await api.create(schedule={"kind": "every", "every": "5m", "jitter": "30s"})
         first = datetime(2030, 1, 15, 9, 5, tzinfo=UTC)
         due = datetime.fromisoformat(made["next_run_at"])
@@ -193,7 +195,7 @@ class TestCreate:
         assert made["next_run_at"] == "2030-01-15T09:00:01Z"
 
 
-BAD = [
+INVALID_JOBS = [
     ({"name": ""}, "job name is required"),
     ({"type": "shell"}, "job type must be 'http'"),
     ({"http": {"method": "PUT", "url": URL}}, "HTTP method must be GET or POST"),
@@ -229,8 +231,8 @@ BAD = [
 
 class TestBadInput:
     @on_memory
-    @each_row(("change", "message"), BAD)
-    async def test_messages_that_users_know(
+    @each_row(("change", "message"), INVALID_JOBS)
+    async def test_error_messages_are_those_of_ksana(
         self, api: Api, change: dict[str, Any], message: str
     ) -> None:
         before = (await api.client.get("/jobs")).json()
@@ -271,7 +273,7 @@ class TestBadInput:
             {"id": "a/b"},
         ],
     )
-    async def test_is_a_clear_400_and_changes_nothing(
+    async def test_other_invalid_input_is_400_and_changes_nothing(
         self, api: Api, change: dict[str, Any]
     ) -> None:
         before = (await api.client.get("/jobs")).json()
@@ -281,7 +283,7 @@ class TestBadInput:
         assert (await api.client.get("/jobs")).json() == before
 
     @on_memory
-    async def test_not_json_at_all(self, api: Api) -> None:
+    async def test_body_that_is_not_json_is_400(self, api: Api) -> None:
         for body in (b"{", b"", b"[]", b'"x"', b"nul"):
             answer = await api.client.post(
                 "/jobs", content=body, headers={"Content-Type": "application/json"}
@@ -310,7 +312,7 @@ class TestBadInput:
 
 
 class TestPatch:
-    async def test_changes_only_what_it_names(self, api: Api) -> None:
+    async def test_changes_only_the_given_fields(self, api: Api) -> None:
         made = await api.create()
         for change in (
             {"name": "other"},
@@ -324,7 +326,7 @@ class TestPatch:
             made = made | change
             assert answer.json() == made
 
-    async def test_a_new_schedule_is_planned_anew(self, api: Api) -> None:
+    async def test_new_schedule_is_planned_again(self, api: Api) -> None:
         made = await api.create()
         api.clock.advance(60)
         answer = await api.client.patch(
@@ -332,11 +334,11 @@ class TestPatch:
         )
         assert answer.json()["next_run_at"] == "2030-01-15T09:01:10Z"
 
-    async def test_a_job_that_ran_can_be_sent_back_renamed(self, api: Api) -> None:
+    async def test_ended_once_job_can_be_patched(self, api: Api) -> None:
         # "Do not copy": the future rule ran on PATCH too
         made = await api.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
         api.clock.advance(1)
-        assert await api.carry_out() == 1
+        assert await api.execute_due_runs() == 1
         api.clock.advance(60)
         done = await api.get(made["id"])
         assert (done["last_status"], done["next_run_at"]) == ("success", "")
@@ -349,7 +351,7 @@ class TestPatch:
         )
         assert past.json()["message"] == "run_at must be in the future"
 
-    async def test_a_bad_patch_changes_nothing(self, api: Api) -> None:
+    async def test_invalid_patch_changes_nothing(self, api: Api) -> None:
         made = await api.create()
         for change in (
             {"name": ""},
@@ -366,7 +368,7 @@ class TestPatch:
 
 
 class TestLife:
-    async def test_run_now_leaves_next_run_at_identical(self, api: Api) -> None:
+    async def test_run_now_keeps_next_run_at(self, api: Api) -> None:
         made = await api.create()
         answer = await api.client.post(f"/jobs/{made['id']}/run-now")
         assert (answer.status_code, answer.json()) == (
@@ -374,7 +376,7 @@ class TestLife:
             {"message": "Job triggered successfully"},
         )
         api.clock.advance(1)
-        assert await api.carry_out(AttemptEnd.FAILED, "HTTP 404") == 1
+        assert await api.execute_due_runs(AttemptEnd.FAILED, "HTTP 404") == 1
         after = await api.get(made["id"])
         assert after["next_run_at"] == made["next_run_at"]
         assert (after["last_status"], after["last_error"]) == ("failed", "HTTP 404")
@@ -398,7 +400,7 @@ class TestLife:
         made = await api.create(enabled=False)
         await api.client.post(f"/jobs/{made['id']}/run-now")
         api.clock.advance(1)
-        assert await api.carry_out() == 1
+        assert await api.execute_due_runs() == 1
         seen = await api.get(made["id"])
         assert (seen["enabled"], seen["last_status"]) == (False, "success")
 
@@ -406,24 +408,24 @@ class TestLife:
         # With a misfire grace of 1 s.
         made = await api.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
         api.clock.advance(2.5)
-        assert await api.carry_out() == 0
+        assert await api.execute_due_runs() == 0
         assert (await api.get(made["id"]))["last_status"] == "missed"
         (row,) = (await api.context.store.list_runs(RunQuery())).items
         assert (row.status, row.missed_count) == (RunStatus.MISSED, 1)
 
-    async def test_a_once_resumed_too_late_is_missed(self, api: Api) -> None:
+    async def test_once_resumed_after_its_time_is_missed(self, api: Api) -> None:
         made = await api.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
         await api.client.post(f"/jobs/{made['id']}/pause")
         api.clock.advance(5)
         await api.client.post(f"/jobs/{made['id']}/resume")
-        assert await api.carry_out() == 0
+        assert await api.execute_due_runs() == 0
         assert (await api.get(made["id"]))["last_status"] == "missed"
 
-    async def test_every_rolls_by_plan_after_an_outage(self, api: Api) -> None:
+    async def test_interval_continues_on_its_grid_after_an_outage(self, api: Api) -> None:
         # No drift, no compensation, a row for what did not run
         made = await api.create(schedule={"kind": "every", "every": "10s"})
         api.clock.advance(47)
-        assert await api.carry_out() == 0
+        assert await api.execute_due_runs() == 0
         seen = await api.get(made["id"])
         assert (seen["next_run_at"], seen["last_status"]) == ("2030-01-15T09:00:50Z", "missed")
         (row,) = (await api.context.store.list_runs(RunQuery())).items
@@ -438,7 +440,7 @@ class TestLife:
 
 
 class TestSameAsNative:
-    async def test_a_job_is_a_schedule(self, api: Api) -> None:
+    async def test_job_is_a_native_schedule(self, api: Api) -> None:
         made = await api.create()
         native = (await api.client.get(f"/api/v1/schedules/{made['id']}")).json()
         assert native["name"] == "ping"
@@ -446,7 +448,7 @@ class TestSameAsNative:
         assert native["policy"]["misfire"] == "skip"
         assert native["policy"]["misfire_grace"] == "PT1S"
 
-    async def test_a_schedule_is_a_job(self, api: Api) -> None:
+    async def test_native_schedule_is_a_job(self, api: Api) -> None:
         answer = await api.client.post(
             "/api/v1/schedules",
             json={
@@ -470,7 +472,7 @@ class TestSameAsNative:
         assert (native["name"], native["target"]["method"]) == ("renamed", "PUT")
         assert native["next_run_at"] == answer.json()["next_run_at"]
 
-    async def test_a_native_interval_shows_its_anchor(self, api: Api) -> None:
+    async def test_native_interval_shows_its_anchor(self, api: Api) -> None:
         await api.client.post(
             "/api/v1/schedules",
             json={
@@ -489,7 +491,7 @@ class TestSameAsNative:
 
 
 class TestKeys:
-    async def test_missing_is_401_and_wrong_is_403(self, api: Api) -> None:
+    async def test_missing_key_is_401_and_wrong_key_403(self, api: Api) -> None:
         created = await api.client.post("/api/v1/keys", json={"name": "a", "role": "admin"})
         assert created.status_code == 201, created.text
         key = created.json()["key"]
@@ -507,15 +509,15 @@ class TestKeys:
         assert (await api.client.get("/jobs", params={"api_key": key})).status_code == 401
         assert (await api.client.get("/health")).status_code == 200
 
-    async def test_secret_headers_are_for_those_who_may_write_the_job(self, api: Api) -> None:
+    async def test_secret_headers_are_shown_to_writers_only(self, api: Api) -> None:
         headers = {"X-GitHub-Token": "s3cret", "authorization": "Bearer s3cret", "X-Two": "2"}
         made = await api.create(http={"method": "GET", "url": URL, "headers": headers})
         assert made["http"]["headers"] == headers, "open mode"
         keys: dict[str, str] = {}
         for role in ("admin", "member", "operator", "viewer"):
             sent = {"X-API-Key": keys["admin"]} if keys else {}
-            asked = {"name": role, "role": role, "owner": {"type": "system", "id": "default"}}
-            answer = await api.client.post("/api/v1/keys", json=asked, headers=sent)
+            body = {"name": role, "role": role, "owner": {"type": "system", "id": "default"}}
+            answer = await api.client.post("/api/v1/keys", json=body, headers=sent)
             assert answer.status_code == 201, answer.text
             keys[role] = answer.json()["key"]
         hidden = {"X-GitHub-Token": "***", "authorization": "***", "X-Two": "2"}
@@ -529,7 +531,7 @@ class TestKeys:
 
 
 # --- tasks and flows of other interfaces ------------------------------------------------------
-async def a_task(api: Api) -> dict[str, Any]:
+async def create_task_job(api: Api) -> dict[str, Any]:
     await api.context.store.join(a_node("node-1", capabilities=("task:greet",)), LEASE)
     answer = await api.client.post(
         "/api/v1/schedules",
@@ -543,8 +545,8 @@ async def a_task(api: Api) -> dict[str, Any]:
     return await api.get(answer.json()["id"])
 
 
-async def test_a_task_is_a_job_of_its_own_type(api: Api) -> None:
-    shown = await a_task(api)
+async def test_task_is_shown_as_a_job_of_type_task(api: Api) -> None:
+    shown = await create_task_job(api)
     assert shown["type"] == "task"
     assert shown["task"] == {"name": "greet", "args": {"name": "Ada", "token": "t0p"}}
     assert shown["http"] == {"method": "", "url": "", "headers": {}, "body": ""}
@@ -552,8 +554,8 @@ async def test_a_task_is_a_job_of_its_own_type(api: Api) -> None:
     assert shown in (await api.client.get("/jobs")).json()
 
 
-async def test_a_task_sent_back_as_it_was_read_changes_nothing(api: Api) -> None:
-    shown = await a_task(api)
+async def test_unchanged_task_job_can_be_sent_back(api: Api) -> None:
+    shown = await create_task_job(api)
     answer = await api.client.patch(f"/jobs/{shown['id']}", json=shown)
     assert answer.status_code == 200, answer.text
     assert answer.json() == shown
@@ -571,8 +573,8 @@ async def test_a_task_sent_back_as_it_was_read_changes_nothing(api: Api) -> None
         {"flow": {"name": "f"}},
     ],
 )
-async def test_what_a_task_does_is_not_changed_here(api: Api, patch: dict[str, Any]) -> None:
-    shown = await a_task(api)
+async def test_target_of_a_task_job_cannot_be_changed(api: Api, patch: dict[str, Any]) -> None:
+    shown = await create_task_job(api)
     answer = await api.client.patch(f"/jobs/{shown['id']}", json=patch)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"] == "Validation failed"
@@ -580,12 +582,12 @@ async def test_what_a_task_does_is_not_changed_here(api: Api, patch: dict[str, A
 
 
 @on_memory
-async def test_only_http_jobs_are_made_here(api: Api) -> None:
+async def test_only_http_jobs_can_be_created(api: Api) -> None:
     answer = await api.client.post("/jobs", json=job(type="task"))
     assert (answer.status_code, answer.json()["message"]) == (400, "job type must be 'http'")
 
 
-async def test_a_patch_of_single_fields_keeps_the_others(api: Api) -> None:
+async def test_patch_of_single_http_fields_keeps_the_others(api: Api) -> None:
     schedule = {"kind": "every", "every": "5m", "jitter": "2s"}
     made = await api.create(schedule=schedule, http={"method": "GET", "url": URL, "body": "x"})
     path = f"/jobs/{made['id']}"

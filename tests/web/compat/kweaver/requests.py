@@ -23,7 +23,7 @@ def body(**given: Any) -> dict[str, Any]:
     } | given
 
 
-async def made(
+async def create(
     rig: Rig, path: str = KN1, headers: dict[str, str] | None = None, **given: Any
 ) -> str:
     answer = await rig.client.post(path, json=body(**given), headers=headers or {})
@@ -32,7 +32,7 @@ async def made(
     return found
 
 
-async def shown(rig: Rig, schedule_id: str, path: str = KN1, **named: Any) -> dict[str, Any]:
+async def fetch(rig: Rig, schedule_id: str, path: str = KN1, **named: Any) -> dict[str, Any]:
     answer = await rig.client.get(f"{path}/{schedule_id}", **named)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()

@@ -13,11 +13,11 @@ from chimes.model.listing import AuditQuery
 from chimes.services.schedules.rules import Limits
 from chimes.web.compat.kweaver.routes import kweaver_router
 from tests.builders import ALICE, BOB
-from tests.web.compat.kweaver.requests import KN1, body, made, shown, stored
+from tests.web.compat.kweaver.requests import KN1, body, create, fetch, stored
 from tests.web.rig import Rig, serving
 
-INSIDE = {"X-Internal-Token": "inside"}
-IN = f"/in/v1{KN1}"
+INTERNAL_HEADERS = {"X-Internal-Token": "inside"}
+INTERNAL_PATH = f"/in/v1{KN1}"
 
 
 async def routes(rig: Rig, prefix: str, schedule_id: str, headers: Any) -> list[Any]:
@@ -40,7 +40,7 @@ def account(rig_schedule: Any) -> tuple[str, str]:
 
 # In open mode the headers say for whom.
 @pytest.mark.parametrize(
-    ("headers", "kept", "told"),
+    ("headers", "kept", "expected"),
     [
         ({}, ("", ""), {"id": "default", "type": "system"}),
         ({"X-Account-Id": "u1"}, ("u1", "user"), {"id": "u1", "type": "user"}),
@@ -52,14 +52,18 @@ def account(rig_schedule: Any) -> tuple[str, str]:
         ({"X-Account-Type": "app"}, ("", ""), {"id": "default", "type": "system"}),
     ],
 )
-@pytest.mark.parametrize("path", [KN1, IN])
+@pytest.mark.parametrize("path", [KN1, INTERNAL_PATH])
 async def test_accounts_in_open_mode(
-    kweaver: Rig, path: str, headers: dict[str, str], kept: tuple[str, str], told: dict[str, str]
+    kweaver: Rig,
+    path: str,
+    headers: dict[str, str],
+    kept: tuple[str, str],
+    expected: dict[str, str],
 ) -> None:
-    schedule_id = await made(kweaver, path, headers=headers)
+    schedule_id = await create(kweaver, path, headers=headers)
     assert account(await stored(kweaver, schedule_id)) == kept
-    found = await shown(kweaver, schedule_id)
-    assert (found["creator"], found["updater"]) == (told, told)
+    found = await fetch(kweaver, schedule_id)
+    assert (found["creator"], found["updater"]) == (expected, expected)
 
 
 # Length limits on every route, reported with the names of the headers
@@ -76,10 +80,10 @@ async def test_accounts_in_open_mode(
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "/in/v1"])
-async def test_an_account_that_does_not_fit(
+async def test_too_long_account_headers_are_rejected(
     kweaver: Rig, prefix: str, name: str, value: bytes
 ) -> None:
-    schedule_id = await made(kweaver)
+    schedule_id = await create(kweaver)
     before = await kweaver.snapshot()
     headers: Any = [(b"X-Account-Id", b"u1"), (b"X-Language", b"zh")]
     headers = [each for each in headers if each[0] != name.encode()] + [(name.encode(), value)]
@@ -89,26 +93,26 @@ async def test_an_account_that_does_not_fit(
         await kweaver.client.get(f"{prefix}{KN1}", headers=headers),
     ]:
         assert answer.status_code == 400
-        told = answer.json()
-        assert told["error_code"] == "BknBackend.ActionSchedule.InvalidParameter"
-        assert told["description"] != "A parameter is not valid"
-        assert name in told["error_details"]
+        error = answer.json()
+        assert error["error_code"] == "BknBackend.ActionSchedule.InvalidParameter"
+        assert error["description"] != "A parameter is not valid"
+        assert name in error["error_details"]
     assert await kweaver.snapshot() == before
 
 
 # What comes in as UTF-8 is kept, shown and found as it was meant.
-async def test_an_account_of_any_script(kweaver: Rig) -> None:
+async def test_non_ascii_account_round_trips(kweaver: Rig) -> None:
     headers: Any = {"X-Account-Id": "张三".encode(), "X-Account-Type": "ผู้ใช้".encode()}
-    schedule_id = await made(kweaver, headers=headers)
+    schedule_id = await create(kweaver, headers=headers)
     assert account(await stored(kweaver, schedule_id)) == ("张三", "ผู้ใช้")
-    found = await shown(kweaver, schedule_id)
+    found = await fetch(kweaver, schedule_id)
     assert found["creator"] == found["updater"] == {"id": "张三", "type": "ผู้ใช้"}
 
 
 # The last writer is the updater, even if the status did not change
 @pytest.mark.parametrize("status", ["active", "inactive"])
-async def test_switching_to_what_it_is_notes_who_did(kweaver: Rig, status: str) -> None:
-    schedule_id = await made(kweaver, status=status)
+async def test_unchanged_status_records_the_updater(kweaver: Rig, status: str) -> None:
+    schedule_id = await create(kweaver, status=status)
     before = await stored(kweaver, schedule_id)
     for name in ("bob", "carol"):
         kweaver.clock.advance(1)
@@ -117,7 +121,7 @@ async def test_switching_to_what_it_is_notes_who_did(kweaver: Rig, status: str) 
         )
         assert answer.status_code == 200
     after = await stored(kweaver, schedule_id)
-    found = await shown(kweaver, schedule_id)
+    found = await fetch(kweaver, schedule_id)
     assert found["updater"] == {"id": "carol", "type": "user"}
     assert (after.next_slot, after.enabled) == (before.next_slot, before.enabled)
     assert after.updated_at > before.updated_at
@@ -127,7 +131,7 @@ async def test_switching_to_what_it_is_notes_who_did(kweaver: Rig, status: str) 
 async def test_accounts_with_keys(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     bob = {"X-Account-Id": "bob", "X-Account-Type": "user"}
-    schedule_id = await made(with_keys, headers=alice | bob)
+    schedule_id = await create(with_keys, headers=alice | bob)
     schedule = await stored(with_keys, schedule_id)
     assert account(schedule) == ("alice", "user")
     assert schedule.owner == ALICE
@@ -136,17 +140,22 @@ async def test_accounts_with_keys(with_keys: Rig) -> None:
         f"{KN1}/{schedule_id}", json={"name": "x"}, headers=root | bob
     )
     assert answer.status_code == 200
-    found = await shown(with_keys, schedule_id, headers=alice)
+    found = await fetch(with_keys, schedule_id, headers=alice)
     assert found["creator"] == {"id": "alice", "type": "user"}
     assert found["updater"] == {"id": "default", "type": "system"}
     assert account(await stored(with_keys, schedule_id)) == ("alice", "user")
 
 
-async def test_a_key_is_needed(with_keys: Rig) -> None:
+async def test_key_is_required(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
-    schedule_id = await made(with_keys, headers=alice)
+    schedule_id = await create(with_keys, headers=alice)
     before = await with_keys.snapshot()
-    for wrong in ({}, {"Authorization": "Bearer wrong"}, INSIDE, {"X-Account-Id": "alice"}):
+    for wrong in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        INTERNAL_HEADERS,
+        {"X-Account-Id": "alice"},
+    ):
         for answer in [
             *await routes(with_keys, "", schedule_id, wrong),
             await with_keys.client.post(KN1, json=body(), headers=wrong),
@@ -160,10 +169,10 @@ async def test_a_key_is_needed(with_keys: Rig) -> None:
 
 
 # What belongs to others does not exist
-async def test_others_see_nothing(with_keys: Rig) -> None:
+async def test_schedules_of_other_owners_are_not_found(with_keys: Rig) -> None:
     alice, bob = await with_keys.key(Role.MEMBER, ALICE), await with_keys.key(Role.MEMBER, BOB)
-    theirs = await made(with_keys, headers=alice)
-    own = await made(with_keys, headers=bob)
+    theirs = await create(with_keys, headers=alice)
+    own = await create(with_keys, headers=bob)
     before = await with_keys.snapshot()
     for mine, none in zip(
         await routes(with_keys, "", theirs, bob),
@@ -180,18 +189,18 @@ async def test_others_see_nothing(with_keys: Rig) -> None:
 
 
 # Who may what
-async def test_roles(with_keys: Rig) -> None:
+async def test_permissions_by_role(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     viewer = await with_keys.key(Role.VIEWER, ALICE)
     operator = await with_keys.key(Role.OPERATOR)
-    schedule_id = await made(with_keys, headers=alice)
+    schedule_id = await create(with_keys, headers=alice)
     read, update, switch, delete = await routes(with_keys, "", schedule_id, viewer)
     assert read.status_code == 200
     assert {each.status_code for each in (update, switch, delete)} == {403}
     assert update.json()["error_code"] == "Public.Forbidden"
     read, update, switch, delete = await routes(with_keys, "", schedule_id, operator)
     assert [each.status_code for each in (read, update, switch, delete)] == [200, 403, 200, 403]
-    assert (await shown(with_keys, schedule_id, headers=alice))["status"] == "active"
+    assert (await fetch(with_keys, schedule_id, headers=alice))["status"] == "active"
     for headers in (viewer, operator):
         answer = await with_keys.client.post(KN1, json=body(), headers=headers)
         assert answer.status_code == 403
@@ -200,86 +209,103 @@ async def test_roles(with_keys: Rig) -> None:
 
 
 # /in/v1 needs the internal token where there is one, and nothing else will do
-async def test_the_internal_token(with_keys: Rig) -> None:
+async def test_internal_routes_need_the_internal_token(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
-    theirs = await made(with_keys, headers=alice, status="active")
+    theirs = await create(with_keys, headers=alice, status="active")
     root = {"Authorization": "Bearer root"}
     before = await with_keys.snapshot()
     for wrong in ({}, alice, root, {"X-Internal-Token": "insid"}, {"X-Internal-Token": ""}):
         for answer in [
             *await routes(with_keys, "/in/v1", theirs, wrong),
-            await with_keys.client.get(f"{IN}/due", headers=wrong),
+            await with_keys.client.get(f"{INTERNAL_PATH}/due", headers=wrong),
         ]:
             assert answer.status_code in (401, 429)
     assert await with_keys.snapshot() == before
     notes = await with_keys.store.list_audit(AuditQuery(verb="auth_failed"))
     assert {note.interface for note in notes} == {"kweaver"}
     # It sees the schedules of all owners.
-    assert (await with_keys.client.get(IN, headers=INSIDE)).json()["total_count"] == 1
+    assert (await with_keys.client.get(INTERNAL_PATH, headers=INTERNAL_HEADERS)).json()[
+        "total_count"
+    ] == 1
     with_keys.clock.advance(300)
-    (due,) = (await with_keys.client.get(f"{IN}/due", headers=INSIDE)).json()["entries"]
+    (due,) = (await with_keys.client.get(f"{INTERNAL_PATH}/due", headers=INTERNAL_HEADERS)).json()[
+        "entries"
+    ]
     assert due["id"] == theirs
     # What it makes for a user belongs to them; what for anything else, to the system.
     bob = await with_keys.key(Role.MEMBER, BOB)
-    bobs = await made(with_keys, IN, headers=INSIDE | {"X-Account-Id": "bob"})
-    assert (await shown(with_keys, bobs, headers=bob))["creator"] == {"id": "bob", "type": "user"}
-    apps = await made(
-        with_keys, IN, headers=INSIDE | {"X-Account-Id": "a1", "X-Account-Type": "app"}
+    bobs = await create(
+        with_keys, INTERNAL_PATH, headers=INTERNAL_HEADERS | {"X-Account-Id": "bob"}
+    )
+    assert (await fetch(with_keys, bobs, headers=bob))["creator"] == {"id": "bob", "type": "user"}
+    apps = await create(
+        with_keys,
+        INTERNAL_PATH,
+        headers=INTERNAL_HEADERS | {"X-Account-Id": "a1", "X-Account-Type": "app"},
     )
     schedule = await stored(with_keys, apps)
     assert (str(schedule.owner), account(schedule)) == ("system:default", ("a1", "app"))
     assert (await with_keys.client.get(f"{KN1}/{apps}", headers=bob)).status_code == 404
-    for answer in await routes(with_keys, "/in/v1", bobs, INSIDE):
+    for answer in await routes(with_keys, "/in/v1", bobs, INTERNAL_HEADERS):
         assert answer.status_code in (200, 204)
     (note, *_) = await with_keys.store.list_audit(AuditQuery(object_id=bobs))
     assert (note.verb, note.actor, note.interface) == ("delete", "key:internal", "kweaver")
 
 
-async def test_with_keys_and_without_a_token_internal_routes_are_closed() -> None:
+async def test_internal_routes_are_closed_without_a_configured_token() -> None:
     async with serving(routers=[kweaver_router], fixed_keys=["root"]) as rig:
-        for headers in ({}, INSIDE, {"X-Internal-Token": ""}, {"Authorization": "Bearer root"}):
-            answer = await rig.client.get(f"{IN}/due", headers=headers)
+        for headers in (
+            {},
+            INTERNAL_HEADERS,
+            {"X-Internal-Token": ""},
+            {"Authorization": "Bearer root"},
+        ):
+            answer = await rig.client.get(f"{INTERNAL_PATH}/due", headers=headers)
             assert answer.status_code == 401
             assert answer.json()["error_code"] == "Public.Unauthorized"
 
 
-async def test_in_open_mode_a_token_that_is_set_is_asked_for() -> None:
+async def test_configured_internal_token_is_required_in_open_mode() -> None:
     settings = Settings(internal_token="inside")
     async with serving(routers=[kweaver_router], settings=settings) as rig:
-        assert (await rig.client.get(f"{IN}/due")).status_code == 401
-        assert (await rig.client.get(f"{IN}/due", headers=INSIDE)).status_code == 200
+        assert (await rig.client.get(f"{INTERNAL_PATH}/due")).status_code == 401
+        assert (
+            await rig.client.get(f"{INTERNAL_PATH}/due", headers=INTERNAL_HEADERS)
+        ).status_code == 200
         # It guards nothing else.
         assert (await rig.client.get(KN1)).status_code == 200
 
 
-async def test_a_proxy_is_not_this_machine(kweaver: Rig) -> None:
-    for path in (KN1, IN, f"{IN}/due"):
+async def test_request_through_a_proxy_is_not_local(kweaver: Rig) -> None:
+    for path in (KN1, INTERNAL_PATH, f"{INTERNAL_PATH}/due"):
         answer = await kweaver.client.get(path, headers={"X-Forwarded-For": "10.0.0.1"})
         assert answer.status_code == 401
 
 
-async def test_guessing_tokens_is_slow(with_keys: Rig) -> None:
+async def test_wrong_internal_tokens_are_throttled(with_keys: Rig) -> None:
     codes = [
         (
-            await with_keys.client.get(f"{IN}/due", headers={"X-Internal-Token": f"no{number}"})
+            await with_keys.client.get(
+                f"{INTERNAL_PATH}/due", headers={"X-Internal-Token": f"no{number}"}
+            )
         ).status_code
         for number in range(12)
     ]
     assert codes == [401] * 10 + [429] * 2
 
 
-async def test_quotas() -> None:
+async def test_quota_errors() -> None:
     limits = Limits(quotas=lambda owner: (Quota(limit=2),))
     async with serving(routers=[kweaver_router], limits=lambda: limits) as rig:
-        ids = [await made(rig) for _ in range(2)]
+        ids = [await create(rig) for _ in range(2)]
         answer = await rig.client.post(KN1, json=body())
         assert (answer.status_code, answer.json()["error_code"]) == (409, "Public.Conflict")
         assert (await rig.client.delete(f"{KN1}/{','.join(ids)}")).status_code == 204
-        await made(rig)
+        await create(rig)
 
 
-async def test_every_change_is_in_the_audit(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver)
+async def test_every_change_is_audited(kweaver: Rig) -> None:
+    schedule_id = await create(kweaver)
     path = f"{KN1}/{schedule_id}"
     await kweaver.client.put(path, json={"name": "x"})
     await kweaver.client.put(f"{path}/status", json={"status": "active"})

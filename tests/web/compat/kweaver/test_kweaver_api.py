@@ -22,9 +22,9 @@ from tests.web.compat.kweaver.requests import (
     KN2,
     OBJECTS,
     body,
-    made,
+    create,
+    fetch,
     milliseconds,
-    shown,
     stored,
 )
 from tests.web.rig import Rig, definition
@@ -40,7 +40,7 @@ ACTION = {
 }
 
 
-async def test_a_schedule_as_it_is_made_and_as_it_is_shown(on_any_store: Rig) -> None:
+async def test_create_and_fetch_return_the_documented_fields(on_any_store: Rig) -> None:
     rig = on_any_store
     answer = await rig.client.post(KN1, json=body(), headers=U1)
     assert answer.status_code == 201
@@ -48,7 +48,7 @@ async def test_a_schedule_as_it_is_made_and_as_it_is_shown(on_any_store: Rig) ->
     schedule_id = answer.json()["id"]
     assert len(schedule_id) == 20
     now = milliseconds(rig)
-    assert await shown(rig, schedule_id) == {
+    assert await fetch(rig, schedule_id) == {
         "id": schedule_id,
         "name": "restart pods",
         "kn_id": "kn1",
@@ -76,17 +76,17 @@ async def test_a_schedule_as_it_is_made_and_as_it_is_shown(on_any_store: Rig) ->
     assert (schedule.namespace, schedule.enabled) == ("kweaver", False)
 
 
-async def test_how_it_is_carried_out(kweaver: Rig) -> None:
-    policy = (await stored(kweaver, await made(kweaver))).policy
+async def test_policy_of_created_schedules(kweaver: Rig) -> None:
+    policy = (await stored(kweaver, await create(kweaver))).policy
     assert (policy.misfire, policy.overlap) == (Misfire.ONE, Overlap.SKIP)
     assert policy.timeout == timedelta(minutes=10)
     assert policy.misfire_grace == kweaver.context.settings.misfire_grace
 
 
 # Computed only when active
-async def test_an_active_one_has_its_next_time(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver, status="active")
-    found = await shown(kweaver, schedule_id)
+async def test_only_active_schedules_have_a_next_run_time(kweaver: Rig) -> None:
+    schedule_id = await create(kweaver, status="active")
+    found = await fetch(kweaver, schedule_id)
     assert found["status"] == "active"
     assert found["next_run_time"] == milliseconds(kweaver) + 5 * MINUTE
     assert "last_run_time" not in found
@@ -104,9 +104,9 @@ async def test_an_active_one_has_its_next_time(kweaver: Rig) -> None:
         "/api/bkn-backend/in/v1",
     ],
 )
-async def test_all_routes_under_each_of_their_names(kweaver: Rig, prefix: str) -> None:
+async def test_all_routes_under_every_prefix(kweaver: Rig, prefix: str) -> None:
     path = f"{prefix}{KN1}"
-    schedule_id = await made(kweaver, path)
+    schedule_id = await create(kweaver, path)
     client = kweaver.client
     assert (await client.get(path)).json()["total_count"] == 1
     assert (await client.get(f"{path}/")).json()["total_count"] == 1
@@ -114,7 +114,7 @@ async def test_all_routes_under_each_of_their_names(kweaver: Rig, prefix: str) -
     assert (answer.status_code, answer.text) == (200, "null")
     answer = await client.put(f"{path}/{schedule_id}/status", json={"status": "active"})
     assert (answer.status_code, answer.text) == (200, "null")
-    found = await shown(kweaver, schedule_id, path)
+    found = await fetch(kweaver, schedule_id, path)
     assert (found["name"], found["status"]) == ("other", "active")
     assert (await client.delete(f"{path}/{schedule_id}")).status_code == 204
     wrong = await client.get(f"{path}/{schedule_id}")
@@ -123,29 +123,29 @@ async def test_all_routes_under_each_of_their_names(kweaver: Rig, prefix: str) -
 
 
 @pytest.mark.parametrize("name", ["unique_identities", "_instance_identities"])
-async def test_objects_by_either_name(kweaver: Rig, name: str) -> None:
+async def test_both_names_of_identities_are_accepted(kweaver: Rig, name: str) -> None:
     sent = body()
     sent[name] = sent.pop("_instance_identities")
     answer = await kweaver.client.post(KN1, json=sent)
-    found = await shown(kweaver, answer.json()["id"])
+    found = await fetch(kweaver, answer.json()["id"])
     assert found["unique_identities"] == found["_instance_identities"] == OBJECTS
 
 
 # What is read can be sent back.
-async def test_the_whole_of_it_sent_back_changes_nothing(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver, status="active", cron_expression="? 9 * * MON-FRI")
-    before = await shown(kweaver, schedule_id)
+async def test_fetched_schedule_can_be_sent_back(kweaver: Rig) -> None:
+    schedule_id = await create(kweaver, status="active", cron_expression="? 9 * * MON-FRI")
+    before = await fetch(kweaver, schedule_id)
     assert before["cron_expression"] == "? 9 * * MON-FRI"
     kweaver.clock.advance(60)
     answer = await kweaver.client.put(f"{KN1}/{schedule_id}", json=before)
     assert answer.status_code == 200
-    assert await shown(kweaver, schedule_id) == before
+    assert await fetch(kweaver, schedule_id) == before
 
 
-async def test_a_put_changes_what_it_names(on_any_store: Rig) -> None:
+async def test_put_changes_only_the_given_fields(on_any_store: Rig) -> None:
     rig = on_any_store
-    schedule_id = await made(rig, headers=U1, status="active")
-    before = await shown(rig, schedule_id)
+    schedule_id = await create(rig, headers=U1, status="active")
+    before = await fetch(rig, schedule_id)
     path = f"{KN1}/{schedule_id}"
     rig.clock.advance(90)
     for change in (
@@ -156,7 +156,7 @@ async def test_a_put_changes_what_it_names(on_any_store: Rig) -> None:
     ):
         answer = await rig.client.put(path, json=change, headers={"X-Account-Id": "u2"})
         assert (answer.status_code, answer.text) == (200, "null")
-    after = await shown(rig, schedule_id)
+    after = await fetch(rig, schedule_id)
     now = milliseconds(rig)
     del before["dynamic_params"]
     assert after == before | {
@@ -175,34 +175,34 @@ async def test_a_put_changes_what_it_names(on_any_store: Rig) -> None:
     assert (target.account_id, target.account_type) == ("u1", "app")
 
 
-async def test_the_action_type_stays(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver)
+async def test_action_type_cannot_be_changed(kweaver: Rig) -> None:
+    schedule_id = await create(kweaver)
     path = f"{KN1}/{schedule_id}"
     alone = await kweaver.client.put(path, json={"action_type_id": "other"})
     assert alone.status_code == 400
     beside = await kweaver.client.put(path, json={"action_type_id": "other", "name": "n"})
     assert beside.status_code == 200
-    found = await shown(kweaver, schedule_id)
+    found = await fetch(kweaver, schedule_id)
     assert (found["action_type_id"], found["name"]) == ("restart", "n")
 
 
-async def test_another_cron_of_an_inactive_one_plans_nothing(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver)
+async def test_new_cron_of_an_inactive_schedule_plans_nothing(kweaver: Rig) -> None:
+    schedule_id = await create(kweaver)
     await kweaver.client.put(f"{KN1}/{schedule_id}", json={"cron_expression": "0 1 * * *"})
-    found = await shown(kweaver, schedule_id)
+    found = await fetch(kweaver, schedule_id)
     assert found["cron_expression"] == "0 1 * * *"
     assert "next_run_time" not in found
 
 
-async def test_activating_counts_from_now_and_deactivating_forgets(kweaver: Rig) -> None:
+async def test_activation_plans_from_now_and_deactivation_clears_the_plan(kweaver: Rig) -> None:
     rig = kweaver
-    schedule_id = await made(rig, status="active")
+    schedule_id = await create(rig, status="active")
     path = f"{KN1}/{schedule_id}/status"
 
     async def switched(status: str) -> dict[str, Any]:
         answer = await rig.client.put(path, json={"status": status}, headers=U1)
         assert (answer.status_code, answer.text) == (200, "null")
-        return await shown(rig, schedule_id)
+        return await fetch(rig, schedule_id)
 
     off = await switched("inactive")
     assert off["status"] == "inactive"
@@ -220,35 +220,35 @@ async def test_activating_counts_from_now_and_deactivating_forgets(kweaver: Rig)
     assert [note.verb for note in notes][::-1] == ["create", "pause", "resume", "resume"]
 
 
-async def test_several_are_deleted_at_once(kweaver: Rig) -> None:
+async def test_several_schedules_are_deleted_in_one_request(kweaver: Rig) -> None:
     rig = kweaver
-    ids = [await made(rig, status="active") for _ in range(3)]
-    kept = await made(rig)
+    ids = [await create(rig, status="active") for _ in range(3)]
+    kept = await create(rig)
     answer = await rig.client.delete(f"{KN1}/{ids[0]},{ids[1]}, {ids[2]},{ids[0]}")
     assert (answer.status_code, answer.text) == (204, "")
     for schedule_id in ids:
         assert (await rig.client.get(f"{KN1}/{schedule_id}")).status_code == 404
         assert (await stored(rig, schedule_id)).deleted_at == rig.clock.now()
-    assert (await rig.client.get(KN1)).json()["entries"] == [await shown(rig, kept)]
+    assert (await rig.client.get(KN1)).json()["entries"] == [await fetch(rig, kept)]
     notes = await rig.store.list_audit(AuditQuery(verb="delete"))
     assert [note.object_id for note in notes] == ids[::-1]
 
 
-async def test_nothing_is_deleted_where_one_is_unknown(kweaver: Rig) -> None:
-    ids = [await made(kweaver, status="active") for _ in range(2)]
+async def test_nothing_is_deleted_if_one_id_is_unknown(kweaver: Rig) -> None:
+    ids = [await create(kweaver, status="active") for _ in range(2)]
     before = await kweaver.snapshot()
     for place in range(3):
-        asked = [*ids[:place], "nobody", *ids[place:]]
-        answer = await kweaver.client.delete(f"{KN1}/{','.join(asked)}")
+        given = [*ids[:place], "nobody", *ids[place:]]
+        answer = await kweaver.client.delete(f"{KN1}/{','.join(given)}")
         assert answer.status_code == 404
         assert answer.json()["error_code"] == "BknBackend.ActionSchedule.NotFound"
         assert "nobody" in answer.json()["error_details"]
     assert await kweaver.snapshot() == before
 
 
-async def test_nothing_is_deleted_where_one_is_elsewhere(kweaver: Rig) -> None:
-    here, there = await made(kweaver), await made(kweaver, KN2)
-    branch = await made(kweaver, f"{KN1}?branch=dev")
+async def test_nothing_is_deleted_if_one_id_is_of_another_network(kweaver: Rig) -> None:
+    here, there = await create(kweaver), await create(kweaver, KN2)
+    branch = await create(kweaver, f"{KN1}?branch=dev")
     native = (await kweaver.create())["id"]
     before = await kweaver.snapshot()
     for other in (there, branch):
@@ -263,9 +263,9 @@ async def test_nothing_is_deleted_where_one_is_elsewhere(kweaver: Rig) -> None:
     assert (await kweaver.client.delete(f"{KN1}/{branch}?branch=dev")).status_code == 204
 
 
-async def test_a_network_and_a_branch_see_only_their_own(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver, f"{KN1}?branch=dev")
-    assert (await shown(kweaver, schedule_id, params={"branch": "dev"}))["branch"] == "dev"
+async def test_networks_and_branches_are_isolated(kweaver: Rig) -> None:
+    schedule_id = await create(kweaver, f"{KN1}?branch=dev")
+    assert (await fetch(kweaver, schedule_id, params={"branch": "dev"}))["branch"] == "dev"
     client = kweaver.client
     before = await kweaver.snapshot()
     for path in (f"{KN1}/{schedule_id}", f"{KN2}/{schedule_id}?branch=dev"):
@@ -282,21 +282,21 @@ async def test_a_network_and_a_branch_see_only_their_own(kweaver: Rig) -> None:
     assert await kweaver.snapshot() == before
 
 
-async def test_what_is_due(on_any_store: Rig) -> None:
+async def test_due_schedules_are_listed(on_any_store: Rig) -> None:
     rig = on_any_store
-    late = await made(rig, status="active", cron_expression="1 * * * *")
-    later = await made(rig, status="active", cron_expression="2 * * * *")
-    await made(rig, status="active", cron_expression="3 * * * *")
-    await made(rig, cron_expression="1 * * * *")
-    elsewhere = await made(rig, KN2, status="active", cron_expression="1 * * * *")
-    branch = await made(rig, f"{KN1}?branch=dev", status="active", cron_expression="1 * * * *")
+    late = await create(rig, status="active", cron_expression="1 * * * *")
+    later = await create(rig, status="active", cron_expression="2 * * * *")
+    await create(rig, status="active", cron_expression="3 * * * *")
+    await create(rig, cron_expression="1 * * * *")
+    elsewhere = await create(rig, KN2, status="active", cron_expression="1 * * * *")
+    branch = await create(rig, f"{KN1}?branch=dev", status="active", cron_expression="1 * * * *")
     due = f"/in/v1{KN1}/due"
     assert (await rig.client.get(due)).json() == {"entries": []}
     rig.clock.advance(120)
     found = (await rig.client.get(due)).json()
     assert set(found) == {"entries"}
     assert [each["id"] for each in found["entries"]] == [late, later]
-    assert found["entries"][0] == await shown(rig, late)
+    assert found["entries"][0] == await fetch(rig, late)
     assert found["entries"][1]["next_run_time"] == milliseconds(rig)
     others = await rig.client.get(f"/api/bkn-backend/in/v1{KN2}/due")
     assert [each["id"] for each in others.json()["entries"]] == [elsewhere]
@@ -308,7 +308,7 @@ async def test_what_is_due(on_any_store: Rig) -> None:
     assert (await rig.client.get(due)).json() == {"entries": []}
 
 
-async def test_many_are_due_and_one_is_not_planned_yet(kweaver: Rig) -> None:
+async def test_due_list_covers_many_and_unplanned_schedules(kweaver: Rig) -> None:
     for number in range(205):
         schedule = a_schedule(
             id=ScheduleId(f"s{number:03}"),
@@ -325,10 +325,10 @@ async def test_many_are_due_and_one_is_not_planned_yet(kweaver: Rig) -> None:
 
 
 # The lock is the lease of the run
-async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> None:
+async def test_lock_is_shown_while_a_run_is_running(on_any_store: Rig) -> None:
     rig = on_any_store
-    schedule_id = await made(rig, status="active", cron_expression="* * * * *")
-    idle = await made(rig, status="active", cron_expression="0 0 1 1 *")
+    schedule_id = await create(rig, status="active", cron_expression="* * * * *")
+    idle = await create(rig, status="active", cron_expression="0 0 1 1 *")
     await rig.store.join(a_node("node-7"), LEASE)
     rig.clock.advance(61)
     await rig.store.join(a_node("node-7"), LEASE)
@@ -337,13 +337,13 @@ async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> N
     )
     (run,) = fired.claimed
     rig.clock.advance(2)
-    locked = await shown(rig, schedule_id)
+    locked = await fetch(rig, schedule_id)
     assert (locked["lock_holder"], locked["lock_time"]) == ("node-7", milliseconds(rig) - 2000)
     entries = (await rig.client.get(f"{KN1}?sort=next_run_time&direction=asc")).json()["entries"]
     assert [each.get("lock_holder") for each in entries] == ["node-7", None]
     assert entries[1]["id"] == idle
     await rig.store.finish([a_completion(run, rig.clock.now())])
-    free = await shown(rig, schedule_id)
+    free = await fetch(rig, schedule_id)
     assert "lock_holder" not in free
     assert "lock_time" not in free
     assert free["last_run_time"] == milliseconds(rig) - 2000
@@ -352,23 +352,23 @@ async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> N
 
 
 # All interfaces share one store
-async def test_it_is_the_same_schedule_natively(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver, headers=U1, status="active")
+async def test_schedule_is_a_native_schedule(kweaver: Rig) -> None:
+    schedule_id = await create(kweaver, headers=U1, status="active")
     native = (await kweaver.client.get(f"/api/v1/schedules/{schedule_id}")).json()
     assert (native["id"], native["target"]["kind"]) == (schedule_id, "action")
     assert native["trigger"]["expression"] == "*/5 * * * *"
     await kweaver.client.post(f"/api/v1/schedules/{schedule_id}/pause")
-    found = await shown(kweaver, schedule_id)
+    found = await fetch(kweaver, schedule_id)
     assert found["status"] == "inactive"
     assert found["updater"] == {"id": "default", "type": "system"}
     # Run by hand, also while it is inactive; nothing moves.
     answer = await kweaver.client.post(f"/api/v1/schedules/{schedule_id}/run")
     assert answer.status_code == 202
-    assert await shown(kweaver, schedule_id) == found
+    assert await fetch(kweaver, schedule_id) == found
 
 
 @pytest.mark.parametrize(
-    ("trigger", "told"),
+    ("trigger", "expected"),
     [
         ({"kind": "cron", "expression": "0 9 * * *"}, "0 9 * * *"),
         (
@@ -380,8 +380,8 @@ async def test_it_is_the_same_schedule_natively(kweaver: Rig) -> None:
         ({"kind": "once", "at": "2031-01-01T00:00:00Z"}, ""),
     ],
 )
-async def test_native_actions_are_seen_here(
-    kweaver: Rig, trigger: dict[str, str], told: str
+async def test_native_actions_are_listed(
+    kweaver: Rig, trigger: dict[str, str], expected: str
 ) -> None:
     answer = await kweaver.client.post(
         "/api/v1/schedules", json=definition(trigger=trigger, target=ACTION)
@@ -389,19 +389,19 @@ async def test_native_actions_are_seen_here(
     assert answer.status_code == 201, answer.text
     await kweaver.create()
     (found,) = (await kweaver.client.get(KN1)).json()["entries"]
-    assert (found["id"], found["cron_expression"]) == (answer.json()["id"], told)
+    assert (found["id"], found["cron_expression"]) == (answer.json()["id"], expected)
     assert found["creator"] == {"id": "default", "type": "system"}
     assert found["unique_identities"] == OBJECTS
     path = f"{KN1}/{found['id']}"
     assert (await kweaver.client.put(path, json=found)).status_code == 200
-    assert (await kweaver.client.get(path)).json()["cron_expression"] == told
+    assert (await kweaver.client.get(path)).json()["cron_expression"] == expected
     changed = await kweaver.client.put(path, json={"cron_expression": "1 1 * * *"})
     assert changed.status_code == 200
     assert (await kweaver.client.get(path)).json()["cron_expression"] == "1 1 * * *"
 
 
 # What KWeaver cannot express is preserved.
-async def test_bounds_of_a_native_trigger_stay(kweaver: Rig) -> None:
+async def test_bounds_of_a_native_trigger_are_kept(kweaver: Rig) -> None:
     trigger = {
         "kind": "cron",
         "expression": "0 0 9 * * *",
@@ -417,31 +417,31 @@ async def test_bounds_of_a_native_trigger_stay(kweaver: Rig) -> None:
     assert after.end_at is not None
 
 
-async def test_a_cron_that_was_changed_elsewhere_is_shown_as_it_is_now(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver, cron_expression="?  9 * * *")
-    assert (await shown(kweaver, schedule_id))["cron_expression"] == "?  9 * * *"
+async def test_cron_changed_through_another_api_is_shown(kweaver: Rig) -> None:
+    schedule_id = await create(kweaver, cron_expression="?  9 * * *")
+    assert (await fetch(kweaver, schedule_id))["cron_expression"] == "?  9 * * *"
     zone = {"kind": "cron", "expression": "* 9 * * *", "timezone": "Asia/Bangkok"}
     await kweaver.client.patch(f"/api/v1/schedules/{schedule_id}", json={"trigger": zone})
-    told = (await shown(kweaver, schedule_id))["cron_expression"]
-    assert told == "CRON_TZ=Asia/Bangkok * 9 * * *"
+    expression = (await fetch(kweaver, schedule_id))["cron_expression"]
+    assert expression == "CRON_TZ=Asia/Bangkok * 9 * * *"
 
 
-async def test_the_document_says_what_can_be_asked(kweaver: Rig) -> None:
+async def test_openapi_documents_the_parameters(kweaver: Rig) -> None:
     paths = describe_api(kweaver.app)["paths"]
-    seed = "/knowledge-networks/{kn_id}/action-schedules"
+    path_template = "/knowledge-networks/{kn_id}/action-schedules"
     ours = {path for path in paths if "action-schedules" in path}
-    assert {path for path in ours if not path.startswith(("/in/v1", seed))} == set()
-    asked = {each["name"] for each in paths[seed]["get"]["parameters"]}
-    assert {"kn_id", "branch", "name_pattern", "limit", "sort", "direction"} <= asked
-    schema = paths[seed]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert {path for path in ours if not path.startswith(("/in/v1", path_template))} == set()
+    parameters = {each["name"] for each in paths[path_template]["get"]["parameters"]}
+    assert {"kn_id", "branch", "name_pattern", "limit", "sort", "direction"} <= parameters
+    schema = paths[path_template]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert "cron_expression" in schema["required"]
     assert "/in/v1/knowledge-networks/{kn_id}/action-schedules/due" in ours
 
 
 # Not the zone of the server
-async def test_the_zone_is_that_of_the_owner_or_the_systems(kweaver: Rig) -> None:
+async def test_zone_is_the_preference_of_the_owner(kweaver: Rig) -> None:
     await kweaver.client.patch("/api/v1/me", json={"timezone": "Asia/Bangkok"})
     assert (await kweaver.context.preferences.get(Owner())).timezone == "Asia/Bangkok"
-    schedule_id = await made(kweaver, cron_expression="0 9 * * *", status="active")
+    schedule_id = await create(kweaver, cron_expression="0 9 * * *", status="active")
     assert (await stored(kweaver, schedule_id)).trigger.zone == "Asia/Bangkok"
-    assert (await shown(kweaver, schedule_id))["cron_expression"] == "0 9 * * *"
+    assert (await fetch(kweaver, schedule_id))["cron_expression"] == "0 9 * * *"

@@ -10,14 +10,14 @@ from chimes.errors import StoreUnavailable
 from chimes.i18n import LANGUAGES, Message, in_language
 from chimes.web.compat.kweaver.errors import ERROR_TEXTS
 from tests.tables import each_row
-from tests.web.compat.kweaver.requests import KN1, body, made
+from tests.web.compat.kweaver.requests import KN1, body, create
 from tests.web.rig import Rig
 
 CODE = "BknBackend.ActionSchedule."
 INVALID = f"{CODE}InvalidParameter"
 JSON = {"Content-Type": "application/json"}
 #: One after the other: each body has the faults of those below it, too.
-IN_ORDER = (
+FAULTS_IN_ORDER = (
     ({"name": ""}, INVALID, "name is required"),
     ({"name": "x" * 101}, INVALID, "name must be less than 100 characters"),
     ({"action_type_id": ""}, INVALID, "action_type_id is required"),
@@ -32,7 +32,7 @@ IN_ORDER = (
 )
 
 
-async def refused(rig: Rig, sent: Any, **headers: str) -> tuple[int, dict[str, Any]]:
+async def rejection(rig: Rig, sent: Any, **headers: str) -> tuple[int, dict[str, Any]]:
     before = await rig.snapshot()
     answer = await rig.client.post(KN1, json=sent, headers=headers)
     assert await rig.snapshot() == before
@@ -47,26 +47,26 @@ async def refused(rig: Rig, sent: Any, **headers: str) -> tuple[int, dict[str, A
     return answer.status_code, found
 
 
-@pytest.mark.parametrize("number", range(len(IN_ORDER)))
-async def test_the_first_fault_is_told(kweaver: Rig, number: int) -> None:
+@pytest.mark.parametrize("number", range(len(FAULTS_IN_ORDER)))
+async def test_first_fault_is_reported(kweaver: Rig, number: int) -> None:
     sent = body()
-    for fault, _, _ in reversed(IN_ORDER[number:]):
+    for fault, _, _ in reversed(FAULTS_IN_ORDER[number:]):
         sent |= fault
-    _, code, details = IN_ORDER[number]
-    status, told = await refused(kweaver, sent)
-    assert (status, told["error_code"]) == (400, code)
-    assert details in told["error_details"]
+    _, code, details = FAULTS_IN_ORDER[number]
+    status, error = await rejection(kweaver, sent)
+    assert (status, error["error_code"]) == (400, code)
+    assert details in error["error_details"]
 
 
 @pytest.mark.parametrize("name", ["name", "action_type_id", "cron_expression"])
-async def test_what_is_missing_is_like_what_is_empty(kweaver: Rig, name: str) -> None:
+async def test_missing_field_is_reported_like_an_empty_one(kweaver: Rig, name: str) -> None:
     without = body()
     del without[name]
     for sent in (without, body(**{name: None})):
-        status, told = await refused(kweaver, sent)
-        assert (status, told["error_details"]) == (400, f"{name} is required")
-    status, told = await refused(kweaver, body(_instance_identities=None))
-    assert told["error_details"] == "_instance_identities is required and cannot be empty"
+        status, error = await rejection(kweaver, sent)
+        assert (status, error["error_details"]) == (400, f"{name} is required")
+    status, error = await rejection(kweaver, body(_instance_identities=None))
+    assert error["error_details"] == "_instance_identities is required and cannot be empty"
 
 
 @each_row(
@@ -88,16 +88,16 @@ async def test_what_is_missing_is_like_what_is_empty(kweaver: Rig, name: str) ->
         {"_instance_identities": [{str(n): "x" * 50_000} for n in range(3)]},
     ],
 )
-async def test_values_that_cannot_be(kweaver: Rig, wrong: dict[str, Any]) -> None:
-    status, told = await refused(kweaver, body(**wrong))
-    assert (status, told["error_code"]) == (400, INVALID)
-    assert told["error_details"]
+async def test_invalid_values_are_rejected(kweaver: Rig, wrong: dict[str, Any]) -> None:
+    status, error = await rejection(kweaver, body(**wrong))
+    assert (status, error["error_code"]) == (400, INVALID)
+    assert error["error_details"]
 
 
-async def test_lengths_that_just_fit(kweaver: Rig) -> None:
-    await made(kweaver, name="ช" * 100, action_type_id="a" * 40)
+async def test_maximum_lengths_are_accepted(kweaver: Rig) -> None:
+    await create(kweaver, name="ช" * 100, action_type_id="a" * 40)
     path = f"/knowledge-networks/{'k' * 40}/action-schedules?branch={'b' * 40}"
-    await made(kweaver, path)
+    await create(kweaver, path)
     for wrong in (
         f"/knowledge-networks/{'k' * 41}/action-schedules",
         f"/knowledge-networks/k/action-schedules?branch={'b' * 41}",
@@ -130,12 +130,12 @@ async def test_lengths_that_just_fit(kweaver: Rig) -> None:
         "1," * 60 + "1 * * * *",
     ],
 )
-async def test_expressions_that_are_refused(kweaver: Rig, expression: str) -> None:
-    schedule_id = await made(kweaver)
+async def test_invalid_cron_expressions_are_rejected(kweaver: Rig, expression: str) -> None:
+    schedule_id = await create(kweaver)
     path = f"{KN1}/{schedule_id}"
     for status in ("active", "inactive"):
-        code, told = await refused(kweaver, body(cron_expression=expression, status=status))
-        assert (code, told["error_code"]) == (400, f"{CODE}InvalidCronExpression")
+        code, error = await rejection(kweaver, body(cron_expression=expression, status=status))
+        assert (code, error["error_code"]) == (400, f"{CODE}InvalidCronExpression")
     before = await kweaver.snapshot()
     answer = await kweaver.client.put(path, json={"cron_expression": expression})
     assert answer.status_code == 400
@@ -157,8 +157,8 @@ async def test_expressions_that_are_refused(kweaver: Rig, expression: str) -> No
         "0 0 29 2 *",
     ],
 )
-async def test_expressions_that_are_taken(kweaver: Rig, expression: str) -> None:
-    schedule_id = await made(kweaver, cron_expression=expression, status="active")
+async def test_valid_cron_expressions_are_accepted(kweaver: Rig, expression: str) -> None:
+    schedule_id = await create(kweaver, cron_expression=expression, status="active")
     found = (await kweaver.client.get(f"{KN1}/{schedule_id}")).json()
     assert found["cron_expression"] == expression
     assert found["next_run_time"] > found["create_time"]
@@ -177,8 +177,8 @@ async def test_expressions_that_are_taken(kweaver: Rig, expression: str) -> None
         ({"cron_expression": "x"}, f"{CODE}InvalidCronExpression", "5 fields"),
     ],
 )
-async def test_a_put_that_is_refused(kweaver: Rig, sent: Any, code: str, details: str) -> None:
-    schedule_id = await made(kweaver)
+async def test_invalid_put_is_rejected(kweaver: Rig, sent: Any, code: str, details: str) -> None:
+    schedule_id = await create(kweaver)
     before = await kweaver.snapshot()
     answer = await kweaver.client.put(f"{KN1}/{schedule_id}", json=sent)
     assert (answer.status_code, answer.json()["error_code"]) == (400, code)
@@ -196,8 +196,8 @@ async def test_a_put_that_is_refused(kweaver: Rig, sent: Any, code: str, details
         ([], INVALID),
     ],
 )
-async def test_a_status_that_is_refused(kweaver: Rig, sent: Any, code: str) -> None:
-    schedule_id = await made(kweaver)
+async def test_invalid_status_is_rejected(kweaver: Rig, sent: Any, code: str) -> None:
+    schedule_id = await create(kweaver)
     before = await kweaver.snapshot()
     answer = await kweaver.client.put(f"{KN1}/{schedule_id}/status", json=sent)
     assert (answer.status_code, answer.json()["error_code"]) == (400, code)
@@ -208,8 +208,8 @@ async def test_a_status_that_is_refused(kweaver: Rig, sent: Any, code: str) -> N
     "content_type",
     ["", "text/plain", "application/x-www-form-urlencoded", "application/merge-patch+json"],
 )
-async def test_another_content_type_is_406(kweaver: Rig, content_type: str) -> None:
-    schedule_id = await made(kweaver)
+async def test_other_content_type_is_406(kweaver: Rig, content_type: str) -> None:
+    schedule_id = await create(kweaver)
     for method, path in (
         ("POST", KN1),
         ("PUT", f"{KN1}/{schedule_id}"),
@@ -230,7 +230,7 @@ async def test_another_content_type_is_406(kweaver: Rig, content_type: str) -> N
 @pytest.mark.parametrize(
     "content", [b"{", b"", b"\xff", b"[1", b"null", b'{"a": 1, "a": 2}', b"NaN"]
 )
-async def test_what_is_not_json(kweaver: Rig, content: bytes) -> None:
+async def test_malformed_json_is_400(kweaver: Rig, content: bytes) -> None:
     answer = await kweaver.client.post(KN1, content=content, headers=JSON)
     assert (answer.status_code, answer.json()["error_code"]) == (400, INVALID)
     charset = {"Content-Type": "application/json; charset=latin-1"}
@@ -242,9 +242,11 @@ async def test_what_is_not_json(kweaver: Rig, content: bytes) -> None:
     ("tag", "language"),
     [("en-US", "en"), ("zh-CN", "zh"), ("th-TH", "th"), ("zh", "zh"), ("xx-YY", "en")],
 )
-async def test_the_language_of_every_refusal(kweaver: Rig, tag: str, language: str) -> None:
+async def test_errors_are_translated_with_the_same_code(
+    kweaver: Rig, tag: str, language: str
+) -> None:
     """The same code in every language, and the words of the catalogue."""
-    schedule_id = await made(kweaver)
+    schedule_id = await create(kweaver)
     client, headers = kweaver.client, {"X-Language": tag}
     for answer, code in (
         (await client.post(KN1, json=body(name=""), headers=headers), INVALID),
@@ -266,23 +268,23 @@ async def test_the_language_of_every_refusal(kweaver: Rig, tag: str, language: s
             "BknBackend.InvalidRequestHeader.ContentType",
         ),
     ):
-        told = answer.json()
-        assert told["error_code"] == code
-        assert told["description"] == in_language(ERROR_TEXTS[code].description, language)
-        assert told["solution"] == in_language(ERROR_TEXTS[code].solution, language)
-        assert told["error_link"] == "None"
+        error = answer.json()
+        assert error["error_code"] == code
+        assert error["description"] == in_language(ERROR_TEXTS[code].description, language)
+        assert error["solution"] == in_language(ERROR_TEXTS[code].solution, language)
+        assert error["error_link"] == "None"
         assert answer.headers["content-language"] == language
 
 
-def test_all_words_can_be_said_in_every_language() -> None:
+def test_all_error_texts_have_translations() -> None:
     for words in ERROR_TEXTS.values():
         for text in (words.description, words.solution):
             assert isinstance(text, Message)
             assert all(text.in_language(language) for language in LANGUAGES)
 
 
-async def test_where_nobody_answers(kweaver: Rig) -> None:
-    schedule_id = await made(kweaver)
+async def test_unavailable_store_is_503_per_operation(kweaver: Rig) -> None:
+    schedule_id = await create(kweaver)
 
     async def away(*given: object, **named: object) -> None:
         raise StoreUnavailable("canary: gone fishing")
@@ -301,7 +303,7 @@ async def test_where_nobody_answers(kweaver: Rig) -> None:
         assert "canary" not in answer.text
 
 
-async def test_a_defect_says_nothing_of_itself(kweaver: Rig) -> None:
+async def test_internal_error_reveals_nothing(kweaver: Rig) -> None:
     async def broken(*given: object, **named: object) -> None:
         raise RuntimeError("canary")
 
@@ -311,14 +313,14 @@ async def test_a_defect_says_nothing_of_itself(kweaver: Rig) -> None:
     assert "canary" not in answer.text
 
 
-async def test_a_compressed_body_is_406(kweaver: Rig) -> None:
+async def test_compressed_body_is_406(kweaver: Rig) -> None:
     answer = await kweaver.client.post(
         KN1, content=b"x", headers=JSON | {"Content-Encoding": "gzip"}
     )
     assert answer.status_code == 406
 
 
-async def test_other_addresses_and_methods(kweaver: Rig) -> None:
+async def test_unknown_paths_and_methods(kweaver: Rig) -> None:
     client = kweaver.client
     for answer, status, code in (
         (await client.get("/knowledge-networks/kn1"), 404, "Public.NotFound"),

@@ -8,7 +8,7 @@ from chimes.model.planning import plan
 from tests.builders import a_completion, claim_request
 from tests.store_contract.scenes import joined
 from tests.tables import each_row
-from tests.web.compat.kweaver.requests import KN1, KN2, made
+from tests.web.compat.kweaver.requests import KN1, KN2, create
 from tests.web.rig import Rig
 
 SORTS = ("create_time", "update_time", "next_run_time", "last_run_time", "name")
@@ -26,11 +26,11 @@ async def names(rig: Rig, query: str = "") -> list[str]:
     return [each["name"] for each in (await listed(rig, query))[0]]
 
 
-async def twenty_five(rig: Rig) -> None:
+async def create_25_schedules(rig: Rig) -> None:
     """Half of them are active and some have run; other schedules must not be listed."""
     await joined(rig.store)
     for number in range(25):
-        await made(
+        await create(
             rig,
             name=f"job {(number * 7) % 25:02}",
             action_type_id="odd" if number % 2 else "even",
@@ -39,8 +39,8 @@ async def twenty_five(rig: Rig) -> None:
         )
         # Some are made in the same moment.
         rig.clock.advance(1 if number % 5 else 0)
-    await made(rig, KN2, name="job 99")
-    await made(rig, f"{KN1}?branch=dev", name="job 98")
+    await create(rig, KN2, name="job 99")
+    await create(rig, f"{KN1}?branch=dev", name="job 98")
     rig.clock.advance(60)
     await joined(rig.store)
     offer = claim_request(free=4, capabilities=frozenset({"action"}))
@@ -53,9 +53,9 @@ async def twenty_five(rig: Rig) -> None:
         await rig.client.put(f"{KN1}/{each['id']}", json={"dynamic_params": {"n": 1}})
 
 
-async def test_twenty_five_in_every_order_page_by_page(on_any_store: Rig) -> None:
+async def test_schedules_are_paged_in_every_kweaver_order(on_any_store: Rig) -> None:
     rig = on_any_store
-    await twenty_five(rig)
+    await create_25_schedules(rig)
     for sort in SORTS:
         whole, total = await listed(rig, f"sort={sort}&direction=asc&limit=-1")
         assert (total, len(whole)) == (25, 25)
@@ -73,9 +73,9 @@ async def test_twenty_five_in_every_order_page_by_page(on_any_store: Rig) -> Non
         assert paged == whole
 
 
-async def test_the_usual_page_is_the_ten_newest(kweaver: Rig) -> None:
+async def test_default_page_is_the_ten_newest(kweaver: Rig) -> None:
     for number in range(12):
-        await made(kweaver, name=f"job {number}")
+        await create(kweaver, name=f"job {number}")
         kweaver.clock.advance(1)
     found, total = await listed(kweaver)
     assert [each["name"] for each in found] == [f"job {number}" for number in range(11, 1, -1)]
@@ -91,7 +91,7 @@ async def test_filters(kweaver: Rig) -> None:
         ("restart 100%", "restart", "inactive"),
         ("scale up", "scale", "active"),
     ):
-        await made(rig, name=name, action_type_id=kind, status=status)
+        await create(rig, name=name, action_type_id=kind, status=status)
         rig.clock.advance(1)
     assert await names(rig, "name_pattern=start") == ["restart 100%", "Restart pods"]
     assert await names(rig, "name_pattern=%25") == ["restart 100%"]
@@ -132,11 +132,11 @@ async def test_filters(kweaver: Rig) -> None:
         ("status=on&direction=up", "BknBackend.InvalidParameter.Direction"),
     ],
 )
-async def test_what_cannot_be_asked_for(kweaver: Rig, query: str, code: str) -> None:
+async def test_invalid_list_parameters_are_rejected(kweaver: Rig, query: str, code: str) -> None:
     answer = await kweaver.client.get(f"{KN1}?{query}")
     assert (answer.status_code, answer.json()["error_code"]) == (400, code)
 
 
-async def test_far_beyond_the_end(kweaver: Rig) -> None:
-    await made(kweaver)
+async def test_page_beyond_the_end_is_empty(kweaver: Rig) -> None:
+    await create(kweaver)
     assert await listed(kweaver, f"offset={10**14}&limit=1000") == ([], 1)

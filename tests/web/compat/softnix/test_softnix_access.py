@@ -22,7 +22,7 @@ async def post(rig: Rig, headers: dict[str, str], **given: Any) -> Any:
     return await rig.client.post("/schedules", json=DAILY | given, headers=headers)
 
 
-async def test_keys_in_a_header_or_in_the_query(with_keys: Rig) -> None:
+async def test_key_in_header_or_query(with_keys: Rig) -> None:
     client = with_keys.client
     for answer in (
         await client.get("/schedules"),
@@ -39,13 +39,13 @@ async def test_keys_in_a_header_or_in_the_query(with_keys: Rig) -> None:
         assert answer.status_code == 200
 
 
-async def test_the_list_with_a_slash_behind_it(softnix: Rig) -> None:
+async def test_trailing_slash_is_accepted(softnix: Rig) -> None:
     made = await softnix.client.post("/schedules/", json=DAILY)
     assert made.status_code == 200
     assert len((await softnix.client.get("/schedules/")).json()["items"]) == 1
 
 
-async def test_the_headers_of_every_answer(softnix: Rig) -> None:
+async def test_security_headers_of_responses(softnix: Rig) -> None:
     for path in ("/schedules", "/schedules/nope"):
         headers = (await softnix.client.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -53,7 +53,7 @@ async def test_the_headers_of_every_answer(softnix: Rig) -> None:
         assert headers["cache-control"] == "no-store"
 
 
-async def test_a_member_owns_what_it_makes_and_sees_nothing_else(with_keys: Rig) -> None:
+async def test_member_sees_only_its_own_schedules(with_keys: Rig) -> None:
     alice, bob = await with_keys.key(Role.MEMBER, ALICE), await with_keys.key(Role.MEMBER, BOB)
     made = (await post(with_keys, alice)).json()["item"]
     assert (made["owner_type"], made["owner_id"]) == ("user", "alice")
@@ -88,7 +88,7 @@ async def test_a_member_owns_what_it_makes_and_sees_nothing_else(with_keys: Rig)
     assert len(everything) == 2
 
 
-async def test_a_viewer_changes_nothing(with_keys: Rig) -> None:
+async def test_viewer_may_not_change_anything(with_keys: Rig) -> None:
     alice, viewer = await with_keys.key(Role.MEMBER, ALICE), await with_keys.key(Role.VIEWER, ALICE)
     made = (await post(with_keys, alice)).json()["item"]
     path = f"/schedules/{made['id']}"
@@ -104,7 +104,7 @@ async def test_a_viewer_changes_nothing(with_keys: Rig) -> None:
     assert {note.interface for note in notes} == {"softnix"}
 
 
-async def test_the_21st_active_schedule(with_keys: Rig) -> None:
+async def test_21st_active_schedule_is_rejected(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     made = [(await post(with_keys, alice)).json()["item"] for _ in range(20)]
     before = await with_keys.snapshot()
@@ -151,7 +151,7 @@ async def test_the_21st_active_schedule(with_keys: Rig) -> None:
     assert native.status_code == 201
 
 
-async def test_of_many_at_once_only_as_many_as_are_left(with_keys: Rig) -> None:
+async def test_active_limit_holds_under_concurrent_creation(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     answers = await asyncio.gather(*(post(with_keys, alice) for _ in range(60)))
     codes = sorted(answer.status_code for answer in answers)
@@ -168,7 +168,7 @@ async def test_of_many_at_once_only_as_many_as_are_left(with_keys: Rig) -> None:
         (0, {"owner_type": "chat", "owner_id": "7"}, 25),
     ],
 )
-async def test_quotas_without_keys(
+async def test_active_limit_without_keys(
     without_keys: Callable[[int | None], Any],
     active: int | None,
     owner: dict[str, str],
@@ -179,11 +179,13 @@ async def test_quotas_without_keys(
     assert codes == [200] * allowed + [409] * (25 - allowed)
 
 
-async def test_a_hundred_requests_in_a_second() -> None:
+async def test_rate_limit_of_a_hundred_requests_in_a_second() -> None:
     async with serving(routers=[softnix_router], settings=Settings(requests_per_second=20)) as rig:
         first, second = await rig.key(Role.MEMBER, ALICE), await rig.key(Role.MEMBER, ALICE)
-        asked = (rig.client.get("/schedules", headers=(first, second)[n % 2]) for n in range(100))
-        answers = await asyncio.gather(*asked)
+        requests = (
+            rig.client.get("/schedules", headers=(first, second)[n % 2]) for n in range(100)
+        )
+        answers = await asyncio.gather(*requests)
         codes = sorted(answer.status_code for answer in answers)
         assert codes == [200] * 40 + [429] * 60
         late = next(answer for answer in answers if answer.status_code == 429)
@@ -194,7 +196,7 @@ async def test_a_hundred_requests_in_a_second() -> None:
         assert (await rig.client.get("/schedules", headers=bob)).status_code == 200
 
 
-async def test_every_verb_is_in_the_audit(softnix: Rig) -> None:
+async def test_every_operation_is_audited(softnix: Rig) -> None:
     made = (await post(softnix, {})).json()["item"]
     path = f"/schedules/{made['id']}"
     await softnix.client.patch(path, json={"task": "weather"})

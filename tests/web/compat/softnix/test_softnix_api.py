@@ -30,14 +30,14 @@ FIELDS = {
 }
 
 
-async def made(rig: Rig, **given: Any) -> dict[str, Any]:
+async def create(rig: Rig, **given: Any) -> dict[str, Any]:
     answer = await rig.client.post("/schedules", json={"task": "news", **given})
     assert answer.status_code == 200, answer.text
     item: dict[str, Any] = answer.json()["item"]
     return item
 
 
-async def item_of(rig: Rig, schedule_id: str) -> dict[str, Any]:
+async def get_item(rig: Rig, schedule_id: str) -> dict[str, Any]:
     answer = await rig.client.get(f"/schedules/{schedule_id}")
     assert answer.status_code == 200, answer.text
     item: dict[str, Any] = answer.json()["item"]
@@ -48,8 +48,8 @@ async def fire(rig: Rig) -> None:
     await rig.store.fire_due(plan, limit=100)
 
 
-async def test_create_answers_the_whole_item_with_the_defaults(on_any_store: Rig) -> None:
-    item = await made(on_any_store, run_at=IN_AN_HOUR)
+async def test_create_returns_the_whole_item_with_defaults(on_any_store: Rig) -> None:
+    item = await create(on_any_store, run_at=IN_AN_HOUR)
     assert set(item) == FIELDS
     assert re.fullmatch("[0-9a-f]{12}", item["id"])
     assert item | {"id": ""} == {
@@ -71,11 +71,11 @@ async def test_create_answers_the_whole_item_with_the_defaults(on_any_store: Rig
         "last_dispatched_at": None,
         "deleted_at": None,
     }
-    assert await item_of(on_any_store, item["id"]) == item
+    assert await get_item(on_any_store, item["id"]) == item
 
 
-async def test_how_prompts_are_carried_out(softnix: Rig) -> None:
-    item = await made(
+async def test_policy_of_created_prompts(softnix: Rig) -> None:
+    item = await create(
         softnix, task="sum up", **{k: DAILY[k] for k in ("schedule_type", "cron_expr")}
     )
     kept = await softnix.store.get_schedule(item["id"])
@@ -103,7 +103,7 @@ async def test_how_prompts_are_carried_out(softnix: Rig) -> None:
 async def test_run_at_is_a_wall_time_unless_it_has_an_offset(
     softnix: Rig, given: dict[str, str], run_at: str
 ) -> None:
-    item = await made(softnix, **given)
+    item = await create(softnix, **given)
     assert (item["run_at"], item["next_run_at"]) == (run_at, run_at)
     assert item["timezone"] == given.get("timezone", "Asia/Bangkok")
 
@@ -133,7 +133,7 @@ async def test_run_at_is_a_wall_time_unless_it_has_an_offset(
          "unknown field: cron; did you mean cron_expr?"),
     ],
 )  # fmt: skip
-async def test_what_is_wrong_is_said_as_before(
+async def test_error_messages_are_those_of_softnix(
     softnix: Rig, given: dict[str, Any], detail: str
 ) -> None:
     before = await softnix.snapshot()
@@ -143,7 +143,9 @@ async def test_what_is_wrong_is_said_as_before(
 
 
 @pytest.mark.parametrize("expression", ["nonsense", "61 * * * *", "0 0 31 2 *", "* * * *"])
-async def test_bad_expressions(softnix: Rig, expression: str) -> None:
+async def test_invalid_cron_expressions_of_prompts_are_rejected(
+    softnix: Rig, expression: str
+) -> None:
     answer = await softnix.client.post(
         "/schedules", json={"task": "x", "schedule_type": "cron", "cron_expr": expression}
     )
@@ -152,7 +154,7 @@ async def test_bad_expressions(softnix: Rig, expression: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"x"', b"{", b""])
-async def test_bodies_that_are_no_objects(softnix: Rig, body: bytes) -> None:
+async def test_bodies_that_are_not_objects_are_rejected(softnix: Rig, body: bytes) -> None:
     answer = await softnix.client.post(
         "/schedules", content=body, headers={"Content-Type": "application/json"}
     )
@@ -160,7 +162,7 @@ async def test_bodies_that_are_no_objects(softnix: Rig, body: bytes) -> None:
     assert set(answer.json()) == {"detail"}
 
 
-async def test_both_names_of_the_task(softnix: Rig) -> None:
+async def test_both_task_field_names_are_accepted(softnix: Rig) -> None:
     answer = await softnix.client.post(
         "/schedules", json={"task_prompt": "news", "run_at": IN_AN_HOUR}
     )
@@ -173,22 +175,22 @@ async def test_both_names_of_the_task(softnix: Rig) -> None:
     assert {patched.json()["item"][name] for name in ("task", "task_prompt")} == {"weather"}
 
 
-async def test_a_past_moment_is_due_at_once(on_any_store: Rig) -> None:
+async def test_past_run_at_is_due_immediately(on_any_store: Rig) -> None:
     rig = on_any_store
-    item = await made(rig, run_at="2030-01-10T09:00:00")
+    item = await create(rig, run_at="2030-01-10T09:00:00")
     assert (item["enabled"], item["next_run_at"]) == (True, "2030-01-10T02:00:00+00:00")
     await fire(rig)
     runs = (await rig.client.get(f"/schedules/{item['id']}/runs")).json()["items"]
     assert [run["status"] for run in runs] == ["queued"]
-    after = await item_of(rig, item["id"])
+    after = await get_item(rig, item["id"])
     assert (after["enabled"], after["next_run_at"]) == (False, None)
 
 
-async def test_a_one_time_is_over_after_its_dispatch(softnix: Rig) -> None:
-    item = await made(softnix, run_at=IN_AN_HOUR)
+async def test_one_time_schedule_ends_after_its_dispatch(softnix: Rig) -> None:
+    item = await create(softnix, run_at=IN_AN_HOUR)
     softnix.clock.advance(timedelta(hours=1))
     await fire(softnix)
-    after = await item_of(softnix, item["id"])
+    after = await get_item(softnix, item["id"])
     assert (after["enabled"], after["next_run_at"]) == (False, None)
     assert after["last_dispatched_at"] == "2030-01-15T10:00:00+00:00"
     again = await softnix.client.patch(f"/schedules/{item['id']}", json={"enabled": True})
@@ -203,12 +205,12 @@ async def test_a_one_time_is_over_after_its_dispatch(softnix: Rig) -> None:
     assert revived.json()["item"]["enabled"] is True
 
 
-async def test_lists_by_owner_and_status_newest_change_first(softnix: Rig) -> None:
-    first = await made(softnix, **DAILY)
+async def test_list_is_filtered_and_ordered_by_newest_change(softnix: Rig) -> None:
+    first = await create(softnix, **DAILY)
     softnix.clock.advance(1)
-    second = await made(softnix, run_at=IN_AN_HOUR, owner_type="user", owner_id="anna")
+    second = await create(softnix, run_at=IN_AN_HOUR, owner_type="user", owner_id="anna")
     softnix.clock.advance(1)
-    third = await made(softnix, **DAILY, enabled=False)
+    third = await create(softnix, **DAILY, enabled=False)
     softnix.clock.advance(1)
     await softnix.client.patch(f"/schedules/{first['id']}", json={"task": "x"})
 
@@ -234,15 +236,15 @@ async def test_lists_by_owner_and_status_newest_change_first(softnix: Rig) -> No
 
 
 # The list has no pages but a limit; it is read page by page
-async def test_a_list_is_walked_and_has_an_end(
+async def test_list_is_read_in_pages_up_to_its_limit(
     on_any_store: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = on_any_store
-    asked: list[ScheduleQuery] = []
+    queries: list[ScheduleQuery] = []
     find = rig.context.schedules.find
 
     async def watched(actor: Actor, query: ScheduleQuery) -> Page[Schedule]:
-        asked.append(query)
+        queries.append(query)
         return await find(actor, query)
 
     monkeypatch.setattr(rig.context.schedules, "find", watched)
@@ -252,7 +254,7 @@ async def test_a_list_is_walked_and_has_an_end(
     for number in range(5):
         rig.clock.advance(1)
         owner = {"owner_type": "user", "owner_id": "anna"} if number % 2 else {}
-        made_here.append((await made(rig, **DAILY, **owner))["id"])
+        made_here.append((await create(rig, **DAILY, **owner))["id"])
     newest = made_here[::-1]
 
     async def listed(query: str) -> list[str]:
@@ -260,15 +262,15 @@ async def test_a_list_is_walked_and_has_an_end(
         return [item["id"] for item in answer.json()["items"]]
 
     assert await listed("") == newest[:3]
-    assert [query.limit for query in asked] == [2, 2]
-    asked.clear()
+    assert [query.limit for query in queries] == [2, 2]
+    queries.clear()
     assert await listed("?owner_type=user&owner_id=anna&enabled=true") == [newest[1], newest[3]]
-    assert {(str(query.owner), query.enabled) for query in asked} == {("user:anna", True)}
+    assert {(str(query.owner), query.enabled) for query in queries} == {("user:anna", True)}
 
 
-async def test_patch_changes_what_it_names(on_any_store: Rig) -> None:
+async def test_patch_changes_only_the_given_fields(on_any_store: Rig) -> None:
     rig = on_any_store
-    item = await made(rig, **DAILY)
+    item = await create(rig, **DAILY)
     path = f"/schedules/{item['id']}"
 
     async def patched(**given: Any) -> dict[str, Any]:
@@ -286,8 +288,8 @@ async def test_patch_changes_what_it_names(on_any_store: Rig) -> None:
     assert (await patched(cron_expr="0 7 * * *"))["next_run_at"] is None
     on = await patched(enabled=True)
     assert (on["enabled"], on["next_run_at"]) == (True, "2030-01-16T07:00:00+00:00")
-    told = await patched(delivery_channel="telegram", delivery_target=-1001)
-    assert (told["delivery_channel"], told["delivery_target"]) == ("telegram", "-1001")
+    changed = await patched(delivery_channel="telegram", delivery_target=-1001)
+    assert (changed["delivery_channel"], changed["delivery_target"]) == ("telegram", "-1001")
     kept = await patched(delivery_channel="telegram", task="x")
     assert kept["delivery_target"] == "-1001"
     assert (await patched(delivery_channel=" Telegram "))["delivery_target"] == "-1001"
@@ -320,8 +322,10 @@ async def test_patch_changes_what_it_names(on_any_store: Rig) -> None:
         ({"delivery_channel": "telegram"}, "delivery_target is required for telegram"),
     ],
 )  # fmt: skip
-async def test_what_patch_refuses(softnix: Rig, given: dict[str, Any], detail: str) -> None:
-    item = await made(softnix, **DAILY)
+async def test_invalid_patches_are_rejected(
+    softnix: Rig, given: dict[str, Any], detail: str
+) -> None:
+    item = await create(softnix, **DAILY)
     before = await softnix.snapshot()
     answer = await softnix.client.patch(f"/schedules/{item['id']}", json=given)
     assert (answer.status_code, answer.json()) == (400, {"detail": detail})
@@ -330,8 +334,8 @@ async def test_what_patch_refuses(softnix: Rig, given: dict[str, Any], detail: s
     assert await softnix.snapshot() == before
 
 
-async def test_a_one_time_in_another_zone_keeps_its_wall_time(softnix: Rig) -> None:
-    item = await made(softnix, run_at="2030-02-10T09:00:00")
+async def test_one_time_keeps_its_wall_time_in_another_zone(softnix: Rig) -> None:
+    item = await create(softnix, run_at="2030-02-10T09:00:00")
     answer = await softnix.client.patch(
         f"/schedules/{item['id']}", json={"timezone": "Europe/Berlin"}
     )
@@ -342,7 +346,7 @@ async def test_a_one_time_in_another_zone_keeps_its_wall_time(softnix: Rig) -> N
 
 async def test_delete_is_soft_and_final(on_any_store: Rig) -> None:
     rig = on_any_store
-    item = await made(rig, **DAILY)
+    item = await create(rig, **DAILY)
     path = f"/schedules/{item['id']}"
     answer = await rig.client.delete(path)
     assert answer.status_code == 200
@@ -362,13 +366,13 @@ async def test_delete_is_soft_and_final(on_any_store: Rig) -> None:
     assert (await rig.client.get("/schedules")).json() == {"items": []}
 
 
-async def test_run_now_changes_nothing_and_works_while_paused(softnix: Rig) -> None:
-    item = await made(softnix, **DAILY, enabled=False)
+async def test_run_now_keeps_the_schedule_and_works_while_paused(softnix: Rig) -> None:
+    item = await create(softnix, **DAILY, enabled=False)
     answer = await softnix.client.post(f"/schedules/{item['id']}/run-now")
     assert answer.status_code == 200
     run_id = answer.json()["run_id"]
     assert answer.json() == {"status": "started", "schedule_id": item["id"], "run_id": run_id}
-    assert await item_of(softnix, item["id"]) == item
+    assert await get_item(softnix, item["id"]) == item
     native = await softnix.client.get(f"/api/v1/runs/{run_id}")
     assert (native.json()["origin"], native.json()["schedule_id"]) == ("manual", item["id"])
     second = await softnix.client.post(f"/schedules/{item['id']}/run-now")
@@ -391,10 +395,10 @@ async def test_run_now_changes_nothing_and_works_while_paused(softnix: Rig) -> N
         ({"status": RunStatus.SKIPPED, "reason": "overlap"}, "canceled", "skipped", "overlap"),
     ],
 )  # fmt: skip
-async def test_runs_in_the_words_of_the_seed(
+async def test_run_statuses_use_softnix_words(
     softnix: Rig, given: dict[str, Any], status: str, error: str | None, reason: str | None
 ) -> None:
-    item = await made(softnix, **DAILY)
+    item = await create(softnix, **DAILY)
     finished = NOW if given["status"].terminal else None
     run = a_run(schedule_id=item["id"], slot=None, finished_at=finished, **given)
     await softnix.store.load([run])
@@ -409,7 +413,7 @@ async def test_runs_in_the_words_of_the_seed(
 
 
 async def test_history_is_newest_first_and_limited(softnix: Rig) -> None:
-    item = await made(softnix, **DAILY)
+    item = await create(softnix, **DAILY)
     ids = []
     for _ in range(3):
         softnix.clock.advance(1)
@@ -432,9 +436,9 @@ async def test_prompts_of_other_interfaces_are_listed(softnix: Rig) -> None:
     every = await softnix.create(
         target={"kind": "agent", "prompt": "tick"}, trigger={"kind": "every", "every": "90s"}
     )
-    item = await item_of(softnix, native["id"])
+    item = await get_item(softnix, native["id"])
     assert (item["task"], item["cron_expr"]) == ("hello", "0 9 * * *")
-    assert (await item_of(softnix, every["id"]))["cron_expr"] == "@every 1m30s"
+    assert (await get_item(softnix, every["id"]))["cron_expr"] == "@every 1m30s"
     listed = (await softnix.client.get("/schedules")).json()["items"]
     assert {each["id"] for each in listed} == {native["id"], every["id"]}
     assert (await softnix.client.get(f"/schedules/{http['id']}")).status_code == 404
@@ -442,14 +446,14 @@ async def test_prompts_of_other_interfaces_are_listed(softnix: Rig) -> None:
     assert patched.json()["item"]["task"] == "bye"
     shown = await softnix.client.get(f"/api/v1/schedules/{native['id']}")
     assert shown.json()["target"]["prompt"] == "bye"
-    mine = await made(softnix, **DAILY)
+    mine = await create(softnix, **DAILY)
     seen = (await softnix.client.get(f"/api/v1/schedules/{mine['id']}")).json()
     assert (seen["namespace"], seen["target"]["kind"]) == ("softnix", "agent")
 
 
 # A crash between the enqueue and the next slot fires nothing twice.
-async def test_a_slot_that_has_its_run_is_not_fired_again(softnix: Rig) -> None:
-    item = await made(softnix, **DAILY)
+async def test_slot_with_a_run_is_not_fired_again(softnix: Rig) -> None:
+    item = await create(softnix, **DAILY)
     before = await softnix.store.get_schedule(item["id"])
     assert before is not None
     assert before.next_run_at is not None
@@ -462,4 +466,4 @@ async def test_a_slot_that_has_its_run_is_not_fired_again(softnix: Rig) -> None:
     await fire(softnix)
     runs = (await softnix.client.get(f"/schedules/{item['id']}/runs")).json()["items"]
     assert len(runs) == 1
-    assert (await item_of(softnix, item["id"]))["next_run_at"] == "2030-01-17T02:00:00+00:00"
+    assert (await get_item(softnix, item["id"]))["next_run_at"] == "2030-01-17T02:00:00+00:00"

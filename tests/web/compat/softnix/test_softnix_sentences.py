@@ -28,7 +28,7 @@ PATTERNS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("text", "expected"), PATTERNS)
-async def test_the_four_patterns(softnix: Rig, text: str, expected: dict[str, Any]) -> None:
+async def test_softnix_sentence_patterns(softnix: Rig, text: str, expected: dict[str, Any]) -> None:
     whole = {"timezone": "Asia/Bangkok", "task": "สรุปข่าว"} | expected
     answer = await softnix.client.post("/schedules/parse", json={"text": text})
     assert (answer.status_code, answer.json()) == (200, {"item": whole})
@@ -44,7 +44,7 @@ async def test_the_four_patterns(softnix: Rig, text: str, expected: dict[str, An
     assert (item["enabled"], item["delivery_channel"]) == (True, "web_ui")
 
 
-async def test_what_goes_with_a_sentence(softnix: Rig) -> None:
+async def test_options_given_with_a_sentence(softnix: Rig) -> None:
     body = {
         "text": "every day at 9am sum up the news",
         "timezone": "Europe/Berlin",
@@ -60,7 +60,7 @@ async def test_what_goes_with_a_sentence(softnix: Rig) -> None:
     assert item["timezone"] == "Europe/Berlin"
 
 
-async def test_intervals_are_written_as_every(softnix: Rig) -> None:
+async def test_intervals_become_every_expressions(softnix: Rig) -> None:
     answer = await softnix.client.post(
         "/schedules/from-text", json={"text": "every 15 minutes check the site"}
     )
@@ -83,14 +83,16 @@ async def test_intervals_are_written_as_every(softnix: Rig) -> None:
         ("พรุ่งนี้ 3 โมงเช้า สรุปข่าว", "ambiguous"),
     ],
 )
-async def test_what_is_open_is_asked(softnix: Rig, path: str, text: str, missing: str) -> None:
+async def test_incomplete_softnix_sentence_gets_a_clarification(
+    softnix: Rig, path: str, text: str, missing: str
+) -> None:
     answer = await softnix.client.post(path, json={"text": text})
     assert answer.status_code == 400
-    said = answer.json()
-    assert set(said) == {"detail", "clarification"}
-    assert missing in said["clarification"]["missing"]
-    assert said["detail"] == said["clarification"]["message"]
-    assert said["clarification"]["examples"]
+    response = answer.json()
+    assert set(response) == {"detail", "clarification"}
+    assert missing in response["clarification"]["missing"]
+    assert response["detail"] == response["clarification"]["message"]
+    assert response["clarification"]["examples"]
     assert await softnix.snapshot() == []
 
 
@@ -104,19 +106,19 @@ async def test_what_is_open_is_asked(softnix: Rig, path: str, text: str, missing
         ({"text": "ทุกวัน 09:00 สรุปข่าว", "when": "now"}, "unknown field: when"),
     ],
 )  # fmt: skip
-async def test_bad_requests(softnix: Rig, body: dict[str, Any], detail: str) -> None:
+async def test_invalid_sentence_requests(softnix: Rig, body: dict[str, Any], detail: str) -> None:
     for path in ("/schedules/parse", "/schedules/from-text"):
         answer = await softnix.client.post(path, json=body)
         assert (answer.status_code, answer.json()) == (400, {"detail": detail})
 
 
-async def test_a_sentence_without_a_task_makes_nothing(softnix: Rig) -> None:
+async def test_sentence_without_a_task_creates_nothing(softnix: Rig) -> None:
     answer = await softnix.client.post("/schedules/from-text", json={"text": "ทุกวัน 09:00"})
     assert (answer.status_code, answer.json()) == (400, {"detail": "task is required"})
     assert await softnix.snapshot() == []
 
 
-async def test_the_zone_is_the_owners_unless_named(softnix: Rig) -> None:
+async def test_zone_is_the_owner_preference_unless_named(softnix: Rig) -> None:
     chosen = {"timezone": "Asia/Tokyo"}
     await PreferenceService(softnix.store).change(Actor(), chosen)
     text = {"text": "ทุกวัน 09:00 สรุปข่าว"}
