@@ -15,7 +15,7 @@ from chimes.i18n import _, in_language
 from chimes.model.definition import Channel, HttpTarget, NotifyOn, TaskTarget
 from chimes.model.notification import Artifact
 from chimes.model.run import Reason, RunStatus, describe_reason
-from chimes.notifications import text as plain_text
+from chimes.notifications import message as message_module
 from chimes.notifications.inbox import inbox_item, undelivered
 from chimes.notifications.message import (
     CUT,
@@ -23,8 +23,8 @@ from chimes.notifications.message import (
     build_message,
     headline,
     language_of,
+    plain,
 )
-from chimes.notifications.text import plain
 from tests.builders import a_run
 from tests.notifications.attempts import (
     a_delivery_of,
@@ -280,7 +280,7 @@ def test_text_is_computed_once_and_not_for_the_inbox(monkeypatch: pytest.MonkeyP
         parsed.append(text)
         return "made"
 
-    monkeypatch.setattr(plain_text, "_parsed", made)
+    monkeypatch.setattr(message_module, "_parsed", made)
     plain.cache_clear()
     run = an_ended_run("only *once*")
     inbox_item(an_attempt(run, a_recipient(Channel.INBOX)))

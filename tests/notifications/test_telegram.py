@@ -14,9 +14,9 @@ from aiohttp import web
 from chimes.model.egress import EgressRules
 from chimes.notifications.attachments import AttachmentFetcher
 from chimes.notifications.base import Refused, Retry, Sent
+from chimes.notifications.message import utf16_length
 from chimes.notifications.telegram import MAX_MESSAGE, MAX_PARTS, Telegram
 from chimes.notifications.telegram_api import Action, decode
-from chimes.notifications.text import utf16_length
 from tests.notifications.attempts import CHAT, a_recipient, an_attempt, an_ended_run
 from tests.notifications.bot_api import TOKEN, BotApi, bot_api, error_answer, serve_app
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chimes.notifications.text import split, utf16_length
+from chimes.notifications.message import split, utf16_length
 
 PIECES = st.sampled_from(
     [

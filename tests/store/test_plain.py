@@ -17,8 +17,11 @@ from chimes.store.codec.records import (
     audit_to_plain,
     key_from_plain,
     key_to_plain,
+    log_from_plain,
+    log_to_plain,
+    run_from_plain,
+    run_to_plain,
 )
-from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.store.json_values import Reader, moment, to_micros, to_text
 from tests.builders import (

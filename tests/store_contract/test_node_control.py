@@ -13,7 +13,7 @@ from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import HeartbeatResult, NodeEvent, NodeReport, NodeState
 from chimes.model.run import mark_lost
-from chimes.store.codec.node import report_from_text, report_to_text
+from chimes.store.codec.records import report_from_text, report_to_text
 from chimes.store.port import NODE_EVENT_RETENTION, Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, SECOND, a_completion, a_node, a_run

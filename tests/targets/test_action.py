@@ -26,7 +26,7 @@ from chimes.targets.action import ActionConfig
 from chimes.targets.action import runner as following
 from chimes.targets.action.service import checked_config
 from chimes.targets.base import NO_ACTION_SERVICE, NotConfigured, WrongNode
-from chimes.targets.http.response import READ_LIMIT
+from chimes.targets.http.connection import READ_LIMIT
 from tests.targets.action_servers import (
     COMPLETED,
     PENDING,

@@ -18,7 +18,7 @@ import aiohttp
 from chimes.errors import InvalidInput
 from chimes.model.egress import Egress, parse_http_url
 from chimes.model.notification import Artifact
-from chimes.notifications.text import one_line
+from chimes.notifications.message import one_line
 from chimes.targets.http.connection import EgressDenied, GuardedConnector, Lookup, system_lookup
 from chimes.targets.http.request import wire_url
 

@@ -18,8 +18,8 @@ from chimes.notifications.message import (
     headline,
     language_of,
     local_time,
+    one_line,
 )
-from chimes.notifications.text import one_line
 from chimes.triggers import format_moment
 
 #: Runs listed one by one; the others are only counted.

@@ -21,8 +21,7 @@ from chimes.i18n import _
 from chimes.model.definition import Channel
 from chimes.notifications.attachments import AttachmentFetcher, FetchBudget, File
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
-from chimes.notifications.message import link_line
-from chimes.notifications.text import one_line
+from chimes.notifications.message import link_line, one_line
 
 SECONDS = 60.0
 #: Timeout of one response of the server.

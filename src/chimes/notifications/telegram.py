@@ -14,9 +14,8 @@ from chimes.model.definition import Channel
 from chimes.model.notification import Artifact
 from chimes.notifications.attachments import AttachmentFetcher, FetchBudget
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
-from chimes.notifications.message import CUT, NotificationMessage, link_line
+from chimes.notifications.message import CUT, NotificationMessage, link_line, one_line, split
 from chimes.notifications.telegram_api import Action, BotApi, BotApiError, encode
-from chimes.notifications.text import one_line, split
 
 logger = logging.getLogger("chimes.notifications")
 

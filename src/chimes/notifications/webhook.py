@@ -18,10 +18,11 @@ from chimes.targets.http.connection import (
     Exchange,
     GuardedConnector,
     Lookup,
+    Reply,
     system_lookup,
+    wait_asked,
 )
 from chimes.targets.http.request import Request, signatures, wire_url
-from chimes.targets.http.response import Reply, wait_asked
 from chimes.targets.http.runner import failure_of
 from chimes.triggers import format_moment
 

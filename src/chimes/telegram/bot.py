@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from chimes.errors import StoreError
 from chimes.i18n import ENGLISH, Message, in_language
+from chimes.notifications.message import split
 from chimes.notifications.telegram_api import BotApi, BotApiError
-from chimes.notifications.text import split
 from chimes.store.port import IdempotencyRecord, Store
 from chimes.telegram.commands import Reply, language_of
 from chimes.telegram.conversation import Conversation, UpdateResult

@@ -19,14 +19,18 @@ from chimes.model.access import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run
-from chimes.store.codec.notifications import (
+from chimes.store.codec.records import (
+    audit_from_plain,
+    audit_to_plain,
     delivery_from_plain,
     delivery_to_plain,
     inbox_from_plain,
     inbox_to_plain,
+    log_from_plain,
+    log_to_plain,
+    run_from_plain,
+    run_to_plain,
 )
-from chimes.store.codec.records import audit_from_plain, audit_to_plain
-from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
 from chimes.store.json_values import Reader
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.document import encode_line

@@ -18,21 +18,22 @@ from chimes.model.ids import DeliveryId, RunId, ScheduleId, new_schedule_id
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
-from chimes.store.codec.notifications import (
-    delivery_from_plain,
-    delivery_to_plain,
-    inbox_from_plain,
-    inbox_to_plain,
-)
 from chimes.store.codec.records import (
     audit_from_plain,
     audit_to_plain,
     checkpoint_from_plain,
     checkpoint_to_plain,
+    delivery_from_plain,
+    delivery_to_plain,
+    inbox_from_plain,
+    inbox_to_plain,
     key_from_plain,
     key_to_plain,
+    log_from_plain,
+    log_to_plain,
+    run_from_plain,
+    run_to_plain,
 )
-from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.store.json_values import Plain, Reader, moment, to_text
 from chimes.store.jsonfile.jobs import DETAILS, NO_EXTRAS, LoadedJob, job_to_plain, read_job

@@ -22,13 +22,15 @@ from chimes.model.node import (
     published_names,
 )
 from chimes.model.run import Run, fail_unreadable, mark_lost
-from chimes.store.codec.node import (
+from chimes.store.codec.records import (
+    audit_from_plain,
     defaults_from_plain,
     defaults_to_plain,
+    key_from_plain,
+    key_to_plain,
     report_from_text,
     report_to_text,
 )
-from chimes.store.codec.records import audit_from_plain, key_from_plain, key_to_plain
 from chimes.store.json_values import MICROSECOND
 from chimes.store.port import (
     NODE_EVENT_RETENTION,

@@ -31,14 +31,16 @@ from chimes.model.planning import cancels_only_own_runs, concurrency_key
 from chimes.model.run import Attempt, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
-from chimes.store.codec.notifications import (
+from chimes.store.codec.records import (
+    attempt_from_plain,
+    attempt_to_plain,
     delivery_from_plain,
     delivery_to_plain,
     inbox_from_plain,
     inbox_to_plain,
+    run_from_plain,
 )
-from chimes.store.codec.run import attempt_from_plain, attempt_to_plain, run_from_plain
-from chimes.store.codec.run import run_to_plain as _to_plain
+from chimes.store.codec.records import run_to_plain as _to_plain
 from chimes.store.codec.schedule import (
     dependency_from_plain,
     labels_from_plain,

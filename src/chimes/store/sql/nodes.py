@@ -15,7 +15,7 @@ from chimes.model.access import AuditEntry, Owner, OwnerType
 from chimes.model.ids import NodeId, RunId
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.run import Run, mark_lost
-from chimes.store.codec.node import report_to_text
+from chimes.store.codec.records import report_to_text
 from chimes.store.port import NODE_EVENT_RETENTION, node_alive, node_gone, node_not_found
 from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx

@@ -32,8 +32,7 @@ from chimes.targets.action.service import (
     summary_request,
 )
 from chimes.targets.base import Call, TargetError
-from chimes.targets.http.connection import Lookup, system_lookup
-from chimes.targets.http.response import Reply
+from chimes.targets.http.connection import Lookup, Reply, system_lookup
 from chimes.targets.remote import PollDelay, RemoteAttempt, RemoteExecutor
 
 #: Actions in flight per node, in their own pool: they mostly wait, and hanging ones must not block

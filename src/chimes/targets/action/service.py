@@ -25,14 +25,16 @@ from chimes.model.validation import check_header_name
 from chimes.redaction import Redactor, mask_tail
 from chimes.targets.base import TargetError
 from chimes.targets.http.connection import (
+    READ_LIMIT,
     EgressDenied,
     Exchange,
     GuardedConnector,
     Lookup,
+    Reply,
     system_lookup,
+    wait_asked,
 )
 from chimes.targets.http.request import Request, header_safe, wire_url
-from chimes.targets.http.response import READ_LIMIT, Reply, wait_asked
 from chimes.targets.http.runner import failure_of
 from chimes.triggers import format_moment
 

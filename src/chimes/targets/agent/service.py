@@ -21,8 +21,8 @@ from chimes.i18n import _
 from chimes.model.definition import AgentTarget
 from chimes.redaction import Redactor
 from chimes.targets.base import Call, TargetError
+from chimes.targets.http.connection import wait_asked
 from chimes.targets.http.request import scrubbed
-from chimes.targets.http.response import wait_asked
 from chimes.targets.http.runner import failure_of
 from chimes.targets.remote import RemoteAttempt
 

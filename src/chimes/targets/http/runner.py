@@ -21,10 +21,11 @@ from chimes.targets.http.connection import (
     GuardedConnector,
     Lookup,
     LostConnection,
+    Reply,
     system_lookup,
+    wait_asked,
 )
 from chimes.targets.http.request import Request, build_request, scrubbed
-from chimes.targets.http.response import Reply, wait_asked
 
 _CERTIFICATE_REASONS = {
     9: "not_yet_valid",

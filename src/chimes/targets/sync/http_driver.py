@@ -24,8 +24,7 @@ from chimes.clock import SystemClock
 from chimes.i18n import _, joined
 from chimes.model.egress import EgressRules
 from chimes.redaction import mask_url
-from chimes.targets.http.connection import EgressDenied, GuardedConnector
-from chimes.targets.http.response import wait_asked
+from chimes.targets.http.connection import EgressDenied, GuardedConnector, wait_asked
 from chimes.targets.sync.config import HttpJsonConfig, Output, Pagination, Section, read_http_json
 from chimes.targets.sync.wire import Request, egress_rules_from_json
 from chimes.targets.sync.worker_link import DriverFailure, WorkerLink

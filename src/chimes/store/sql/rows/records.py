@@ -11,7 +11,7 @@ from chimes.model.access import ApiKey, AuditEntry, Role, Scope
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.node import Node, NodeEvent, capabilities_in, published_names
-from chimes.store.codec.node import (
+from chimes.store.codec.records import (
     defaults_from_plain,
     defaults_to_plain,
     report_from_text,

@@ -13,7 +13,7 @@ from chimes.i18n import from_stored
 from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId
 from chimes.model.run import Attempt, LogEntry, Origin, Run
-from chimes.store.codec.run import attempt_from_plain, attempt_to_plain
+from chimes.store.codec.records import attempt_from_plain, attempt_to_plain
 from chimes.store.json_values import to_text
 from chimes.store.sql.rows.values import (
     STATUSES,

@@ -29,8 +29,7 @@ from chimes.model.notification import (
 )
 from chimes.model.schedule import Schedule
 from chimes.model.validation import MAX_RECIPIENTS
-from chimes.notifications.message import CHANNELS
-from chimes.notifications.text import MAX_NESTING, readable_markdown, sanitize
+from chimes.notifications.message import CHANNELS, MAX_NESTING, readable_markdown, sanitize
 from chimes.services.manual_runs import may_reply, reply_id
 from chimes.triggers.values import parse_moment
 from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
