@@ -26,10 +26,7 @@ from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.web.context import WebContext
 from chimes.web.dashboard import site
-from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import ConfirmDialog
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
 from chimes.web.dashboard.core.templates import environment
 from chimes.web.dashboard.entry import dashboard_router
 from chimes.web.server import build_app

@@ -6,7 +6,7 @@ import html
 
 import pytest
 
-from chimes.web.dashboard.core.templates import KIND_LABELS, VERB_LABELS, kind_label, verb_label
+from chimes.web.dashboard.core.audit import KIND_LABELS, VERB_LABELS, kind_label, verb_label
 from tests.builders import an_entry
 from tests.web.dashboard.audit_verbs import literals_of
 from tests.web.dashboard.browsing import browsing

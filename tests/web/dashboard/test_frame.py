@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import chimes.web.dashboard
-from chimes.web.dashboard.core.assets import assets
 from chimes.web.dashboard.core.page_request import local_url
-from chimes.web.dashboard.core.templates import environment
+from chimes.web.dashboard.core.templates import assets, environment
 from tests.web.dashboard.browsing import Browser, browsing
 
 FOLDER = Path(chimes.web.dashboard.__file__).parent

@@ -9,7 +9,7 @@ import pytest
 from chimes.errors import NotAllowed
 from chimes.model.access import Role
 from chimes.model.listing import ScheduleQuery
-from chimes.web.dashboard.core.forms import form_error_from
+from chimes.web.dashboard.core.page_request import form_error_from
 from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.dashboard.test_login import PASSWORD, create_user, sign_in
 

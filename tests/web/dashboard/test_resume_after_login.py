@@ -13,8 +13,7 @@ from chimes.model.access import Actor, Role
 from chimes.model.listing import ScheduleQuery
 from chimes.services.access import AccessService
 from chimes.services.users import SessionService
-from chimes.web.dashboard.core.auth import pack_pending_form, unpack_pending_form
-from chimes.web.dashboard.core.forms import PendingForm
+from chimes.web.dashboard.core.auth import PendingForm, pack_pending_form, unpack_pending_form
 from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.dashboard.test_login import PASSWORD, create_user, sign_in
 from tests.web.rig import HOST

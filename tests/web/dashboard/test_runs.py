@@ -22,7 +22,7 @@ from chimes.model.insights import StatusCounts
 from chimes.model.listing import RunSort
 from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
 from chimes.services.runs import RunOrigin, match_run_origins
-from chimes.web.dashboard.core.export import csv_cell
+from chimes.web.dashboard.core.lists import csv_cell
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.runs.views import (
     bucket_size,

@@ -25,12 +25,12 @@ from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.node import NodeEvent, NodeReport
 from chimes.model.notification import DeliveryState
 from chimes.model.sync import Source, Sources
+from chimes.web.dashboard.core.audit import changes_of
 from chimes.web.dashboard.system.about import licences
 from chimes.web.dashboard.system.audit import audit_rows, csv_lines
 from chimes.web.dashboard.system.channels import bare_host, check_url
 from chimes.web.dashboard.system.views import (
     all_drained,
-    changes_of,
     lag_data,
     lag_rows,
     lags_by_node,

@@ -54,8 +54,7 @@ def _load() -> None:
     from jinja2 import TemplateSyntaxError
 
     from chimes.web.dashboard import site  # noqa: F401
-    from chimes.web.dashboard.core.assets import assets
-    from chimes.web.dashboard.core.templates import environment
+    from chimes.web.dashboard.core.templates import assets, environment
 
     assets()
     templates = environment()

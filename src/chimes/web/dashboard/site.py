@@ -20,22 +20,24 @@ from chimes.web.context import WebContext
 from chimes.web.dashboard.account import routes as account_routes
 from chimes.web.dashboard.account import telegram as account_telegram
 from chimes.web.dashboard.core import lists as core_lists
-from chimes.web.dashboard.core.assets import serve_asset
 from chimes.web.dashboard.core.auth import (
     DashboardServices,
     authenticate_form,
     authenticate_page,
     display_preferences,
     previous_page,
+    resendable_form,
     resume_after_login,
 )
-from chimes.web.dashboard.core.forms import resendable_form, reword_problem
 from chimes.web.dashboard.core.live import LiveUpdates, events_route
-from chimes.web.dashboard.core.locale import viewer_context
-from chimes.web.dashboard.core.page_request import HTML_HEADERS, local_url
+from chimes.web.dashboard.core.page_request import (
+    HTML_HEADERS,
+    PageRoute,
+    local_url,
+    reword_problem,
+)
 from chimes.web.dashboard.core.preferences import GUARD, DisplayPreferences, set_cookie
-from chimes.web.dashboard.core.router import PageRoute
-from chimes.web.dashboard.core.templates import render_template
+from chimes.web.dashboard.core.templates import render_template, serve_asset, viewer_context
 from chimes.web.dashboard.editor import routes as editor_routes
 from chimes.web.dashboard.inbox import routes as inbox_routes
 from chimes.web.dashboard.run import routes as run_routes

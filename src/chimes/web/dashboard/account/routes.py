@@ -14,9 +14,13 @@ from chimes.services.preferences import DISPLAY_CHOICES
 from chimes.services.users import LIFE
 from chimes.web.dashboard.core import preferences as cookies
 from chimes.web.dashboard.core.auth import render_login, unpack_pending_form
-from chimes.web.dashboard.core.page_request import PageRequest, local_url, render_field_retry
+from chimes.web.dashboard.core.page_request import (
+    PageRequest,
+    PageRouter,
+    local_url,
+    render_field_retry,
+)
 from chimes.web.dashboard.core.preferences import COOKIE, with_choices
-from chimes.web.dashboard.core.router import PageRouter
 
 router = PageRouter()
 

@@ -11,9 +11,7 @@ from chimes.errors import NotAllowed, NotFound
 from chimes.i18n import _, in_language
 from chimes.model.definition import Channel, Recipient
 from chimes.telegram.links import Chat, NewCode
-from chimes.web.dashboard.core.forms import ConfirmDialog
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter
 
 if TYPE_CHECKING:
     from chimes.telegram.bot import Bot

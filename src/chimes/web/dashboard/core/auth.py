@@ -21,16 +21,9 @@ from chimes.services.preferences import Preferences
 from chimes.services.users import INTERFACE, Session, SessionService, UserService
 from chimes.web.context import Authenticator, WebContext
 from chimes.web.dashboard.core import preferences as cookies
-from chimes.web.dashboard.core.forms import (
-    FOREIGN_FORM,
-    Form,
-    PendingForm,
-    keep_pending_form,
-    pending_form_of,
-    read_form,
-)
-from chimes.web.dashboard.core.page_request import HOME, PageRequest, local_url
+from chimes.web.dashboard.core.page_request import HOME, Form, PageRequest, local_url, read_form
 from chimes.web.dashboard.core.preferences import COOKIE, DisplayPreferences, resolve_display
+from chimes.web.problems import Problem
 from chimes.web.requests import RequestRejected
 
 #: Actor of a request without a session; only the login page accepts it.
@@ -209,6 +202,47 @@ async def session_is_active(context: WebContext, sessions: SessionService, http:
     except (RateLimited, StoreError):
         return True
     return True
+
+
+#: Code of the problem of a form with an invalid CSRF token.
+FOREIGN_FORM = "foreign_form"
+#: Statuses after which sending the same form again can succeed.
+_TRANSIENT_STATUSES = frozenset({409, 412, 429, 500, 503})
+_SECRET_FIELDS = frozenset({"csrf", "password", "key", "signing_secret"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PendingForm:
+    """A form that was not processed because of a transient error; the error page can send it
+    again."""
+
+    action: str
+    csrf: str
+    fields: tuple[tuple[str, str], ...]
+
+    @property
+    def has_input(self) -> bool:
+        return any(name != "back" for name, _value in self.fields)
+
+
+def keep_pending_form(http: Request, form: Form, csrf_secret: str) -> None:
+    """Keeps the form for an error page, without passwords and keys."""
+    http.state.pending_form = PendingForm(
+        action=http.url.path,
+        csrf=cookies.form_token(csrf_secret),
+        fields=tuple(pair for pair in form.items() if pair[0] not in _SECRET_FIELDS),
+    )
+
+
+def pending_form_of(http: Request) -> PendingForm | None:
+    pending: PendingForm | None = getattr(http.state, "pending_form", None)
+    return pending
+
+
+def resendable_form(http: Request, problem: Problem) -> PendingForm | None:
+    """The form that the error page of the problem offers to send again."""
+    can_retry = problem.status in _TRANSIENT_STATUSES or problem.code == FOREIGN_FORM
+    return pending_form_of(http) if can_retry else None
 
 
 # Resume after login: a form whose session has ended is carried through the login page, and can be

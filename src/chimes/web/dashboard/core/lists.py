@@ -1,12 +1,14 @@
-"""Shared parts of the lists: saved filters, visible columns, filter completion, command palette."""
+"""Shared parts of the lists: saved filters, columns, filter completion, palette, export."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import csv
+import io
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from chimes.i18n import Message, _, in_language
 from chimes.model.listing import ScheduleQuery, ScheduleSort
@@ -21,16 +23,20 @@ from chimes.web.dashboard.core.filters import (
     Chip,
     read_filter,
 )
-from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import FORM_ERRORS
-from chimes.web.dashboard.core.page_request import PageRequest, render_field_retry
+from chimes.web.dashboard.core.page_request import (
+    FORM_ERRORS,
+    Handler,
+    PageRequest,
+    PageRouter,
+    Undo,
+    render_field_retry,
+)
 from chimes.web.dashboard.core.preferences import (
     list_choices_of,
     parse_list_name,
     remember_list_choices,
     with_columns,
 )
-from chimes.web.dashboard.core.router import Handler, PageRouter
 
 MAX_COMPLETIONS = 8
 _DURATIONS = ("1h", "24h", "7d", "30d")
@@ -263,3 +269,40 @@ async def _matching_filters(request: PageRequest, text: str) -> list[dict[str, s
         for each in found
         if text.casefold() in each.name.casefold()
     ][:MAX_COMPLETIONS]
+
+
+# --- export ---------------------------------------------------------------------------------------
+#: Limit of rows in one file, and rows per query.
+MAX_EXPORTED, EXPORT_BATCH = 100_000, 500
+_MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "ndjson": "application/x-ndjson"}
+#: Spreadsheets execute cells that start with one of these as formulas.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def file_response(
+    request: PageRequest, name: str, suffix: str, parts: AsyncIterator[str]
+) -> Response:
+    """Streams `parts` as a download named after the list and the current time."""
+    filename = f"{name}-{request.now:%Y%m%dT%H%M%SZ}.{suffix}"
+    return StreamingResponse(
+        parts,
+        media_type=_MEDIA_TYPES[suffix],
+        headers={"Content-Disposition": f'attachment; filename="{filename}"'},
+    )
+
+
+def csv_cell(value: object) -> str:
+    """Returns the text of a cell, escaped so that no spreadsheet executes it as a formula."""
+    if value is None:
+        return ""
+    if isinstance(value, int | float):
+        return str(value)
+    text = str(value)
+    # Spreadsheets ignore spaces before a formula.
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) or text[:1] in _FORMULA else text
+
+
+def csv_text(rows: Iterable[Iterable[str]]) -> str:
+    file = io.StringIO()
+    csv.writer(file).writerows(rows)
+    return file.getvalue()

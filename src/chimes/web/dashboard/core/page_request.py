@@ -1,33 +1,36 @@
-"""A request for a dashboard page: the user, display preferences, and ways to respond."""
+"""A request for a dashboard page: its user and form, and the responses to it.
+
+A response is a page or a part of it, a confirm dialog, or a redirect with a flash message: a cookie
+carries the result of an action and its undo form to the next page.
+"""
 
 from __future__ import annotations
 
+import base64
 import gzip
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from chimes.errors import ChimesError, NotAllowed, QuotaExceeded
+from chimes.errors import (
+    ChimesError,
+    Conflict,
+    InvalidInput,
+    NotAllowed,
+    QuotaExceeded,
+    RateLimited,
+)
 from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
 from chimes.services.users import Session, SessionService, UserService
 from chimes.web.context import Authenticator, WebContext
-from chimes.web.dashboard.core.assets import accepts_gzip
-from chimes.web.dashboard.core.flash import Toast, Undo, unpack_toast
-from chimes.web.dashboard.core.forms import (
-    FORM_ERRORS,
-    ConfirmDialog,
-    Form,
-    FormError,
-    form_error_from,
-)
-from chimes.web.dashboard.core.locale import viewer_context
 from chimes.web.dashboard.core.preferences import (
     FLASH,
     DisplayPreferences,
@@ -36,9 +39,207 @@ from chimes.web.dashboard.core.preferences import (
     form_token,
     set_cookie,
 )
-from chimes.web.dashboard.core.templates import render_template, render_template_block
+from chimes.web.dashboard.core.templates import (
+    accepts_gzip,
+    render_template,
+    render_template_block,
+    viewer_context,
+)
+from chimes.web.problems import Problem, problem_of
+from chimes.web.requests import RequestRejected
+
+# --- forms ----------------------------------------------------------------------------------------
+_MEDIA_TYPE = "application/x-www-form-urlencoded"
+_MAX_FIELDS = 2000
 
 
+class Form:
+    """Submitted fields in their order; a name may occur several times (check boxes)."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._pairs = tuple(pairs)
+        self._last = dict(self._pairs)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Without surrounding blanks."""
+        return self._last.get(name, default).strip()
+
+    def raw(self, name: str) -> str:
+        """As typed, for passwords, prompts and bodies; only line ends are normalised."""
+        return self._last.get(name, "").replace("\r\n", "\n")
+
+    def all(self, name: str) -> tuple[str, ...]:
+        return tuple(value for key, value in self._pairs if key == name)
+
+    def is_checked(self, name: str) -> bool:
+        return name in self._last
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        """InvalidInput, naming the field, if it is not an integer."""
+        text = self.text(name)
+        if not text:
+            return default
+        if not text.lstrip("-").isdigit() or len(text) > 18:
+            raise InvalidInput(_("must be a whole number"), field=name, code="not_a_number")
+        return int(text)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._last
+
+    def items(self) -> tuple[tuple[str, str], ...]:
+        return self._pairs
+
+
+async def read_form(http: Request) -> Form:
+    media_type = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await http.body()
+    if not body and not media_type:
+        return Form()
+    if media_type != _MEDIA_TYPE:
+        # Other sites can make a browser send some other types without a CORS preflight.
+        raise RequestRejected(
+            415,
+            "unsupported_media_type",
+            _("a form must be sent as {media_type}", media_type=_MEDIA_TYPE),
+        )
+    try:
+        text = body.decode()
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise InvalidInput(_("the form cannot be read"), code="bad_form") from None
+    if any("\0" in name or "\0" in value for name, value in pairs):
+        raise InvalidInput(_("a field contains a NUL character"), code="bad_character")
+    return Form(pairs)
+
+
+#: Errors that are shown in the form, together with the input. An unavailable store is not one of
+#: them, because the form cannot be rendered without it: see `PendingForm`.
+FORM_ERRORS = (InvalidInput, Conflict, NotAllowed, RateLimited)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormError:
+    message: str
+    #: The invalid field; empty: the error is about no field.
+    field: str
+    status: int
+
+
+def form_error_from(error: ChimesError) -> FormError:
+    field = error.field if isinstance(error, InvalidInput) else None
+    problem = reword_problem(problem_of(error))
+    message = problem.detail if isinstance(error, NotAllowed) else error.message
+    return FormError(message=message, field=field or "", status=problem.status)
+
+
+def reword_problem(problem: Problem) -> Problem:
+    """The API's text about a denied action speaks of the API key, which dashboard users may not
+    have."""
+    if problem.kind != "not_allowed":
+        return problem
+    title = _("You are not allowed to do that")
+    has_detail = problem.detail not in (problem.title, NotAllowed().message)
+    return replace(problem, title=title, detail=problem.detail if has_detail else title)
+
+
+_NOT_REPEATED_FIELDS = frozenset({"csrf", "sure", "back", "reason"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfirmDialog:
+    """Asks before a bulk or irreversible action; shows how many objects it affects."""
+
+    title: str
+    button: str
+    text: str = ""
+    #: Names of the affected objects; the first five are shown.
+    names: Sequence[str] = ()
+    #: Number of affected objects; 0: the number of names.
+    total: int = 0
+    dangerous: bool = True
+    #: Whether the dialog has a field for a reason, which goes to the audit log.
+    reason: bool = False
+    action: str = ""
+    fields: tuple[tuple[str, str], ...] = ()
+    back: str = ""
+    #: The reason as typed, and why it was rejected.
+    typed: str = ""
+    error: str = ""
+
+    @property
+    def count(self) -> int:
+        return self.total or len(self.names)
+
+    def completed(self, action: str, form: Form, back: str) -> ConfirmDialog:
+        """With the fields of the submitted form, so that the confirmation repeats them."""
+        fields = tuple(pair for pair in form.items() if pair[0] not in _NOT_REPEATED_FIELDS)
+        return replace(
+            self,
+            action=action,
+            fields=(*fields, ("back", back)),
+            back=back,
+            typed=form.text("reason"),
+        )
+
+
+# --- flash messages -------------------------------------------------------------------------------
+_MAX_COOKIE_LENGTH = 2000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Undo:
+    """The form behind the Undo button."""
+
+    action: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Toast:
+    text: str
+    #: `done`, `warning` or `error`; errors stay until they are dismissed.
+    kind: str = "done"
+    undo: Undo | None = None
+
+    def packed(self, language: str) -> str:
+        """The cookie value, with the text translated. Too long for a cookie: without the undo."""
+        plain: dict[str, object] = {"text": in_language(self.text, language)[:500]}
+        if self.kind != "done":
+            plain["kind"] = self.kind
+        if self.undo is not None:
+            plain["undo"] = {"action": self.undo.action, "fields": dict(self.undo.fields)}
+        content = base64.urlsafe_b64encode(json.dumps(plain).encode()).decode()
+        if len(content) > _MAX_COOKIE_LENGTH and self.undo is not None:
+            return Toast(text=self.text, kind=self.kind).packed(language)
+        return content
+
+
+def unpack_toast(packed: str) -> Toast | None:
+    """None for an invalid cookie value."""
+    if not packed or len(packed) > 2 * _MAX_COOKIE_LENGTH:
+        return None
+    try:
+        plain = json.loads(base64.urlsafe_b64decode(packed.encode()))
+        undo = plain.get("undo")
+        kind = str(plain.get("kind", "done"))
+        return Toast(
+            text=str(plain["text"]),
+            kind=kind if kind in ("done", "warning", "error") else "done",
+            undo=None if undo is None else _unpack_undo(undo),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _unpack_undo(plain: Mapping[str, object]) -> Undo | None:
+    action, fields = str(plain["action"]), plain.get("fields")
+    if not action.startswith("/ui/"):
+        return None
+    given = fields if isinstance(fields, dict) else {}
+    return Undo(action=action, fields={str(name): str(value) for name, value in given.items()})
+
+
+# --- frame of the page ----------------------------------------------------------------------------
 @cache
 def script_texts(language: str) -> dict[str, str]:
     """Texts that scripts show; the scripts fill in the placeholders."""
@@ -151,6 +352,7 @@ def frame_values(request: PageRequest) -> dict[str, object]:
     }
 
 
+# --- requests -------------------------------------------------------------------------------------
 HOME = "/ui/"
 #: With `no-referrer` browsers would send forms with the origin `null`; `same-origin` keeps the
 #: header away from other sites.
@@ -333,3 +535,38 @@ def render_field_retry(
         error=error,
         back=back,
     )
+
+
+# --- routes ---------------------------------------------------------------------------------------
+Handler = Callable[[PageRequest], Awaitable[Response]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageRoute:
+    #: Path below /ui, with `{parameters}`.
+    path: str
+    method: str
+    handler: Handler
+    #: Whether the page needs no session.
+    public: bool = False
+
+
+class PageRouter:
+    """The routes of one module. GET handlers change nothing; POST handlers get a form whose CSRF
+    token was checked."""
+
+    def __init__(self) -> None:
+        self.routes: list[PageRoute] = []
+
+    def get(self, path: str, *, public: bool = False) -> Callable[[Handler], Handler]:
+        return self._register(path, "GET", public)
+
+    def post(self, path: str, *, public: bool = False) -> Callable[[Handler], Handler]:
+        return self._register(path, "POST", public)
+
+    def _register(self, path: str, method: str, public: bool) -> Callable[[Handler], Handler]:
+        def register(handler: Handler) -> Handler:
+            self.routes.append(PageRoute(path=path, method=method, handler=handler, public=public))
+            return handler
+
+        return register

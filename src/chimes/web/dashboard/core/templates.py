@@ -1,110 +1,149 @@
-"""Jinja environment of the pages: autoescaping, strict undefined names, translations."""
+"""Rendering of pages: the viewer, static assets and the Jinja environment.
+
+The viewer is a context variable, so that every macro and filter finds language and time zone
+without a parameter. Rendering is synchronous. Assets are compressed once, and cached by browsers
+for a year under a URL with their hash.
+"""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
+from gettext import NullTranslations
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.ext import InternationalizationExtension
 from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
 
-from chimes.i18n import Message, _, in_language
+from chimes.errors import NotFound
+from chimes.i18n import ENGLISH, catalogue, in_language
 from chimes.language.description import describe
 from chimes.redaction import mask_result
 from chimes.triggers import Trigger
-from chimes.web.dashboard.core import locale, times
-from chimes.web.dashboard.core.assets import asset_address
-from chimes.web.dashboard.core.locale import current_viewer
-from chimes.web.dashboard.core.preferences import primary_zone
+from chimes.web.dashboard.core import times
+from chimes.web.dashboard.core.audit import kind_label, verb_label
+from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 
-#: Labels of the audit verbs, whether the action succeeded or was denied.
-VERB_LABELS: Mapping[str, Message] = {
-    "auth_failed": _("failed to authenticate"),
-    "backfill": _("backfilled a schedule"),
-    "cancel": _("canceled a run"),
-    "change_password": _("changed a password"),
-    "change_role": _("changed a role"),
-    "create": _("created a schedule"),
-    "create_key": _("created a key"),
-    "create_user": _("created a user"),
-    "delete": _("deleted a schedule"),
-    "done": _("pressed Done"),
-    "drain": _("drained a node"),
-    "end_session": _("ended a session"),
-    "forget": _("forgot a node"),
-    "load_demo": _("loaded the demo"),
-    "mark_known": _("marked a failure as known"),
-    "move": _("moved the next run"),
-    "pause": _("paused a schedule"),
-    "refused": _("tried an action that is not allowed"),
-    "regress": _("detected that the store had lost changes"),
-    "reload_sources": _("reloaded the sources file"),
-    "remove_demo": _("removed the demo"),
-    "remove_filter": _("removed a saved filter"),
-    "remove_user": _("removed a user"),
-    "rename_filter": _("renamed a saved filter"),
-    "reschedule": _("rescheduled the next run"),
-    "restore": _("restored a schedule"),
-    "resume": _("resumed a schedule"),
-    "retry": _("retried a run"),
-    "revoke_key": _("revoked a key"),
-    "run": _("requested a run"),
-    "save_filter": _("saved a filter"),
-    "sign_in": _("signed in"),
-    "sign_out": _("signed out"),
-    "skip": _("skipped the next run"),
-    "snooze": _("snoozed a warning"),
-    "start": _("requested a run without a schedule"),
-    "telegram_code": _("requested a code to link Telegram"),
-    "telegram_command": _("sent a command by Telegram"),
-    "telegram_link": _("linked a chat"),
-    "telegram_test": _("sent a test message to a chat"),
-    "telegram_unlink": _("unlinked a chat"),
-    "test": _("sent a test message"),
-    "unmark_known": _("unmarked a known failure"),
-    "update": _("changed a schedule"),
-    "update_preferences": _("changed preferences"),
-    "wake": _("unsnoozed a warning"),
+_TEMPLATES = Path(__file__).parents[1] / "templates"
+_STATIC = Path(__file__).parents[1] / "static"
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
 }
-#: Labels of the kinds of audited objects.
-KIND_LABELS: Mapping[str, Message] = {
-    "access": _("access"),
-    "chat": _("chat"),
-    "delivery": _("message"),
-    "demo": _("demo"),
-    "file": _("file"),
-    "key": _("key"),
-    "node": _("node"),
-    "owner": _("owner"),
-    "request": _("request"),
-    "run": _("run"),
-    "schedule": _("schedule"),
-    "session": _("session"),
-    "store": _("store"),
-    "user": _("user"),
-}
+_IMMUTABLE = "public, max-age=31536000, immutable"
 
 
-def verb_label(verb: str) -> str:
-    """The verb itself if another release wrote it and it has no label."""
-    return VERB_LABELS.get(verb, verb)
-
-
-def kind_label(kind: str) -> str:
-    return KIND_LABELS.get(kind, kind)
-
-
-_FOLDER = Path(__file__).parents[1] / "templates"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asset:
+    address: str
+    kind: str
+    content: bytes
+    compressed: bytes
 
 
 @cache
+def assets() -> dict[str, Asset]:
+    """By name, such as `vendor/htmx.js`. Requests read from this dict, never from a path."""
+    found = {}
+    for path in sorted(_STATIC.rglob("*")):
+        kind = _TYPES.get(path.suffix)
+        if kind is None or not path.is_file():
+            continue
+        name, content = path.relative_to(_STATIC).as_posix(), path.read_bytes()
+        mark = hashlib.sha256(content).hexdigest()[:12]
+        found[name] = Asset(
+            address=f"/ui/static/{mark}/{name}",
+            kind=kind,
+            content=content,
+            compressed=gzip.compress(content, 9, mtime=0),
+        )
+    return found
+
+
+def asset_address(name: str) -> str:
+    return assets()[name].address
+
+
+async def serve_asset(request: Request) -> Response:
+    """A URL with an outdated hash gets the current file, uncached."""
+    found = assets().get(request.path_params["name"])
+    if found is None:
+        raise NotFound()
+    is_current = found.address == request.url.path
+    headers = {
+        "Cache-Control": _IMMUTABLE if is_current else "no-cache",
+        "Vary": "Accept-Encoding",
+    }
+    if accepts_gzip(request):
+        headers["Content-Encoding"] = "gzip"
+        return Response(found.compressed, media_type=found.kind, headers=headers)
+    return Response(found.content, media_type=found.kind, headers=headers)
+
+
+def accepts_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+# --- the viewer -----------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Viewer:
+    display: DisplayPreferences
+    now: datetime
+
+
+_viewer: ContextVar[Viewer] = ContextVar("chimes_viewer")
+
+
+@contextmanager
+def viewer_context(display: DisplayPreferences, now: datetime) -> Iterator[None]:
+    token = _viewer.set(Viewer(display=display, now=now))
+    try:
+        yield
+    finally:
+        _viewer.reset(token)
+
+
+def current_viewer() -> Viewer:
+    return _viewer.get()
+
+
+@cache
+def translations(language: str) -> NullTranslations:
+    if language == ENGLISH:
+        return NullTranslations()
+    try:
+        return catalogue(language)
+    except FileNotFoundError:
+        # The catalogues of this checkout were not compiled.
+        return NullTranslations()
+
+
+def gettext(text: str) -> str:
+    return translations(current_viewer().display.language).gettext(text)
+
+
+def ngettext(one: str, many: str, count: int) -> str:
+    return translations(current_viewer().display.language).ngettext(one, many, count)
+
+
+# --- templates ------------------------------------------------------------------------------------
+@cache
 def environment() -> Environment:
     env = Environment(
-        loader=FileSystemLoader(_FOLDER),
+        loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -116,7 +155,7 @@ def environment() -> Environment:
     # the extension copy the context with every call to find out whether to escape.
     i18n = env.extensions[InternationalizationExtension.identifier]
     assert isinstance(i18n, InternationalizationExtension)
-    i18n._install_callables(locale.gettext, locale.ngettext, newstyle=True)
+    i18n._install_callables(gettext, ngettext, newstyle=True)
     env.globals.update({"_": _gettext, "gettext": _gettext, "ngettext": _ngettext})
     env.policies["ext.i18n.trimmed"] = True
     env.globals.update(
@@ -172,11 +211,11 @@ def accessible_name(shown: str, title: str) -> str:
 
 
 def _gettext(text: str, /, **values: object) -> Markup:
-    return _escaped(locale.gettext(text), values)
+    return _escaped(gettext(text), values)
 
 
 def _ngettext(one: str, many: str, number: int, /, **values: object) -> Markup:
-    return _escaped(locale.ngettext(one, many, number), {"num": number} | values)
+    return _escaped(ngettext(one, many, number), {"num": number} | values)
 
 
 def _escaped(text: str, values: Mapping[str, object]) -> Markup:

@@ -1,7 +1,8 @@
-"""Formats times, durations, numbers and sizes in the viewer's language and time zone."""
+"""Formats times, durations, numbers and statuses in the viewer's language and time zone."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
@@ -13,6 +14,7 @@ from babel.numbers import format_decimal, format_percent
 from markupsafe import Markup
 
 from chimes.i18n import Message, _, in_language
+from chimes.model.run import RunStatus
 from chimes.triggers.clock_changes import AffectedFire, Effect
 from chimes.triggers.values import format_moment
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone, secondary_zone
@@ -269,3 +271,25 @@ def describe_clock_change(
                 time=clock,
                 zone=zone,
             )
+
+
+_STATUS_LABELS: Mapping[RunStatus, Message] = {
+    RunStatus.QUEUED: _("queued"),
+    RunStatus.RUNNING: _("running"),
+    RunStatus.SUCCEEDED: _("succeeded"),
+    RunStatus.FAILED: _("failed"),
+    RunStatus.TIMEOUT: _("timed out"),
+    RunStatus.CANCELED: _("canceled"),
+    RunStatus.SKIPPED: _("skipped"),
+    RunStatus.MISSED: _("missed"),
+    RunStatus.UNKNOWN: _("unknown"),
+}
+
+
+@lru_cache
+def status_labels(language: str) -> Mapping[RunStatus, str]:
+    return {status: in_language(word, language) for status, word in _STATUS_LABELS.items()}
+
+
+def status_label(status: RunStatus, language: str) -> str:
+    return status_labels(language)[status]

@@ -10,7 +10,7 @@ from datetime import datetime
 from chimes.errors import InvalidInput
 from chimes.model.ids import DEFAULT_NAMESPACE
 from chimes.model.validation import MAX_RECIPIENTS
-from chimes.web.dashboard.core.forms import Form
+from chimes.web.dashboard.core.page_request import Form
 from chimes.web.dashboard.editor.recipient_fields import (
     MULTI_VALUE,
     recipient_fields,

@@ -30,9 +30,7 @@ from chimes.services.schedules.templates import list_templates
 from chimes.triggers import Cron, parse_zone, trigger_from_dict
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from, schedule_out
-from chimes.web.dashboard.core.forms import form_error_from
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import PageRequest, PageRouter, form_error_from
 from chimes.web.dashboard.editor.description import parse_description, with_template
 from chimes.web.dashboard.editor.form import (
     definition_of,

@@ -20,8 +20,7 @@ from chimes.web.api.translate import (
     recipients_from,
     schedule_out,
 )
-from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.page_request import PageRequest
+from chimes.web.dashboard.core.page_request import PageRequest, Undo
 from chimes.web.dashboard.core.times import absolute
 from chimes.web.dashboard.editor.form import definition_of, field_error_from, fields_of
 from chimes.web.dashboard.editor.form_state import (

@@ -33,10 +33,13 @@ from chimes.notifications.message import CHANNELS, MAX_NESTING, readable_markdow
 from chimes.services.manual_runs import may_reply, reply_id
 from chimes.triggers.values import parse_moment
 from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
-from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import FORM_ERRORS, FormError
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import (
+    FORM_ERRORS,
+    FormError,
+    PageRequest,
+    PageRouter,
+    Undo,
+)
 from chimes.web.dashboard.inbox.views import (
     FOLDERS,
     HERE,

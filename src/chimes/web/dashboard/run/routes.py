@@ -26,12 +26,16 @@ from chimes.triggers.values import format_moment
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.streams import STREAM, LogStream, StreamCounter, last_event_id
 from chimes.web.api.translate import patched_target, target_out
-from chimes.web.dashboard.core.assets import accepts_gzip
+from chimes.web.dashboard.core.audit import Change, changes_of
 from chimes.web.dashboard.core.auth import session_is_active
-from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import FORM_ERRORS, ConfirmDialog
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import (
+    FORM_ERRORS,
+    ConfirmDialog,
+    PageRequest,
+    PageRouter,
+    Undo,
+)
+from chimes.web.dashboard.core.templates import accepts_gzip
 from chimes.web.dashboard.run.views import (
     LAST_ENTRIES,
     TABS,
@@ -60,7 +64,6 @@ from chimes.web.dashboard.runs.views import (
     visible,
 )
 from chimes.web.dashboard.schedule.fire_log import outcome_reason
-from chimes.web.dashboard.system.views import Change, changes_of
 from chimes.web.requests import validation_message
 
 router = PageRouter()

@@ -24,8 +24,8 @@ from chimes.web.api.translate import target_out
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import Interval, WaterfallTexts, waterfall
 from chimes.web.dashboard.core import times
+from chimes.web.dashboard.core.audit import verb_label
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
-from chimes.web.dashboard.core.templates import verb_label
 from chimes.web.dashboard.runs.views import UNSEEN, visible
 
 HERE = "/ui/runs"

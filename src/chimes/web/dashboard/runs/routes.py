@@ -20,13 +20,20 @@ from chimes.services.preferences import ListName
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment, parse_moment
 from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
-from chimes.web.dashboard.core.export import EXPORT_BATCH, MAX_EXPORTED, file_response
 from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter
-from chimes.web.dashboard.core.forms import ConfirmDialog, form_error_from
-from chimes.web.dashboard.core.lists import saved_filters_of
-from chimes.web.dashboard.core.page_request import PageRequest
+from chimes.web.dashboard.core.lists import (
+    EXPORT_BATCH,
+    MAX_EXPORTED,
+    file_response,
+    saved_filters_of,
+)
+from chimes.web.dashboard.core.page_request import (
+    ConfirmDialog,
+    PageRequest,
+    PageRouter,
+    form_error_from,
+)
 from chimes.web.dashboard.core.preferences import COLUMNS, list_choices_of
-from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import (
     ACTIVE,
     HERE,

@@ -33,10 +33,10 @@ from chimes.web.api.translate import run_out
 from chimes.web.dashboard.charts.histogram import Bar, HistogramTexts, histogram
 from chimes.web.dashboard.charts.svg import Chart, element
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.export import csv_cell, csv_text
 from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter, run_filter
+from chimes.web.dashboard.core.lists import csv_cell, csv_text
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.schedules.views import status_label
+from chimes.web.dashboard.core.times import status_label
 
 HERE = "/ui/runs"
 #: Selectable time windows, as written in a filter.

@@ -16,10 +16,14 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.services.manual_runs import BACKFILL_LIMIT, BACKFILL_OVERLAPS, Backfill, Pace
 from chimes.triggers.values import format_moment, parse_moment
-from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import FORM_ERRORS, ConfirmDialog, FormError
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import (
+    FORM_ERRORS,
+    ConfirmDialog,
+    FormError,
+    PageRequest,
+    PageRouter,
+    Undo,
+)
 
 router = PageRouter()
 ChangeNext = Callable[[Actor, ScheduleId, datetime], Awaitable[Schedule]]

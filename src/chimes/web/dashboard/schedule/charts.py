@@ -18,7 +18,7 @@ from chimes.web.dashboard.charts.svg import Chart, worst_status
 from chimes.web.dashboard.charts.timeline import Fire, Lane, TimelineTexts, timeline
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
-from chimes.web.dashboard.schedules.views import status_label
+from chimes.web.dashboard.core.times import status_label
 
 #: The timeline shows this much before and after now.
 PAST, FUTURE = timedelta(days=5), timedelta(days=2)

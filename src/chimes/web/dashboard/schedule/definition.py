@@ -34,10 +34,7 @@ from chimes.triggers import format_duration_iso
 from chimes.triggers.values import format_duration_go
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import Json, recipients_out, schedule_out
-from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import ConfirmDialog
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
 from chimes.web.dashboard.runs.views import UNSEEN
 from chimes.web.dashboard.schedule.actions import page_of, schedule_of
 from chimes.web.dashboard.schedule.routes import render_tab

@@ -19,9 +19,9 @@ from chimes.model.definition import Misfire
 from chimes.model.ids import RunId
 from chimes.model.run import Reason, Run, RunStatus, describe_reason
 from chimes.services.schedules.history import Decision, FireLogEntry, FireLogFilter, FireLogPosition
+from chimes.web.dashboard.core.audit import Change, changes_of, describe_change
 from chimes.web.dashboard.run.views import blocking_run_of
 from chimes.web.dashboard.schedules.month import midnight
-from chimes.web.dashboard.system.views import Change, changes_of
 
 _MAX_CURSOR_LENGTH = 500
 _DAY = timedelta(days=1)
@@ -224,49 +224,6 @@ def _change_line(entry: FireLogEntry, note: AuditEntry) -> LogLine:
         comment=note.reason,
         changes=changes_of(note) if entry.decision is Decision.CHANGED else (),
     )
-
-
-def describe_change(note: AuditEntry) -> Message:
-    """A sentence about a change of a schedule or of the demo."""
-    user = note.actor
-    match note.verb:
-        case "create":
-            return _("{user} created the schedule.", user=user)
-        case "delete":
-            return _("{user} deleted the schedule.", user=user)
-        case "restore":
-            return _("{user} restored the schedule.", user=user)
-        case "snooze":
-            return _("{user} snoozed its warning for a day.", user=user)
-        case "wake":
-            return _("{user} unsnoozed its warning.", user=user)
-        case "load_demo":
-            return _("{user} loaded the demo.", user=user)
-        case "remove_demo":
-            return _("{user} removed the demo.", user=user)
-        case _:
-            return _describe_run_change(note) or _("{user} changed the schedule.", user=user)
-
-
-def _describe_run_change(note: AuditEntry) -> Message | None:
-    user = note.actor
-    match note.verb:
-        case "pause":
-            return _("{user} paused the schedule.", user=user)
-        case "resume":
-            return _("{user} resumed the schedule.", user=user)
-        case "skip":
-            return _("{user} skipped the next run.", user=user)
-        case "move":
-            return _("{user} moved the next run.", user=user)
-        case "reschedule":
-            return _("{user} rescheduled the next run.", user=user)
-        case "run":
-            return _("{user} requested a run.", user=user)
-        case "backfill":
-            return _("{user} backfilled past slots.", user=user)
-        case _:
-            return None
 
 
 # --- cursor --------------------------------------------------------------------------------------

@@ -27,9 +27,8 @@ from chimes.triggers import Fire as Slot
 from chimes.triggers import Note
 from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.page_request import PageRequest
+from chimes.web.dashboard.core.page_request import PageRequest, PageRouter
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import rows_of, visible
 from chimes.web.dashboard.schedule.actions import page_of, schedule_of
 from chimes.web.dashboard.schedule.charts import (

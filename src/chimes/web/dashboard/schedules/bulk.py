@@ -26,9 +26,13 @@ from chimes.services.schedules.editor import (
 from chimes.triggers import trigger_from_dict
 from chimes.triggers.zones import parse_zone
 from chimes.web.api.paging import decode_cursor, encode_cursor
-from chimes.web.dashboard.core.forms import FORM_ERRORS, Form, FormError
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import (
+    FORM_ERRORS,
+    Form,
+    FormError,
+    PageRequest,
+    PageRouter,
+)
 from chimes.web.dashboard.schedule.actions import parse_local_time
 from chimes.web.dashboard.schedule.definition import as_json, as_yaml, definition_of
 from chimes.web.dashboard.schedules.routes import LIST_PAGE, FilteredQuery, parse_query

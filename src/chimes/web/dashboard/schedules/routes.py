@@ -28,16 +28,14 @@ from chimes.web.dashboard.core.filters import (
     read_filter,
     schedule_filter,
 )
-from chimes.web.dashboard.core.forms import FORM_ERRORS, FormError
 from chimes.web.dashboard.core.lists import saved_filters_of
-from chimes.web.dashboard.core.page_request import PageRequest
+from chimes.web.dashboard.core.page_request import FORM_ERRORS, FormError, PageRequest, PageRouter
 from chimes.web.dashboard.core.preferences import (
     COLUMNS,
     list_choices_of,
     remember_list_choices,
     with_view,
 )
-from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.schedule.actions import redirect_to_run, schedule_of
 from chimes.web.dashboard.schedules.month import month_page
 from chimes.web.dashboard.schedules.views import (

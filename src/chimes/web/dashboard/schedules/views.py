@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import lru_cache
 from types import MappingProxyType
 
-from chimes.i18n import Message, _, counted, in_language
+from chimes.i18n import _, counted, in_language
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import HEALTH_RESULTS, Result, ScheduleHealth
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.triggers import Cron, Every, Once, Trigger
 from chimes.triggers.values import format_duration_go
@@ -40,26 +38,6 @@ HINTS = (
     "next:<24h",
     "label:",
 )
-_STATUS_LABELS: Mapping[RunStatus, Message] = {
-    RunStatus.QUEUED: _("queued"),
-    RunStatus.RUNNING: _("running"),
-    RunStatus.SUCCEEDED: _("succeeded"),
-    RunStatus.FAILED: _("failed"),
-    RunStatus.TIMEOUT: _("timed out"),
-    RunStatus.CANCELED: _("canceled"),
-    RunStatus.SKIPPED: _("skipped"),
-    RunStatus.MISSED: _("missed"),
-    RunStatus.UNKNOWN: _("unknown"),
-}
-
-
-@lru_cache
-def status_labels(language: str) -> Mapping[RunStatus, str]:
-    return {status: in_language(word, language) for status, word in _STATUS_LABELS.items()}
-
-
-def status_label(status: RunStatus, language: str) -> str:
-    return status_labels(language)[status]
 
 
 def expression_of(trigger: Trigger) -> str:
@@ -166,7 +144,7 @@ def durations_of(results: Iterable[Result]) -> list[float]:
 def strip_of(results: Iterable[Result], display: DisplayPreferences, zone: str) -> Chart:
     """Status of the last runs, oldest at the left; with many runs, the worst of each share."""
     language, shown_in = display.language, primary_zone(display, zone)
-    labels = status_labels(language)
+    labels = times.status_labels(language)
     oldest_first = tuple(reversed(tuple(results)))
     marks, place = [], 0
     for status, count in small.buckets([each.status for each in oldest_first]):

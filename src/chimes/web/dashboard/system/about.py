@@ -17,8 +17,7 @@ from starlette.responses import Response
 from chimes.i18n import _, joined
 from chimes.model.node import Node, NodeState
 from chimes.services.system import StoreHealth
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import PageRequest, PageRouter
 from chimes.web.dashboard.system.routes import require_operator
 from chimes.web.dashboard.system.settings import package_version
 from chimes.web.dashboard.system.views import CLOCK_WARNING

@@ -11,9 +11,13 @@ from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Role, Scope
 from chimes.model.ids import KeyId
 from chimes.web.api.paging import owner_filter
-from chimes.web.dashboard.core.forms import FORM_ERRORS, ConfirmDialog, FormError
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import (
+    FORM_ERRORS,
+    ConfirmDialog,
+    FormError,
+    PageRequest,
+    PageRouter,
+)
 
 router = PageRouter()
 HERE = "/ui/system/access"

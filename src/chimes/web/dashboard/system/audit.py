@@ -16,18 +16,16 @@ from chimes.i18n import _, counted
 from chimes.model.access import AuditEntry, entry_hash, follows
 from chimes.model.listing import AuditQuery
 from chimes.web.api.translate import audit_out, moment_from
-from chimes.web.dashboard.core.export import (
+from chimes.web.dashboard.core.audit import VERB_LABELS, Change, changes_of, page_of
+from chimes.web.dashboard.core.lists import (
     EXPORT_BATCH,
     MAX_EXPORTED,
     csv_cell,
     csv_text,
     file_response,
 )
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
-from chimes.web.dashboard.core.templates import VERB_LABELS
+from chimes.web.dashboard.core.page_request import PageRequest, PageRouter
 from chimes.web.dashboard.system.routes import require_operator
-from chimes.web.dashboard.system.views import Change, changes_of, page_of
 
 _TEXT_FIELDS = ("actor", "verb", "object_id", "interface")
 _DATE_FIELDS = ("from", "to")

@@ -27,9 +27,7 @@ from chimes.model.sync import Source, Sources
 from chimes.model.validation import SECRET_PREFIX
 from chimes.notifications.message import CHANNELS
 from chimes.services.nodes import may_control
-from chimes.web.dashboard.core.forms import FORM_ERRORS, FormError
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import FORM_ERRORS, FormError, PageRequest, PageRouter
 from chimes.web.dashboard.runs.views import visible
 from chimes.web.dashboard.system.routes import require_operator
 

@@ -18,10 +18,7 @@ from chimes.model.node import Node
 from chimes.model.notification import DeliveryState
 from chimes.services.nodes import NodeService, may_control
 from chimes.services.system import StoreHealth
-from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import ConfirmDialog
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
 from chimes.web.dashboard.system.views import (
     all_drained,
     lag_data,

@@ -15,8 +15,7 @@ from chimes.config.loader import describe_settings
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.services.schedules.templates import render_templates
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import PageRequest, PageRouter
 from chimes.web.dashboard.editor.trigger_fields import countries, country_code
 from chimes.web.dashboard.system.routes import require_operator
 

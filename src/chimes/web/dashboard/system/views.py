@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from urllib.parse import quote
 
 from chimes.i18n import ENGLISH, _, in_language
-from chimes.model.access import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.insights import LagBucket, LagHistogram, merge_lags
 from chimes.model.node import Node, NodeEvent, NodeState
@@ -62,37 +59,6 @@ def all_drained(cards: Iterable[NodeCard]) -> bool:
     """Whether there are active nodes and all of them drain."""
     alive = [card for card in cards if card.alive]
     return bool(alive) and all(card.node.drain for card in alive)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    field: str
-    before: str
-    after: str
-
-
-def changes_of(entry: AuditEntry) -> tuple[Change, ...]:
-    """Returns the changes of an entry; a value that is not a pair is the new value."""
-    found = []
-    for field, value in entry.changes.items():
-        pair = value if isinstance(value, list | tuple) and len(value) == 2 else ("", value)
-        found.append(Change(field=field, before=_text(pair[0]), after=_text(pair[1])))
-    return tuple(found)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "–"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 300 else f"{text[:300]}…"
-
-
-#: Pages of audited objects.
-_PAGES = {"schedule": "/ui/schedules/{id}", "run": "/ui/runs/{id}", "node": "/ui/system"}
-
-
-def page_of(entry: AuditEntry) -> str:
-    return _PAGES.get(entry.object_kind, "").format(id=quote(entry.object_id, safe=""))
 
 
 def queued_and_running(runs: Mapping[RunStatus, int]) -> tuple[int, int]:

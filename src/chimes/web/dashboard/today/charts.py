@@ -28,7 +28,7 @@ from chimes.web.dashboard.charts.timeline import Fire, Lane, Overlap, TimelineTe
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
-from chimes.web.dashboard.schedules.views import status_label
+from chimes.web.dashboard.core.times import status_label
 from chimes.web.dashboard.today.views import Choices, TimelineSpan
 
 MAX_LANES = 20

@@ -28,10 +28,7 @@ from chimes.services.schedules.service import upcoming_fires
 from chimes.services.schedules.templates import list_templates
 from chimes.triggers.values import parse_moment
 from chimes.web.dashboard.charts.svg import Chart
-from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import ConfirmDialog
-from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
 from chimes.web.dashboard.today.charts import (
     MAX_LABELLED_SCHEDULES,
     MAX_LANES,

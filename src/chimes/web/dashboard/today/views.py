@@ -30,12 +30,12 @@ from chimes.services.attention import CredentialRefusal, Suppression, without_su
 from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChanges, ZoneChange
 from chimes.triggers.values import format_moment
 from chimes.web.dashboard.core import times
+from chimes.web.dashboard.core.audit import describe_change, page_of
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.core.times import describe_clock_change
 from chimes.web.dashboard.run.views import plain_line
-from chimes.web.dashboard.schedule.fire_log import describe_change
-from chimes.web.dashboard.system.views import CLOCK_WARNING, page_of
+from chimes.web.dashboard.system.views import CLOCK_WARNING
 
 #: Longer error texts are truncated; the log has the whole text.
 _MAX_ERROR_LENGTH = 160

@@ -1,0 +1,161 @@
+"""Audit entries in words: labels of verbs and objects, sentences, changed fields, links."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from chimes.i18n import Message, _
+from chimes.model.access import AuditEntry
+
+#: Labels of the audit verbs, whether the action succeeded or was denied.
+VERB_LABELS: Mapping[str, Message] = {
+    "auth_failed": _("failed to authenticate"),
+    "backfill": _("backfilled a schedule"),
+    "cancel": _("canceled a run"),
+    "change_password": _("changed a password"),
+    "change_role": _("changed a role"),
+    "create": _("created a schedule"),
+    "create_key": _("created a key"),
+    "create_user": _("created a user"),
+    "delete": _("deleted a schedule"),
+    "done": _("pressed Done"),
+    "drain": _("drained a node"),
+    "end_session": _("ended a session"),
+    "forget": _("forgot a node"),
+    "load_demo": _("loaded the demo"),
+    "mark_known": _("marked a failure as known"),
+    "move": _("moved the next run"),
+    "pause": _("paused a schedule"),
+    "refused": _("tried an action that is not allowed"),
+    "regress": _("detected that the store had lost changes"),
+    "reload_sources": _("reloaded the sources file"),
+    "remove_demo": _("removed the demo"),
+    "remove_filter": _("removed a saved filter"),
+    "remove_user": _("removed a user"),
+    "rename_filter": _("renamed a saved filter"),
+    "reschedule": _("rescheduled the next run"),
+    "restore": _("restored a schedule"),
+    "resume": _("resumed a schedule"),
+    "retry": _("retried a run"),
+    "revoke_key": _("revoked a key"),
+    "run": _("requested a run"),
+    "save_filter": _("saved a filter"),
+    "sign_in": _("signed in"),
+    "sign_out": _("signed out"),
+    "skip": _("skipped the next run"),
+    "snooze": _("snoozed a warning"),
+    "start": _("requested a run without a schedule"),
+    "telegram_code": _("requested a code to link Telegram"),
+    "telegram_command": _("sent a command by Telegram"),
+    "telegram_link": _("linked a chat"),
+    "telegram_test": _("sent a test message to a chat"),
+    "telegram_unlink": _("unlinked a chat"),
+    "test": _("sent a test message"),
+    "unmark_known": _("unmarked a known failure"),
+    "update": _("changed a schedule"),
+    "update_preferences": _("changed preferences"),
+    "wake": _("unsnoozed a warning"),
+}
+#: Labels of the kinds of audited objects.
+KIND_LABELS: Mapping[str, Message] = {
+    "access": _("access"),
+    "chat": _("chat"),
+    "delivery": _("message"),
+    "demo": _("demo"),
+    "file": _("file"),
+    "key": _("key"),
+    "node": _("node"),
+    "owner": _("owner"),
+    "request": _("request"),
+    "run": _("run"),
+    "schedule": _("schedule"),
+    "session": _("session"),
+    "store": _("store"),
+    "user": _("user"),
+}
+
+
+def verb_label(verb: str) -> str:
+    """The verb itself if another release wrote it and it has no label."""
+    return VERB_LABELS.get(verb, verb)
+
+
+def kind_label(kind: str) -> str:
+    return KIND_LABELS.get(kind, kind)
+
+
+def describe_change(note: AuditEntry) -> Message:
+    """A sentence about a change of a schedule or of the demo."""
+    user = note.actor
+    match note.verb:
+        case "create":
+            return _("{user} created the schedule.", user=user)
+        case "delete":
+            return _("{user} deleted the schedule.", user=user)
+        case "restore":
+            return _("{user} restored the schedule.", user=user)
+        case "snooze":
+            return _("{user} snoozed its warning for a day.", user=user)
+        case "wake":
+            return _("{user} unsnoozed its warning.", user=user)
+        case "load_demo":
+            return _("{user} loaded the demo.", user=user)
+        case "remove_demo":
+            return _("{user} removed the demo.", user=user)
+        case _:
+            return _describe_run_change(note) or _("{user} changed the schedule.", user=user)
+
+
+def _describe_run_change(note: AuditEntry) -> Message | None:
+    user = note.actor
+    match note.verb:
+        case "pause":
+            return _("{user} paused the schedule.", user=user)
+        case "resume":
+            return _("{user} resumed the schedule.", user=user)
+        case "skip":
+            return _("{user} skipped the next run.", user=user)
+        case "move":
+            return _("{user} moved the next run.", user=user)
+        case "reschedule":
+            return _("{user} rescheduled the next run.", user=user)
+        case "run":
+            return _("{user} requested a run.", user=user)
+        case "backfill":
+            return _("{user} backfilled past slots.", user=user)
+        case _:
+            return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    field: str
+    before: str
+    after: str
+
+
+def changes_of(entry: AuditEntry) -> tuple[Change, ...]:
+    """Returns the changes of an entry; a value that is not a pair is the new value."""
+    found = []
+    for field, value in entry.changes.items():
+        pair = value if isinstance(value, list | tuple) and len(value) == 2 else ("", value)
+        found.append(Change(field=field, before=_text(pair[0]), after=_text(pair[1])))
+    return tuple(found)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+#: Pages of audited objects.
+_PAGES = {"schedule": "/ui/schedules/{id}", "run": "/ui/runs/{id}", "node": "/ui/system"}
+
+
+def page_of(entry: AuditEntry) -> str:
+    return _PAGES.get(entry.object_kind, "").format(id=quote(entry.object_id, safe=""))
