@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from chimes.cli.root import run
+from chimes.cli.command import run
 from tests.forking import Forked, ran
 
 #: Starts a new interpreter, which takes a second; `spawn` and `Server` fork instead.

@@ -8,7 +8,6 @@ import click
 import pytest
 from rich.cells import cell_len
 
-from chimes.cli.locale import use_language
 from chimes.cli.output import (
     Column,
     Formatter,
@@ -18,6 +17,7 @@ from chimes.cli.output import (
     pad,
     schedule_details,
     truncate,
+    use_language,
     wrap,
 )
 

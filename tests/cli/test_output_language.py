@@ -19,13 +19,8 @@ import click
 import pytest
 
 from chimes import i18n as wording
-from chimes.cli.locale import (
-    current_language,
-    explicit_language,
-    localize,
-    original_environment,
-    use_language,
-)
+from chimes.cli.command import COMMANDS
+from chimes.cli.command import cli as root
 from chimes.cli.output import (
     RUN_COLUMNS,
     RUN_STATUSES,
@@ -33,11 +28,14 @@ from chimes.cli.output import (
     Json,
     Output,
     countdown,
+    current_language,
+    explicit_language,
+    localize,
+    original_environment,
     schedule_columns,
     schedule_details,
+    use_language,
 )
-from chimes.cli.root import COMMANDS
-from chimes.cli.root import cli as root
 from chimes.i18n import _
 from chimes.model.run import RUN_REASONS, Reason, RunStatus
 from tests.cli import pseudo_locale
@@ -321,7 +319,7 @@ def test_countdown(left: timedelta, shown: str) -> None:
 
 def test_another_language_loads_nothing_heavy(tmp_path: Path) -> None:
     script = (
-        "import sys\nfrom chimes.cli.root import run\n"
+        "import sys\nfrom chimes.cli.command import run\n"
         "heavy = ['babel', 'rich', 'fastapi']\n"
         "run(['ls', '--help', '--lang', 'zh'])\n"
         "run(['explain', '* * * * *', '--lang', 'th'])\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from chimes.cli.root import COMMANDS
-from chimes.cli.root import cli as root
+from chimes.cli.command import COMMANDS
+from chimes.cli.command import cli as root
 from tests.cli.conftest import CHIMES, Cli, environment, spawn
 from tests.tables import each_row
 
@@ -72,7 +72,7 @@ def test_every_command_is_listed_with_a_line_of_help(cli: Cli) -> None:
 )
 def test_light_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     script = (
-        "import sys\nfrom chimes.cli.root import run\n"
+        "import sys\nfrom chimes.cli.command import run\n"
         f"run({arguments!r})\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )

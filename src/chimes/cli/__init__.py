@@ -10,6 +10,6 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    from chimes.cli.root import run
+    from chimes.cli.command import run
 
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))

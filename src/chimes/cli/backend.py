@@ -29,8 +29,7 @@ from chimes.cli.command import (
     CommandError,
     from_problem,
 )
-from chimes.cli.locale import current_language
-from chimes.cli.output import RUN_STATUSES, Json, echo_err
+from chimes.cli.output import RUN_STATUSES, Json, current_language, echo_err
 from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError

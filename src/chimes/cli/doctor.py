@@ -19,14 +19,13 @@ import click
 from chimes import __version__
 from chimes.cli.backend import HttpBackend, default_url
 from chimes.cli.command import OK, PROBLEMS, Command, CommandError
-from chimes.cli.locale import localize
 from chimes.cli.options import (
     config_option,
     data_dir_option,
     output_format_options,
     store_option,
 )
-from chimes.cli.output import Json, Output, echo, echo_err
+from chimes.cli.output import Json, Output, echo, echo_err, localize
 from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, StoreLocation, load_settings, store_location
 from chimes.config.settings import FIELDS

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from chimes.cli.command import USAGE, CommandError
-from chimes.cli.locale import localize
-from chimes.cli.output import Output, OutputFormat, ToZone
+from chimes.cli.output import Output, OutputFormat, ToZone, localize
 from chimes.i18n import _
 
 if TYPE_CHECKING:

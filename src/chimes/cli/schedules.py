@@ -24,7 +24,6 @@ from chimes.cli.backend import (
     wait_for,
 )
 from chimes.cli.command import FAILED, UNREACHABLE, USAGE, Command, CommandError
-from chimes.cli.locale import current_language, explicit_language
 from chimes.cli.options import (
     WholeNumber,
     client_options,
@@ -39,8 +38,10 @@ from chimes.cli.output import (
     Json,
     Output,
     countdown,
+    current_language,
     echo,
     echo_err,
+    explicit_language,
     getter,
     parse_time,
     piped_schedule_columns,

@@ -10,7 +10,6 @@ import click
 
 from chimes import __version__
 from chimes.cli.command import Command, LazyCommand, LazyGroup
-from chimes.cli.locale import current_language, original_environment
 from chimes.cli.options import (
     allow_volatile_option,
     config_option,
@@ -20,7 +19,7 @@ from chimes.cli.options import (
     output_format_options,
     store_option,
 )
-from chimes.cli.output import Output, echo, echo_err
+from chimes.cli.output import Output, current_language, echo, echo_err, original_environment
 from chimes.cli.store import open_store, store_options
 from chimes.config import Settings, StoreLocation, load_settings, store_location
 from chimes.errors import ConfigError

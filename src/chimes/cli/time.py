@@ -9,9 +9,17 @@ from datetime import datetime
 import click
 
 from chimes.cli.command import INVALID, Command, CommandError
-from chimes.cli.locale import current_language
 from chimes.cli.options import WholeNumber, named_zone, output_format_options
-from chimes.cli.output import Column, Json, Output, countdown, echo, echo_err, getter
+from chimes.cli.output import (
+    Column,
+    Json,
+    Output,
+    countdown,
+    current_language,
+    echo,
+    echo_err,
+    getter,
+)
 from chimes.clock import SystemClock
 from chimes.i18n import _
 from chimes.language import describe, note_in_words, remark, short_weekday, warnings_in_words

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chimes.cli.root import run
+from chimes.cli.command import run
 from chimes.errors import InvalidInput
 from chimes.model.definition import Backoff, HttpTarget, Policy
 from chimes.model.ids import ScheduleId
