@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from chimes.cli.command import run
-from tests.forking import Forked, ran
+from tests.forking import Forked, run_chimes
 
 #: Starts a new interpreter, which takes a second; `spawn` and `Server` fork instead.
 CHIMES = [sys.executable, "-m", "chimes.cli"]
@@ -87,7 +87,7 @@ def spawn(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = ""
 ) -> Result:
     """Runs a command as a process."""
-    done = ran(arguments, cwd=cwd, env=environment(**(env or {})), stdin=stdin)
+    done = run_chimes(arguments, cwd=cwd, env=environment(**(env or {})), stdin=stdin)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
@@ -136,7 +136,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Sink(BaseHTTPRequestHandler):
-    """Responds with 200 or the status in its path; `/hold/NAME` waits for `let_go(NAME)`."""
+    """Responds with 200 or the status in its path; `/hold/NAME` waits for `release(NAME)`."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -157,7 +157,7 @@ class Sink(BaseHTTPRequestHandler):
 HELD: defaultdict[str, threading.Event] = defaultdict(threading.Event)
 
 
-def let_go(path: str) -> None:
+def release(path: str) -> None:
     HELD[path].set()
 
 

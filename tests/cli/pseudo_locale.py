@@ -12,11 +12,11 @@ from babel.messages.pofile import read_po
 
 from chimes.i18n import LOCALE
 
-#: Shown under the name of a language that there is.
+#: The pseudo-language replaces an existing language.
 LANGUAGE = "th"
 OPEN, CLOSE = "⟦", "⟧"
-#: What stays English in every language: options and their placeholders, names of commands and of
-#: fields, words that the command line takes, ranges of numbers.
+#: Not translated: options and their placeholders, names of commands and fields, argument values,
+#: ranges of numbers.
 _NO_WORDS = re.compile(
     r"-{1,2}[a-z][\w-]*|\[[^\[\]\s]*\|[^\]]*\]|'?[A-Z_]+(\[[^\]]*\])*|\d+(<=)?|[<>=]"
 )

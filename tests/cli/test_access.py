@@ -27,7 +27,7 @@ def test_a_key_needs_no_name_and_no_node(cli: Cli, role: str) -> None:
     assert row["owner"] == {"type": "user", "id": "anna"}
 
 
-def test_invalid_owner(cli: Cli) -> None:
+def test_invalid_owner_is_rejected(cli: Cli) -> None:
     found = cli("key", "create", "--owner", "robot:x")
     assert found.code != 0
     assert "'user', 'chat' or 'system'" in found.err
@@ -71,7 +71,7 @@ def test_first_key_ends_open_mode_of_a_running_node(cli: Cli, tmp_path: Path) ->
     server = Server(tmp_path)
     try:
         assert status(server) == 200
-        # Not through the server, but directly on its store.
+        # Directly on the store of the server.
         elsewhere = {"CHIMES_DATA_DIR": "data", "CHIMES_PORT": "1"}
         made = cli("key", "create", "--role", "admin", **elsewhere)
         assert made.code == 0, made.err

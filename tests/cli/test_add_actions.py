@@ -15,7 +15,7 @@ def store(tmp_path: Path) -> dict[str, str]:
     return {"CHIMES_STORE": f"sqlite:///{tmp_path / 'chimes.db'}", "CHIMES_URL": ""}
 
 
-def test_an_action_with_its_objects_and_parameters(cli: Cli, store: dict[str, str]) -> None:
+def test_add_action_with_identities_and_parameters(cli: Cli, store: dict[str, str]) -> None:
     made = cli(
         *("add", "@hourly", "--action", "restart", "--kn", "kn1", "--branch", "dev"),
         *("--identity", '{"id": "pod-1"}', "--identity", '{"id": 2}'),
@@ -52,7 +52,7 @@ def test_an_action_with_its_objects_and_parameters(cli: Cli, store: dict[str, st
         (["--action", "a", "--kn", "k", "--param", "x"], "NAME=VALUE"),
     ],
 )
-def test_invalid_action_options(
+def test_invalid_action_options_are_rejected(
     cli: Cli, store: dict[str, str], given: list[str], told: str
 ) -> None:
     found = cli("add", "@daily", *given, "--yes", **store)

@@ -63,7 +63,7 @@ def test_unclear_phrase_is_exit_6(
     assert json.loads(told.err)["clarification"]["missing"] == missing
 
 
-def test_notify_option(cli: Cli, store: dict[str, str]) -> None:
+def test_notify_options_become_recipients(cli: Cli, store: dict[str, str]) -> None:
     made = cli(
         *("add", "0 9 * * 1-5", "--agent", "--prompt", "Sum up\nthe news", "--model", "big"),
         *("--notify", "inbox", "--notify", "telegram:-42:on=failure+recovery"),
@@ -84,7 +84,7 @@ def test_notify_option(cli: Cli, store: dict[str, str]) -> None:
     ]
 
 
-def test_a_prompt_from_a_file(cli: Cli, store: dict[str, str], tmp_path: Path) -> None:
+def test_prompt_is_read_from_a_file(cli: Cli, store: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text("Long\nprompt\n", encoding="utf-8")
     options = ("--prompt", f"@{tmp_path / 'prompt.txt'}", "--dry-run", "--json")
     found = cli("add", "@daily", *options, **store)
@@ -120,11 +120,11 @@ def test_cron_with_letters_is_not_a_phrase(cli: Cli, expression: str) -> None:
         ["every weekday at 9am"],
     ],
 )
-def test_conflicting_options(cli: Cli, options: list[str]) -> None:
+def test_conflicting_options_are_rejected(cli: Cli, options: list[str]) -> None:
     assert cli("add", *options, "--yes", "--dry-run").code == 2
 
 
-def test_a_run_on_a_server_without_a_pipeline_says_what_is_missing(
+def test_run_on_a_server_without_a_pipeline_names_the_missing_setting(
     cli: Cli, server: Server
 ) -> None:
     made = cli("add", "@daily", "--prompt", "x", "--yes", "-q", CHIMES_URL=server.url)
@@ -134,7 +134,7 @@ def test_a_run_on_a_server_without_a_pipeline_says_what_is_missing(
     assert "CHIMES_AGENT_PIPELINE" in ran.err + ran.out
 
 
-def test_priority_range(cli: Cli) -> None:
+def test_priority_is_limited(cli: Cli) -> None:
     target = ("--http", "http://h.example/", "--dry-run", "--json")
     for given, code in ((PRIORITY_LIMIT, 0), (-PRIORITY_LIMIT, 0), (PRIORITY_LIMIT + 1, 2)):
         assert cli("add", "@daily", "--priority", str(given), *target).code == code

@@ -52,7 +52,7 @@ def test_config_show_hides_passwords_in_urls(cli: Cli, variable: str) -> None:
     assert load_settings(environ={variable: url}).secrets == ("swordfish",)
 
 
-def test_config_path(cli: Cli, tmp_path: Path) -> None:
+def test_config_path_prints_the_file_in_use(cli: Cli, tmp_path: Path) -> None:
     assert cli("config", "path").out == ""
     (tmp_path / "chimes.yaml").write_text("port: 1\n")
     assert cli("config", "path").out == f"{tmp_path}/chimes.yaml\n"

@@ -8,21 +8,23 @@ from pathlib import Path
 from tests.cli.conftest import Cli, Server
 
 
-def web_of(listed: str) -> str:
-    """The id of the example that ends at once."""
+def website_example_id(listed: str) -> str:
+    """The id of the example that ends immediately."""
     found = json.loads(listed)
     rows = found["items"] if isinstance(found, dict) else found
     return next(str(each["id"]) for each in rows if "website" in each["name"])
 
 
-def test_serve_loads_the_examples_and_one_command_removes_them(cli: Cli, tmp_path: Path) -> None:
+def test_serve_demo_loads_the_examples_and_demo_remove_deletes_them(
+    cli: Cli, tmp_path: Path
+) -> None:
     """Works while the node is running, on a shared store."""
     url = f"sqlite:///{tmp_path}/demo.db"
     server = Server(tmp_path, "--demo", "--store", url)
     try:
         found = cli("ls", "--json", CHIMES_URL=server.url)
         assert found.out.count('"Demo: ') == 10
-        ran = cli("run", web_of(found.out), "--wait", CHIMES_URL=server.url)
+        ran = cli("run", website_example_id(found.out), "--wait", CHIMES_URL=server.url)
         assert ran.code == 0, ran.err
         gone = cli("demo", "remove", "--store", url)
         assert gone.code == 0, gone.err

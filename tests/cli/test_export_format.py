@@ -50,13 +50,13 @@ ITEMS: Sequence[Item] = (
 )
 
 
-async def _each() -> AsyncIterator[Item]:
+async def _items() -> AsyncIterator[Item]:
     for item in ITEMS:
         yield item
 
 
-async def test_export_round_trip() -> None:
-    lines = [line async for line in export_lines(_each())]
+async def test_every_item_survives_export_and_import() -> None:
+    lines = [line async for line in export_lines(_items())]
     assert len(lines) == len(ITEMS) + 1
     assert list(parse_export(lines)) == list(ITEMS)
 

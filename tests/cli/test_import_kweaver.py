@@ -16,7 +16,7 @@ from chimes.model.access import SYSTEM_OWNER
 from chimes.model.definition import ActionTarget, Policy
 from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
 from chimes.web.compat.kweaver.translate import schedule_out
-from tests.forking import ran
+from tests.forking import run_chimes
 from tests.store.mariadb_rig import opened, sql
 
 TABLE = (Path(__file__).parents[2] / "deploy" / "kweaver" / "action_schedule.sql").read_text()
@@ -56,7 +56,7 @@ def a_row(**given: Any) -> ActionRow:
     return ActionRow(**(usual | given))
 
 
-def made(**given: Any) -> Any:
+def imported_schedule(**given: Any) -> Any:
     return schedule_from_row(
         a_row(**given), timezone="UTC", owner=SYSTEM_OWNER, policy=Policy(), now=NOW
     )
@@ -73,11 +73,11 @@ def row(id: str, cron: str = "0 3 * * *", status: str = "active", next: int = 0)
 
 
 def chimes(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return ran(["store", "import-kweaver", *words], cwd=home)
+    return run_chimes(["store", "import-kweaver", *words], cwd=home)
 
 
-def test_a_row_keeps_everything() -> None:
-    schedule, on_grid = made()
+def test_row_is_imported_completely() -> None:
+    schedule, on_grid = imported_schedule()
     assert on_grid
     assert schedule.target == ActionTarget(
         action_type_id="at-1",
@@ -97,25 +97,25 @@ def test_a_row_keeps_everything() -> None:
     assert shown["cron_expression"] == "0 3 * * *"
 
 
-def test_a_cron_is_shown_as_it_was_written() -> None:
-    schedule, _ = made(cron_expression="0 9 ? * MON", next_run_time=0)
+def test_imported_cron_expression_is_shown_unchanged() -> None:
+    schedule, _ = imported_schedule(cron_expression="0 9 ? * MON", next_run_time=0)
     assert schedule_out(schedule)["cron_expression"] == "0 9 ? * MON"
 
 
-def test_a_time_that_has_passed_stays_due() -> None:
+def test_time_in_the_past_stays_due() -> None:
     """The misfire policy decides about it."""
-    schedule, _ = made(next_run_time=at(3, 16))
+    schedule, _ = imported_schedule(next_run_time=at(3, 16))
     assert ms(schedule.next_slot) == at(3, 16)
 
 
 def test_time_that_does_not_match_the_cron_is_recomputed() -> None:
-    schedule, on_grid = made(next_run_time=at(5))
+    schedule, on_grid = imported_schedule(next_run_time=at(5))
     assert not on_grid
     assert ms(schedule.next_run_at) == at(3)
 
 
 def test_inactive_row_has_no_next_time() -> None:
-    schedule, _ = made(status="inactive", next_run_time=0)
+    schedule, _ = imported_schedule(status="inactive", next_run_time=0)
     assert (schedule.enabled, schedule.next_run_at) == (False, None)
 
 
@@ -221,7 +221,7 @@ async def test_times_of_another_zone_stop_the_import(mariadb_url: str, tmp_path:
 )
 def test_invalid_rows_have_a_reason(given: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
-        made(**given)
+        imported_schedule(**given)
 
 
 def test_out_of_range_time_rejects_only_its_row() -> None:
@@ -238,7 +238,7 @@ def test_out_of_range_time_rejects_only_its_row() -> None:
     assert found.locked == ("locked",)
 
 
-async def test_missing_table(mariadb_url: str, tmp_path: Path) -> None:
+async def test_missing_or_invalid_table_name_is_an_error(mariadb_url: str, tmp_path: Path) -> None:
     gone = chimes(mariadb_url, "--store", f"sqlite:///{tmp_path}/c.db", home=tmp_path)
     assert (gone.returncode, "there is no table" in gone.stderr) == (3, True)
     odd = chimes(mariadb_url, "--table", "a b; DROP", home=tmp_path)
@@ -257,7 +257,7 @@ async def test_time_without_a_whole_minute_does_not_count_as_another_zone(
 
 def test_few_mismatches_do_not_count_as_another_zone() -> None:
 
-    schedules = tuple(made(id=f"s{n}")[0] for n in range(3))
+    schedules = tuple(imported_schedule(id=f"s{n}")[0] for n in range(3))
     odd = ImportPlan(
         schedules=schedules, rejected=(), locked=(), off_schedule=("s1",), other_zone=("s1",)
     )

@@ -23,7 +23,7 @@ RUN = a_run(id=RunId("run-abc"), status=RunStatus.SUCCEEDED)
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Two messages, a dead letter and one that was delivered."""
+    """A store with two messages, a dead letter and a delivered one."""
     items: Sequence[Item] = [
         RUN,
         an_item(id=InboxId("item-one"), title="First \x1b[31m", text="**one**\n\x07line"),
@@ -99,7 +99,7 @@ def test_ambiguous_arguments_are_usage_errors(
     assert cli("deliveries", *arguments, CHIMES_STORE=store).code == 2
 
 
-def test_test_message(cli: Cli, store: str) -> None:
+def test_invalid_recipient_of_a_test_message_is_rejected(cli: Cli, store: str) -> None:
     done = cli("deliveries", "test", "email:nobody", CHIMES_STORE=store)
     assert done.code != 0
     assert "an address such as ada@example.com" in done.err

@@ -34,7 +34,7 @@ CHINESE = "下一次运行的时间，以及它的时区。"
         ({"at": AT, "detached": True}, f"{AT}, detached: edited since, not updated from code"),
     ],
 )
-def test_where_a_schedule_is_declared(declared: object, shown: str | None) -> None:
+def test_declared_in_code_column(declared: object, shown: str | None) -> None:
     (column,) = [
         each
         for each in schedule_details(datetime(2030, 1, 1, tzinfo=UTC))
@@ -47,7 +47,7 @@ def test_where_a_schedule_is_declared(declared: object, shown: str | None) -> No
     ("text", "columns"),
     [("", 0), ("state", 5), ("状态", 4), ("ที่", 1), ("ผู้ใช้", 3), ("a状b", 4), ("e\u0301", 1)],
 )
-def test_display_width(text: str, columns: int) -> None:
+def test_display_width_of_thai_and_chinese(text: str, columns: int) -> None:
     assert display_width(text) == columns == cell_len(text)
 
 
@@ -61,7 +61,7 @@ def test_pad_and_truncate() -> None:
 
 @pytest.mark.parametrize("text", [THAI * 9, CHINESE * 5, f"{CHINESE} and words {THAI} " * 4])
 @pytest.mark.parametrize("room", [11, 20, 37])
-def test_lines_fit_and_lose_nothing(text: str, room: int) -> None:
+def test_wrapped_lines_fit_and_keep_all_text(text: str, room: int) -> None:
     lines = wrap(text, room)
     assert max(map(display_width, lines)) <= room
     assert "".join("".join(lines).split()) == "".join(text.split())
@@ -74,7 +74,7 @@ def test_words_and_punctuation_are_not_split() -> None:
     assert wrap("时间时间。时间", 8) == ["时间时", "间。时间"]
 
 
-def helped(language: str, text: str, rows: list[tuple[str, str]]) -> str:
+def formatted_help(language: str, text: str, rows: list[tuple[str, str]]) -> str:
     with use_language(("--lang", language)):
         formatter = Formatter(width=60)
         with formatter.indentation():
@@ -85,7 +85,7 @@ def helped(language: str, text: str, rows: list[tuple[str, str]]) -> str:
 
 def test_help_is_wrapped_by_display_width() -> None:
     text = f"{CHINESE * 3}\n\n\b\n例:\n  chimes ls{' -q' * 15}"
-    shown = helped(
+    shown = formatted_help(
         "zh", text, [("--tz ZONE", CHINESE * 2), ("--a-very-long-option-of-ours THING", "短")]
     )
     lines = shown.splitlines()
@@ -107,7 +107,7 @@ def test_english_help_is_formatted_by_click() -> None:
     with plain.indentation():
         plain.write_text(text)
         plain.write_dl(rows)
-    assert helped("en", text, rows) == plain.getvalue()
+    assert formatted_help("en", text, rows) == plain.getvalue()
 
 
 def test_table_columns_are_aligned(

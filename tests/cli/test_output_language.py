@@ -181,7 +181,7 @@ def test_unknown_language_is_an_error_except_for_help(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("bracketed")
-def test_the_language_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_language_is_restored_after_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANGUAGE", "de:en")
     before = gettext.textdomain()
     with use_language(TH):
@@ -211,7 +211,7 @@ def test_json_errors_are_translated(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("bracketed")
-def test_pipes_are_in_english(cli: Cli, tmp_path: Path) -> None:
+def test_output_in_a_pipe_is_in_english(cli: Cli, tmp_path: Path) -> None:
     store = {"CHIMES_STORE": f"sqlite:///{tmp_path}/chimes.db"}
     made = cli("add", "@daily", "--http", "http://h.example/", "--yes", "--paused", *TH, **store)
     assert made.code == 0, made.err
@@ -313,11 +313,11 @@ def test_every_api_value_has_a_label() -> None:
         (-timedelta(minutes=3), "3 min ago"),
     ],
 )
-def test_countdown(left: timedelta, shown: str) -> None:
+def test_countdown_text(left: timedelta, shown: str) -> None:
     assert countdown(NOON + left, NOON) == shown
 
 
-def test_another_language_loads_nothing_heavy(tmp_path: Path) -> None:
+def test_other_languages_import_no_heavy_modules(tmp_path: Path) -> None:
     script = (
         "import sys\nfrom chimes.cli.command import run\n"
         "heavy = ['babel', 'rich', 'fastapi']\n"

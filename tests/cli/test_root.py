@@ -70,7 +70,7 @@ def test_every_command_is_listed_with_a_line_of_help(cli: Cli) -> None:
     ],
     ids=lambda arguments: " ".join(arguments[:2]) or "help",
 )
-def test_light_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+def test_light_commands_import_no_heavy_modules(arguments: list[str], tmp_path: Path) -> None:
     script = (
         "import sys\nfrom chimes.cli.command import run\n"
         f"run({arguments!r})\n"
@@ -88,7 +88,7 @@ def test_light_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path)
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-def test_importing_the_command_line_loads_not_even_click(tmp_path: Path) -> None:
+def test_importing_the_command_line_does_not_import_click(tmp_path: Path) -> None:
     script = "import sys, chimes.cli; print([m for m in ('click', 'json') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -101,7 +101,7 @@ def test_importing_the_command_line_loads_not_even_click(tmp_path: Path) -> None
     assert done.stdout == "[]\n"
 
 
-def test_the_script_and_the_module_are_the_same(tmp_path: Path) -> None:
+def test_script_and_modules_start_the_same_command(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("chimes")
     for command in ([str(script)], CHIMES, [sys.executable, "-m", "chimes"]):
         done = subprocess.run(
@@ -122,7 +122,9 @@ def test_the_script_and_the_module_are_the_same(tmp_path: Path) -> None:
         (["rm"], "SCHEDULES"),
     ],
 )
-def test_usage_errors_are_2_with_a_suggestion(cli: Cli, arguments: list[str], says: str) -> None:
+def test_usage_error_has_exit_code_2_and_a_suggestion(
+    cli: Cli, arguments: list[str], says: str
+) -> None:
     found = cli(*arguments)
     assert found.code == 2
     assert says in found.err
@@ -131,9 +133,7 @@ def test_usage_errors_are_2_with_a_suggestion(cli: Cli, arguments: list[str], sa
 
 @pytest.mark.parametrize("given", [["--api-key", "chm_secret"], ["--api-key=chm_secret"]])
 @pytest.mark.parametrize("command", [["ls"], ["serve"], ["key", "list"]])
-def test_a_key_on_the_command_line_is_refused(
-    cli: Cli, command: list[str], given: list[str]
-) -> None:
+def test_api_key_as_an_argument_is_rejected(cli: Cli, command: list[str], given: list[str]) -> None:
     found = cli(*command, *given)
     assert found.code == 2
     assert "CHIMES_API_KEY" in found.err
@@ -155,9 +155,7 @@ def test_key_file_must_not_be_readable_by_others(cli: Cli, tmp_path: Path) -> No
 
 
 # Exit code 7: no server is reachable.
-def test_without_a_server_and_without_a_store_it_is_7_and_says_what_to_do(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_without_server_and_store_the_exit_code_is_7_with_a_hint(cli: Cli, tmp_path: Path) -> None:
     found = cli("ls")
     assert found.code == 7
     assert "chimes serve" in found.err
@@ -187,7 +185,7 @@ def test_version_as_json(cli: Cli) -> None:
     assert '"version"' in cli("version", "--json").out
 
 
-def test_unsafe_file_is_6_and_invalid_file_is_2(cli: Cli, tmp_path: Path) -> None:
+def test_exit_code_of_unsafe_and_invalid_configuration_files(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "chimes.yaml"
     file.write_text("host: !!python/object/apply:os.system ['true']\n")
     assert cli("serve").code == 6

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import CHIMES, Cli, Result, Server, environment, let_go
+from tests.cli.conftest import CHIMES, Cli, Result, Server, environment, release
 
 FAR = ("0 9 1 1 *", "--tz", "Asia/Bangkok")
 
@@ -112,7 +112,7 @@ def test_add_rejects_invalid_arguments(
     assert says in found.err
 
 
-def test_ls_is_tsv_in_a_pipe_and_json_when_asked(chimes: Client) -> None:
+def test_ls_prints_tsv_in_a_pipe_and_json_on_request(chimes: Client) -> None:
     name = f"needle {uuid.uuid4().hex}"
     made = chimes.add(name=name)
     found = chimes("ls", name)
@@ -132,7 +132,7 @@ def test_ls_is_tsv_in_a_pipe_and_json_when_asked(chimes: Client) -> None:
     assert chimes("ls", name, "--json=nothing").code == 2
 
 
-def test_ids_names_prefixes_and_typos(chimes: Client) -> None:
+def test_schedules_are_found_by_id_name_and_prefix(chimes: Client) -> None:
     word = uuid.uuid4().hex
     made = chimes.add(name=f"Nightly {word}")
     assert chimes("show", made, "-q").out.strip() == made
@@ -151,7 +151,7 @@ def test_ids_names_prefixes_and_typos(chimes: Client) -> None:
         assert chimes("show", odd).code == 3
 
 
-def test_pause_and_resume(chimes: Client) -> None:
+def test_pause_and_resume_schedules(chimes: Client) -> None:
     word = uuid.uuid4().hex
     made = [chimes.add(name=f"{word} {number}") for number in range(2)]
     paused = chimes("pause", made[0], "--reason", "holiday", "--json")
@@ -165,7 +165,7 @@ def test_pause_and_resume(chimes: Client) -> None:
 
 
 @pytest.mark.parametrize(("path", "code"), [("/200", 0), ("/404", 8)])
-def test_run_wait_ends_with_the_runs_result(chimes: Client, path: str, code: int) -> None:
+def test_run_wait_exit_code_follows_the_run(chimes: Client, path: str, code: int) -> None:
     made = chimes.add(path)
     found = chimes("run", made, "--wait", "--json")
     assert found.code == code
@@ -185,7 +185,7 @@ def test_run_wait_times_out(chimes: Client) -> None:
     assert again.code == 5
     assert "not ended" in again.err
     assert chimes("cancel", run, "--json").code == 0
-    let_go("/hold/in-time")
+    release("/hold/in-time")
     assert chimes("logs", run, "-f").code == 0
     ended = json.loads(chimes("runs", made, "--json").out)[0]
     assert ended["status"] in ("canceled", "succeeded")
@@ -209,7 +209,7 @@ def test_logs_of_a_run_or_of_the_latest_run_of_a_schedule(chimes: Client) -> Non
         assert json.loads(line)["number"] >= 1
 
 
-def test_skip_move_backfill_upcoming(chimes: Client) -> None:
+def test_skip_move_backfill_and_upcoming(chimes: Client) -> None:
     made = chimes.add()
     before = json.loads(chimes("show", made, "--json").out)["next_run_at"]
     skipped = json.loads(chimes("skip", made, "--json").out)[0]["next_run_at"]
@@ -242,13 +242,13 @@ def test_rm_confirms_only_on_a_terminal(chimes: Client) -> None:
     assert chimes("rm", made, "--yes").code == 3
 
 
-def test_no_input_is_as_without_a_terminal(chimes: Client, server: Server, sink: str) -> None:
+def test_no_input_behaves_like_no_terminal(chimes: Client, server: Server, sink: str) -> None:
     env = {"CHIMES_URL": server.url}
-    code, seen = answered(["add", *FAR, "--http", sink, "--no-input"], "", env)
+    code, seen = run_and_answer(["add", *FAR, "--http", sink, "--no-input"], "", env)
     assert code == 0
     assert "[y/N]" not in seen
     made = chimes.add()
-    assert answered(["rm", made, "--no-input"], "", env)[0] == 1
+    assert run_and_answer(["rm", made, "--no-input"], "", env)[0] == 1
 
 
 EVIL = "evil \x1b]52;c;aGk=\x07\x1b[2J\u202e\u009b31m"
@@ -340,7 +340,7 @@ def test_table_fits_the_terminal(chimes: Client, server: Server) -> None:
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in narrow.splitlines()) <= 60
 
 
-def test_table_on_80_columns(chimes: Client, server: Server) -> None:
+def test_table_fits_80_columns_with_unique_ids(chimes: Client, server: Server) -> None:
     word = uuid.uuid4().hex[:8]
     made = [chimes.add(name=f"{word} the {count} one") for count in ("first", "second")]
     seen = on_terminal(["ls", word], 80, {"CHIMES_URL": server.url, "NO_COLOR": "1"})
@@ -361,7 +361,7 @@ def test_next_prints_notes_below_the_table() -> None:
     assert "2027-03-14T03:00:00-04:00: its time is skipped" in seen
 
 
-def test_show_on_a_terminal(chimes: Client, server: Server) -> None:
+def test_show_prints_labels_on_a_terminal(chimes: Client, server: Server) -> None:
     made = chimes.add("/", "--label", "team=x")
     text = on_terminal(["show", made], 120, {"CHIMES_URL": server.url})
     assert "Target" in text
@@ -371,7 +371,7 @@ def test_show_on_a_terminal(chimes: Client, server: Server) -> None:
     assert ["labels", '{"team": "x"}'] in lines
 
 
-def answered(arguments: list[str], answer: str, env: dict[str, str]) -> tuple[int, str]:
+def run_and_answer(arguments: list[str], answer: str, env: dict[str, str]) -> tuple[int, str]:
     """Runs a command on a terminal and answers its prompt; returns exit code and output."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
@@ -398,7 +398,7 @@ def answered(arguments: list[str], answer: str, env: dict[str, str]) -> tuple[in
 def test_add_confirms_on_a_terminal(server: Server, sink: str, answer: str, code: int) -> None:
     name = f"asked {uuid.uuid4().hex}"
     arguments = ["add", *FAR, "--http", sink, "--name", name]
-    ended, seen = answered(arguments, answer, {"CHIMES_URL": server.url})
+    ended, seen = run_and_answer(arguments, answer, {"CHIMES_URL": server.url})
     assert ended == code
     assert seen.index("09:00:00+07:00") < seen.index("Create it? [y/N]")
     assert ("Nothing was created" in seen) is (code == 1)

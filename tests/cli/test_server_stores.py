@@ -1,6 +1,6 @@
-"""Store commands, `config show` and `doctor` on PostgreSQL and MariaDB: no password anywhere.
+"""Store commands, `config show` and `doctor` on PostgreSQL and MariaDB.
 
-`store_url` is named before `cli`, which takes away what tells where the test servers are.
+Tests request `store_url` before `cli`, which removes the variables that locate the test servers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECRET = "sw0rdf1sh-in-the-url"
 
 @pytest.fixture(params=[POSTGRES, MARIADB], ids=lambda kind: kind.name)
 def store_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """An empty database, and a user whose password is in the URL."""
+    """An empty database and a user with a password in the URL."""
     server = shared(request.param)
     url = server.new_database()
     parts = urlsplit(url)
@@ -66,7 +66,9 @@ def test_the_password_is_never_shown(store_url: str, cli: Cli, tmp_path: Path) -
     assert "***" in seen[0].out
 
 
-def test_export_import_and_copy(store_url: str, cli: Cli, tmp_path: Path) -> None:
+def test_export_import_and_copy_on_a_database_server(
+    store_url: str, cli: Cli, tmp_path: Path
+) -> None:
     source, out = f"sqlite:///{tmp_path}/a.db", tmp_path / "out.jsonl"
     made = cli(
         *("add", "@hourly", "--http", "http://127.0.0.1:8080/", "--yes", "-q"),

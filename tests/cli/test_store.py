@@ -16,7 +16,7 @@ FAR = ("0 9 1 1 *", "--http", "http://x.example/")
 STORES = ["sqlite:///one.db", "json:///one"]
 
 
-def added(cli: Cli, store: str, name: str = "Far away") -> str:
+def add_schedule(cli: Cli, store: str, name: str = "Far away") -> str:
     found = cli("add", *FAR, "--name", name, "-q", CHIMES_STORE=store)
     assert found.code == 0, found.err
     return found.out.strip()
@@ -24,7 +24,7 @@ def added(cli: Cli, store: str, name: str = "Far away") -> str:
 
 @pytest.mark.parametrize("store", STORES)
 def test_without_a_server_the_configured_store_is_used(cli: Cli, store: str) -> None:
-    made = added(cli, store)
+    made = add_schedule(cli, store)
     found = cli("ls", CHIMES_STORE=store)
     assert [row[0] for row in found.rows] == [made]
     assert "No server at" in found.err
@@ -57,7 +57,7 @@ def test_unused_store_setting_is_reported(cli: Cli, server: Server, tmp_path: Pa
     assert (cli("ls", "-q", **there).code, cli("ls", "-q", **there).err) == (0, "")
 
 
-def test_port_in_use(cli: Cli, server: Server) -> None:
+def test_port_in_use_is_an_error(cli: Cli, server: Server) -> None:
     port = server.url.rpartition(":")[2]
     found = cli("serve", "--port", port, "--store", "memory")
     assert found.code == 1
@@ -68,7 +68,7 @@ def test_port_in_use(cli: Cli, server: Server) -> None:
     )
 
 
-def test_the_store_in_the_data_directory_is_found_once_it_exists(cli: Cli, tmp_path: Path) -> None:
+def test_existing_store_in_the_data_directory_is_used(cli: Cli, tmp_path: Path) -> None:
     assert cli("ls").code == 7
     assert cli("store", "migrate").code == 0
     assert (tmp_path / "data/chimes.db").exists()
@@ -82,7 +82,7 @@ def test_status_creates_nothing(cli: Cli, tmp_path: Path, store: str) -> None:
     missing = cli("store", "status", "--store", store)
     assert missing.code == 3
     assert list(tmp_path.iterdir()) == []
-    added(cli, store)
+    add_schedule(cli, store)
     rows = dict(cli("store", "status", "--store", store).rows)
     assert rows["kind"] == store.partition(":")[0]
     assert rows["schedules"] == "1"
@@ -90,10 +90,10 @@ def test_status_creates_nothing(cli: Cli, tmp_path: Path, store: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [STORES, STORES[::-1]])
-def test_export_and_import_carry_everything(
+def test_export_and_import_copy_everything(
     cli: Cli, tmp_path: Path, first: str, second: str
 ) -> None:
-    made = added(cli, first)
+    made = add_schedule(cli, first)
     assert cli("run", made, CHIMES_STORE=first).code == 0
     assert cli("key", "create", "k", CHIMES_STORE=first).code == 0
     other = second.replace("one", "two")
@@ -114,7 +114,7 @@ def test_export_and_import_carry_everything(
 
 
 def test_copy_to_another_store(cli: Cli) -> None:
-    made = added(cli, STORES[0])
+    made = add_schedule(cli, STORES[0])
     done = cli("store", "copy-to", "json:///copy", "--store", STORES[0])
     assert done.code == 0
     assert "items to json:///" in done.err
@@ -144,8 +144,8 @@ def test_invalid_export_imports_nothing(cli: Cli, tmp_path: Path, text: str, say
     assert (tmp_path / "one.db").exists() is (not text)
 
 
-def test_files_that_cannot_be_read_or_written(cli: Cli) -> None:
-    added(cli, STORES[0])
+def test_unreadable_and_unwritable_files_are_errors(cli: Cli) -> None:
+    add_schedule(cli, STORES[0])
     assert cli("store", "import", "nowhere", "--store", STORES[0]).code == 2
     assert cli("store", "export", "no/such/dir/x", "--store", STORES[0]).code == 1
 
@@ -210,7 +210,7 @@ def test_serve_prints_url_and_data_location(server: Server) -> None:
 
 
 # Exit code 5: another process uses the exclusive store.
-def test_the_second_server_on_a_json_store_ends_with_5(cli: Cli, tmp_path: Path) -> None:
+def test_second_server_on_a_json_store_exits_with_5(cli: Cli, tmp_path: Path) -> None:
     first = Server(tmp_path, "--store", "json")
     try:
         second = spawn("serve", "--store", "json", "--port", "0", cwd=tmp_path)
@@ -246,7 +246,7 @@ def test_serve_rejects_invalid_settings(cli: Cli, arguments: list[str], says: st
 
 
 # Exit code 9: unsupported schema.
-def test_newer_schema_is_9(cli: Cli, tmp_path: Path) -> None:
+def test_newer_schema_exits_with_9(cli: Cli, tmp_path: Path) -> None:
     import sqlite3
 
     assert cli("store", "migrate", "--store", "sqlite:///x.db").code == 0
@@ -259,10 +259,10 @@ def test_newer_schema_is_9(cli: Cli, tmp_path: Path) -> None:
 
 
 # Exit code 130: interrupted.
-def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
+def test_interrupt_exits_with_130(sink: str, server: Server, tmp_path: Path) -> None:
     import subprocess
 
-    from tests.cli.conftest import CHIMES, environment, let_go
+    from tests.cli.conftest import CHIMES, environment, release
 
     made = spawn(
         *("add", "0 9 1 1 *", "--http", f"{sink}/hold/interrupted", "--timeout", "60s", "-q"),
@@ -289,7 +289,7 @@ def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
     # A shell reports 130 for both: an interrupt during the creation of a class ends CPython by the
     # signal itself, although it was handled.
     _, stderr = process.communicate(timeout=60)
-    let_go("/hold/interrupted")
+    release("/hold/interrupted")
     assert process.returncode in (130, -signal.SIGINT), stderr.decode()
 
 

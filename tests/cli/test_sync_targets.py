@@ -37,7 +37,7 @@ def sync_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert started.stop() == 0
 
 
-def test_a_pair_is_scheduled_run_and_shown(cli: Cli, sync_server: Server) -> None:
+def test_sync_pair_is_scheduled_run_and_shown(cli: Cli, sync_server: Server) -> None:
     at = {"CHIMES_URL": sync_server.url}
     made = cli("add", "@yearly", "--sync", "shop/clients", "--yes", "--json", **at)
     assert made.code == 0, made.err
@@ -82,7 +82,7 @@ def test_unknown_pair_is_rejected_with_a_hint(cli: Cli, sync_server: Server) -> 
         (("--sync", "shop/orders", "--arg", "a=1"), "--arg cannot be used with --sync"),
     ],
 )
-def test_invalid_sync_options(cli: Cli, options: tuple[str, ...], told: str) -> None:
+def test_invalid_sync_options_are_rejected(cli: Cli, options: tuple[str, ...], told: str) -> None:
     refused = cli("add", "@yearly", *options, "--dry-run")
     assert refused.code == 2
     assert told in refused.err

@@ -84,7 +84,7 @@ def test_unknown_task_is_exit_6(cli: Cli, app_server: Server, name: str) -> None
         ["--flow", "pipeline", "--input", "{"],
     ],
 )
-def test_conflicting_options(cli: Cli, options: list[str]) -> None:
+def test_conflicting_options_are_rejected(cli: Cli, options: list[str]) -> None:
     found = cli("add", "@hourly", *options, "--yes", "--dry-run")
     assert found.code == 2, found.err
 
@@ -112,7 +112,7 @@ def test_arguments_are_parsed_as_json(cli: Cli) -> None:
     }
 
 
-def test_nodes(cli: Cli, app_server: Server) -> None:
+def test_nodes_command_lists_nodes(cli: Cli, app_server: Server) -> None:
     at = {"CHIMES_URL": app_server.url}
     [row] = cli("nodes", **at).rows
     assert row[1] == "alive"

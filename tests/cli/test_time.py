@@ -12,7 +12,7 @@ from tests.cli.conftest import Cli
 NEW_YORK = ("--tz", "America/New_York")
 
 
-def test_next_shows_fires_and_what_a_clock_change_does(cli: Cli) -> None:
+def test_next_shows_fires_and_effects_of_clock_changes(cli: Cli) -> None:
     found = cli("next", "30 2 * * *", *NEW_YORK, "-n", "2", "--from", "2027-03-13T12:00:00Z")
     assert found.code == 0
     assert found.rows == [
@@ -25,7 +25,7 @@ def test_next_shows_fires_and_what_a_clock_change_does(cli: Cli) -> None:
     ]
 
 
-def test_next_in_other_zones_too(cli: Cli) -> None:
+def test_next_shows_other_zones(cli: Cli) -> None:
     found = cli(
         *("next", "0 20 * * *", "--tz", "Asia/Bangkok", "--also", "Europe/Berlin", "-n", "2"),
         *("--from", "2027-03-27T00:00:00Z"),
@@ -76,30 +76,30 @@ def test_interval_in_words_has_a_suggestion(cli: Cli, expression: str, written: 
 
 
 @pytest.mark.parametrize("expression", ["every 90m", "@every 90m", "EVERY PT1H30M"])
-def test_intervals_start_now_like_a_schedule_made_now(cli: Cli, expression: str) -> None:
+def test_intervals_start_now(cli: Cli, expression: str) -> None:
     found = cli("next", expression, "-n", "2", "--json")
     assert json.loads(found.out)["words"] == "Every 1 hour and 30 minutes"
     assert len(json.loads(found.out)["fires"]) == 2
 
 
-def test_moments_in_the_zone_that_is_given(cli: Cli) -> None:
+def test_time_is_read_in_the_given_zone(cli: Cli) -> None:
     found = cli("next", "2030-02-10T09:00:00", "--tz", "Asia/Bangkok")
     assert found.rows == [["2030-02-10T02:00:00Z", "2030-02-10T09:00:00+07:00", ""]]
 
 
-def test_the_default_zone_is_the_configured_one(cli: Cli) -> None:
+def test_default_zone_comes_from_the_configuration(cli: Cli) -> None:
     found = cli("explain", "0 9 * * *", CHIMES_DEFAULT_TIMEZONE="Asia/Bangkok")
     assert found.out.startswith("Every day at 09:00, Asia/Bangkok time\n")
 
 
-def test_explain_gives_words_and_three_fires(cli: Cli) -> None:
+def test_explain_prints_a_description_and_three_fires(cli: Cli) -> None:
     found = cli("explain", "0 0/5 14 ? * MON-FRI *", "--tz", "Europe/Berlin")
     lines = found.out.splitlines()
     assert lines[0] == ("Every 5 minutes from 14:00 to 14:55, every weekday, Europe/Berlin time")
     assert len(lines) == 4
 
 
-def test_explain_as_json(cli: Cli) -> None:
+def test_explain_prints_json(cli: Cli) -> None:
     found = json.loads(cli("explain", "@daily", "--json").out)
     assert found["trigger"] == {"kind": "cron", "expression": "@daily", "timezone": "UTC"}
     assert found["words"] == "Every day at 00:00, UTC"
@@ -124,7 +124,9 @@ def test_explain_as_json(cli: Cli) -> None:
         (["next", "* * * * *", "--json=nothing"], 2, "available: fires"),
     ],
 )
-def test_invalid_expressions(cli: Cli, arguments: list[str], code: int, says: str) -> None:
+def test_invalid_expressions_are_rejected(
+    cli: Cli, arguments: list[str], code: int, says: str
+) -> None:
     found = cli(*arguments)
     assert found.code == code
     assert found.out == ""
@@ -137,7 +139,7 @@ def test_errors_are_problem_details_with_json(cli: Cli) -> None:
     assert "minute field" in problem["title"]
 
 
-def test_next_as_json_shows_the_other_zone_too(cli: Cli) -> None:
+def test_next_json_contains_the_other_zone(cli: Cli) -> None:
     answer = json.loads(
         cli("next", "0 20 * * *", "--tz", "Asia/Bangkok", "--also", "UTC", "-n", "1", "--json").out
     )
@@ -157,7 +159,7 @@ def test_next_as_json_shows_the_other_zone_too(cli: Cli) -> None:
         ([], {"LC_ALL": "", "LANG": "de_DE.UTF-8"}, "Every weekday at 09:00, UTC"),
     ],
 )
-def test_the_language_of_the_words(
+def test_description_is_in_the_chosen_language(
     cli: Cli, options: list[str], variables: dict[str, str], words: str
 ) -> None:
     found = cli("explain", "0 9 * * 1-5", *options, **variables)
@@ -166,7 +168,7 @@ def test_the_language_of_the_words(
     assert preview["words"] == words
 
 
-def test_output_is_in_the_language(cli: Cli) -> None:
+def test_output_contains_no_english(cli: Cli) -> None:
     thai = cli("explain", "30 2 8 3 *", "--tz", "America/New_York", "--lang", "th")
     assert re.search("[A-Za-z]", thai.out.replace("America/New_York", "")) is None
     warned = cli("explain", "*/7 * * * *", "--lang", "zh")

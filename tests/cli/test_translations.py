@@ -14,7 +14,7 @@ import pytest
 from chimes.cli.schedules import ls
 from chimes.i18n import Message, _
 from tests.cli.conftest import Cli, Server
-from tests.cli.test_schedules import answered, on_terminal
+from tests.cli.test_schedules import on_terminal, run_and_answer
 
 LETTERS = {"th": re.compile("[\u0e01-\u0e5b]"), "zh": re.compile("[\u4e00-\u9fff]")}
 both = pytest.mark.parametrize("language", LETTERS)
@@ -27,13 +27,13 @@ def translated(text: Message, language: str) -> str:
     return found
 
 
-def unbroken(text: str) -> str:
+def without_whitespace(text: str) -> str:
     """Text without the whitespace of wrapping."""
     return "".join(text.replace("\b", "").split())
 
 
 @both
-def test_help(cli: Cli, language: str) -> None:
+def test_help_is_translated(cli: Cli, language: str) -> None:
     shown = cli("ls", "--help", "--lang", language).out
     assert ls.help is not None
     for text in (
@@ -41,14 +41,14 @@ def test_help(cli: Cli, language: str) -> None:
         _("Show this message and exit."),
         _("Options"),
     ):
-        assert unbroken(translated(text, language)) in unbroken(shown)
+        assert without_whitespace(translated(text, language)) in without_whitespace(shown)
     assert "chimes ls --json=id,name,next_run_at" in shown
-    listed = unbroken(cli("--lang", language).out)
-    assert unbroken(translated(_("List schedules."), language)) in listed
+    listed = without_whitespace(cli("--lang", language).out)
+    assert without_whitespace(translated(_("List schedules."), language)) in listed
 
 
 @both
-def test_errors_and_hints(cli: Cli, language: str) -> None:
+def test_errors_and_hints_are_translated(cli: Cli, language: str) -> None:
     missing = cli("lss", CHIMES_LANG=language).err.splitlines()[-1]
     sentence = _("Unknown command {name!r}. Did you mean {nearest}?", name="lss", nearest="ls")
     assert translated(sentence, language) in missing
@@ -64,7 +64,7 @@ def test_errors_and_hints(cli: Cli, language: str) -> None:
 
 
 @both
-def test_server_errors(cli: Cli, server: Server, language: str) -> None:
+def test_server_errors_are_translated(cli: Cli, server: Server, language: str) -> None:
     url = {"CHIMES_URL": server.url, "CHIMES_LANG": language}
     made = cli("add", "@daily", "--http", "http://h.example/", "--yes", "-q", **url)
     assert made.code == 0, made.err
@@ -76,19 +76,21 @@ def test_server_errors(cli: Cli, server: Server, language: str) -> None:
 
 
 @both
-def test_tables_and_questions(server: Server, language: str) -> None:
+def test_tables_and_prompts_are_translated(server: Server, language: str) -> None:
     env = {"CHIMES_URL": server.url, "CHIMES_LANG": language, "NO_COLOR": "1"}
     head = on_terminal(["nodes"], 200, env).splitlines()[0]
     titles = [_("id"), _("state"), _("version")]
     assert all(translated(title, language).upper() in head for title in titles[1:])
-    code, seen = answered(["add", "@daily", "--http", "http://h.example/"], "n", env)
+    code, seen = run_and_answer(["add", "@daily", "--http", "http://h.example/"], "n", env)
     assert code == 1
     assert translated(_("Create it?"), language) in seen
     assert translated(_("Nothing was created."), language) in seen
 
 
 @both
-def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch, language: str, tmp_path: Path) -> None:
+def test_doctor_is_translated(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, language: str, tmp_path: Path
+) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     found = cli("doctor", "--lang", language, CHIMES_STORE="memory://")
     name, detail = _("store"), _("memory: all data is lost when the process ends")

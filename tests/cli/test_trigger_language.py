@@ -21,7 +21,7 @@ def test_add_describes_the_trigger_in_the_language(cli: Cli) -> None:
     assert cli(*ADD, "--dry-run", "--lang", "tlh").code == 6
 
 
-def test_lists_of_a_store_and_of_a_server(cli: Cli, tmp_path: Path) -> None:
+def test_ls_describes_triggers_in_the_language(cli: Cli, tmp_path: Path) -> None:
     store = {"CHIMES_STORE": f"sqlite:///{tmp_path}/chimes.db"}
     assert cli(*ADD, **store).code == 0
     local = json.loads(cli("ls", "--json", CHIMES_LANG="th", **store).out)
@@ -35,7 +35,7 @@ def test_lists_of_a_store_and_of_a_server(cli: Cli, tmp_path: Path) -> None:
     assert [each["words"] for each in remote] == [CHINESE]
 
 
-def test_templates(cli: Cli) -> None:
+def test_templates_are_in_the_language(cli: Cli) -> None:
     rows = json.loads(cli("templates", "--lang", "th", "--tz", "Asia/Bangkok", "--json").out)
     summary = next(each for each in rows if each["id"] == "daily_summary")
     assert summary["name"] == "สรุปประจำวัน"

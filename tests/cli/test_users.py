@@ -14,16 +14,16 @@ PASSWORD = "correct horse battery\n"
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def set_stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Sets standard input."""
     return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
 
 
-def test_users_are_created_changed_and_removed(cli: Cli, typed: Callable[[str], None]) -> None:
-    typed(PASSWORD)
+def test_users_are_created_changed_and_removed(cli: Cli, set_stdin: Callable[[str], None]) -> None:
+    set_stdin(PASSWORD)
     made = cli("user", "create", "anna", "--role", "admin", "--password-stdin")
     assert (made.code, made.out.strip()) == (0, "anna")
-    typed(PASSWORD)
+    set_stdin(PASSWORD)
     again = cli("user", "create", "anna", "--password-stdin")
     assert again.code == 5
     assert cli("user", "change", "anna", "--role", "viewer").code == 0
@@ -36,12 +36,12 @@ def test_users_are_created_changed_and_removed(cli: Cli, typed: Callable[[str], 
     assert json.loads(cli("user", "list", "--json").out) == []
 
 
-def test_a_password_is_never_an_argument_and_never_too_short(
-    cli: Cli, typed: Callable[[str], None]
+def test_password_comes_from_stdin_and_has_a_minimum_length(
+    cli: Cli, set_stdin: Callable[[str], None]
 ) -> None:
-    typed("")
+    set_stdin("")
     assert cli("user", "create", "anna").code == 2
-    typed("short\n")
+    set_stdin("short\n")
     short = cli("user", "create", "anna", "--password-stdin")
     assert short.code == 6
     assert "10" in short.err

@@ -1,11 +1,10 @@
-"""Runs `chimes` as a real process without importing everything again.
+"""Runs `chimes` as a real process without importing the package again.
 
 Starting Python and importing the package costs a second of a core, three quarters of the cost of a
 node in a test. So one process of the test session, the fork server (`server.py`), imports the
 package once, and each command is a fork of it. A fork has its own arguments, environment, working
-directory and standard files, and it ends, is stopped and is killed like any other process. No fork
-outlives the worker that asked for it. Only the command line that the system shows is that of the
-fork server.
+directory and standard files, and it exits, is suspended and is killed like any other process. No
+fork outlives the worker that requested it. Its command line in `/proc` is that of the fork server.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def ran(
+def run_chimes(
     arguments: Sequence[str],
     *,
     cwd: Path,
@@ -139,7 +138,7 @@ def ran(
 
 
 class _Connection:
-    """To the fork server of the session. When it closes, the forks of this process are killed."""
+    """The connection to the fork server. When it closes, the forks of this process are killed."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

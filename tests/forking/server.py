@@ -1,8 +1,8 @@
-"""The process that is forked for each command of a test: `server.py MAIN_PID RECORD`.
+"""The fork server, which forks a process per command of a test: `server.py MAIN_PID RECORD`.
 
-A client (`tests.forking`) connects to a Unix socket. A message asks for a fork and carries its
-standard files and the end of a pipe to which the server writes the exit code; the reply is the pid.
-The server has no thread and no event loop, so a fork never finds anything half done.
+A client (`tests.forking`) connects to a Unix socket. A message requests a fork and carries its
+standard files and a pipe to which the server writes the exit code; the reply is the pid. The server
+has no threads and no event loop, so a fork inherits a consistent state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from chimes.web.dashboard.entry import _load as prepare_dashboard
 ROOT = Path(__file__).parents[2]
 #: Modules besides the package itself that commands import only when they need them.
 IMPORTED = ("alembic.command", "alembic.config", "rich.table", "uvloop")
-#: Modules that do something when they are imported.
+#: Modules with side effects on import.
 NOT_IMPORTED = ("__main__", "migrations.env")
 #: Forks get a signal when the server, their parent, dies.
 PR_SET_PDEATHSIG = 1
@@ -102,7 +102,7 @@ class Server:
         return None
 
     def _drop(self, number: int) -> None:
-        """A client has ended: its forks end, too."""
+        """Kills the forks of a client that has disconnected."""
         self._clients.pop(number).close()
         for pid, (_, client) in self._forks.items():
             if client == number:
@@ -125,7 +125,7 @@ def become(command: Command) -> None:
     assert ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) == 0
     for number, file in enumerate(command.files):
         os.dup2(file, number)
-    # Only those that are open: the limit may be a billion.
+    # Only open ones: the limit may be a billion.
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2:
             with contextlib.suppress(OSError):
@@ -144,8 +144,8 @@ def become(command: Command) -> None:
 
 
 def execute(main: Callable[[], object]) -> NoReturn:
-    """Ends as Python ends after a script, but does not tear the interpreter down: that would copy
-    all pages that the fork shares with the server."""
+    """Exits like Python after a script, but skips interpreter shutdown, which would copy the pages
+    shared with the server."""
     code = 0
     try:
         main()
@@ -164,7 +164,7 @@ def execute(main: Callable[[], object]) -> NoReturn:
 
 
 def import_everything() -> None:
-    """Once, instead of in each fork: late imports cost a node more than the rest of its start."""
+    """Imports once instead of in each fork, because imports dominate the start of a node."""
     for found in walk_packages(chimes.__path__, "chimes."):
         if not found.name.endswith(NOT_IMPORTED):
             import_module(found.name)
@@ -176,7 +176,7 @@ def main(main_pid: int, record: Path) -> None:
     import_everything()
     # Compiling the templates costs more than a browser test spends on a page.
     prepare_dashboard()
-    # Otherwise the garbage collection of each fork would touch all of it, and so copy it.
+    # Otherwise garbage collection in each fork would copy all shared pages.
     gc.freeze()
     path = record.with_suffix(".socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:

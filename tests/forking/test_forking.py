@@ -5,20 +5,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.forking import Forked, ran
-from tests.servers.server import gone
+from tests.forking import Forked, run_chimes
+from tests.servers.server import wait_for_exit
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_fork_has_its_own_environment_and_exit_code(tmp_path: Path) -> None:
-    done = ran(["--version"], cwd=tmp_path, env={"PATH": os.environ["PATH"]})
+    done = run_chimes(["--version"], cwd=tmp_path, env={"PATH": os.environ["PATH"]})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
-    assert ran(["no-such-command"], cwd=tmp_path).returncode == 2
+    assert run_chimes(["no-such-command"], cwd=tmp_path).returncode == 2
 
 
-def test_forks_are_killed_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
+def test_forks_are_killed_with_their_client(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from tests.forking import Forked\n"
         "env = {'PATH': os.environ['PATH'], 'CHIMES_STORE': 'memory://', 'CHIMES_PORT': '0'}\n"
@@ -30,9 +30,9 @@ def test_forks_are_killed_with_the_process_that_asked_for_them(tmp_path: Path) -
     ) as client:
         assert client.stdout is not None
         pid = int(client.stdout.readline())
-        assert not gone(pid, 0)
+        assert not wait_for_exit(pid, 0)
         client.kill()
-    assert gone(pid, 60)
+    assert wait_for_exit(pid, 60)
 
 
 def test_a_signal_ends_a_fork(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Demo schedules: loaded once, without side effects, labeled, and removable without a trace."""
+"""Demo schedules: loaded once, labeled, without side effects, completely removable."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ EVERY_RUN = RunQuery(limit=None)
 EVERY_SCHEDULE = ScheduleQuery(limit=None)
 
 
-def stories() -> list[tuple[Schedule, tuple[Run, ...]]]:
+def generated_histories() -> list[tuple[Schedule, tuple[Run, ...]]]:
     found = [generate_history(example, 1, NOW, live=True) for example in EXAMPLES]
     return [(story.schedule, story.runs) for story in found]
 
 
 def test_the_examples_only_run_the_demo_task() -> None:
-    for schedule, _ in stories():
+    for schedule, _ in generated_histories():
         if schedule.enabled:
             assert isinstance(schedule.target, TaskTarget)
             assert schedule.target.name == TASK
@@ -76,7 +76,7 @@ async def test_the_demo_task_only_waits() -> None:
 
 
 def test_the_generated_history_has_every_status() -> None:
-    runs = [run for _, runs in stories() for run in runs]
+    runs = [run for _, runs in generated_histories() for run in runs]
     counts = Counter(run.status for run in runs)
     for status in (
         RunStatus.SUCCEEDED,
@@ -100,13 +100,13 @@ def test_the_generated_history_is_deterministic() -> None:
     later = [
         generate_history(example, 1, NOW + timedelta(minutes=1), live=True) for example in EXAMPLES
     ]
-    before = {run.id: run for _, runs in stories() for run in runs}
+    before = {run.id: run for _, runs in generated_histories() for run in runs}
     same = [run.id for story in later for run in story.runs if run.id in before]
     assert len(same) > 1000
 
 
 def test_schedule_statistics_match_the_generated_runs() -> None:
-    for schedule, runs in stories():
+    for schedule, runs in generated_histories():
         if runs:
             assert schedule.last_status is runs[-1].status
             assert schedule.last_slot == runs[-1].slot
@@ -118,7 +118,7 @@ def test_schedule_statistics_match_the_generated_runs() -> None:
 @pytest.mark.parametrize(
     "kind", [each for each in KINDS if each.name in STORES], ids=lambda kind: kind.name
 )
-async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path: Path) -> None:
+async def test_demo_is_loaded_once_and_removed_completely(kind: StoreKind, tmp_path: Path) -> None:
     home = Home(kind, tmp_path, SettableClock())
     store = await home.open()
     try:
@@ -128,7 +128,7 @@ async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path
         assert not await demo.is_loaded(ADMIN)
         assert await demo.load(ADMIN, live=True) == len(EXAMPLES) == 10
         assert await demo.is_loaded(ADMIN)
-        await looks_real(store)
+        await assert_realistic(store)
         everything = len((await store.list_runs(EVERY_RUN)).items)
         assert await DemoService(store).load(ADMIN) == 0
         assert await store.count_schedules(EVERY_SCHEDULE) == 11
@@ -151,7 +151,7 @@ async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path
         await home.close()
 
 
-async def looks_real(store: Store) -> None:
+async def assert_realistic(store: Store) -> None:
     insights = InsightService(store)
     causes = {each.sign.cause for each in (await insights.list_attention(ADMIN)).items}
     assert {IssueCause.FAILING, IssueCause.MISSED} <= causes
@@ -160,7 +160,7 @@ async def looks_real(store: Store) -> None:
     assert 0.9 < (week.success_rate or 0) < 1
     assert (await insights.get_lag(ADMIN, Window.last(timedelta(days=1), NOW))).total > 50
     assert (await store.list_deliveries(DeliveryQuery())).items == ()
-    (failing,) = [story for story in stories() if "(fails)" in story[0].name]
+    (failing,) = [story for story in generated_histories() if "(fails)" in story[0].name]
     run = failing[1][-1]
     assert run.error
     lines = await store.read_logs(run.id)
@@ -222,13 +222,13 @@ async def test_deleted_or_running_examples_do_not_block_removal(tmp_path: Path) 
     await store.change_schedule(
         first.id, lambda before, at: delete_schedule(before, at, "somebody")
     )
-    (under_way,) = await running_by_hand(store, second)
+    (under_way,) = await start_manual_run(store, second)
     assert (await demo.remove(ADMIN)).schedules == 9
     assert (await store.list_runs(EVERY_RUN)).items == (under_way,)
     await home.close()
 
 
-async def running_by_hand(store: Store, schedule: Schedule) -> tuple[Run, ...]:
+async def start_manual_run(store: Store, schedule: Schedule) -> tuple[Run, ...]:
     await store.join(a_node(), timedelta(minutes=1))
     await store.add_runs([replace(manual_run(schedule, NOW), target=HTTP)])
     return await store.claim(claim_request())

@@ -9,7 +9,7 @@ import pytest
 from tests.sdk.process import Start, Worker
 from tests.servers import POSTGRES, session
 from tests.servers.copies import copied_database
-from tests.servers.redis_places import empty_place
+from tests.servers.redis_places import empty_redis_url
 from tests.store_contract.stores import empty_sqlite
 
 #: Stores that several processes can share.
@@ -46,7 +46,7 @@ def store_url(request: pytest.FixtureRequest, kind: str) -> str:
             found: str = request.getfixturevalue("postgres_url")
             return found
         case "redis":
-            return empty_place()
+            return empty_redis_url()
         case _:
             there: str = request.getfixturevalue("mariadb_url")
             return there

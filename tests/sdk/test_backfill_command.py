@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forking import ran
+from tests.forking import run_chimes
 
 MODULE = """
 from chimes import Chimes
@@ -31,7 +31,7 @@ def shop(tmp_path: Path) -> Path:
 
 def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     given = ["store", "backfill-schedules", *arguments, "--store", "sqlite:///shop.db"]
-    return ran(given, cwd=home)
+    return run_chimes(given, cwd=home)
 
 
 def names(done: subprocess.CompletedProcess[str]) -> dict[str, str]:

@@ -34,7 +34,7 @@ from chimes.runtime.composition import Services, build_services, build_store, me
 from chimes.services.nodes import SourceRegistry
 from chimes.targets.sync.config import read_sources
 from tests.builders import NOW, a_node
-from tests.forking import ran
+from tests.forking import run_chimes
 from tests.sdk.process import CHIMES, Start, Worker, wait_until
 
 ADMIN = Actor()
@@ -330,7 +330,9 @@ async def test_node_publishes_its_pairs(rig: Rig) -> None:
 
 def apply(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return ran(["apply", *arguments], cwd=folder, env=kept | {"CHIMES_PORT": "1"} | environment)
+    return run_chimes(
+        ["apply", *arguments], cwd=folder, env=kept | {"CHIMES_PORT": "1"} | environment
+    )
 
 
 def ask(node: Worker, path: str, method: str = "GET", token: str = "") -> tuple[int, Any]:

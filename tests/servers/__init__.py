@@ -1,4 +1,4 @@
-"""Real database servers for the tests, on free loopback ports, removed after the session.
+"""Real database servers for tests, on free loopback ports, removed after the session.
 
 Most tests share one server of each kind. The first test that needs it starts it, all xdist workers
 use it, it is configured for speed (no fsync, data in memory where there is a tmpfs) and it ends

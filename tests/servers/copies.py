@@ -1,4 +1,4 @@
-"""Databases on the session's PostgreSQL in which Chimes has created its tables already.
+"""Databases on the session's PostgreSQL with the schema already created.
 
 A copy costs a third of what the migrations cost. Unlike the databases of `prepared.py`, a copy
 belongs to one test, which may leave it in any state: with other tables, with nodes that still run.

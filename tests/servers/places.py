@@ -1,5 +1,5 @@
-"""Data directories of servers: in memory where possible, readable by the users that the servers run
-as, and removed by a later session if the session that created them was killed."""
+"""Data directories of servers: in memory if possible, readable by the users of the servers, and
+removed by a later session if their session was killed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ENOUGH_MEMORY = 2 << 30
 YOUNG_SECONDS = 60
 
 
-class Place:
-    """A directory that this process owns as long as it lives, by a lock."""
+class DataDirectory:
+    """A directory that this process owns by a lock while it lives."""
 
     def __init__(self, *, in_memory: bool, user: str | None) -> None:
         sweep()

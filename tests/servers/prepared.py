@@ -1,4 +1,4 @@
-"""Databases whose tables exist already, for tests that need many of them in a row.
+"""Databases with the schema already created, reused by many tests.
 
 Creating the tables takes much longer than deleting their rows. So each worker keeps a few
 databases, gives them to tests in turn and empties each one before its next use.

@@ -19,7 +19,7 @@ DATABASES = 64
 _turn = cycle(range(IN_TURN))
 
 
-def empty_place() -> str:
+def empty_redis_url() -> str:
     """Returns the URL of an empty database with a new key prefix."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     number = (worker * IN_TURN + next(_turn)) % DATABASES

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from tests.servers.kinds import HOST, Kind, Row
-from tests.servers.places import Place
+from tests.servers.places import DataDirectory
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Server:
         wait_for(self.kind.drop_database(self.port, url.rsplit("/", 1)[1]))
 
     def admin(self, *statements: str) -> list[Row]:
-        """As superuser; the rows of the last statement."""
+        """Executes statements as superuser and returns the rows of the last."""
         return wait_for(self.kind.admin(self.port, statements))
 
 
@@ -71,7 +71,7 @@ class PrivateServer(Server):
         self._as_user = (
             ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
         )
-        self._place = Place(in_memory=not durable, user=user)
+        self._place = DataDirectory(in_memory=not durable, user=user)
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.stop)
         try:
@@ -109,11 +109,11 @@ class PrivateServer(Server):
         self._launch()
 
     def pause(self) -> None:
-        """Connections stay open, but nothing answers."""
+        """Suspends the server: connections stay open without answers."""
         self._signal_all(signal.SIGSTOP)
         # `kill` returns before the signal arrives, and until then the server may answer.
         deadline = time.monotonic() + STOP_SECONDS
-        while not all(map(_stands_still, (self.pid, *_children(self.pid)))):
+        while not all(map(_is_suspended, (self.pid, *_children(self.pid)))):
             assert time.monotonic() < deadline, "the server does not stand still"
             time.sleep(0.01)
 
@@ -127,8 +127,8 @@ class PrivateServer(Server):
         self.stop()
 
     def _launch(self, *, first: bool = False) -> None:
-        """Tries for a while: another process may have taken the port before the first start, and
-        the children of a server that was killed hold its memory for a moment."""
+        """Retries for a while: another process may have taken the port before the first start, and
+        the children of a killed server may still hold its memory."""
         begun = time.monotonic()
         while True:
             self._process = _spawner().submit(self._spawn).result()
@@ -140,7 +140,7 @@ class PrivateServer(Server):
                     raise
                 if first:
                     self.port = free_port()
-                time.sleep(0.2)  # nothing tells when the last child has gone
+                time.sleep(0.2)  # the exit of the last child gives no signal
             else:
                 return
 
@@ -166,17 +166,17 @@ class PrivateServer(Server):
             except Exception as error:
                 assert self._process is not None
                 if self._process.poll() is not None:
-                    raise ServerDied(self._last_words()) from error
+                    raise ServerDied(self._log_tail()) from error
                 if time.monotonic() > deadline:
-                    raise TimeoutError(self._last_words()) from error
-                time.sleep(0.05)  # it says nowhere that it listens
+                    raise TimeoutError(self._log_tail()) from error
+                time.sleep(0.05)  # the server gives no signal when it listens
             else:
                 assert self._process is not None
                 if self._process.poll() is not None:
                     raise ServerDied(f"another server answers on port {self.port}")
                 return
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
 
     def _end(self, how: signal.Signals) -> None:
@@ -193,7 +193,7 @@ class PrivateServer(Server):
                 process.kill()
                 process.wait(STOP_SECONDS)
         for child in children:
-            gone(child, STOP_SECONDS)
+            wait_for_exit(child, STOP_SECONDS)
 
     def _signal_all(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
@@ -210,7 +210,7 @@ def start(
     return PrivateServer(kind, durable=durable, settings=settings or {})
 
 
-def gone(pid: int, seconds: float) -> bool:
+def wait_for_exit(pid: int, seconds: float) -> bool:
     """Waits until a process, of any parent, has ended."""
     try:
         handle = os.pidfd_open(pid)
@@ -235,7 +235,7 @@ def _spawner() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="servers")
 
 
-def _stands_still(pid: int) -> bool:
+def _is_suspended(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

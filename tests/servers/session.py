@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.kinds import Kind
-from tests.servers.server import START_SECONDS, STOP_SECONDS, Server, gone
+from tests.servers.server import START_SECONDS, STOP_SECONDS, Server, wait_for_exit
 
 #: The main process of the session and its directory; workers inherit it.
 VARIABLE = "CHIMES_TEST_SERVERS"
@@ -51,8 +51,8 @@ def shared(kind: Kind) -> Server:
 
 
 def shared_process(name: str, command: Sequence[str]) -> dict[str, Any]:
-    """What a keeper has written into its record. The first call in a session starts the keeper:
-    Python with this command and the arguments MAIN_PID and RECORD."""
+    """The record that a keeper has written. The first call in a session starts the keeper: Python
+    with this command and the arguments MAIN_PID and RECORD."""
     main, directory = _main_and_directory()
     record = directory / f"{name}.json"
     with (directory / f"{name}.lock").open("w") as lock:
@@ -73,7 +73,7 @@ def stop_all() -> None:
             os.kill(keeper, signal.SIGTERM)
         except ProcessLookupError:
             continue
-        gone(keeper, STOP_SECONDS)
+        wait_for_exit(keeper, STOP_SECONDS)
     for left in directory.iterdir():
         left.unlink()
     directory.rmdir()

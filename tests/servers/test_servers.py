@@ -1,4 +1,4 @@
-"""The servers that other tests count on."""
+"""The database servers of the tests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from tests.servers import KINDS, MARIADB, POSTGRES, shared, start, start_redis
 from tests.servers import kinds as kinds_module
 from tests.servers.kinds import Kind, MissingServer
-from tests.servers.server import gone, wait_for
+from tests.servers.server import wait_for, wait_for_exit
 
 ROOT = Path(__file__).parents[2]
 BOTH = pytest.mark.parametrize("kind", [POSTGRES, MARIADB], ids=lambda kind: kind.name)
 
 
-async def test_every_test_has_a_database_of_its_own(postgres_url: str, mariadb_url: str) -> None:
+async def test_every_test_has_its_own_database(postgres_url: str, mariadb_url: str) -> None:
     import asyncmy
     import asyncpg
 
@@ -40,7 +40,7 @@ async def test_every_test_has_a_database_of_its_own(postgres_url: str, mariadb_u
 
 
 @BOTH
-def test_all_share_one_server(kind: Kind) -> None:
+def test_tests_share_one_server(kind: Kind) -> None:
     assert shared(kind) is shared(kind)
     _, _, directory = os.environ["CHIMES_TEST_SERVERS"].partition(":")
     known = json.loads((Path(directory) / f"{kind.name}.json").read_text())
@@ -61,11 +61,11 @@ def test_data_survive_kill_and_restart(kind: Kind) -> None:
             server.restart()
             assert server.pid != pid
             assert (name,) in server.admin(list_them)
-    assert gone(server.pid, 0)
+    assert wait_for_exit(server.pid, 0)
 
 
 @BOTH
-def test_a_paused_server_answers_nothing_and_goes_on_later(kind: Kind) -> None:
+def test_paused_server_answers_after_resume(kind: Kind) -> None:
     with start(kind) as server:
         server.pause()
         code = (
@@ -81,7 +81,7 @@ def test_a_paused_server_answers_nothing_and_goes_on_later(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_server_ends_with_the_process_that_started_it(kind: Kind) -> None:
+def test_server_exits_with_its_parent_process(kind: Kind) -> None:
     code = (
         "import sys; from tests.servers import *\n"
         f"server = start(KINDS[{kind.name!r}]); print(server.pid, flush=True); sys.stdin.read()"
@@ -92,15 +92,15 @@ def test_a_server_ends_with_the_process_that_started_it(kind: Kind) -> None:
     assert process.stdout is not None
     assert process.stdin is not None
     pid = int(process.stdout.readline())
-    assert not gone(pid, 0)
+    assert not wait_for_exit(pid, 0)
     process.kill()
     process.wait(10)
-    assert gone(pid, 60)
+    assert wait_for_exit(pid, 60)
     process.stdout.close()
     process.stdin.close()
 
 
-def test_shared_servers_end_with_a_session_that_is_killed() -> None:
+def test_shared_servers_exit_with_a_killed_session() -> None:
     code = (
         "import os, sys; from tests.servers import *; from tests.servers import session\n"
         "session.begin(); print(shared(POSTGRES).pid, flush=True); sys.stdin.read()"
@@ -113,7 +113,7 @@ def test_shared_servers_end_with_a_session_that_is_killed() -> None:
     pid = int(process.stdout.readline())
     process.send_signal(signal.SIGKILL)
     process.wait(10)
-    assert gone(pid, 60)
+    assert wait_for_exit(pid, 60)
     process.stdout.close()
     process.stdin.close()
 
@@ -123,7 +123,7 @@ def test_redis_answers() -> None:
         assert server.admin("PING") == [("+PONG",)]
 
 
-def test_a_missing_server_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_binary_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds_module.shutil, "which", lambda *_, **__: None)
     with pytest.raises(MissingServer, match=r"tools/packages\.sh"):
         start(MARIADB)

@@ -25,7 +25,7 @@ from chimes.store.redis import open_redis
 from chimes.store.sql import open_mariadb, open_postgres, open_sqlite
 from chimes.triggers import Every
 from tests.builders import a_schedule, a_sync_run
-from tests.forking import ran
+from tests.forking import run_chimes
 
 PROCESSES = 8
 PAIRS = 4
@@ -153,7 +153,7 @@ def main() -> None:
 def eight_processes(location: str) -> list[list[tuple[str, str, bool]]]:
     """Returns the answers of each process."""
     module = "tests.store.pair_process"
-    done = ran([location], cwd=Path.cwd(), timeout=2 * PATIENCE, module=module)
+    done = run_chimes([location], cwd=Path.cwd(), timeout=2 * PATIENCE, module=module)
     assert done.returncode == 0, done.stderr
     answers: list[Any] = json.loads(done.stdout)
     assert all(isinstance(answer, list) for answer in answers), answers

@@ -21,7 +21,7 @@ from chimes.store.sql.database import postgres as postgres_server
 from chimes.store.sql.database.server import LOCK_SECONDS
 from chimes.triggers import Every
 from tests.builders import SYNC, a_schedule, a_sync_run, an_entry
-from tests.servers.redis_places import empty_place
+from tests.servers.redis_places import empty_redis_url
 from tests.store.key_races import AUDIT_HEAD, one_after_the_other
 from tests.store.pair_process import ALL_ROUNDS, PAIRS, PROCESSES, eight_processes, store_at
 from tests.store.server_rig import SERVERS, Rig, rig_at
@@ -134,7 +134,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "chimes.db")
     if request.param == "redis":
-        return empty_place()
+        return empty_redis_url()
     name = "postgres_url" if request.param == "postgresql" else "mariadb_url"
     return str(request.getfixturevalue(name))
 

@@ -32,13 +32,13 @@ from tests.builders import (
     due_schedule,
     log_lines,
 )
-from tests.servers.redis_places import empty_place
+from tests.servers.redis_places import empty_redis_url
 from tests.store.redis_rig import opened, plain_client
 
 
 @pytest.fixture
 def url() -> str:
-    return empty_place().partition("?")[0]
+    return empty_redis_url().partition("?")[0]
 
 
 @pytest.fixture

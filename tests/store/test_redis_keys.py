@@ -26,7 +26,7 @@ from tests.builders import (
     claim_request,
     due_schedule,
 )
-from tests.servers.redis_places import empty_place
+from tests.servers.redis_places import empty_redis_url
 from tests.store.redis_rig import opened, plain_client
 
 PAIR = SyncTarget(source="shop", collection="orders")
@@ -38,7 +38,7 @@ INDEX = "sync_tasks_index:source#shop:collection#orders"
 @pytest.fixture
 def url() -> str:
     """A URL without prefix, as in EventNative."""
-    return empty_place().partition("?")[0]
+    return empty_redis_url().partition("?")[0]
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ from tests.builders import (
     claim_request,
     due_schedule,
 )
-from tests.servers.redis_places import empty_place
+from tests.servers.redis_places import empty_redis_url
 from tests.store.redis_calls import Calls
 from tests.store.redis_rig import opened, plain_client
 
@@ -56,7 +56,7 @@ CLAIM_LIMITS = {"lease": MINUTE, "overdue": HOUR}
 
 @pytest.fixture
 def url() -> str:
-    return empty_place().partition("?")[0]
+    return empty_redis_url().partition("?")[0]
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from tests.builders import (
     log_lines,
 )
 from tests.servers.kinds import REDIS
-from tests.servers.redis_places import empty_place
+from tests.servers.redis_places import empty_redis_url
 from tests.servers.server import start
 from tests.store.redis_calls import Calls
 from tests.store.redis_rig import opened, plain_client
@@ -48,7 +48,7 @@ from tests.store.redis_rig import opened, plain_client
 
 @pytest.fixture
 def url() -> str:
-    return empty_place().partition("?")[0]
+    return empty_redis_url().partition("?")[0]
 
 
 @pytest.fixture

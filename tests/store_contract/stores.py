@@ -18,7 +18,7 @@ from chimes.clock import Clock
 from chimes.store.port import Store
 from tests.servers import MARIADB, POSTGRES
 from tests.servers.prepared import Prepared
-from tests.servers.redis_places import empty_place
+from tests.servers.redis_places import empty_redis_url
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def _on_server(opener: str) -> Callable[[Path, Clock], Store]:
 def _redis(directory: Path, clock: Clock) -> Store:
     known = directory / "redis"
     if not known.exists():
-        known.write_text(empty_place())
+        known.write_text(empty_redis_url())
     store: Store = import_module("chimes.store.redis").open_redis(known.read_text(), clock=clock)
     return store
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.servers import KINDS, shared
-from tests.servers.redis_places import empty_place
+from tests.servers.redis_places import empty_redis_url
 from tests.system.conftest import Start
 from tests.system.node import Node, wait_until
 from tests.system.services import BotServer, ModelServer, json_response
@@ -41,7 +41,7 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     elif request.param == "json":
         yield f"json:///{tmp_path / 'data'}"
     elif request.param == "redis":
-        yield empty_place()
+        yield empty_redis_url()
     else:
         server = shared(KINDS[request.param])
         url = server.new_database()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forking import ran
+from tests.forking import run_chimes
 from tests.system.conftest import Start
 from tests.system.node import Node, wait_until
 from tests.system.receiver import Receiver
@@ -229,7 +229,7 @@ def test_acknowledged_writes_survive_kill_9(store: str, start: Start) -> None:
 def test_a_second_process_on_the_json_file_exits_5(tmp_path: Path, start: Start) -> None:
     store = f"json:///{tmp_path / 'data'}"
     node = start(store)
-    second = ran(["serve", "--port", "0", "--store", store], cwd=tmp_path)
+    second = run_chimes(["serve", "--port", "0", "--store", store], cwd=tmp_path)
     assert second.returncode == 5
     assert str(node.pid) in second.stderr
 
@@ -312,6 +312,8 @@ def test_a_hand_edited_file_loads(tmp_path: Path, start: Start, receiver: Receiv
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_unsafe_bind_is_refused(tmp_path: Path, host: str) -> None:
-    refused = ran(["serve", "--host", host, "--port", "0", "--store", "memory://"], cwd=tmp_path)
+    refused = run_chimes(
+        ["serve", "--host", host, "--port", "0", "--store", "memory://"], cwd=tmp_path
+    )
     assert refused.returncode == 2
     assert "key create" in refused.stderr

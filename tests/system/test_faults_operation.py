@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
-from tests.forking import ran
+from tests.forking import run_chimes
 from tests.servers.kinds import _binary, _postgres_binary
 from tests.system.conftest import Start
 from tests.system.node import Node, wait_until
@@ -158,7 +158,7 @@ def test_exit_after_the_grace_period_ends_the_lease(
 
 # --- other versions ---------------------------------------------------------------------------
 def run_serve(url: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return ran(["serve", "--port", "0", "--store", url], cwd=home)
+    return run_chimes(["serve", "--port", "0", "--store", url], cwd=home)
 
 
 def test_newer_compatible_schema_is_accepted_with_a_warning(

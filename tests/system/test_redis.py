@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.forking import ran
+from tests.forking import run_chimes
 from tests.servers.kinds import REDIS
 from tests.servers.server import PrivateServer
 from tests.servers.server import start as start_server
@@ -30,7 +30,7 @@ def server() -> Iterator[PrivateServer]:
 
 
 def chimes(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return ran(words, cwd=home)
+    return run_chimes(words, cwd=home)
 
 
 def test_every_slot_runs_once_while_nodes_and_server_are_killed(

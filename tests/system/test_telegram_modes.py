@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forking import ran
+from tests.forking import run_chimes
 from tests.system.conftest import Start
 from tests.system.services import BotServer
 
@@ -66,7 +66,7 @@ def test_chat_is_linked_with_a_code_from_the_command_line(
     reach = {"CHIMES_URL": f"http://127.0.0.1:{node.port}"}
 
     def chimes(*words: str) -> str:
-        done = ran(("telegram", *words), cwd=tmp_path, env=reach)
+        done = run_chimes(("telegram", *words), cwd=tmp_path, env=reach)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

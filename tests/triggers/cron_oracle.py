@@ -1,7 +1,6 @@
-"""Cron by brute force: walk real time, read the wall clock, ask each field.
+"""Cron by brute force: steps through time and checks each field against the wall clock.
 
-Written from the rules alone, sharing no code with the engine; slow on purpose. Zones
-come from zoneinfo, reading the same pinned tzdata.
+Shares no code with the product. Zones come from zoneinfo with the same pinned tzdata.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ FORWARD, BACK = clock_changes(NEW_YORK, *YEAR)
         ("Australia/Lord_Howe", [("2026-04-04T15:00", -HOUR / 2), ("2026-10-03T15:30", HOUR / 2)]),
     ],
 )
-def test_changes_of_a_year(zone: str, found: list[tuple[str, timedelta]]) -> None:
+def test_clock_changes_of_a_year(zone: str, found: list[tuple[str, timedelta]]) -> None:
     expected = [(datetime.fromisoformat(f"{at}:00+00:00"), by) for at, by in found]
     assert [(each.at, each.by) for each in clock_changes(zone, *YEAR)] == expected
 
 
-def test_only_those_between_are_found() -> None:
+def test_clock_changes_include_the_end_but_not_the_start() -> None:
     second = timedelta(seconds=1)
     assert clock_changes(NEW_YORK, FORWARD.at - second, FORWARD.at) == (FORWARD,)
     assert clock_changes(NEW_YORK, FORWARD.at - second, FORWARD.at - second) == ()
@@ -46,13 +46,13 @@ def test_only_those_between_are_found() -> None:
         (Cron("*/15 1 * * *", timezone=NEW_YORK), BACK, Effect.TWICE, "01:00", "01:00"),
     ],
 )
-def test_a_fire_that_is_moved_or_repeated(
+def test_fire_in_a_clock_change_is_moved_or_repeated(
     trigger: Trigger, change: ClockChange, effect: Effect, meant: str, fires: str
 ) -> None:
     found = affected_fire(trigger, change)
     assert found is not None
     assert (found.effect, f"{found.meant:%H:%M}", f"{found.fires:%H:%M}") == (effect, meant, fires)
-    # As the scheduler computes it.
+    # The trigger itself computes the same.
     assert trigger.next_after(found.fires - timedelta(microseconds=1)) == found.fires
 
 
@@ -62,7 +62,7 @@ def test_a_fire_that_is_moved_or_repeated(
         Cron("0 9 * * *", timezone=NEW_YORK),
         Cron("30 2 * * *", timezone="UTC"),
         Cron("30 2 * * MON", timezone=NEW_YORK),
-        # nothing is added for what comes every hour anyway.
+        # hourly fires are neither moved nor repeated
         Cron("30 * * * *", timezone=NEW_YORK),
         Cron("@every 1h", timezone=NEW_YORK),
         Every("1h"),
@@ -71,5 +71,5 @@ def test_a_fire_that_is_moved_or_repeated(
         Once("2026-03-08T09:00:00", timezone=NEW_YORK),
     ],
 )
-def test_others_do_not_notice(trigger: Trigger) -> None:
+def test_other_fires_are_not_affected(trigger: Trigger) -> None:
     assert affected_fire(trigger, FORWARD) is None

@@ -39,7 +39,7 @@ STARTS = st.one_of(
 )
 
 
-def walked(trigger: Trigger, first: datetime, last: datetime) -> int:
+def count_by_iteration(trigger: Trigger, first: datetime, last: datetime) -> int:
     found, at = 0, trigger.next_after(first - timedelta(microseconds=1))
     while at is not None and at <= last:
         found, at = found + 1, trigger.next_after(at)
@@ -55,13 +55,13 @@ def walked(trigger: Trigger, first: datetime, last: datetime) -> int:
     STARTS,
     st.integers(0, 5 * 86400 * 10**6),
 )
-def test_cron(
+def test_count_of_cron_fires(
     expression: str, zone: str, dst: str, exclude: list[object], start: datetime, span: int
 ) -> None:
     trigger = Cron(expression, timezone=zone, dst=dst, exclude=exclude)
     first = start
     last = first + timedelta(microseconds=span)
-    assert trigger.count_between(first, last) == walked(trigger, first, last)
+    assert trigger.count_between(first, last) == count_by_iteration(trigger, first, last)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -73,7 +73,7 @@ def test_cron(
     STARTS,
     st.integers(0, 7200 * 10**6),
 )
-def test_every(
+def test_count_of_interval_fires(
     every: str,
     anchor: str | None,
     exclude: list[object],
@@ -84,10 +84,10 @@ def test_every(
     trigger = Every(every, anchor=anchor, exclude=exclude, start_at=start_at)
     first = start
     last = first + timedelta(microseconds=span)
-    assert trigger.count_between(first, last) == walked(trigger, first, last)
+    assert trigger.count_between(first, last) == count_by_iteration(trigger, first, last)
 
 
-def test_bounds_and_once() -> None:
+def test_count_respects_bounds() -> None:
     day = datetime(2026, 5, 1, tzinfo=UTC)
     hour = timedelta(hours=1)
     bounded = Cron("0 * * * *", start_at=day + hour, end_at=day + 3 * hour)

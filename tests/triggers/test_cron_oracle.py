@@ -86,7 +86,9 @@ def check(trigger: Cron, oracle: CronOracle, low: datetime, high: datetime) -> N
 @given(cases(), st.sampled_from(["chimes", "chimes", "vixie", "robfig"]), st.integers(3, 30))
 @example(("30 2 * * *", "Australia/Lord_Howe", utc(2026, 10, 3, 15, 30)), "chimes", 30)
 @example(("* 0 30 12 *", "Pacific/Apia", utc(2011, 12, 30, 10)), "chimes", 30)
-def test_around_clock_changes(case: tuple[str, str, datetime], dst: str, hours: int) -> None:
+def test_cron_matches_the_oracle_around_clock_changes(
+    case: tuple[str, str, datetime], dst: str, hours: int
+) -> None:
     expression, zone, moment = case
     trigger = Cron(expression, timezone=zone, dst=dst)
     span = timedelta(hours=hours)
@@ -95,7 +97,9 @@ def test_around_clock_changes(case: tuple[str, str, datetime], dst: str, hours: 
 
 @settings(max_examples=25, deadline=None)
 @given(cases(), numbers(0, 59), st.booleans())
-def test_seconds(case: tuple[str, str, datetime], seconds: str, quartz: bool) -> None:
+def test_cron_with_seconds_matches_the_oracle(
+    case: tuple[str, str, datetime], seconds: str, quartz: bool
+) -> None:
     expression, zone, moment = case
     if quartz:
         minute, hour, *_ = expression.split()
@@ -115,7 +119,7 @@ def test_seconds(case: tuple[str, str, datetime], seconds: str, quartz: bool) ->
     st.one_of(numbers(0, 6), weekday_names, mostly_any),
     st.integers(1971, 2150),
 )
-def test_days_over_years(days: str, months: str, weekdays: str, year: int) -> None:
+def test_days_match_the_oracle_over_years(days: str, months: str, weekdays: str, year: int) -> None:
     expression = f"0 0 {days} {months} {weekdays}"
     trigger, oracle = Cron(expression), CronOracle(expression)
     walked = [day for day in days_from(date(year, 1, 1), 1000) if oracle.matches_day(day)]
@@ -129,7 +133,7 @@ def test_days_over_years(days: str, months: str, weekdays: str, year: int) -> No
 
 @settings(max_examples=300, deadline=None)
 @given(cases(), st.integers(-(10**12), 10**12))
-def test_exact_inverse(case: tuple[str, str, datetime], shift: int) -> None:
+def test_next_and_previous_are_inverse(case: tuple[str, str, datetime], shift: int) -> None:
     expression, zone, moment = case
     trigger = Cron(expression, timezone=zone)
     start = moment + timedelta(microseconds=shift)
@@ -142,7 +146,7 @@ def test_exact_inverse(case: tuple[str, str, datetime], shift: int) -> None:
         assert trigger.previous_before(following + timedelta(microseconds=1)) == following
 
 
-def test_oracle_can_be_wrong() -> None:
+def test_check_detects_a_difference() -> None:
     low = utc(2026, 3, 8)
     with pytest.raises(AssertionError):
         check(

@@ -57,12 +57,12 @@ def test_copies_are_the_shared_vectors(name: str) -> None:
 
 
 @each_row("row", rows("oracle_sample.jsonl"), ids=label)
-def test_oracle(row: Row) -> None:
+def test_cron_matches_the_oracle_vectors(row: Row) -> None:
     check_walk(Cron(row["expr"], timezone=row["zone"]), row)
 
 
 @each_row("row", rows("quartz_tests.jsonl"), ids=label)
-def test_quartz(row: Row) -> None:
+def test_cron_matches_the_quartz_vectors(row: Row) -> None:
     if row.get("invalid"):
         with pytest.raises(InvalidTrigger):
             Cron(row["expr"], dialect="quartz")
@@ -71,12 +71,12 @@ def test_quartz(row: Row) -> None:
 
 
 @each_row("row", rows("robfig.jsonl"), ids=label)
-def test_robfig(row: Row) -> None:
+def test_cron_matches_the_robfig_vectors(row: Row) -> None:
     if row.get("invalid"):
         with pytest.raises(InvalidTrigger):
             Cron(row["expr"])
         return
-    # The rows at an offset are about a wall clock, not about a zone; this one has that offset.
+    # Rows with an offset test the wall clock; this zone has that offset.
     zone = "Asia/Kolkata" if row.get("zone") == "offset" else row.get("zone")
     trigger = Cron(row["expr"], timezone=zone, dst=row.get("dst_policy", "chimes"))
     if "matches" in row:

@@ -31,13 +31,13 @@ def test_future_anchor_is_the_first_slot() -> None:
     assert trigger.previous_before(utc(2020, 1, 1)) is None
 
 
-def test_without_anchor_the_epoch_is_the_grid() -> None:
+def test_interval_without_anchor_is_aligned_to_the_epoch() -> None:
     trigger = Every("7m")
     assert trigger.next_after(utc(1970, 1, 1)) == utc(1970, 1, 1, 0, 7)
     assert trigger.previous_before(utc(1970, 1, 1)) == utc(1969, 12, 31, 23, 53)
 
 
-def test_clock_changes_play_no_part() -> None:
+def test_intervals_ignore_clock_changes() -> None:
     trigger = Cron("TZ=America/New_York @every 1h").anchored(utc(2026, 3, 8, 5, 30))
     fires = trigger.fires(utc(2026, 3, 8, 6), 3)
     assert [fire.at.hour for fire in fires] == [6, 7, 8]
@@ -45,7 +45,7 @@ def test_clock_changes_play_no_part() -> None:
     assert {fire.note for fire in fires} == {None}
 
 
-def test_descriptor_is_an_interval() -> None:
+def test_every_descriptor_is_an_interval() -> None:
     trigger = Cron("@every 1h30m10s", timezone="Asia/Bangkok")
     assert trigger.zone == "Asia/Bangkok"
     anchored = trigger.anchored(ANCHOR)
@@ -57,7 +57,7 @@ def test_descriptor_is_an_interval() -> None:
     assert Cron("@EVERY PT5M").next_after(utc(2026, 1, 1)) == utc(2026, 1, 1, 0, 5)
 
 
-def test_anchored() -> None:
+def test_anchored_sets_the_anchor_once() -> None:
     local = datetime(2026, 1, 1, 7, 0, 7, tzinfo=timezone(timedelta(hours=7)))
     trigger = Every("5m").anchored(local)
     assert trigger == Every("5m", anchor="2026-01-01T00:00:07Z")
@@ -72,7 +72,7 @@ def test_anchored() -> None:
     st.one_of(st.none(), st.integers(0, 10**15)),
     st.integers(-(10**14), 3 * 10**15),
 )
-def test_exact_inverse(step: int, anchor: int | None, moment: int) -> None:
+def test_next_and_previous_are_inverse(step: int, anchor: int | None, moment: int) -> None:
     def instant(value: int) -> datetime:
         return utc(1970, 1, 1) + timedelta(microseconds=value)
 
@@ -99,24 +99,24 @@ def test_jitter_is_a_hash_of_the_slot() -> None:
     assert delays != [trigger.jitter_for("other", slot) for slot in slots]
     assert max(delays) > timedelta(seconds=4.5)
     assert min(delays) < timedelta(seconds=0.5)
-    # Not a matter of the machine or the run: this number is for ever.
+    # The jitter must not change between machines or releases.
     assert trigger.jitter_for("schedule", ANCHOR) == timedelta(seconds=2, microseconds=440591)
     assert trigger.next_after(ANCHOR) == ANCHOR + trigger.every
 
 
-def test_no_jitter() -> None:
+def test_jitter_defaults_to_zero() -> None:
     assert Every("5m").jitter_for("schedule", ANCHOR) == timedelta(0)
     assert Every("5m", jitter="0s").jitter_for("schedule", ANCHOR) == timedelta(0)
     assert Cron("0 0 * * *").jitter_for("schedule", ANCHOR) == timedelta(0)
 
 
-def test_microseconds() -> None:
+def test_interval_of_microseconds() -> None:
     trigger = Every("1.5ms", anchor=ANCHOR)
     assert trigger.next_after(ANCHOR) - ANCHOR == timedelta(microseconds=1500)
     assert trigger.previous_before(ANCHOR + timedelta(microseconds=1500)) == ANCHOR
 
 
-def test_zone_is_utc() -> None:
+def test_zone_of_an_interval_is_utc() -> None:
     trigger = Every("5m")
     assert trigger.zone == "UTC"
     assert trigger.with_default_zone("Asia/Bangkok") is trigger
@@ -125,7 +125,7 @@ def test_zone_is_utc() -> None:
         trigger.with_default_zone("Nowhere")
 
 
-def test_overflow_is_no_fire() -> None:
+def test_interval_beyond_the_calendar_has_no_fire() -> None:
     assert Every("87600h").next_after(utc(9998, 6, 1)) is None
 
 
@@ -152,7 +152,7 @@ def test_overflow_is_no_fire() -> None:
         ("5m", {"anchor": "9999-01-01T00:00:00Z"}, "anchor"),
     ],
 )
-def test_refused(every: object, more: dict[str, object], field: str) -> None:
+def test_invalid_intervals_are_rejected(every: object, more: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidTrigger) as caught:
         Every(every, **more)
     assert caught.value.field == field

@@ -11,7 +11,7 @@ from chimes.errors import InvalidTrigger
 from chimes.triggers import Once
 
 
-def test_local_time_in_a_zone() -> None:
+def test_once_at_a_local_time() -> None:
     trigger = Once("2030-02-10T09:00:00", timezone="Asia/Bangkok")
     at = utc(2030, 2, 10, 2)
     assert trigger.instant == at
@@ -23,14 +23,14 @@ def test_local_time_in_a_zone() -> None:
     assert trigger.zone == "Asia/Bangkok"
 
 
-def test_in_a_gap() -> None:
+def test_once_in_a_gap_is_moved() -> None:
     trigger = Once("2026-03-08T02:30:00.5", timezone="America/New_York")
     assert trigger.next_after(utc(2026, 1, 1)) == utc(2026, 3, 8, 7)
     assert trigger.warnings() == ("moved_by_gap",)
     assert [fire.note for fire in trigger.fires(utc(2026, 1, 1), 5)] == ["moved_by_gap"]
 
 
-def test_in_an_overlap() -> None:
+def test_once_in_an_overlap_is_the_first_occurrence() -> None:
     assert Once("2026-11-01T01:30:00", timezone="America/New_York").instant == utc(
         2026, 11, 1, 5, 30
     )
@@ -39,7 +39,7 @@ def test_in_an_overlap() -> None:
     assert Once("2026-11-01T01:30:00-05:00[America/New_York]") == second
 
 
-def test_default_zone() -> None:
+def test_default_zone_applies_to_local_times_only() -> None:
     bare = Once("2030-02-10T09:00:00")
     assert bare.zone == "UTC"
     assert bare.instant == utc(2030, 2, 10, 9)
@@ -51,7 +51,7 @@ def test_default_zone() -> None:
     assert fixed.fires(utc(2030, 1, 1), 1)[0].local.hour == 16
 
 
-def test_datetimes() -> None:
+def test_once_accepts_datetimes() -> None:
     aware = datetime(2030, 2, 10, 9, tzinfo=timezone(timedelta(hours=7)))
     assert Once(aware) == Once("2030-02-10T02:00:00Z")
     naive = aware.replace(tzinfo=None)
@@ -74,7 +74,7 @@ def test_datetimes() -> None:
         (None, {}, "wrong_type"),
     ],
 )
-def test_refused(at: object, more: dict[str, str], code: str) -> None:
+def test_invalid_times_are_rejected(at: object, more: dict[str, str], code: str) -> None:
     with pytest.raises(InvalidTrigger) as caught:
         Once(at, **more)
     assert caught.value.code == code

@@ -47,7 +47,7 @@ DICTS = [
 
 
 @pytest.mark.parametrize("given", DICTS, ids=lambda each: str(each["kind"]))
-def test_round_trip(given: dict[str, object]) -> None:
+def test_trigger_round_trips_through_a_dict(given: dict[str, object]) -> None:
     trigger = trigger_from_dict(given)
     written = trigger.to_dict()
     assert trigger_from_dict(json.loads(json.dumps(written))) == trigger
@@ -58,7 +58,7 @@ def test_round_trip(given: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("given", DICTS, ids=lambda each: str(each["kind"]))
-def test_values(given: dict[str, object]) -> None:
+def test_triggers_are_frozen_values(given: dict[str, object]) -> None:
     one, other = trigger_from_dict(given), trigger_from_dict(given)
     assert one == other
     assert hash(one) == hash(other)
@@ -73,7 +73,7 @@ def test_values(given: dict[str, object]) -> None:
     assert eval(repr(one).split("(")[0]).__name__ == type(one).__name__
 
 
-def test_equal_by_meaning_of_the_text() -> None:
+def test_equal_triggers_compare_equal() -> None:
     assert Cron(" 0  9 * * * ") == Cron("0 9 * * *")
     assert Every("90s") == Every(timedelta(seconds=90)) == Every("PT1M30S")
     assert Cron("0 9 * * *") != Every("90s")
@@ -113,7 +113,7 @@ def test_once_out_of_bounds() -> None:
 
 
 @pytest.mark.parametrize("moment", [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 5, None])  # noqa: DTZ001
-def test_moments_must_be_aware(moment: object) -> None:
+def test_times_must_be_aware(moment: object) -> None:
     for trigger in (Cron("0 9 * * *"), Every("5m", jitter="1s"), Once("2030-02-10T02:00:00Z")):
         for ask in (trigger.next_after, trigger.previous_before, trigger.anchored):
             with pytest.raises(InvalidTrigger):
@@ -173,7 +173,7 @@ MINUTELY = {"kind": "cron", "expression": "* * * * *"}
         ({"kind": "cron", "expression": "@every Xm"}, "expression", "bad_duration"),
     ],
 )  # fmt: skip
-def test_bad_dicts(given: object, field: str | None, code: str) -> None:
+def test_invalid_dicts_are_rejected(given: object, field: str | None, code: str) -> None:
     with pytest.raises(InvalidTrigger) as caught:
         trigger_from_dict(given)
     assert (caught.value.field, caught.value.code) == (field, code)
@@ -259,12 +259,12 @@ BAD_EXPRESSIONS = [
 
 
 @each_row("expression", BAD_EXPRESSIONS, ids=lambda text: text[:20])
-def test_bad_expressions(expression: str) -> None:
+def test_invalid_expressions_are_rejected_quickly(expression: str) -> None:
     start = process_time()
     with pytest.raises(InvalidTrigger) as caught:
         Cron(expression)
     assert caught.value.code
-    # Not a measure of speed: a search of years would take far longer.
+    # Generous: a search through years would take far longer.
     assert process_time() - start < 2
     assert caught.value.field == "expression"
     assert caught.value.code != "invalid"
@@ -286,7 +286,7 @@ def test_bad_expressions(expression: str) -> None:
         ("0 0 0 ? * 5-6,L", "quartz"),
     ],
 )
-def test_bad_for_the_dialect(expression: str, dialect: str) -> None:
+def test_expressions_invalid_in_their_dialect(expression: str, dialect: str) -> None:
     with pytest.raises(InvalidTrigger):
         Cron(expression, dialect=dialect)
 
@@ -298,7 +298,7 @@ def test_expression_must_be_text(expression: object) -> None:
     assert (caught.value.field, caught.value.code) == ("expression", "wrong_type")
 
 
-def test_message_is_for_humans() -> None:
+def test_message_names_field_value_and_range() -> None:
     with pytest.raises(InvalidTrigger) as caught:
         Cron("61 * * * *")
     assert caught.value.message == (
@@ -317,7 +317,7 @@ def test_exported_names() -> None:
     assert isinstance(Cron("0 9 * * *"), chimes.triggers.Trigger)
 
 
-def test_import_is_light() -> None:
+def test_package_imports_no_heavy_modules() -> None:
     code = "import sys, chimes.triggers; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"holidays", "tzdata", "zoneinfo", "difflib", "hashlib", "json", "asyncio", "pydantic"}

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tests.forking import ran
+from tests.forking import run_chimes
 from tests.system.torture.oracle import micros
 from tests.system.torture.records import (
     Case,
@@ -31,7 +31,7 @@ async def dump(store: str, directory: Path) -> None:
     """Exports the store with `chimes store export`."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory)}
     command = ["store", "export", str(directory / DUMP), "--store", store]
-    done = await asyncio.to_thread(ran, command, cwd=directory, env=environment, timeout=120)
+    done = await asyncio.to_thread(run_chimes, command, cwd=directory, env=environment, timeout=120)
     if done.returncode != 0:
         raise RuntimeError(f"the store could not be exported: {done.stdout}{done.stderr}")
 
