@@ -12,14 +12,14 @@ from tests.web.rig import Rig, serving
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
-    """Open mode, memory store."""
+    """A server in open mode on the memory store."""
     async with serving() as rig:
         yield rig
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
 async def any_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
-    """Open mode, on each store in turn."""
+    """A server in open mode, once per store."""
     kind: StoreKind = request.param
     clock = SettableClock()
     home = Home(kind, tmp_path, clock)

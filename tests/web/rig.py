@@ -1,5 +1,4 @@
-"""The whole server on a store, over ASGI; every response is checked against the OpenAPI
-document on the way."""
+"""The whole server over ASGI; every response is checked against the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ from chimes.web.openapi import describe_api
 from chimes.web.server import NATIVE_ROUTERS, build_app
 
 HOST = "http://localhost:7100"
-#: Given before any route is chosen, so no route documents them.
+#: Statuses that the middleware returns, so no route documents them.
 BEFORE_ROUTING = {400, 403, 405, 408, 421, 431}
 
 CRON = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
@@ -44,7 +43,7 @@ HTTP = {"kind": "http", "url": "http://127.0.0.1:9/hook", "method": "POST"}
 
 
 def definition(**given: Any) -> dict[str, Any]:
-    """A body that makes a schedule."""
+    """A valid request body of a schedule."""
     return {"name": "report", "trigger": CRON, "target": HTTP} | given
 
 
@@ -70,12 +69,12 @@ class Rig:
         return made
 
     async def key(self, role: Role, owner: Owner = SYSTEM_OWNER) -> dict[str, str]:
-        """Headers with a new key."""
+        """Creates a key and returns its headers."""
         made = await self.context.access.create(Actor(), name="test", role=role, owner=owner)
         return {"Authorization": f"Bearer {made.text}"}
 
     async def snapshot(self) -> list[object]:
-        """Everything that the store holds, apart from the audit and when a key was used."""
+        """Contents of the store without the audit log and `last_used_at` of keys."""
         found: list[object] = []
         async for item in self.store.dump():
             if hasattr(item, "last_used_at"):
@@ -146,13 +145,13 @@ async def serving(
         yield Rig(clock=clock, store=store, context=context, app=app, client=client)
 
 
-#: Routes that FastAPI prepared, by router, to share them between apps.
+#: Prepared routes by router, shared between apps.
 _PREPARED: dict[int, BaseRoute] = {}
 
 
 def share_native_routes(app: FastAPI) -> None:
-    """The framework prepares the routes of an included router for each app anew, which takes longer
-    than most tests. The native ones know nothing of their app: one preparation does for all."""
+    """FastAPI prepares the routes of a router for each app, which takes longer than most tests. The
+    native routes do not depend on their app, so all apps share one preparation."""
     native = {id(router) for router in NATIVE_ROUTERS}
     routes = app.router.routes
     for place, route in enumerate(routes):
@@ -163,20 +162,20 @@ def share_native_routes(app: FastAPI) -> None:
 
 @cache
 def _model(name: str) -> type[outputs.Out]:
-    """The documented responses of a route."""
+    """Response model by its name."""
     waiting = [outputs.Out]
     while waiting:
         found = waiting.pop()
         if found.__name__ == name:
             return found
         waiting.extend(found.__subclasses__())
-    raise AssertionError(f"{name} is no answer of the API")
+    raise AssertionError(f"{name} is not a response model of the API")
 
 
 class Documented:
-    """Refuses an answer that the OpenAPI document does not promise."""
+    """Response hook that rejects responses which differ from the OpenAPI document."""
 
-    #: The native routes are the same in every test, and describing them takes a while.
+    #: Shared: the native routes are the same in every test, and describing them is slow.
     _document: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, app: FastAPI) -> None:

@@ -74,7 +74,7 @@ async def test_prompt_round_trip_on_every_store(any_rig: Rig) -> None:
     )
 
 
-# Delivery options: late runs only, quiet hours, digests.
+# Late runs only, quiet hours, digests.
 async def test_notification_times_round_trip(rig: Rig) -> None:
     zone = "Asia/Bangkok"
     recipients = {
@@ -106,7 +106,7 @@ async def test_notification_times_round_trip(rig: Rig) -> None:
 
 
 def test_recipients_in_unquoted_yaml_are_accepted() -> None:
-    """`on` and 22:00 without quotes mean something else in YAML 1.1."""
+    """YAML 1.1 reads unquoted `on` as a boolean and 22:00 as a number."""
     text = b"{channel: email, to: a@b.example, on: [late], quiet: {from: 22:00, to: 7:30}}"
     found = parsed_yaml(text, "a file")
     (recipient,) = recipients_from([RecipientIn.model_validate(found)])
@@ -250,7 +250,7 @@ async def test_patch_merges_prompt_fields_and_replaces_recipients(rig: Rig) -> N
     assert [each["channel"] for each in answer.json()["delivery"]] == ["inbox", "webhook"]
     schedule = await rig.store.get_schedule(ScheduleId(made["id"]))
     assert schedule is not None
-    # What comes back as *** is what the same recipient had.
+    # A masked value keeps the secret of the same recipient.
     assert schedule.policy.delivery[1].signing_secrets == (SECRET,)
     elsewhere = made["delivery"][0] | {"to": "https://example.com/other"}
     answer = await patch_schedule(rig, made, delivery=[elsewhere])
@@ -282,7 +282,6 @@ async def test_run_without_a_schedule_can_have_recipients(rig: Rig) -> None:
     assert run.policy.delivery == (Recipient(channel=Channel.INBOX),)
 
 
-# Invariant 10
 async def test_responses_and_audit_entries_contain_no_secrets(rig: Rig) -> None:
     hook = HOOK | {"to": "https://example.com/h?token=canary-token"}
     made = await rig.create(target=AGENT, delivery=[hook])
@@ -322,7 +321,7 @@ async def test_member_can_only_notify_own_chats(rig: Rig) -> None:
             assert refused.status_code == 422
             (error,) = refused.json()["errors"]
             assert (error["pointer"], error["code"]) == ("/delivery/1/to", "not_found")
-            # The same for one that is not there at all.
+            # The same error as for an unknown chat.
             assert error["detail"] == f"chat {chat_id} not found"
         for chat_id in ("43", "@public_name"):
             assert (await status(admin, chat_id, path)).status_code == good

@@ -78,7 +78,7 @@ async def test_idle_connection_is_not_ended_by_the_header_timeout(port: int) -> 
     for _ in range(2):
         writer.write(HEALTH % port)
         assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
-        # Longer than headers may take: being idle between requests is something else.
+        # Longer than the header timeout, which does not apply between requests.
         await asyncio.sleep(0.4)
     writer.close()
 

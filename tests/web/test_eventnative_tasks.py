@@ -56,7 +56,7 @@ def sync(source, collection, config, state):
 
 
 class TaskServers:
-    """One or more servers on one store, and the gates of their sources."""
+    """One or more servers on one store, with gates that hold their tasks."""
 
     def __init__(self, directory: Path, store: str, *, workers: int | None = None) -> None:
         self.directory = directory
@@ -89,7 +89,7 @@ class TaskServers:
         self.add_node()
 
     def add_node(self) -> None:
-        """Another node."""
+        """Starts another node on the same store."""
         home = self.directory / f"node{len(self.servers)}"
         home.mkdir()
         started = Server(home, "--config", str(self._file), "--store", self._store, env=self._env)
@@ -156,11 +156,11 @@ def until(
 
 
 def _stores() -> dict[str, Callable[[Path], str]]:
-    """Capacity for one task per collection."""
+    """Factories of store URLs by kind."""
     return {
         "sqlite": lambda directory: f"sqlite:///{directory}/tasks.db",
         "postgresql": lambda directory: shared(POSTGRES).new_database(),
-        # Not one of the numbers that other tests empty.
+        # Other tests flush other databases.
         "redis": lambda directory: (
             f"{REDIS.url(shared(REDIS).port, '63')}?prefix={secrets.token_hex(4)}:"
         ),
@@ -185,13 +185,12 @@ def store_url(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
 def tasks(
     store_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TaskServers]:
-    """One node as it is by default."""
+    """One node with default settings."""
     started = TaskServers(tmp_path_factory.mktemp("tasks"), store_url())
     yield started
     started.close()
 
 
-# One more than the capacity
 def test_tasks_up_to_the_capacity_run(tasks: TaskServers) -> None:
     made = {name: tasks.post(name) for name in GATED}
 
@@ -206,14 +205,14 @@ def test_tasks_up_to_the_capacity_run(tasks: TaskServers) -> None:
         return [name for name, status in statuses().items() if status == "RUNNING"]
 
     until(running, lambda found: len(found) == CAPACITY)
-    # All sixteen have started; the seventeenth has not.
+    # All tasks up to the capacity have started, the last has not.
     until(
         lambda: [name for name in GATED if (tasks.place / f"{name}.pid").exists()],
         lambda found: len(found) == CAPACITY,
     )
     now = statuses()
     assert sorted(now.values()) == ["RUNNING"] * CAPACITY + ["SCHEDULED"]
-    # Oldest first within a class: it is the last one that waits.
+    # Oldest first within a priority: the last one waits.
     assert now[GATED[-1]] == "SCHEDULED"
     tasks.open(GATED[0])
     tasks.wait_for_status(made[GATED[0]], "SUCCESS")
@@ -238,7 +237,7 @@ def test_one_of_20_concurrent_requests_creates_a_task(tasks: TaskServers) -> Non
         assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
         (task,) = {answer.json()["task_id"] for answer in answers}
         tasks.wait_for_status(task, "RUNNING")
-        # SCHEDULED counted, and so does RUNNING.
+        # RUNNING counts as active, like SCHEDULED.
         assert {answer.status_code for answer in asyncio.run(posts())} == {200}
         tasks.open("many")
         tasks.wait_for_status(task, "SUCCESS")
@@ -255,7 +254,7 @@ def test_task_lifecycle_with_log_and_checkpoint(tasks: TaskServers) -> None:
     assert running["priority"] == 300 * 10**12 - int(created.timestamp())
     assert abs(created - before) < timedelta(seconds=60)
 
-    # Readable while it runs.
+    # The log is readable while the task runs.
     (said,) = until(
         lambda: [each for each in tasks.logs(task) if "begins" in each["message"]], bool
     )
@@ -264,7 +263,7 @@ def test_task_lifecycle_with_log_and_checkpoint(tasks: TaskServers) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", said["time"])
 
     async def followed() -> tuple[list[str], float]:
-        """The lines, and how long the last of them took from when it could be written."""
+        """Lines of the stream, and the delay of the last one."""
         async with AsyncClient(tasks.servers[0].url, TOKEN) as client:
             found: list[str] = []
             opened = 0.0
@@ -289,7 +288,7 @@ def test_task_lifecycle_with_log_and_checkpoint(tasks: TaskServers) -> None:
     assert tasks.logs(task, start=logs[-1]["time"]) == logs[-1:]
     assert tasks.logs(task, end=logs[0]["time"]) == logs[:1]
     assert tasks.logs(task, start="2100-01-01T00:00:00Z") == []
-    # Its checkpoint is available to the next run; the gate is open now.
+    # The next run gets its checkpoint; the gate is open.
     again = tasks.post("speaks")
     tasks.wait_for_status(again, "SUCCESS")
     assert "begins with {'count': 1}" in tasks.logs(again)[0]["message"]
@@ -351,7 +350,7 @@ def test_admin_token_is_an_admin_on_every_api(tasks: TaskServers) -> None:
     assert TOKEN not in tasks.servers[0].log.read_text()
 
 
-# Higher priority first, then older first; with capacity for one and two nodes
+# Two nodes with capacity for one: higher priority first, then older first.
 def test_task_order_with_two_nodes(
     store_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -1,4 +1,4 @@
-"""Health, readiness, metrics, the documentation."""
+"""Health, readiness, metrics and documentation."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_metrics_contain_no_names() -> None:
         assert store.counted == 2
 
 
-# An outage is a number, not a hole
+# Metrics show an outage instead of failing.
 async def test_metrics_are_available_during_a_store_outage() -> None:
     clock = SettableClock()
     store = FailingStore(clock)

@@ -28,7 +28,7 @@ KEY = {"Idempotency-Key": "k-1"}
 async def test_repeated_request_is_executed_once(any_rig: Rig) -> None:
     first = await any_rig.client.post(PATH, json=definition(), headers=KEY)
     before = await any_rig.snapshot()
-    # Another way of writing the same value.
+    # The same JSON value in another notation.
     spelled = json.dumps(dict(reversed(definition().items())), indent=2)
     again = await any_rig.client.post(
         PATH, content=spelled, headers=KEY | {"Content-Type": "application/json; charset=utf-8"}
@@ -52,7 +52,7 @@ async def test_different_body_with_the_same_key_is_rejected(any_rig: Rig) -> Non
 
 
 async def test_long_ids_fit_the_idempotency_scope(any_rig: Rig) -> None:
-    """What a request is remembered by fits into every store, and stays apart from others."""
+    """The scope of a request fits into every store and stays unique."""
     made = [await any_rig.create(id=f"{letter * 199}x") for letter in "ab"]
     answers = [
         await any_rig.client.post(f"{PATH}/{each['id']}/run", headers=KEY)
@@ -101,7 +101,7 @@ async def test_invalid_idempotency_keys_are_rejected(rig: Rig, key: str) -> None
 
 
 class PausingStore(MemoryStore):
-    """Lets a test look at the moment in which a schedule is being written."""
+    """Pauses while a schedule is being written."""
 
     def __init__(self, clock: SettableClock) -> None:
         super().__init__(clock)
@@ -185,7 +185,7 @@ async def test_unavailable_response_is_not_replayed() -> None:
 
 
 class CrashingStore(MemoryStore):
-    """Its process dies, or loses the answer, right after something was written."""
+    """Simulates a crash or a lost response directly after a write."""
 
     crash: BaseException | None = None
 
@@ -213,7 +213,7 @@ class CrashingStore(MemoryStore):
 
     async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
         if isinstance(self.crash, asyncio.CancelledError):
-            return  # dead processes write nothing
+            return  # a crashed process writes nothing
         await super().answer_request(scope, key, answer)
 
     async def forget_request(self, scope: str, key: str) -> None:
@@ -222,7 +222,6 @@ class CrashingStore(MemoryStore):
         await super().forget_request(scope, key)
 
 
-# ADR 17
 @pytest.mark.parametrize("case", ["schedule", "run", "retry", "start", "backfill"])
 async def test_request_of_a_crashed_process_is_taken_over(case: str) -> None:
     clock = SettableClock()

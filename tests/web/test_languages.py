@@ -117,7 +117,7 @@ async def all_apis() -> AsyncIterator[Rig]:
 
 
 def sentences(answer: object, name: str = "") -> Iterator[str]:
-    """Everything in it that a person reads."""
+    """All user-facing texts of a response."""
     if isinstance(answer, dict):
         for key, each in answer.items():
             yield from sentences(each, key)
@@ -191,7 +191,7 @@ async def test_x_language_overrides_accept_language(
 @pytest.mark.parametrize("language", TAGS)
 async def test_preference_applies_without_headers(all_apis: Rig, language: str) -> None:
     await all_apis.context.preferences.change(Actor(), {"language": language})
-    # The last one, an unknown method, is refused before authentication.
+    # The last case, an unknown method, is rejected before authentication.
     for bad in FIRST_OF_EACH_API[:-1]:
         check(await sent(all_apis, bad, {}), language)
         check(await sent(all_apis, bad, {"Accept-Language": "en"}), "en")
@@ -252,7 +252,7 @@ async def test_described_responses_follow_x_language(all_apis: Rig, language: st
     }
 
 
-# --- what the store holds is English ------------------------------------------------------------
+# --- stored errors ------------------------------------------------------------------------------
 LOST_ERROR = _("the connection was lost before the answer was whole")
 OWN_ERROR = "ValueError: the price of tea"
 

@@ -17,7 +17,7 @@ from chimes.web.api.schemas import Body
 from chimes.web.requests import _MESSAGES, validation_message
 from tests.tables import each_row
 
-#: In the place of any field: what no field, or not every one, takes.
+#: Values that some or all fields reject.
 ODD: tuple[object, ...] = (
     None,
     True,
@@ -39,7 +39,7 @@ ODD: tuple[object, ...] = (
     {"kind": "x"},
     object(),
 )
-#: As pydantic gives them; others are filled in below.
+#: Contexts of pydantic errors; others are derived below.
 CONTEXTS: Mapping[str, Mapping[str, object]] = {
     "enum": {"expected": "'a', 'b' or 'c'"},
     "literal_error": {"expected": "'a'"},
@@ -55,7 +55,7 @@ CONTEXTS: Mapping[str, Mapping[str, object]] = {
 
 
 def models() -> Iterator[type[BaseModel]]:
-    """Every body and every set of query parameters of the native API."""
+    """Models of all bodies and query parameters of the native API."""
     for path in Path(api.__path__[0]).glob("*.py"):
         import_module(f"{api.__name__}.{path.stem}")
     waiting: list[type[BaseModel]] = [Body, Query]
@@ -80,7 +80,7 @@ def test_every_validation_error_of_the_models_is_translated() -> None:
                     if not is_message and each["type"] not in _MESSAGES:
                         missing.add((model.__name__, each["type"]))
     assert missing == set()
-    # It was worth the walk.
+    # The walk reached common error types.
     assert {"missing", "string_type", "int_parsing", "enum", "greater_than_equal"} <= seen
 
 

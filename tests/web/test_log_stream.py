@@ -1,4 +1,4 @@
-"""The log of a run as a stream, over real sockets: resume, end, heartbeats, drain."""
+"""Log stream of a run over real sockets: resume, end, keep-alive, drain."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.web.test_connections import AnnouncedServer
 
 
 class FrozenWallClock(SettableClock):
-    """Wall time does not advance; durations are real."""
+    """A clock with constant wall time and real durations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,14 +100,14 @@ async def server() -> AsyncIterator[ServedApp]:
 
 
 class Stream:
-    """Events as they come."""
+    """Reads the events of a stream."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         self.answer = answer
         self._lines = answer.aiter_lines()
 
     async def block(self) -> dict[str, str]:
-        """The next one, comments included, by field; empty at the end of the stream."""
+        """The next event or comment, by field; empty at the end of the stream."""
         found: dict[str, str] = {}
         async with asyncio.timeout(10):
             async for line in self._lines:
@@ -271,7 +271,7 @@ async def test_stream_needs_permission_to_read_the_run(
     ).status_code == 404
     async with follow_log(server, run.id, keys[ALICE]) as stream:
         assert await stream.block() == {"": "still here"}
-        # A key that is revoked follows no longer.
+        # Revoking the key ends its streams.
         access = server.rig.context.access
         for key in await access.keys(Actor()):
             await access.revoke(Actor(), key.id)

@@ -80,7 +80,7 @@ async def test_invalid_preferences_are_rejected(
     assert await rig.snapshot() == []
 
 
-# The trigger's zone, then the owner's
+# The zone of the trigger takes precedence over the preference.
 async def test_preferred_zone_applies_to_schedules_and_previews(rig: Rig) -> None:
     await rig.client.patch(ME, json={"timezone": "Asia/Bangkok"})
     assert (await rig.create(trigger=PLAIN))["timezone"] == "Asia/Bangkok"

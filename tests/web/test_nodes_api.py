@@ -49,7 +49,7 @@ async def test_drain_resume_and_forget() -> None:
         assert (trail[2].reason, trail[2].changes) == ("new kernel", {"drain": [False, True]})
 
 
-# Nodes have no owner: only operators see them, and scopes can restrict a key
+# Nodes have no owner: only operators see them, and scopes can restrict a key.
 @pytest.mark.parametrize(
     ("role", "scopes", "expected"),
     [

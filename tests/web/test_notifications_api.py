@@ -1,4 +1,4 @@
-"""Deliveries and the inbox over the native API: pages, owners, marks, dead letters."""
+"""Deliveries and inbox in the native API: pages, owners, message states, retries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ async def ids(rig: Rig, path: str, headers: dict[str, str] | None = None) -> lis
     return [each["id"] for each in answer.json()["items"]]
 
 
-# issue 5: state, attempts, dead letter
 async def test_dead_delivery_is_listed_and_retried(any_rig: Rig) -> None:
     rig = any_rig
     delivery_id = await add_dead_delivery(rig, run_id=RunId("run-1"), schedule_id=ScheduleId("s-1"))
@@ -91,7 +90,7 @@ async def test_retry_of_a_delivered_delivery_is_rejected(rig: Rig) -> None:
     assert (answer.status_code, answer.json()["code"]) == (409, "delivered")
 
 
-# Other owners' messages do not exist
+# Messages of other owners are not found.
 async def test_owners_see_and_change_only_their_own_messages(rig: Rig) -> None:
     ours, theirs = (
         await add_dead_delivery(rig, owner=ALICE),

@@ -1,5 +1,7 @@
-"""Special characters in queries are refused or match nothing, in every API. PostgreSQL takes no NUL
-in a text, so that is the store to ask."""
+"""Special characters in queries are rejected or match nothing, in every API.
+
+The tests use PostgreSQL, which does not accept NUL in texts.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ async def test_special_characters_cause_no_server_error(on_postgresql: Rig) -> N
             answer = await on_postgresql.client.get(f"{path}{odd}")
             answers[f"{path}{odd}"] = answer.status_code
     assert {path: status for path, status in answers.items() if status >= 500} == {}
-    # Most of them are routes that there are.
+    # Most paths are existing routes.
     assert sum(status != 404 for status in answers.values()) > len(answers) * 0.8
 
 

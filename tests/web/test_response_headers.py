@@ -32,7 +32,7 @@ def failing_router() -> APIRouter:
 
 @pytest.mark.parametrize("path", ["/health", "/nowhere", "/boom"])
 async def test_every_response_has_a_date(path: str) -> None:
-    """uvicorn's own would be a second old, or wake the process up every second."""
+    """Chimes sets the date: uvicorn's needs a timer that wakes the process every second."""
     async with serving(compat=[failing_router()]) as rig:
         answer = await rig.client.get(path)
         now = rig.clock.now()

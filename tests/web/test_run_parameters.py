@@ -1,4 +1,4 @@
-"""A run with other parameters than its schedule: for that run only."""
+"""Manual runs with other parameters than their schedule."""
 
 from __future__ import annotations
 

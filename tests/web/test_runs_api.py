@@ -13,7 +13,7 @@ from tests.web.rig import Rig
 
 
 async def finished_run(rig: Rig) -> dict[str, Any]:
-    """One slot that was carried out: claimed at its time, succeeded 1.5 s later."""
+    """A run of a slot that was claimed on time and succeeded 1.5 s later."""
     made = await rig.create(trigger={"kind": "every", "every": "10s"})
     await rig.store.join(a_node(), LEASE)
     rig.clock.advance(10)

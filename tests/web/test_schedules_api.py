@@ -159,7 +159,7 @@ async def test_a_json_body_is_kept_as_text(rig: Rig) -> None:
     assert made["target"]["body"] == '{"a":[1,"é"]}'
 
 
-# A client-sent id is kept, and a second one with the same id is 409
+# A client-chosen id is kept; a second schedule with the same id is 409.
 async def test_client_chosen_id_is_unique(any_rig: Rig) -> None:
     await any_rig.create(id="one")
     before = await any_rig.snapshot()
@@ -195,7 +195,6 @@ async def test_taken_id_does_not_reveal_its_owner(any_rig: Rig) -> None:
     assert hidden.status_code == 404
 
 
-# Write-only secrets
 async def test_secrets_are_masked_and_kept_when_the_mask_is_sent_back(rig: Rig) -> None:
     target = HTTP | {"signing_secrets": [SECRET], "headers": {"Authorization": "Bearer s3cret"}}
     answer = await rig.client.post("/api/v1/schedules", json=definition(target=target))
@@ -224,7 +223,7 @@ async def test_secrets_are_masked_and_kept_when_the_mask_is_sent_back(rig: Rig) 
     assert "s3cret" not in shown.text
 
 
-# Secret-like header names are masked; the URL is returned whole, so it can be sent back.
+# The URL is returned unmasked, so that it can be sent back.
 async def test_headers_with_secret_names_are_masked(rig: Rig) -> None:
     headers = {"X-Auth-Token": "s3cret", "X-GitHub-Token": "s3cret", "X-Author": "ann"}
     url = f"{HTTP['url']}?token=t0ken&page=2"
@@ -408,7 +407,7 @@ async def test_former_namespaces_map_to_the_default_one(any_rig: Rig) -> None:
             "/api/v1/schedules", json=definition(name=namespace, namespace=namespace)
         )
         assert made.json()["namespace"] == "default"
-        # As stored by an earlier version.
+        # Rows of an earlier version.
         await any_rig.store.change_schedule(
             made.json()["id"], lambda each, now, word=namespace: replace(each, namespace=word)
         )

@@ -42,12 +42,12 @@ def until(client: httpx2.Client, path: str, status: int, within: float = 30) -> 
         if answer.status_code == status:
             return answer
         assert time.monotonic() < deadline, f"{path}: {answer.status_code} {answer.text}"
-        time.sleep(0.1)  # nobody tells us when a node has noticed
+        time.sleep(0.1)  # no signal announces that a node has noticed
 
 
 def within_two_seconds(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
-    """Within 2 s. One of three, because the machine may be busy with something else; what
-    waits for the database does so each time."""
+    """One of three responses takes less than 2 s: the machine may be busy, but a request that waits
+    for the database is slow every time."""
     took = []
     for _ in range(3):
         began = time.monotonic()

@@ -129,7 +129,7 @@ async def test_patch_changes_to_and_from_a_sync_target(rig: Rig) -> None:
     assert back["target"]["kind"] == "http"
 
 
-# 202 for a new run, 200 for the one that is active
+# 202 for a new run, 200 for the active one.
 async def test_request_for_an_active_pair_returns_its_run(rig: Rig) -> None:
     schedule = (await rig.create(target=TARGET))["id"]
     first = await rig.client.post("/api/v1/runs", json={"target": TARGET})

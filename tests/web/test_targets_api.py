@@ -1,4 +1,4 @@
-"""Tasks and flows as targets: accepted only if a node offers them, shown without secrets."""
+"""Task and flow targets: accepted only with a capable node, shown without secrets."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_targets_of_nodes_with_an_expired_lease_are_unknown(rig: Rig) -> N
     rig.clock.advance(LEASE + timedelta(seconds=1))
     answer = await rig.client.post(PATH, json=body(kind="task", name="greet"))
     assert answer.json()["code"] == "unknown_task"
-    # A saved target can be changed while no node offers it.
+    # A saved target can be changed while no node has its capability.
     path = f"{PATH}/{made['id']}"
     changed = await rig.client.patch(path, json={"target": {"args": {"a": 1}}, "priority": 3})
     assert changed.status_code == 200, changed.text

@@ -1,6 +1,8 @@
-"""Every verb that some code of Chimes writes into the audit, and what it is about, found in the
-code itself: what is handed to a parameter of that name, from `AuditEntry` outwards through all that
-pass theirs on."""
+"""Finds every audit verb and object kind in the source.
+
+These are the literals passed to a parameter of that name, by callers of `AuditEntry` and of all
+functions that pass it on.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 import chimes
 
 ROOT = Path(chimes.__file__).parent
-#: Their `verb` is something else: a button of a page, a command, a method of the client.
+#: Files in which `verb` means something else, such as a command.
 OTHER_MEANINGS = (
     "cli/",
     "client/",
@@ -29,8 +31,11 @@ class AuditLiteral:
 
 
 def literals_of(parameter: str) -> set[AuditLiteral]:
-    """`parameter`: verb or kind. AssertionError where it is neither a literal, nor chosen of
-    literals, nor passed on."""
+    """Literals passed as `parameter` (verb or kind).
+
+    Raises AssertionError for an argument that is neither a literal, nor a choice of literals, nor
+    passed on.
+    """
     trees = {
         str(path.relative_to(ROOT)): ast.parse(path.read_text())
         for path in sorted(ROOT.rglob("*.py"))
@@ -52,15 +57,14 @@ def literals_of(parameter: str) -> set[AuditLiteral]:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Modules of ours: a function of theirs may be called, or inherited."""
+    """Modules of Chimes that a module imports."""
     for each in ast.walk(tree):
         if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("chimes."):
             yield f"{str(each.module).removeprefix('chimes.').replace('.', '/')}.py"
 
 
 def _takers(tree: ast.Module, parameter: str) -> dict[str, int | None]:
-    """Its functions and values that take a verb, and which of their parameters is the one asked
-    for."""
+    """Functions and classes with a verb parameter, and the position of `parameter`."""
     takers: dict[str, int | None] = {}
     for each in ast.walk(tree):
         if isinstance(each, ast.ClassDef):
@@ -112,4 +116,4 @@ def _literals(given: ast.expr, tree: ast.Module, where: str) -> Iterator[str]:
                         assert answer.value is not None
                         yield from _literals(answer.value, tree, where)
         case _:
-            raise AssertionError(f"{where}: which word is {ast.unparse(given)}?")
+            raise AssertionError(f"{where}: {ast.unparse(given)} is not a literal")

@@ -1,4 +1,4 @@
-"""Somebody without scripts, over ASGI: follows links, sends forms with what is in them."""
+"""A browser without scripts over ASGI: follows links and submits forms with their fields."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Forms(HTMLParser):
 
 
 class Browser:
-    """Keeps cookies, sends `Origin` with forms as browsers do, follows nothing by itself."""
+    """Keeps cookies, sends `Origin` with forms, and does not follow redirects by itself."""
 
     def __init__(self, rig: Rig, **headers: str) -> None:
         self.rig = rig
@@ -51,7 +51,7 @@ class Browser:
         return answer
 
     async def send(self, action: str, *, on: str = "", **fields: str) -> httpx2.Response:
-        """The form with this action on the page (of address `on`, or the one last seen)."""
+        """Submits the form with this action of the page at `on`, or of the last page."""
         if on:
             await self.get(on)
         forms = _Forms()

@@ -1,4 +1,4 @@
-"""Fills in the form of a page without scripts, as a browser would send it."""
+"""Fills in and submits forms like a browser without scripts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What a page may cost: at most 120 KB with all that it fetches, and as many questions to
-the store for many schedules as for few. How long they take on a million runs is measured by
-`bench/dashboard_pages.py`."""
+"""Cost of pages: at most 120 KB with all assets, and a constant number of store calls.
+
+`bench/dashboard_pages.py` measures their duration with a million runs.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ from tests.web.dashboard.browsing import Browser, browsing
 
 MAX_BYTES = 120 * 1024
 _ASSET = re.compile(r'(?:src|href)="(/ui/static/[^"]+\.(?:js|css))"')
-#: By the id of a schedule and of a run.
+#: Maximum number of store calls by page (with placeholders for ids).
 PAGES = {
-    # Five of them are the names behind the five newest changes.
+    # Five of them read the names of the five newest changes.
     "/ui/": 18,
     "/ui/attention": 8,
     "/ui/schedules": 6,
@@ -52,7 +53,7 @@ PAGES = {
 
 
 class CountingStore:
-    """A store that counts the questions that it is asked."""
+    """Wraps a store and records its calls."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -77,7 +78,7 @@ class CountingStore:
 async def filled(
     schedules: int, *, runs: int = 0
 ) -> AsyncIterator[tuple[Browser, CountingStore, dict[str, str]]]:
-    """So many schedules, each with a run and a message; and with `runs` that have ended."""
+    """A dashboard with schedules, each with a run and a message, and `runs` ended runs."""
     clock = SettableClock()
     store = MemoryStore(clock)
     counting = CountingStore(store)
@@ -154,7 +155,7 @@ async def test_no_page_exceeds_120_kb_with_its_assets(language: str) -> None:
                 asset = await browser.client.get(address)
                 assert asset.headers["content-encoding"] == "gzip"
                 known[address] = len(gzip.compress(asset.content, 9))
-            # As the server packs it.
+            # Compressed like the server's response.
             weights[page] = len(gzip.compress(answer.content, 5)) + sum(
                 known[address] for address in addresses
             )

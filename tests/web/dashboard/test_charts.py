@@ -1,4 +1,4 @@
-"""Pictures: well-formed, escaped, without styles, with their table."""
+"""Charts: well-formed SVG, escaped, without styles, with a table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def parse_chart(chart: Chart) -> ElementTree.Element:
-    """As XML, if all that holds for every picture holds for this one."""
+    """Parses a chart as XML and checks what holds for every chart."""
     assert "style=" not in chart.svg
     assert "<img" not in chart.svg + chart.table
     root = ElementTree.fromstring(str(chart.svg))
@@ -92,11 +92,11 @@ def timeline_texts() -> TimelineTexts:
         ("Daily billing report for all of them", "Daily billing report for a…"),
         ("WWWWWWWWWWWWWWWWWWWW", "WWWWWWWWWWWW…"),
         ("iiiiiiiiiiiiiiiiiiiiiiiiii", "iiiiiiiiiiiiiiiiiiiiiiiiii"),
-        # Marks above and below take no room, and stay with their letter.
+        # Combining marks have no width and stay with their letter.
         ("สรุปผลการทำงานของระบบ", "สรุปผลการทำงานของระบบ"),
         ("กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้", "กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้"),
         ("กกกกกกกกกกกกกกกกกกกกกกก", "กกกกกกกกกกกกกกกกกก…"),
-        # A vowel that is written before its letter does not stay without it.
+        # A vowel written before its letter is not left without it.
         ("กกกกกกกกกกกกกกกกกกเกกกกก", "กกกกกกกกกกกกกกกกกก…"),
         ("每天早上九点给所有客户发送账单报告", "每天早上九点给所有客户发…"),
     ],
@@ -141,7 +141,7 @@ def test_timeline_has_bars_dots_clusters_now_and_clock_changes() -> None:
     assert len(marks(root, "dst")) == 1
     assert len(marks(root, "overlap")) == 1
     assert len(marks(root, "s-failed")) == 1
-    # What has been is faded: one failed, and the twelve.
+    # Past marks are faded: one failure and the cluster of twelve.
     assert len(marks(root, "past")) == 2
     assert any(each.text == "×12" for each in root.iter("text"))
     assert str(chart.table).count("<tr>") == 1 + 3 + 12 + 2
@@ -177,7 +177,7 @@ def test_overlapping_lanes_are_shaded_and_listed_in_the_table() -> None:
         return Lane(name=name, fires=fires)
 
     lanes = [
-        # Its own two overlap each other, which is no matter of other lanes.
+        # Overlaps within one lane do not count.
         lane("a", (0, 60), (30, 60), (200, 10)),
         lane("b", (80, 20), (210, 10)),
         lane("c", (85, 60)),
@@ -187,7 +187,7 @@ def test_overlapping_lanes_are_shaded_and_listed_in_the_table() -> None:
     (found,) = overlaps_of(lanes, START, end)
     assert (found.start, found.end) == (START + 80 * minute, START + 100 * minute)
     assert found.names == ("a", "b", "c")
-    # As far as the picture goes.
+    # Clipped to the chart.
     (cut,) = overlaps_of(lanes, START + 90 * minute, START + 95 * minute)
     assert (cut.start, cut.end) == (START + 90 * minute, START + 95 * minute)
     texts = replace(timeline_texts(), overlaps="Meanwhile", overlap=lambda each: HOSTILE)
@@ -329,7 +329,7 @@ def test_histogram_is_stacked_and_linked() -> None:
     )
     chart = histogram(bars, texts)
     root = parse_chart(chart)
-    # One among a thousand is still to be seen.
+    # One of a thousand is still visible.
     assert [float(each.get("height") or 0) for each in marks(root, "s-failed")] == [2.0]
     assert len(list(root.iter("a"))) == 1
     assert str(chart.table).count("<tr>") == 2

@@ -1,4 +1,4 @@
-"""On every page an empty state and an error say what is so and the next step."""
+"""Empty states and errors of every page name the state and the next step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.web.dashboard.browsing import browsing
 
-#: The page, what it says when there is nothing, and where it leads to or what to type.
+#: Page, text of its empty state, and its link or example.
 EMPTY = (
     ("/ui/", "Pick a template", "/ui/schedules/new"),
     ("/ui/schedules", "No schedules yet", "chimes add"),
@@ -26,7 +26,7 @@ EMPTY = (
     ("/ui/system/audit?verb=x", "No entry matches", "/ui/system/audit"),
     ("/ui/system/settings?q=nothing-of-the-kind", "No setting matches", "chimes config show"),
 )
-#: What is not there, on the two pages of one object; and what is not there at all.
+#: Unknown objects and an unknown path.
 MISSING = ("/ui/schedules/nobody", "/ui/runs/nobody", "/ui/inbox?item=nobody", "/ui/nothing")
 PAGES = ("/ui/", "/ui/schedules", "/ui/schedules/x", "/ui/schedules/new", "/ui/runs", "/ui/runs/x",
          "/ui/inbox", "/ui/system")  # fmt: skip
@@ -57,7 +57,7 @@ async def test_not_found_page_links_back_and_shows_the_request_id(path: str) -> 
     async with browsing() as browser:
         answer = await browser.get(path)
         if answer.status_code == 200:
-            # A list with a wish that nothing fulfils is still that list.
+            # The inbox opens its list for an unknown message.
             assert path.startswith("/ui/inbox")
             return
         assert answer.status_code == 404
@@ -67,7 +67,7 @@ async def test_not_found_page_links_back_and_shows_the_request_id(path: str) -> 
 
 
 class UnavailableStore(MemoryStore):
-    """A store that stops answering."""
+    """A store that becomes unavailable."""
 
     away = False
 

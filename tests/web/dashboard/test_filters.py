@@ -1,4 +1,4 @@
-"""One grammar for the box, the URL and the chips."""
+"""Filter grammar of search box, URL and chips."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_run_filter_with_several_statuses_and_a_start_time() -> None:
 def test_invalid_filter_part_is_reported_and_ignored(text: str) -> None:
     found = run_filter(read_filter(text, RUN_NAMES), ANNA, NOW)
     if text == "status:":
-        # A name without a value is a word like any other.
+        # A name without a value is plain text.
         assert found.text == "status:"
         return
     assert found.query == RunQuery()

@@ -60,7 +60,7 @@ async def test_only_assets_are_served(name: str) -> None:
 
 
 def test_scripts_and_styles_are_small() -> None:
-    # About 26 KB of script on a page without charts
+    # About 26 KB of script on a page without charts.
     sizes = {name: len(asset.compressed) for name, asset in assets().items()}
     assert sizes["app.js"] + sizes["vendor/htmx.js"] < 26_000
     assert sizes["app.css"] < 8_000
@@ -123,7 +123,7 @@ async def test_a_nul_character_is_rejected(path: str) -> None:
 
 
 async def test_get_changes_nothing() -> None:
-    # A route that changes something has no GET
+    # Routes that change something have no GET.
     from chimes.web.dashboard.site import PAGE_ROUTERS
 
     async with browsing() as browser:
@@ -171,7 +171,7 @@ async def test_api_errors_are_json() -> None:
 
 
 async def test_open_mode_rejects_requests_through_a_proxy() -> None:
-    # A proxy on this machine makes the whole world look like loopback
+    # Behind a proxy on this machine every client looks like loopback.
     async with browsing() as browser:
         answer = await browser.get("/ui/", **{"X-Forwarded-For": "203.0.113.9"})
         assert answer.status_code == 403
@@ -195,7 +195,7 @@ def test_every_template_compiles() -> None:
 
 
 def test_templates_have_no_inline_code_or_styles() -> None:
-    # What the policy forbids, and what would get around escaping
+    # Forbidden by the content security policy, or bypasses escaping.
     forbidden = {
         r"\bhx-on": "compiles code from a string",
         r"\bjs:": "compiles code from a string",
@@ -227,7 +227,7 @@ def test_every_post_form_has_a_csrf_token() -> None:
 
 
 async def test_a_page_renders_quickly() -> None:
-    """Not a benchmark: catches a page that asks the store for everything."""
+    """Not a benchmark: detects a page that reads the whole store."""
     async with browsing() as browser:
         await browser.get("/ui/")
         answer = await browser.get("/ui/")

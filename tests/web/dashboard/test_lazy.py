@@ -1,4 +1,4 @@
-"""A node that nobody visits pays nothing for the dashboard; the first visit delays nobody."""
+"""The dashboard is imported with the first request to it."""
 
 from __future__ import annotations
 

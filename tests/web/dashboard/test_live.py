@@ -1,4 +1,4 @@
-"""The stream of signals: what it says, to whom, where it is taken up again."""
+"""Event stream of pages: events, permissions, resumption."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIRST = Snapshot(("00000000",) * len(TOPICS))
 
 @pytest.fixture(autouse=True)
 def _fast_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks at the store all the time, by a clock that the test moves."""
+    """Polls the store continuously, by the clock of the test."""
     monkeypatch.setattr(live_module, "MIN_POLL_INTERVAL", 0.0)
     monkeypatch.setattr(live_module, "POLL_INTERVAL", 0.0)
 
@@ -89,7 +89,7 @@ async def test_a_reconnected_stream_gets_missed_events_only() -> None:
             await rig.create()
             kind, position = await next_event(stream)
             assert kind == "schedules.changed"
-        # To another node: the id says what was seen.
+        # A reconnect to another node: the event id contains the seen state.
         async with listening(rig, known=parse_event_id(position)) as stream:
             assert await next_event(stream) == ("beat", position)
         await rig.create(name="another")
@@ -160,7 +160,7 @@ async def test_streams_with_the_same_permissions_share_one_poll(
         assert polls == 2
 
 
-# --- from a page to its stream --------------------------------------------------------------------
+# --- from page to stream --------------------------------------------------------------------------
 def carried(page: str) -> Snapshot:
     (found,) = re.findall(r'<live-dot [^>]*data-after="([^"]*)"', page)
     seen = parse_event_id(found)
@@ -169,7 +169,7 @@ def carried(page: str) -> Snapshot:
 
 
 async def events_before_heartbeat(rig: Rig, known: Snapshot) -> list[str]:
-    """What the stream of a page says before its first heartbeat."""
+    """Events of a stream before its first heartbeat."""
     found = []
     async with listening(rig, known=known) as stream:
         while (event := (await next_event(stream))[0]) != "beat":
@@ -178,7 +178,7 @@ async def events_before_heartbeat(rig: Rig, known: Snapshot) -> list[str]:
 
 
 async def test_changes_between_page_and_stream_are_sent() -> None:
-    """It would stay under "Running now" until something else changes."""
+    """Otherwise an ended run would stay under "Running now" until another change."""
     async with browsing() as browser:
         rig = browser.rig
         await rig.create()
@@ -197,7 +197,7 @@ async def test_every_page_carries_an_event_id(path: str) -> None:
         assert await events_before_heartbeat(browser.rig, carried(page)) == []
         await browser.rig.create(name="another")
         assert await events_before_heartbeat(browser.rig, carried(page)) == ["schedules.changed"]
-        # Looked at a moment ago, and not again: it is told of what it shows already, at worst.
+        # The cached poll may be old; at worst the page gets an event for what it already shows.
         assert carried((await browser.get(path)).text) == carried(page)
         browser.rig.clock.advance(timedelta(seconds=live_module.MAX_SNAPSHOT_AGE + 1))
         again = carried((await browser.get(path)).text)

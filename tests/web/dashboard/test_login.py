@@ -1,4 +1,4 @@
-"""Login, logout, and what ends a session."""
+"""Login, logout and the end of sessions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_login_with_a_key_redirects_to_the_requested_page() -> None:
 
 
 async def test_the_api_ignores_cookies_and_pages_ignore_keys() -> None:
-    # API ignores cookies, dashboard routes ignore bearer
+    # The API ignores cookies; dashboard routes ignore bearer tokens.
     async with browsing(fixed_keys=[TOKEN]) as browser:
         await sign_in(browser, key=TOKEN)
         assert (await browser.get("/ui/")).status_code == 200
@@ -83,7 +83,7 @@ async def test_login_and_logout_of_a_user() -> None:
         answer = await browser.send("/ui/logout")
         assert answer.headers["location"] == "/ui/login"
         browser.client.cookies.update(kept)
-        # The session has ended on the server, too.
+        # The session has also ended on the server.
         assert (await browser.get("/ui/")).status_code == 303
 
 
@@ -96,7 +96,7 @@ async def test_creating_a_user_requires_authentication_everywhere() -> None:
 
 
 async def test_each_login_has_a_new_secret() -> None:
-    # A cookie that somebody else has set is worth nothing
+    # Session fixation: a cookie set by someone else is not adopted.
     async with browsing(fixed_keys=[TOKEN]) as browser:
         browser.client.cookies.set("chimes_session_7100", "set-by-somebody", domain="localhost")
         await sign_in(browser, key=TOKEN)
@@ -105,7 +105,7 @@ async def test_each_login_has_a_new_secret() -> None:
 
 
 async def test_failed_logins_are_limited_and_audited() -> None:
-    # The sixth is not even looked at; unknown name and wrong password sound the same
+    # The sixth attempt is not checked; unknown name and wrong password give the same message.
     async with browsing() as browser:
         await create_user(browser)
         answers = [
@@ -154,7 +154,7 @@ async def test_a_viewer_sees_no_objects_of_others() -> None:
 
 
 async def test_a_session_has_the_rate_limit_of_a_key() -> None:
-    # 20 requests a second, burst 40
+    # 20 requests a second, burst of 40.
     async with browsing(fixed_keys=[TOKEN]) as browser:
         await sign_in(browser, key=TOKEN)
         answers = [(await browser.get("/ui/palette?q=")).status_code for _ in range(45)]
@@ -267,7 +267,7 @@ async def test_only_admins_create_users_and_input_is_validated() -> None:
         await users.remove(Actor(), "eve")
 
 
-# An address that is nowhere is told as everything else is
+# Unknown paths and unknown objects.
 @pytest.mark.parametrize("path", ["/ui/nowhere", "/ui/runs/nobody", "/ui/schedules/x/y/z"])
 async def test_not_found_pages_use_the_language_of_the_user(path: str) -> None:
     async with browsing() as browser:

@@ -1,4 +1,4 @@
-"""The month of schedules: days of a zone, fires of the scheduler, bounds."""
+"""Month view of schedules: local days, fires of the scheduler, limits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is shown on a button or a link is part of its name, in every language:
-who speaks to the machine says what they see."""
+"""The visible text of buttons and links is part of their accessible name in every language, as
+voice control requires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PRESSED = ("a", "button", "summary")
 
 
 class _Names(HTMLParser):
-    """Of each thing to press that has a name of its own: the name and what is shown."""
+    """Collects accessible name and visible text of buttons and links with an explicit name."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ async def test_each_role_sees_only_permitted_actions(
         for path in pages:
             page = await browser.get(path)
             assert page.status_code == 200, path
-            # Top bar, rail, palette, list of keys, empty states.
+            # Top bar, navigation, palette, list of shortcuts, empty states.
             assert bool(_TO_NEW.search(page.text)) is creates, path
             assert ("New schedule" in page.text) is creates, path
             assert ("/ui/system" in page.text) is sees_the_system, path

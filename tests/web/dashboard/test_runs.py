@@ -111,7 +111,7 @@ async def test_a_row_shows_all_facts_of_a_run() -> None:
         assert "3 runs in this window" in page
 
 
-# Also by the clock of the schedule; and a step of a flow has its own name.
+# Times also in the zone of the schedule; a step of a flow has its own name.
 async def test_times_are_in_both_zones_and_steps_are_named() -> None:
     async with browsing() as browser:
         trigger = {"kind": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
@@ -394,7 +394,7 @@ def test_a_duration_is_compared_with_the_median() -> None:
 
 
 async def test_the_origin_of_a_manual_run_is_found() -> None:
-    # However many entries have come since.
+    # Even if many audit entries follow.
     async with browsing() as browser:
         made = await browser.rig.create(name="report")
         page = f"/ui/schedules/{made['id']}"
@@ -441,7 +441,6 @@ def test_an_entry_names_its_run_and_a_backfill_its_moment() -> None:
     assert sorted(found) == ["a", "b", "c", "d"]
 
 
-# The picture is search for again while the list is looked at
 async def test_the_chart_can_be_refreshed_alone() -> None:
     now = NOW - timedelta(hours=1)
     async with with_runs(ended(now), ended(now, RunStatus.FAILED, error="x")) as browser:

@@ -1,4 +1,4 @@
-"""One schedule over ASGI: what it shows, what can be done, and why something did not run."""
+"""Schedule page over ASGI: contents, actions, and reasons of runs that did not happen."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ async def test_runs_and_deliveries_are_listed() -> None:
         assert "on failure" in shown
         assert "No deliveries yet." in shown
         assert (await browser.get(f"{page}/log?cursor=!!")).status_code == 422
-        assert "Somebody" not in (await browser.get(f"{page}/log")).text, "who asked is known"
+        assert "Somebody" not in (await browser.get(f"{page}/log")).text, "the requester is known"
 
 
 # --- views ----------------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""One schedule: every reason in its fire log, backfills with a pace, code and edits, tests of who
-is told, what was expected."""
+"""Schedule page: fire log, backfill limits, declared schedules, deliveries, expected slots."""
 
 from __future__ import annotations
 
@@ -49,11 +48,11 @@ async def page_of(browser: Browser, **given: object) -> tuple[str, ScheduleId]:
 
 
 def text_of(page: str) -> str:
-    """Without tags, blanks as one."""
+    """Text of a page without tags, with single spaces."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
 
-# --- the fire log -----------------------------------------------------------------------------
+# --- fire log ---------------------------------------------------------------------------------
 async def test_the_fire_log_explains_every_decision() -> None:
     async with browsing() as browser:
         store, clock = browser.rig.store, browser.rig.clock
@@ -112,7 +111,7 @@ async def test_the_fire_log_explains_every_decision() -> None:
 
 
 async def test_the_fire_log_of_one_day() -> None:
-    # Days are the reader's.
+    # Days are in the zone of the viewer.
     async with browsing() as browser:
         browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
         page, own = await page_of(browser)
@@ -133,14 +132,14 @@ async def test_the_fire_log_of_one_day() -> None:
             shown = (await browser.get(path)).text
             assert "Missed: no node was running" in shown
             assert shown.count("<tr data-row") == 1
-        # To the days beside it, and what a day without anything says.
+        # Links to the neighbouring days, and the text of an empty day.
         assert f'href="{page}/log?day={today}"' in shown
         empty = (await browser.get(f"{page}/log?day={today + timedelta(days=3)}")).text
         assert "No runs and no changes on this day" in empty
         fine_day = (await browser.get(f"{page}/log?only=not&day={today + timedelta(days=3)}")).text
         assert "Nothing was skipped, missed or paused on this day." in fine_day
         assert "did not exist yet" in (await browser.get(f"{page}/log?day=2001-01-01")).text
-        # A pause from before is told of the days on which it held.
+        # An earlier pause is shown on every day it covers.
         await browser.send(f"{page}/pause", on=page)
         await browser.send(f"{page}/pause", reason="stocktaking")
         held = (await browser.get(f"{page}/log?day={today + timedelta(days=2)}")).text
@@ -167,7 +166,7 @@ async def test_a_slot_that_waits_for_another_schedule_is_explained() -> None:
 
 
 async def test_the_blocking_run_is_found_on_earlier_pages() -> None:
-    # Rows of an earlier release do not say which run it was.
+    # Rows of an earlier release do not name the blocking run.
     async with browsing() as browser:
         page, own = await page_of(browser)
         schedule = await browser.rig.store.get_schedule(own)
@@ -216,7 +215,7 @@ async def test_a_backfill_has_a_concurrency_limit() -> None:
         assert "4 runs will be created" in text
         assert "Concurrency limit: 2." in text
         assert "They run in parallel with other runs of the schedule." in text
-        # The button under the list carries the pace along.
+        # The button below the list keeps the limit.
         forms = shown.text[shown.text.index("4 runs will be created") :]
         browser.page = forms
         done = await browser.send(f"{page}/backfill")
@@ -241,7 +240,7 @@ async def test_a_backfill_has_a_concurrency_limit() -> None:
             assert answer.status_code == 422
 
 
-# --- code and edits ---------------------------------------------------------------------------
+# --- declared schedules -----------------------------------------------------------------------
 async def test_declared_schedules_detach_and_reattach() -> None:
     async with browsing() as browser:
         page, own = await page_of(browser, trigger=BANGKOK)
@@ -280,7 +279,7 @@ def test_highlighting_keeps_the_text() -> None:
 
 
 async def deliver_next(store: Store) -> None:
-    """What a sender does with the first message that is due."""
+    """Claims and completes the first due delivery."""
     while True:
         since = store.changes()
         taken = await store.claim_deliveries([Channel.INBOX], limit=1, lease=MINUTE, overdue=HOUR)
@@ -290,7 +289,7 @@ async def deliver_next(store: Store) -> None:
         await store.wait_for_work(since, NOW + HOUR)
 
 
-# --- who is told ------------------------------------------------------------------------------
+# --- deliveries -------------------------------------------------------------------------------
 async def test_deliveries_tab_and_test_notification() -> None:
     async with browsing() as browser:
         page, own = await page_of(
@@ -359,7 +358,7 @@ def test_the_newest_delivery_per_recipient_is_shown() -> None:
     assert "s" not in found[0].to.partition("key=")[2]
 
 
-# --- what was expected ------------------------------------------------------------------------
+# --- expected slots ---------------------------------------------------------------------------
 def a_result(at: datetime, origin: Origin = Origin.SCHEDULE) -> Result:
     return Result(
         run_id=RunId(f"r{at:%d%H%M}"), status=RunStatus.SUCCEEDED, origin=origin, created_at=at,

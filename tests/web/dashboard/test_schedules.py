@@ -1,4 +1,4 @@
-"""Schedules over ASGI: the list, its filters, what can be done with one."""
+"""Schedule list over ASGI: rows, filters and actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOSTILE = '<img src=x onerror=alert(1)>"></script>'
 
 
 def tables(page: str) -> list[list[tuple[str, str]]]:
-    """The twins on a page that have two columns: the cells of each."""
+    """Cells of the two-column tables that accompany charts."""
     twins = re.findall(r'<details class="twin.*?<tbody>(.*?)</tbody>', page, re.DOTALL)
     return [re.findall(r"<tr><td>([^<]+)</td><td>([^<]+)</td></tr>", each) for each in twins]
 
@@ -138,7 +138,7 @@ async def test_rows_show_results_and_durations() -> None:
 
 
 async def test_many_results_are_merged_to_the_worst() -> None:
-    # Above 30 a day
+    # More than 30 results a day.
     async with browsing() as browser:
         made = await browser.rig.create(name="often")
         now = browser.rig.clock.now()

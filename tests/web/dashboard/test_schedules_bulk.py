@@ -1,4 +1,4 @@
-"""One action on many, and schedules from pasted texts."""
+"""Bulk actions and import of schedules."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_long_bulk_action_continues_and_can_be_undone(
         before = (await browser.rig.store.list_schedules(ScheduleQuery(limit=1))).items[0]
         await browser.rig.context.schedules.pause(Actor(), before.id, note="mine")
         browser.rig.clock.advance(timedelta(seconds=5))
-        # Those that are done are not found by this filter any more.
+        # Changed schedules no longer match the filter.
         dialog = await browser.send(BULK, on=f"{LIST}?q=status:enabled", verb="pause", which="all")
         assert "Pause 204 schedules?" in dialog.text
         first = await browser.send(BULK, reason="move")
@@ -97,7 +97,7 @@ async def test_a_long_bulk_action_continues_and_can_be_undone(
         assert await browser.rig.store.count_schedules(paused) == 205
         kept = await browser.rig.store.get_schedule(ScheduleId(str(later["id"])))
         assert kept is not None
-        assert kept.enabled, "nobody was asked about it"
+        assert kept.enabled, "it was not part of the confirmation"
         browser.rig.clock.advance(timedelta(seconds=5))
         undone = await browser.send(BULK)
         assert "100 of 204 schedules so far." in undone.text

@@ -1,4 +1,4 @@
-"""Chats that people connect from the dashboard: a deep link, its QR code, confirmed, let go."""
+"""Telegram page: deep link, QR code, confirmation and unlinking of chats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = "/ui/telegram"
 
 
 class FakeBot:
-    """What the page asks of the bot, whose answers come from Telegram."""
+    """Stands in for the bot as used by the page."""
 
     def __init__(self, name: str = "chimes_bot") -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Times for people: zones, distances, figures."""
+"""Display of times, durations and numbers; display preferences."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_other_year_is_shown_in_the_era_of_the_user() -> None:
 
 
 def test_zone_abbreviation_follows_clock_changes() -> None:
-    # 01:30 comes twice in New York on 2026-11-01
+    # 01:30 occurs twice in New York on 2026-11-01.
     first, second = (datetime(2026, 11, 1, hour, 30, tzinfo=UTC) for hour in (5, 6))
     shown = [
         times.absolute(each, "America/New_York", DisplayPreferences(), now=NOW)[-9:]
@@ -138,7 +138,7 @@ def test_sizes_and_numbers() -> None:
     assert times.number(1_234_567, "en") == "1,234,567"
 
 
-# --- how somebody likes it --------------------------------------------------------------------
+# --- display preferences ----------------------------------------------------------------------
 
 
 def display_for(cookie: str, preferred: Preferences | None = None) -> DisplayPreferences:

@@ -1,4 +1,4 @@
-"""Today: what it says from what there is, over ASGI and as pure functions."""
+"""Today page, over ASGI and as pure functions."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def failing(
     return schedule
 
 
-# --- the page -------------------------------------------------------------------------------------
+# --- page -----------------------------------------------------------------------------------------
 async def test_without_schedules_the_page_offers_ways_to_start_and_the_demo() -> None:
     async with browsing() as browser:
         page = (await browser.get("/ui/")).text
@@ -142,7 +142,7 @@ async def test_without_schedules_the_page_offers_ways_to_start_and_the_demo() ->
 
 
 def test_the_code_example_runs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it but the last line, which would go on for ever."""
+    """Without the last line, which would run forever."""
     monkeypatch.chdir(tmp_path)
     *lines, last = CODE.strip().splitlines()
     assert last == "app.run()"
@@ -389,7 +389,7 @@ async def test_chart_choices_are_in_the_url_and_in_the_parts() -> None:
 
 
 async def test_a_cell_of_the_heat_map_opens_the_runs_of_that_hour_in_tokyo() -> None:
-    """On both sides of its midnight."""
+    """On both sides of midnight in Tokyo."""
     clock = SettableClock(datetime(2026, 11, 15, 16, tzinfo=UTC))
     async with browsing(store=MemoryStore(clock), clock=clock) as browser:
         schedule = await browser.rig.store.add_schedule(a_schedule(owner=SYSTEM_OWNER))
@@ -402,7 +402,7 @@ async def test_a_cell_of_the_heat_map_opens_the_runs_of_that_hour_in_tokyo() -> 
                 started_at=at,
                 finished_at=at,
             )
-            # 23:50 and 00:10 there
+            # 23:50 and 00:10 in Tokyo.
             for at in (
                 datetime(2026, 11, 15, 14, 50, tzinfo=UTC),
                 datetime(2026, 11, 15, 15, 10, tzinfo=UTC),
@@ -464,7 +464,7 @@ async def test_other_owners_see_nothing() -> None:
             assert answer.status_code == 403
 
 
-# --- what it says ---------------------------------------------------------------------------------
+# --- texts ----------------------------------------------------------------------------------------
 def test_the_health_line_is_translated() -> None:
     counts = ScheduleCounts(total=214)
     soon = health(0, counts, 3, NOW + 4 * MINUTE, LOOK, NOW)
@@ -625,7 +625,7 @@ def test_running_runs_are_compared_with_the_median() -> None:
     assert running_count(shown, 2, a_tally(NOW)) == 2
 
 
-# --- pictures -------------------------------------------------------------------------------------
+# --- charts ---------------------------------------------------------------------------------------
 def a_cron(expression: str, zone: str = "UTC", **given: Any) -> Schedule:
     return plan_after(a_schedule(trigger=Cron(expression, timezone=zone), **given), NOW)
 
@@ -711,10 +711,10 @@ def test_a_clock_change_is_drawn_as_a_line() -> None:
 @pytest.mark.parametrize(
     ("zone", "at", "row", "hour"),
     [
-        # 23:45 and 00:15 in Tokyo, on both sides of its midnight
+        # 23:45 and 00:15 in Tokyo, on both sides of midnight
         ("Asia/Tokyo", datetime(2026, 11, 15, 14, 45, tzinfo=UTC), 5, 23),
         ("Asia/Tokyo", datetime(2026, 11, 15, 15, 15, tzinfo=UTC), 6, 0),
-        # half past: 05:30 ahead, 18:15 UTC is 23:45 there, 18:30 is midnight
+        # offset 05:30: 18:15 UTC is 23:45, 18:30 UTC is midnight
         ("Asia/Kolkata", datetime(2026, 11, 14, 18, 15, tzinfo=UTC), 5, 23),
         ("Asia/Kolkata", datetime(2026, 11, 14, 18, 30, tzinfo=UTC), 6, 0),
         ("UTC", datetime(2026, 11, 15, 15, 15, tzinfo=UTC), 6, 15),
@@ -744,7 +744,7 @@ def test_heat_map_cells_are_local_days_and_hours(
         ("America/New_York", 60),
         ("Asia/Kolkata", 15),
         ("Asia/Kathmandu", 15),
-        # Half an hour ahead of whole ones until 4 October, and then none.
+        # The offset has a half hour until 4 October and none afterwards.
         ("Australia/Lord_Howe", 15),
     ],
 )
@@ -777,7 +777,7 @@ def test_a_heat_map_cell_links_to_its_filter() -> None:
 
 
 def test_a_repeated_hour_is_one_cell_of_the_heat_map() -> None:
-    now = datetime(2026, 11, 1, 12, tzinfo=UTC)  # the day on which New York's clocks go back
+    now = datetime(2026, 11, 1, 12, tzinfo=UTC)  # the clocks of New York go back on this day
     since = heat_since("America/New_York", now)
     assert since == datetime(2026, 10, 26, 4, tzinfo=UTC)
     quarters = [

@@ -1,4 +1,4 @@
-"""What others wrote is what they published."""
+"""Vendored files are unmodified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GET /api/schedules`."""
+"""Catbird API: `GET /api/schedules`."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Api:
         return await self.rig.store.claim(claim_request(free=free, capabilities=CAPABILITIES))
 
     async def end(self, end: AttemptEnd = AttemptEnd.SUCCEEDED, **given: Any) -> Run:
-        """What a worker would do with the next task."""
+        """Claims and completes the next task."""
         (run,) = await self.claim()
         await self.rig.store.finish([a_completion(run, self.rig.clock.now(), end, **given)])
         return run
@@ -167,7 +167,6 @@ class TestCreating:
         assert (answer.status_code, answer.json()) == (400, {"message": message, "error": error})
         assert not await api.tasks()
 
-    # What users of the original expect: the third outcome
     async def test_409_while_the_creation_lock_is_held(
         self, api: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -298,7 +297,7 @@ class TestListing:
         assert [each["id"] for each in await api.tasks()] == made
         orders = [made[0], made[2], made[3]]
         assert [each["id"] for each in await api.tasks(collection="orders")] == orders
-        # Both ends belong to the window.
+        # The window includes both ends.
         inner = {"start": "2030-01-15T09:01:00Z", "end": "2030-01-15T09:02:00.000000Z"}
         assert [each["id"] for each in await api.tasks(**inner)] == made[1:3]
         zoned = {"start": "2030-01-15T16:01:00+07:00", "end": "2030-01-15T09:02:00Z"}
@@ -353,7 +352,7 @@ class TestListing:
             ("SCHEDULED", waiting),
         ):
             assert [each["id"] for each in await api.tasks(status=word)] == [expected]
-        # Skipped and missed rows are no tasks.
+        # Skipped and missed runs are not tasks.
         found = {each["id"] for each in await api.tasks()}
         assert found == {ended, failed, stopped, running, waiting}
 
@@ -459,7 +458,7 @@ class TestCanceling:
         assert running is not None
         assert running.cancel_requested
 
-    # Do not copy: cancel overwrote a finished status
+    # EventNative overwrote the status.
     async def test_cancel_of_an_ended_task_keeps_its_status(self, api: Api) -> None:
         task = await api.post()
         await api.end()

@@ -51,7 +51,7 @@ class Api:
     async def execute_due_runs(
         self, end: AttemptEnd = AttemptEnd.SUCCEEDED, error: str = ""
     ) -> int:
-        """What the engine would do now: fire, claim, and end every run so."""
+        """Fires due schedules, claims their runs and completes them."""
         store = self.context.store
         await store.join(a_node("node-1"), LEASE)
         await store.fire_due(plan, limit=100)
@@ -98,7 +98,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
     await store.close()
 
 
-#: For requests refused before the store is used.
+#: For requests that are rejected before the store is used.
 on_memory = pytest.mark.parametrize("api", ["memory"], indirect=True)
 
 
@@ -165,7 +165,7 @@ class TestCreate:
         assert made["max_retries"] == 3
 
     async def test_id_enabled_false_and_zero_retries_are_respected(self, api: Api) -> None:
-        # enabled:false became true, max_retries:0 became 3, the id was ignored
+        # Ksana changed enabled:false to true and max_retries:0 to 3, and ignored the id.
         made = await api.create(id="mine", enabled=False, max_retries=0)
         assert (made["id"], made["enabled"], made["max_retries"]) == ("mine", False, 0)
         assert (made["next_run_at"], made["last_status"]) == ("", "")
@@ -335,7 +335,7 @@ class TestPatch:
         assert answer.json()["next_run_at"] == "2030-01-15T09:01:10Z"
 
     async def test_ended_once_job_can_be_patched(self, api: Api) -> None:
-        # "Do not copy": the future rule ran on PATCH too
+        # Ksana rejected a past run_at even if the PATCH did not change it.
         made = await api.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
         api.clock.advance(1)
         assert await api.execute_due_runs() == 1
@@ -422,7 +422,7 @@ class TestLife:
         assert (await api.get(made["id"]))["last_status"] == "missed"
 
     async def test_interval_continues_on_its_grid_after_an_outage(self, api: Api) -> None:
-        # No drift, no compensation, a row for what did not run
+        # No drift, no catch-up, one row for the missed slots.
         made = await api.create(schedule={"kind": "every", "every": "10s"})
         api.clock.advance(47)
         assert await api.execute_due_runs() == 0

@@ -14,7 +14,7 @@ from tests.web.rig import Rig, serving
 
 @pytest.fixture
 async def kweaver() -> AsyncIterator[Rig]:
-    """Open mode, memory store."""
+    """A server in open mode on the memory store."""
     async with serving(routers=[kweaver_router]) as rig:
         yield rig
 
@@ -34,7 +34,7 @@ async def on_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
 
 @pytest.fixture
 async def with_keys() -> AsyncIterator[Rig]:
-    """Keys are on, and there is an internal token."""
+    """A server with keys and an internal token."""
     settings = Settings(requests_per_second=1000, internal_token="inside")
     async with serving(routers=[kweaver_router], fixed_keys=["root"], settings=settings) as rig:
         yield rig

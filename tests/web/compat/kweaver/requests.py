@@ -1,4 +1,4 @@
-"""Requests that the tests of the KWeaver API share."""
+"""Requests shared by the tests of the KWeaver API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OBJECTS = [{"id": "pod-1"}, {"id": "pod-2", "ns": "main"}]
 
 
 def body(**given: Any) -> dict[str, Any]:
-    """A body that makes a schedule."""
+    """A valid request body of a schedule."""
     return {
         "name": "restart pods",
         "action_type_id": "restart",

@@ -38,7 +38,7 @@ def account(rig_schedule: Any) -> tuple[str, str]:
     return target.account_id, target.account_type
 
 
-# In open mode the headers say for whom.
+# In open mode the headers name the account.
 @pytest.mark.parametrize(
     ("headers", "kept", "expected"),
     [
@@ -66,7 +66,7 @@ async def test_accounts_in_open_mode(
     assert (found["creator"], found["updater"]) == (expected, expected)
 
 
-# Length limits on every route, reported with the names of the headers
+# Length limits apply on every route and are reported with the header name.
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -100,7 +100,6 @@ async def test_too_long_account_headers_are_rejected(
     assert await kweaver.snapshot() == before
 
 
-# What comes in as UTF-8 is kept, shown and found as it was meant.
 async def test_non_ascii_account_round_trips(kweaver: Rig) -> None:
     headers: Any = {"X-Account-Id": "张三".encode(), "X-Account-Type": "ผู้ใช้".encode()}
     schedule_id = await create(kweaver, headers=headers)
@@ -109,7 +108,7 @@ async def test_non_ascii_account_round_trips(kweaver: Rig) -> None:
     assert found["creator"] == found["updater"] == {"id": "张三", "type": "ผู้ใช้"}
 
 
-# The last writer is the updater, even if the status did not change
+# The last writer is the updater, even if the status did not change.
 @pytest.mark.parametrize("status", ["active", "inactive"])
 async def test_unchanged_status_records_the_updater(kweaver: Rig, status: str) -> None:
     schedule_id = await create(kweaver, status=status)
@@ -127,7 +126,7 @@ async def test_unchanged_status_records_the_updater(kweaver: Rig, status: str) -
     assert after.updated_at > before.updated_at
 
 
-# With keys the account is that of the key; headers are ignored.
+# With keys, the account is that of the key; headers are ignored.
 async def test_accounts_with_keys(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     bob = {"X-Account-Id": "bob", "X-Account-Type": "user"}
@@ -168,7 +167,6 @@ async def test_key_is_required(with_keys: Rig) -> None:
         assert (await with_keys.client.get(KN1, headers=headers)).json()["total_count"] == 1
 
 
-# What belongs to others does not exist
 async def test_schedules_of_other_owners_are_not_found(with_keys: Rig) -> None:
     alice, bob = await with_keys.key(Role.MEMBER, ALICE), await with_keys.key(Role.MEMBER, BOB)
     theirs = await create(with_keys, headers=alice)
@@ -188,7 +186,6 @@ async def test_schedules_of_other_owners_are_not_found(with_keys: Rig) -> None:
     assert await with_keys.snapshot() == before
 
 
-# Who may what
 async def test_permissions_by_role(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     viewer = await with_keys.key(Role.VIEWER, ALICE)
@@ -208,7 +205,7 @@ async def test_permissions_by_role(with_keys: Rig) -> None:
     assert {note.interface for note in notes} == {"kweaver"}
 
 
-# /in/v1 needs the internal token where there is one, and nothing else will do
+# Keys are not accepted on /in/v1.
 async def test_internal_routes_need_the_internal_token(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     theirs = await create(with_keys, headers=alice, status="active")
@@ -223,7 +220,7 @@ async def test_internal_routes_need_the_internal_token(with_keys: Rig) -> None:
     assert await with_keys.snapshot() == before
     notes = await with_keys.store.list_audit(AuditQuery(verb="auth_failed"))
     assert {note.interface for note in notes} == {"kweaver"}
-    # It sees the schedules of all owners.
+    # The token sees the schedules of all owners.
     assert (await with_keys.client.get(INTERNAL_PATH, headers=INTERNAL_HEADERS)).json()[
         "total_count"
     ] == 1
@@ -232,7 +229,7 @@ async def test_internal_routes_need_the_internal_token(with_keys: Rig) -> None:
         "entries"
     ]
     assert due["id"] == theirs
-    # What it makes for a user belongs to them; what for anything else, to the system.
+    # Schedules created for a user belong to the user, others to the system.
     bob = await with_keys.key(Role.MEMBER, BOB)
     bobs = await create(
         with_keys, INTERNAL_PATH, headers=INTERNAL_HEADERS | {"X-Account-Id": "bob"}
@@ -272,7 +269,7 @@ async def test_configured_internal_token_is_required_in_open_mode() -> None:
         assert (
             await rig.client.get(f"{INTERNAL_PATH}/due", headers=INTERNAL_HEADERS)
         ).status_code == 200
-        # It guards nothing else.
+        # Other routes do not need it.
         assert (await rig.client.get(KN1)).status_code == 200
 
 

@@ -83,7 +83,6 @@ async def test_policy_of_created_schedules(kweaver: Rig) -> None:
     assert policy.misfire_grace == kweaver.context.settings.misfire_grace
 
 
-# Computed only when active
 async def test_only_active_schedules_have_a_next_run_time(kweaver: Rig) -> None:
     schedule_id = await create(kweaver, status="active")
     found = await fetch(kweaver, schedule_id)
@@ -131,7 +130,6 @@ async def test_both_names_of_identities_are_accepted(kweaver: Rig, name: str) ->
     assert found["unique_identities"] == found["_instance_identities"] == OBJECTS
 
 
-# What is read can be sent back.
 async def test_fetched_schedule_can_be_sent_back(kweaver: Rig) -> None:
     schedule_id = await create(kweaver, status="active", cron_expression="? 9 * * MON-FRI")
     before = await fetch(kweaver, schedule_id)
@@ -164,7 +162,7 @@ async def test_put_changes_only_the_given_fields(on_any_store: Rig) -> None:
         "cron_expression": "CRON_TZ=Asia/Bangkok 0 9 * * *",
         "unique_identities": [{"id": "x"}],
         "_instance_identities": [{"id": "x"}],
-        # 09:00 in Bangkok is 02:00 in UTC, of the next day.
+        # 09:00 in Bangkok is 02:00 UTC, on the next day.
         "next_run_time": now - 90_000 + 17 * 60 * MINUTE,
         "updater": {"id": "u2", "type": "user"},
         "update_time": now,
@@ -213,7 +211,7 @@ async def test_activation_plans_from_now_and_deactivation_clears_the_plan(kweave
     assert on["status"] == "active"
     assert on["next_run_time"] == milliseconds(rig) + 5 * MINUTE
     assert await switched("active") == on
-    # Nothing is made up for.
+    # Missed slots are not caught up.
     assert (await rig.client.get(f"/api/v1/runs?schedule_id={schedule_id}")).json()["items"] == []
     notes = await rig.store.list_audit(AuditQuery(object_id=schedule_id))
     assert {note.interface for note in notes} == {"kweaver"}
@@ -256,7 +254,7 @@ async def test_nothing_is_deleted_if_one_id_is_of_another_network(kweaver: Rig) 
         assert answer.status_code == 400
         assert answer.json()["error_code"] == "BknBackend.ActionSchedule.InvalidParameter"
         assert other in answer.json()["error_details"]
-    # Other targets do not exist here.
+    # Schedules with other targets are not found.
     assert (await kweaver.client.delete(f"{KN1}/{here},{native}")).status_code == 404
     assert (await kweaver.client.delete(f"{KN1}/,%20,")).status_code == 400
     assert await kweaver.snapshot() == before
@@ -302,7 +300,7 @@ async def test_due_schedules_are_listed(on_any_store: Rig) -> None:
     assert [each["id"] for each in others.json()["entries"]] == [elsewhere]
     others = await rig.client.get(f"/api/ontology-manager/in/v1{KN1}/due?branch=dev")
     assert [each["id"] for each in others.json()["entries"]] == [branch]
-    # Outside, it is the id of no schedule.
+    # On the public route `due` is an unknown schedule id.
     assert (await rig.client.get(f"{KN1}/due")).status_code == 404
     await rig.store.fire_due(plan, limit=10)
     assert (await rig.client.get(due)).json() == {"entries": []}
@@ -316,7 +314,7 @@ async def test_due_list_covers_many_and_unplanned_schedules(kweaver: Rig) -> Non
             target=ActionTarget(action_type_id="a", kn_id="kn1", identities=({"id": "x"},)),
         )
         await kweaver.store.add_schedule(schedule)
-    # Switched on by SQL, and not planned yet.
+    # Enabled by SQL and not planned yet.
     unplanned = replace(schedule, id=ScheduleId("new"), next_slot=None)
     await kweaver.store.add_schedule(unplanned)
     kweaver.clock.advance(60)
@@ -324,7 +322,7 @@ async def test_due_list_covers_many_and_unplanned_schedules(kweaver: Rig) -> Non
     assert [each["id"] for each in entries] == [f"s{number:03}" for number in range(205)]
 
 
-# The lock is the lease of the run
+# The lock is the lease of the run.
 async def test_lock_is_shown_while_a_run_is_running(on_any_store: Rig) -> None:
     rig = on_any_store
     schedule_id = await create(rig, status="active", cron_expression="* * * * *")
@@ -351,7 +349,6 @@ async def test_lock_is_shown_while_a_run_is_running(on_any_store: Rig) -> None:
     assert [each["status"] for each in runs] == [RunStatus.SUCCEEDED.value]
 
 
-# All interfaces share one store
 async def test_schedule_is_a_native_schedule(kweaver: Rig) -> None:
     schedule_id = await create(kweaver, headers=U1, status="active")
     native = (await kweaver.client.get(f"/api/v1/schedules/{schedule_id}")).json()
@@ -361,7 +358,7 @@ async def test_schedule_is_a_native_schedule(kweaver: Rig) -> None:
     found = await fetch(kweaver, schedule_id)
     assert found["status"] == "inactive"
     assert found["updater"] == {"id": "default", "type": "system"}
-    # Run by hand, also while it is inactive; nothing moves.
+    # A manual run works while the schedule is inactive and keeps the plan.
     answer = await kweaver.client.post(f"/api/v1/schedules/{schedule_id}/run")
     assert answer.status_code == 202
     assert await fetch(kweaver, schedule_id) == found
@@ -400,7 +397,7 @@ async def test_native_actions_are_listed(
     assert (await kweaver.client.get(path)).json()["cron_expression"] == "1 1 * * *"
 
 
-# What KWeaver cannot express is preserved.
+# Fields that KWeaver cannot express are kept.
 async def test_bounds_of_a_native_trigger_are_kept(kweaver: Rig) -> None:
     trigger = {
         "kind": "cron",
@@ -438,7 +435,6 @@ async def test_openapi_documents_the_parameters(kweaver: Rig) -> None:
     assert "/in/v1/knowledge-networks/{kn_id}/action-schedules/due" in ours
 
 
-# Not the zone of the server
 async def test_zone_is_the_preference_of_the_owner(kweaver: Rig) -> None:
     await kweaver.client.patch("/api/v1/me", json={"timezone": "Asia/Bangkok"})
     assert (await kweaver.context.preferences.get(Owner())).timezone == "Asia/Bangkok"

@@ -16,7 +16,7 @@ from tests.web.rig import Rig
 CODE = "BknBackend.ActionSchedule."
 INVALID = f"{CODE}InvalidParameter"
 JSON = {"Content-Type": "application/json"}
-#: One after the other: each body has the faults of those below it, too.
+#: In the order of the checks; each tested body also has the later faults.
 FAULTS_IN_ORDER = (
     ({"name": ""}, INVALID, "name is required"),
     ({"name": "x" * 101}, INVALID, "name must be less than 100 characters"),
@@ -245,7 +245,7 @@ async def test_malformed_json_is_400(kweaver: Rig, content: bytes) -> None:
 async def test_errors_are_translated_with_the_same_code(
     kweaver: Rig, tag: str, language: str
 ) -> None:
-    """The same code in every language, and the words of the catalogue."""
+    """The texts come from the message catalogues."""
     schedule_id = await create(kweaver)
     client, headers = kweaver.client, {"X-Language": tag}
     for answer, code in (

@@ -27,7 +27,7 @@ async def names(rig: Rig, query: str = "") -> list[str]:
 
 
 async def create_25_schedules(rig: Rig) -> None:
-    """Half of them are active and some have run; other schedules must not be listed."""
+    """Half are active and some have run; also creates schedules that must not be listed."""
     await joined(rig.store)
     for number in range(25):
         await create(
@@ -37,7 +37,7 @@ async def create_25_schedules(rig: Rig) -> None:
             cron_expression=f"{1 + number % 3} * * * *",
             status="active" if number % 2 else "inactive",
         )
-        # Some are made in the same moment.
+        # Some are created at the same time.
         rig.clock.advance(1 if number % 5 else 0)
     await create(rig, KN2, name="job 99")
     await create(rig, f"{KN1}?branch=dev", name="job 98")
@@ -125,7 +125,7 @@ async def test_filters(kweaver: Rig) -> None:
         ("sort=NAME", "BknBackend.InvalidParameter.Sort"),
         ("direction=up", "BknBackend.InvalidParameter.Direction"),
         ("status=on", "BknBackend.ActionSchedule.InvalidStatus"),
-        # The first of them, in this order.
+        # The first error in this order is reported.
         ("status=on&direction=up&sort=id&limit=0&offset=-1", "BknBackend.InvalidParameter.Offset"),
         ("status=on&direction=up&sort=id&limit=0", "BknBackend.InvalidParameter.Limit"),
         ("status=on&direction=up&sort=id", "BknBackend.InvalidParameter.Sort"),

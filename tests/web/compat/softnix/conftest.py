@@ -20,7 +20,7 @@ QUOTAS = OwnerQuotas(schedules=1000, active=None, auth_enabled=True)
 
 @pytest.fixture
 async def softnix() -> AsyncIterator[Rig]:
-    """Open mode, memory store."""
+    """A server in open mode on the memory store."""
     async with serving(routers=[softnix_router]) as rig:
         yield rig
 
@@ -40,7 +40,7 @@ async def on_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
 
 @pytest.fixture
 async def with_keys() -> AsyncIterator[Rig]:
-    """Keys are on, with the quotas that go with them."""
+    """A server with keys and quotas."""
     settings = Settings(requests_per_second=1000)
     async with serving(
         routers=[softnix_router],
@@ -53,7 +53,7 @@ async def with_keys() -> AsyncIterator[Rig]:
 
 @pytest.fixture
 def without_keys() -> Callable[[int | None], Any]:
-    """A server in open mode, with the number of active schedules that was configured."""
+    """Starts servers in open mode with a configured limit of active schedules."""
 
     def started(active: int | None) -> Any:
         quotas = replace(QUOTAS, active=active, auth_enabled=False)

@@ -235,7 +235,7 @@ async def test_list_is_filtered_and_ordered_by_newest_change(softnix: Rig) -> No
         assert (await softnix.client.get(f"/schedules{bad}")).status_code == 400
 
 
-# The list has no pages but a limit; it is read page by page
+# The response has no pages but a limit; the store is read page by page.
 async def test_list_is_read_in_pages_up_to_its_limit(
     on_any_store: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,7 +429,7 @@ async def test_history_is_newest_first_and_limited(softnix: Rig) -> None:
     assert (await softnix.client.get(f"{path}?limit=200")).status_code == 200
 
 
-# Schedules of one interface are visible in the others
+# Schedules of one interface are visible in the others.
 async def test_prompts_of_other_interfaces_are_listed(softnix: Rig) -> None:
     native = await softnix.create(target={"kind": "agent", "prompt": "hello"})
     http = await softnix.create()
