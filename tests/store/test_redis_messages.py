@@ -364,7 +364,7 @@ async def test_corrupt_inbox_item_hides_no_other(store: RedisStore, client: redi
 async def test_externally_deleted_messages_do_not_affect_others(
     store: RedisStore, client: redis.Redis
 ) -> None:
-    """By hand, behind our back: indexes still name what is gone."""
+    """Records deleted by other clients; indexes still refer to them."""
     gone, good = a_delivery(available_at=NOW - SECOND), a_delivery()
     ended = a_delivery(state=DeliveryState.DEAD, finished_at=NOW)
     item = an_item()

@@ -17,8 +17,8 @@ from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.planning import backfill_run, manual_run, retry_run
 from chimes.model.run import Reason, RunStatus
 from tests.builders import a_schedule, an_entry
-from tests.store_contract.machine.draws import INTERVALS, amount, index
 from tests.store_contract.machine.schedules import ScheduleRules
+from tests.store_contract.machine.strategies import INTERVALS, amount, index
 
 
 class ManualRules(ScheduleRules):

@@ -14,7 +14,7 @@ from chimes.model.ids import InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from tests.builders import SECOND, a_completion, a_delivery_completion, an_entry, an_item
-from tests.store_contract.machine.draws import INTERVALS, amount, index
+from tests.store_contract.machine.strategies import INTERVALS, amount, index
 from tests.store_contract.machine.tasks import TaskRules
 
 CLAIM_LEASE, OVERDUE = 20 * SECOND, 60 * SECOND

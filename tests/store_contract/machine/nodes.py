@@ -11,7 +11,7 @@ from chimes.model.ids import NodeId
 from chimes.model.node import HeartbeatResult, NodeReport
 from chimes.model.run import Reason, RunStatus
 from tests.builders import LEASE, a_node
-from tests.store_contract.machine.draws import index
+from tests.store_contract.machine.strategies import index
 from tests.store_contract.machine.two_stores import TwoStores
 
 

@@ -30,7 +30,7 @@ from chimes.model.schedule import (
 from chimes.store.port import ScheduleEdit
 from chimes.triggers import Every, Once
 from tests.builders import NOW, TARGET, a_schedule, an_entry
-from tests.store_contract.machine.draws import INTERVALS, POLICIES, index, targets
+from tests.store_contract.machine.strategies import INTERVALS, POLICIES, index, targets
 from tests.store_contract.machine.work import WorkRules
 
 QUOTAS = (Quota(limit=6), Quota(limit=4, active=True, namespace="default"))

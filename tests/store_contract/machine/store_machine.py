@@ -20,8 +20,8 @@ from chimes.model.ids import NodeId
 from chimes.model.schedule import pause_schedule
 from chimes.store.port import Store
 from tests.builders import CAPABILITIES, LEASE, SECOND, a_completion, a_node, claim_request
-from tests.store_contract.machine.draws import INTERVALS, POLICIES, index
 from tests.store_contract.machine.messages import MessageRules
+from tests.store_contract.machine.strategies import INTERVALS, POLICIES, index
 from tests.store_contract.scenes import contents
 
 

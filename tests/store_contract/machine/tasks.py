@@ -8,8 +8,8 @@ from hypothesis.stateful import rule
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from tests.builders import SYNC, a_sync_run, an_entry
-from tests.store_contract.machine.draws import INTERVALS, STATES, index
 from tests.store_contract.machine.manual_actions import ManualRules
+from tests.store_contract.machine.strategies import INTERVALS, STATES, index
 
 
 class TaskRules(ManualRules):

@@ -23,7 +23,8 @@ from tests.builders import (
     claim_request,
     log_lines,
 )
-from tests.store_contract.machine.draws import (
+from tests.store_contract.machine.nodes import NodeRules
+from tests.store_contract.machine.strategies import (
     ENDS,
     INTERVALS,
     STALE_ACTIONS,
@@ -31,7 +32,6 @@ from tests.store_contract.machine.draws import (
     amount,
     index,
 )
-from tests.store_contract.machine.nodes import NodeRules
 from tests.store_contract.machine.two_stores import SentCompletion
 
 
