@@ -22,7 +22,7 @@ def test_pytest_uses_precompiled_bytecode(
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [target.name] == [each.name for each in target.parent.iterdir()]
-    assert target.stat().st_mtime_ns == before, "pytest has compiled it once more"
+    assert target.stat().st_mtime_ns == before, "pytest compiled it again"
 
 
 def test_file_with_a_syntax_error_is_not_compiled(

@@ -73,9 +73,9 @@ def test_every_series_in_dashboard_and_alerts_is_exposed(metrics: dict[str, set[
         for series in series_of(expression):
             if series.name == "up":
                 continue
-            assert series.name in metrics, f"{where}: there is no {series.name}"
+            assert series.name in metrics, f"{where}: {series.name} is not exposed"
             unknown = series.labels - metrics[series.name] - PROMETHEUS_LABELS
-            assert not unknown, f"{where}: {series.name} has no {unknown}"
+            assert not unknown, f"{where}: {series.name} has no labels {unknown}"
 
 
 def test_documented_metrics_are_exactly_the_exposed_ones(

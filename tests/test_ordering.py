@@ -19,7 +19,7 @@ def test_each_worker_starts_with_its_share_of_slow_tests(
         piece, left = left[:size], left[size:]
         kinds = [each[0] for each in piece]
         if quick >= slow:
-            assert kinds == sorted(kinds, reverse=True), "the slow ones first"
+            assert kinds == sorted(kinds, reverse=True), "slow tests first"
             assert abs(kinds.count("s") - slow / workers) < 1
 
 

@@ -54,7 +54,7 @@ def test_thai_description_becomes_a_schedule_that_runs_and_is_paused(
     expect(page.locator("[data-guess=notify0_channel]")).to_be_visible()
     assert len(fires(page)) == 5
     expect(page.locator("#neighbours svg")).to_be_visible()
-    assert site.get("/schedules")["items"] == [], "words save nothing"
+    assert site.get("/schedules")["items"] == [], "a description saves nothing"
     # Something that fires soon: every two seconds, an HTTP request, the inbox.
     page.locator("[name=when][value=every]").check()
     page.locator("#f-every").fill("2")
@@ -70,7 +70,7 @@ def test_thai_description_becomes_a_schedule_that_runs_and_is_paused(
     page.locator("#test-now").click()
     expect(page.locator("#trial .status.succeeded")).to_be_visible()
     assert len(receiver.calls("/hook")) == 1
-    assert site.get("/schedules")["items"] == [], "trying it out saves nothing, either"
+    assert site.get("/schedules")["items"] == [], "a trial run saves nothing"
     page.locator("#save").click()
     page.wait_for_url(re.compile(r"/ui/schedules/[^/]+$"))
     expect(page.locator(".toast")).to_contain_text("ทดสอบ")

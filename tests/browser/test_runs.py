@@ -227,7 +227,7 @@ def test_run_page_follows_a_run_live_to_its_end(
         run, "first", "\x1b[1;31mred\x1b[0m plain", HOSTILE, "\x1b[38;5;46mgreen\x1b[0m"
     )
     expect(page.locator(".log-view .line")).to_have_count(4)
-    assert height_of(page) > 300, "room for what comes"
+    assert height_of(page) > 300, "space for new lines"
     expect(page.locator(".log-view .a-bold.a-f1")).to_have_text("red")
     expect(page.locator(".log-view .a-f2")).to_have_text("green")
     assert lines_of(page)[2] == ESCAPED_HOSTILE

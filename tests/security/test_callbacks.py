@@ -94,7 +94,7 @@ async def test_names_that_resolve_to_private_addresses_are_denied_in_server_mode
     async with a_sink() as canary, callback_runner(SERVER, lookup=lambda _: [address]) as callback:
         outcome = await callback.execute(a_call(f"http://innocent.example:{canary.port}/"))
     assert is_denied(outcome)
-    assert address not in outcome.error, "the refusal does not map the inside for outsiders"
+    assert address not in outcome.error, "the error does not reveal the address"
     assert canary.connections == 0
 
 

@@ -289,13 +289,13 @@ async def test_a_session_stalled_in_a_statement_is_terminated(
     for connection in (stopped, other):
         await connection.prepare("SELECT 1 AS unheard_of")
     await store.rescue(limit=1)
-    assert not stopped.is_closed(), "it has its time"
+    assert not stopped.is_closed(), "it is not terminated before its timeout"
     monkeypatch.setattr("chimes.store.sql.nodes.IDLE_SECONDS", 0.1)
     await asyncio.sleep(0.2)  # the time that it is stalled
     await store.rescue(limit=1)
     async with asyncio.timeout(3):
         await store.change_schedule(held.id, lambda schedule, _: replace(schedule, name="new"))
-    assert not other.is_closed(), "a session of somebody else"
+    assert not other.is_closed(), "the session of another user"
     await other.fetchval("SELECT 1")
     await other.close()
     stopped.terminate()

@@ -51,7 +51,7 @@ def test_large_records_do_not_exceed_the_cache_size(
         rows = remember(count, size)
         after, _ = tracemalloc.get_traced_memory()
         assert rows
-        assert after - before < 24 * MIB, "all of it was kept"
+        assert after - before < 24 * MIB, "the cache kept all records"
     finally:
         tracemalloc.stop()
 

@@ -229,7 +229,7 @@ async def test_flushed_server_is_not_used_as_a_new_store(
     said = [each for each in caplog.records if each.levelname == "CRITICAL"]
     assert len(said) == 1
     with plain_client(server.url) as client:
-        assert all_keys(client) == {}, "nothing was written to it, whatever was asked"
+        assert all_keys(client) == {}, "nothing was written to it"
 
     # It must be initialised manually; then the lost epoch is reported.
     other = open_redis(server.url)
@@ -265,7 +265,7 @@ async def test_store_initialised_by_another_node_is_not_adopted(
         await open_redis(server.url).init()
         assert "went back" in describe_rollback(before, await store.epoch())
         assert "went back" in describe_rollback(strange, await stranger.epoch())
-        assert describe_rollback(strange, await store.epoch()) == "", "from now on it goes up again"
+        assert describe_rollback(strange, await store.epoch()) == "", "later epochs are no rollback"
         assert (await store.counts()).schedules == 1
 
 

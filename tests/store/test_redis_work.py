@@ -213,7 +213,7 @@ async def test_schedule_of_a_node_that_died_while_firing_fires_later(
         await store.fire_due(die, limit=5)
     async with opened(url, SettableClock()) as other:
         fired = await other.fire_due(plan, limit=5)
-        assert fired.others == (), "the one who took it may still be at work"
+        assert fired.others == (), "the claiming node may still be firing"
         async with asyncio.timeout(10):
             while not fired.others:
                 await asyncio.sleep(0.02)

@@ -87,7 +87,7 @@ async def test_a_run_completed_in_a_transaction_of_the_caller_is_notified(sqlite
                 connection.commit()
 
     await asyncio.to_thread(end, commit=False)
-    assert await all_deliveries(sqlite) == {}, "what is rolled back tells nobody"
+    assert await all_deliveries(sqlite) == {}, "a rolled back transaction notifies nobody"
     await asyncio.to_thread(end, commit=True)
     (row,) = (await all_deliveries(sqlite)).values()
     assert (row.run_id, row.notify_on) == (run.id, NotifyOn.SUCCESS)

@@ -51,7 +51,7 @@ async def test_lost_flow_is_queued_again_without_counting_an_attempt(
         clock.advance(LEASE + SECOND)
         (rescued,) = await store.rescue(limit=10)
         assert (rescued.status, rescued.attempt, rescued.attempts) == (RunStatus.QUEUED, 0, ())
-        assert rescued.started_at == flow.started_at, "its time goes on"
+        assert rescued.started_at == flow.started_at, "started_at is kept"
         await joined(store, f"node-{turn + 1}")
         (again,) = await store.claim(claim_request(f"node-{turn + 1}", capabilities=CAPABILITIES))
         assert (again.id, again.attempt, again.fence) == (flow.id, 1, turn + 1)

@@ -150,7 +150,7 @@ async def test_openapi_document_is_complete(rig: Rig) -> None:
     assert len(names) == len(set(names))
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            assert operation["description"], f"{method} {path} says nothing about itself"
+            assert operation["description"], f"{method} {path} has no description"
             if path.startswith("/api/v1/"):
                 assert {"401", "403", "422", "429", "503"} <= set(operation["responses"])
                 names = {each["name"] for each in operation.get("parameters", ())}

@@ -57,7 +57,7 @@ async def test_arguments_are_replaced_for_one_run(any_rig: Rig) -> None:
         "deep": {"token": "hush-2", "n": 2},
     }
     after = (await any_rig.client.get(f"/api/v1/schedules/{made['id']}")).json()
-    assert after == made, "the schedule stays as it is"
+    assert after == made, "the schedule is unchanged"
     audit = (await any_rig.client.get("/api/v1/audit")).json()["items"][0]
     assert audit["verb"] == "run"
     assert audit["changes"]["args"]["name"] == "Grace"

@@ -65,7 +65,7 @@ class TwoStores(RuleBasedStateMachine):
             self._wait(_answer(getattr(store, verb)(*given, **named)))
             for store in (self.reference, self.subject)
         ]
-        assert answers[1] == answers[0], f"{verb} answered differently"
+        assert answers[1] == answers[0], f"{verb} returned different results"
         return answers[0]
 
     def _pick(self, rows: Sequence[Any], number: int) -> Any:

@@ -281,7 +281,7 @@ def test_strip_shows_the_last_thirty_results_and_the_worst_of_each_bucket() -> N
     assert len(list(root.iter("rect"))) == MAX_CELLS
     assert len(marks(root, "s-failed")) == 1
     cells = [each.text for each in ElementTree.fromstring(str(chart.table)).iter("td")]
-    assert cells[:4] == ["at 40", HOSTILE, "at 39", "done"], "the newest first"
+    assert cells[:4] == ["at 40", HOSTILE, "at 39", "done"], "newest first"
     assert len(cells) == 2 * MAX_CELLS
     states = [RunStatus.SUCCEEDED] * 299 + [RunStatus.TIMEOUT]
     found = buckets(states)
@@ -299,7 +299,7 @@ def test_sparkline_has_at_most_fifty_points() -> None:
     (line,) = marks(root, "line")
     short = sparkline([1.0, 3.0], title="t", format_span=lambda s: f"{s} s", heads=("#", "Time"))
     cells = [each.text for each in ElementTree.fromstring(str(short.table)).iter("td")]
-    assert cells == ["1", "3.0 s", "2", "1.0 s"], "the newest first"
+    assert cells == ["1", "3.0 s", "2", "1.0 s"], "newest first"
     assert len((line.get("points") or "").split()) == MAX_POINTS
     assert len(downsampled([1.0, 2.0])) == 2
     nothing = sparkline([], title="Durations", format_span=str, heads=("#", "Time"))

@@ -58,8 +58,8 @@ async def test_a_description_fills_in_fields_marks_guesses_and_saves_nothing(
         assert str(fields["url"]).startswith("https://example.com/r")
         guessed = set(re.findall(r'data-guess="(\w+)"', page.text))
         assert {"method", "name"} <= guessed
-        assert "url" not in guessed, "it stands in the words"
-        assert ("zone" in guessed) == (zone == "Asia/Bangkok"), "a zone that is named is no guess"
+        assert "url" not in guessed, "the description contains the URL"
+        assert ("zone" in guessed) == (zone == "Asia/Bangkok"), "an explicit zone is not a guess"
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
         # It can be saved unchanged.
         done = await fill(browser, NEW)
@@ -74,7 +74,7 @@ async def test_an_unclear_description_gets_one_question_with_examples() -> None:
         page = await browser.get(f"{NEW}?words=every day call mum")
         assert "At what time?" in page.text
         (first, *_) = re.findall(r'value="words:([^"]+)"', page.text)
-        assert first == "every day 09:00 call mum", "their own words, made exact"
+        assert first == "every day 09:00 call mum", "the example completes the given description"
         page = await fill(browser, NEW, do_=f"words:{first}")
         assert "Understood:" in page.text
         assert fields_on(page.text)["prompt"] == "call mum"
@@ -106,7 +106,7 @@ async def test_errors_are_shown_at_their_field_with_an_example() -> None:
         assert "For example: 0 9 * * 1-5" in page.text
         # The last valid preview stays, greyed out.
         assert 'class="shown stale"' in page.text
-        assert fields_on(page.text)["url"] == "ftp://x", "nothing that was typed is lost"
+        assert fields_on(page.text)["url"] == "ftp://x", "the input is kept"
         page = await fill(browser, NEW, expression="0 9 * * *")
         assert (page.status_code, 'href="#f-url"' in page.text) == (422, True)
         page = await fill(browser, NEW, url="https://example.com/x", timeout="soon")
@@ -193,7 +193,9 @@ async def test_saving_an_untouched_form_changes_nothing_and_one_field_changes_on
         await browser.get(edit)
         done = await fill(browser, edit)
         assert done.status_code == 303
-        assert await browser.rig.store.get_schedule(made["id"]) == kept, "not even a version"
+        assert await browser.rig.store.get_schedule(made["id"]) == kept, (
+            "the version is unchanged too"
+        )
         await browser.get(edit)
         page = await fill(browser, edit, do_="preview", name="Renamed", timeout="1m")
         assert re.findall(r"<dt>([^<]+)</dt>", page.text) == ["Name", "Timeout"]
@@ -348,7 +350,7 @@ async def test_test_now_runs_once_without_saving() -> None:
         again = await fill(browser, NEW, do_="look")
         assert re.search(r'class="trial">\s*<p><a [^>]+>.*canceled', again.text), "its result"
         assert 'value="look"' not in again.text
-        assert fields_on(again.text)["url"] == "https://example.com/x", "nothing is lost by it"
+        assert fields_on(again.text)["url"] == "https://example.com/x", "nothing is lost"
         part = await browser.get(f"/ui/editor/trial/{run['id']}", **{"HX-Request": "true"})
         assert "canceled" in part.text
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
@@ -444,7 +446,7 @@ async def test_schedules_of_others_are_not_found_and_copies_leak_no_secrets() ->
         fields = fields_on(seen.text)
         assert fields["source"] == ""
         hidden = [name for name, value in fields.items() if "***" in value]
-        assert not hidden, "who may not change it copies no secret"
+        assert not hidden, "users without write permission copy no secret"
         assert (await browser.get(f"/ui/schedules/{made['id']}/edit")).status_code == 403
 
 
@@ -523,7 +525,7 @@ async def test_runs_longer_than_the_interval_are_reported() -> None:
         await browser.rig.store.add_runs([run], an_entry())
         page = await browser.get(f"/ui/schedules/{made['id']}/edit")
         assert "Runs take about 40 s" in page.text
-        assert "it is retried at" in page.text, "also where secrets are hidden"
+        assert "it is retried at" in page.text, "also with masked secrets"
 
 
 async def test_an_unapplied_description_prevents_saving() -> None:

@@ -225,6 +225,6 @@ async def test_cron_is_described_while_typing(language: str, words: str) -> None
             )
             description = re.search(r"<p class=\"words\" data-head>([^<]+)</p>", answer.text)
             assert description is not None
-            assert description[1] == words, "what is not valid leaves what was valid last"
+            assert description[1] == words, "invalid input keeps the last valid description"
             (sent["last"],) = re.findall(r'name="last" value="([^"]*)"', answer.text)
             sent["last"] = html.unescape(str(sent["last"]))

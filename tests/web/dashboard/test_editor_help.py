@@ -162,7 +162,7 @@ def test_uneven_steps_and_two_day_fields_warn() -> None:
 # --- zones ---------------------------------------------------------------------------------------
 def test_est_is_ambiguous() -> None:
     assert unique_zone("EST", NOW) is None
-    assert unique_zone("EST", NOW, sure="EST") == "EST", "who chose it keeps it"
+    assert unique_zone("EST", NOW, sure="EST") == "EST", "an explicit choice is kept"
     found = search_zones("EST", "en", NOW)
     assert [(each.name, each.has_dst) for each in found] == [
         ("America/New_York", True),

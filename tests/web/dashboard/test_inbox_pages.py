@@ -341,7 +341,7 @@ async def test_archiving_can_be_undone() -> None:
         item = await item_in(browser)
         page = f"/ui/inbox/{item.id}"
         done = await browser.send(f"{page}/archive", on=page)
-        assert done.headers["location"] == "/ui/inbox", "the message is done with"
+        assert done.headers["location"] == "/ui/inbox", "archiving returns to the inbox"
         await browser.follow(done)
         await browser.send(f"{page}/unarchive")
         assert (await stored_item(browser, item)).archived_at is None

@@ -45,7 +45,7 @@ async def test_a_filter_is_saved_opened_renamed_and_removed(address: str) -> Non
         text = on.partition("q=")[2]
         link = f"{address}?{urlencode({'q': text})}"
         assert f'href="{link}" title="{text}" aria-current="true"' in page
-        assert link in (await browser.get(address)).text, "also while another one is shown"
+        assert link in (await browser.get(address)).text, "also while another filter is active"
         other = SCHEDULES if address == RUNS else RUNS
         assert "&lt;img" not in (await browser.get(other)).text
         renamed = await browser.send("/ui/filters/rename", on=address, to="Mine")
@@ -109,7 +109,7 @@ async def test_the_view_is_in_the_url_and_remembered() -> None:
         cards = (await browser.get(f"{SCHEDULES}?view=cards")).text
         assert cards.count('<li class="card" data-row') == 25
         again = (await browser.get(f"{SCHEDULES}?sort=name")).text
-        assert again.count('<li class="card" data-row') == 25, "remembered"
+        assert again.count('<li class="card" data-row') == 25, "the view is remembered"
         (more,) = re.findall(r'rel="next" href="([^"]+)"', again)
         part = await browser.get(more.replace("&amp;", "&"), **{"HX-Request": "true"})
         assert part.text.lstrip().startswith('<li class="card"')

@@ -220,7 +220,7 @@ async def test_a_form_with_errors_carries_the_event_id() -> None:
         before = carried((await browser.get("/ui/schedules/new")).text)
         await browser.rig.create(name="another")
         again = await browser.send("/ui/schedules/new", name="", cron="nonsense")
-        assert "<live-dot" in again.text, "it is a page, not a way to one"
+        assert "<live-dot" in again.text, "it is a page, not a redirect"
         assert carried(again.text) == before
         assert await events_before_heartbeat(browser.rig, before) == ["schedules.changed"]
 
@@ -268,4 +268,4 @@ async def test_the_number_of_pollers_is_limited(monkeypatch: pytest.MonkeyPatch)
         first, second, third = actors
         for actor in (first, second, first, third, first, second):
             await live.current_event_id(actor)
-        assert looks == [first, second, third, second], "the one not used for longest goes"
+        assert looks == [first, second, third, second], "the least recently used one is removed"

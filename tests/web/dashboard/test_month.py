@@ -154,7 +154,7 @@ def test_month_name_uses_the_era_of_the_user() -> None:
 def test_month_is_parsed_from_the_url(text: str, first: date) -> None:
     now = datetime(2026, 11, 30, 20, tzinfo=UTC)
     span = parse_month(text, now, "Asia/Bangkok")
-    assert span.first == first, "in Bangkok it is December already"
+    assert span.first == first, "it is already December in Bangkok"
     assert parse_day(f"{first:%Y-%m}-05", span) == first.replace(day=5)
     assert parse_day("2001-01-01", span) is None
     assert parse_day("nonsense", span) is None
@@ -175,11 +175,11 @@ async def test_month_page_links_days_and_months() -> None:
         assert "other" not in page.partition("calendar")[2].partition("</table>")[0]
         assert "<b>e" not in page
         assert "▶ 1" not in page, "runs are not counted by labels"
-        assert ">▶</span>" in page, "of days that are over"
+        assert ">▶</span>" in page, "of past days"
         counted = (await browser.get(MONTH)).text
         assert "▶ 1" in counted
         assert ">▶</span>" not in counted
-        assert counted.count(">▶ 0</span>") == now.day - 1, "all days before this one"
+        assert counted.count(">▶ 0</span>") == now.day - 1, "all earlier days"
         day = (await browser.get(f"{MONTH}&q=label:x&day={tomorrow:%Y-%m-%d}")).text
         assert day.partition('id="day"')[2].count("data-open-row") == 5
         next_month = month_module.next_month(now.date().replace(day=1))

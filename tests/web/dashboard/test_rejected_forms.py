@@ -57,7 +57,7 @@ async def test_a_reply_rejected_by_a_quota_is_kept() -> None:
         assert ended.status_code == 401, "the session has expired"
         await browser.send("/ui/login", user="anna", password=PASSWORD)
         again = await browser.send(f"{address}/reply")
-        assert again.status_code == 303, "the form that came back can be sent"
+        assert again.status_code == 303, "the returned form can be sent"
         assert again.headers["location"].startswith("/ui/")
         assert "/ui/login" not in again.headers["location"]
 

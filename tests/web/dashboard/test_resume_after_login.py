@@ -72,7 +72,7 @@ async def test_a_form_is_resumed_after_login() -> None:
         answer = await browser.send(NEW, **FIELDS)
         assert answer.status_code == 401
         assert ENDED in answer.text
-        assert "/ui/look" not in answer.text, "another page would not have it"
+        assert "/ui/look" not in answer.text, "other pages do not contain it"
         wrong = await browser.send("/ui/login", user="anna", password="a wrong password")
         assert wrong.status_code == 401
         assert ENDED in wrong.text

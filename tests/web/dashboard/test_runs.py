@@ -233,7 +233,7 @@ async def test_an_empty_window_suggests_the_next_step() -> None:
         assert 'href="/ui/runs?q=since%3A7d">Clear origin:child</a>' in hidden
         assert "Widen to 30 days" in hidden
         none = (await browser.get(query("since:7d origin:child status:failed"))).text
-        assert "widen to 30 days" in none, "no single one of them hides everything"
+        assert "widen to 30 days" in none, "no single part hides everything"
         assert "No run matches" in (await browser.get(query("since:30d origin:child"))).text
 
 
@@ -453,4 +453,4 @@ async def test_the_chart_can_be_refreshed_alone() -> None:
         assert 's-succeeded"' not in part.text
         assert "<span data-total hidden>1 run in this window</span>" in part.text
         assert "data-row" not in part.text
-        assert "<html" in (await browser.get(again)).text, "a browser opens the address"
+        assert "<html" in (await browser.get(again)).text, "GET of the address works"

@@ -103,7 +103,7 @@ def test_the_timeline_shows_that_more_fires_follow() -> None:
         chart = timeline_chart(schedule, marks, [], DisplayPreferences(), NOW)
         assert ('class="rest"' in chart.svg) is more
         coming = MAX_UPCOMING if more else 47
-        assert chart.table.count("<tr>") == 1 + coming, "the head, and as many as are drawn"
+        assert chart.table.count("<tr>") == 1 + coming, "header row and drawn fires"
 
 
 async def test_before_the_first_run_the_page_offers_run_now() -> None:
@@ -260,7 +260,7 @@ def test_many_runs_are_merged_by_hour() -> None:
     few = marks_of(schedule, [result_of(run) for run in runs[:10]], (), None, NOW)
     assert sum(mark.status is not None for mark in few) == 10
     many = marks_of(schedule, [result_of(run) for run in runs], (), None, NOW)
-    assert all(mark.status is None for mark in many), "hours, and none were given"
+    assert all(mark.status is None for mark in many), "merged by hour without hourly counts"
 
 
 def _ended(at: datetime, status: RunStatus = RunStatus.SUCCEEDED, number: int = 0) -> Run:

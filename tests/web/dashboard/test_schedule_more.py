@@ -377,7 +377,7 @@ def test_missing_runs_are_marked_as_missed() -> None:
     missing = [mark.at for mark in marks if mark.status is RunStatus.MISSED]
     assert missing == [NOW - 7 * HOUR, NOW - 5 * HOUR]
     assert len(marks) == 23
-    assert NOW not in [mark.at for mark in marks], "it is only just due"
+    assert NOW not in [mark.at for mark in marks], "it has just become due"
 
 
 def test_expected_slots_start_with_the_last_change() -> None:

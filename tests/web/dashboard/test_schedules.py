@@ -245,7 +245,7 @@ async def test_pause_has_a_reason_and_an_end_and_can_be_undone() -> None:
         assert "report resumed." in toast_page
         browser.page = toast_page[toast_page.index('class="toast ') :]
         again = await browser.send(f"{page}/pause")
-        assert again.status_code == 303, "undoing a resume asks nothing"
+        assert again.status_code == 303, "undoing a resume needs no confirmation"
         (schedule,) = (await browser.rig.client.get("/api/v1/schedules")).json()["items"]
         assert schedule["pause"]["note"] == HOSTILE
         assert schedule["pause"]["until"].startswith(f"{until:%Y-%m-%d}")

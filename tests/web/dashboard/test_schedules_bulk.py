@@ -239,7 +239,7 @@ async def test_invalid_bulk_requests_do_nothing() -> None:
         unknown = await browser.send(BULK, on=LIST, verb="explode", which="all")
         assert unknown.status_code == 422
         broken = await browser.send(BULK, on=LIST, verb="delete", which="all", q="status:nope")
-        assert broken.status_code == 422, "not all of them instead"
+        assert broken.status_code == 422, "an invalid filter must not select all"
 
 
 @pytest.mark.parametrize("chip", ["owner:zzz", "status:nope"])
@@ -289,7 +289,7 @@ async def test_a_crontab_is_previewed_and_imported() -> None:
         shown = await browser.send(IMPORT, on=IMPORT, text=text, zone="Asia/Bangkok")
         assert "Every weekday at 09:00" in shown.text
         assert "a shell command" in shown.text
-        assert await stored(browser) == [], "only looked at"
+        assert await stored(browser) == [], "the preview saves nothing"
         fields = dict(re.findall(r'type="hidden" name="(csrf)" value="([^"]+)"', shown.text))
         fields |= {"text": text, "zone": "Asia/Bangkok", "create": "yes"}
         nothing = await browser.post(IMPORT, fields)

@@ -91,7 +91,7 @@ async def test_a_key_is_shown_once_and_can_be_revoked() -> None:
         done = await browser.send(revoke)
         assert done.status_code == 303
         gone = await browser.get("/ui/system/access")
-        assert gone.headers["location"].startswith("/ui/login"), "the key was the way in"
+        assert gone.headers["location"].startswith("/ui/login"), "the key was used to sign in"
 
 
 async def test_the_first_user_defaults_to_admin_and_requires_sign_in() -> None:

@@ -445,7 +445,7 @@ async def test_other_owners_see_nothing() -> None:
         await browser.send("/ui/login", on="/ui/login", key=key)
         page = (await browser.get("/ui/")).text
         assert "secret" not in page
-        assert "Describe it" in page, "it has nothing of its own yet"
+        assert "Describe it" in page, "the user has no schedules yet"
         assert "Load demo data" not in page
         assert (
             await browser.get(f"/ui/fires/{schedule.id}?at=2026-01-01T00:00Z")
@@ -654,7 +654,7 @@ def test_lanes_by_label() -> None:
         "big": ["two"],
         "team=a": ["two", "one"],
     }
-    assert lanes[0].name == "none", "it has the soonest fire"
+    assert lanes[0].name == "none", "lanes are ordered by next fire"
     assert [lane.more for lane in lanes if lane.name == "none"] == [True]
     chart = ahead_chart(lanes, SPANS["24h"], LOOK, NOW, by_label=True)
     assert '<th scope="col">Label</th><th scope="col">Schedule</th>' in chart.table
@@ -705,7 +705,7 @@ def test_a_clock_change_is_drawn_as_a_line() -> None:
     assert 'class="dst"' in ahead_chart(lanes, SPANS["24h"], display, now).svg
     assert 'class="dst"' not in ahead_chart(lanes, SPANS["24h"], LOOK, now).svg
     ticks = ticks_between("America/New_York", now, end, 1)
-    assert len(ticks) == 22, "23 hours lie between, and the one that comes twice has one word"
+    assert len(ticks) == 22, "23 hours between, and the repeated hour has one label"
 
 
 @pytest.mark.parametrize(
