@@ -13,7 +13,7 @@ FREE = FireContext()
 QUEUED, MISSED, SKIPPED = RunStatus.QUEUED, RunStatus.MISSED, RunStatus.SKIPPED
 
 
-def shown(firing: PolicyPlan) -> list[tuple[RunStatus, datetime | None, bool]]:
+def planned_runs(firing: PolicyPlan) -> list[tuple[RunStatus, datetime | None, bool]]:
     return [(run.status, run.slot, run.blocked) for run in firing.runs]
 
 
@@ -21,5 +21,5 @@ def minutes(*numbers: int) -> list[datetime]:
     return [NOW + number * MINUTE for number in numbers]
 
 
-def busy(count: int) -> FireContext:
+def with_active_runs(count: int) -> FireContext:
     return FireContext(admitted=tuple(RunId(f"active-{number}") for number in range(count)))

@@ -21,7 +21,7 @@ from tests.builders import ALICE, BOB, HOUR, NOW, a_key
         (Role.ADMIN, (True, True, True), (True, True, True)),
     ],
 )
-def test_what_a_role_may_do(
+def test_permissions_of_each_role(
     role: Role, own: tuple[bool, bool, bool], others: tuple[bool, bool, bool]
 ) -> None:
     actor = Actor(owner=ALICE, role=role)
@@ -31,13 +31,13 @@ def test_what_a_role_may_do(
     assert actor.sees_everything == others[0]
 
 
-def test_an_owner_of_another_type_is_somebody_else() -> None:
+def test_owner_of_another_type_is_another_owner() -> None:
     chat = Owner(type=OwnerType.CHAT, id=ALICE.id)
     assert not Actor(owner=ALICE, role=Role.MEMBER).may_see(chat)
     assert str(chat) == "chat:alice"
 
 
-def test_an_actor_is_named_by_its_key_or_its_owner() -> None:
+def test_actor_name_is_its_key_or_owner() -> None:
     assert Actor(owner=ALICE).name == "user:alice"
     assert Actor(owner=ALICE, key_id=KeyId("k1")).name == "key:k1"
 

@@ -14,7 +14,7 @@ from tests.builders import ACTION
 from tests.tables import each_row
 
 
-def test_any_json_and_ids_of_others_are_fine() -> None:
+def test_any_json_and_foreign_ids_are_valid() -> None:
     check_target(ACTION)
     check_target(ActionTarget(action_type_id="水" * 40, kn_id="a b/c?#%"))
     assert ACTION.requirement == "action"
@@ -44,7 +44,7 @@ def test_any_json_and_ids_of_others_are_fine() -> None:
         ({"params": {"a": "x" * 70_000}}, "params", "too_long"),
     ],
 )
-def test_what_is_refused(given: dict[str, Any], field: str, code: str) -> None:
+def test_invalid_action_targets_are_rejected(given: dict[str, Any], field: str, code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_target(replace(ACTION, **given))
     assert (caught.value.field, caught.value.code) == (field, code)

@@ -19,16 +19,16 @@ from chimes.model.ids import RunId
 @pytest.mark.parametrize(
     "kept", [AgentCheckpoint(), AgentCheckpoint(token="t", pipeline_run_id="p/1")]
 )
-def test_a_handover_comes_back_as_it_was(kept: AgentCheckpoint) -> None:
+def test_agent_checkpoint_round_trips(kept: AgentCheckpoint) -> None:
     assert decode_agent_checkpoint(kept.to_text()) == kept
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"token": null}'])
-def test_what_is_not_ours_counts_as_nothing(text: str | None) -> None:
+def test_invalid_checkpoint_decodes_to_an_empty_one(text: str | None) -> None:
     assert decode_agent_checkpoint(text) == AgentCheckpoint()
 
 
-def test_names_and_addresses() -> None:
+def test_checkpoint_names_and_callback_url() -> None:
     run = RunId("a/b ก")
     assert agent_checkpoint_name(run) != agent_callback_name(run)
     assert callback_url("https://h.example/x/", run, "T") == (
@@ -50,5 +50,5 @@ def test_names_and_addresses() -> None:
         ("completing", None),
     ],
 )
-def test_words_for_an_end(word: str, end: PipelineEnd | None) -> None:
+def test_pipeline_statuses_map_to_ends(word: str, end: PipelineEnd | None) -> None:
     assert pipeline_end(word) is end

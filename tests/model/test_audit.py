@@ -19,17 +19,17 @@ def chain(length: int) -> list[AuditEntry]:
     return entries
 
 
-def test_a_chain_fits() -> None:
+def test_unchanged_chain_is_valid() -> None:
     assert verify_chain([]) is None
     assert verify_chain(chain(1)) is None
     assert verify_chain(chain(5)) is None
 
 
-def test_a_part_of_a_chain_fits() -> None:
+def test_part_of_a_chain_is_valid() -> None:
     assert verify_chain(chain(5)[2:]) is None
 
 
-def test_the_same_entry_has_the_same_hash_wherever_it_is_computed() -> None:
+def test_hash_of_an_entry_is_independent_of_key_order() -> None:
     (entry,) = chain(1)
     assert entry.hash == entry_hash(replace(entry, hash="anything"))
     turned = replace(entry, changes=dict(reversed(list(entry.changes.items()))))
@@ -81,7 +81,7 @@ def test_hashes_of_earlier_versions_verify() -> None:
     assert audit_from_plain(written) == entry
 
 
-def test_every_field_is_tried() -> None:
+def test_changes_cover_every_field() -> None:
     assert set(CHANGES) == {field.name for field in fields(AuditEntry)}
 
 

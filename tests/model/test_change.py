@@ -13,7 +13,7 @@ from chimes.model.schedule import Schedule
 from tests.builders import HOUR, NOW, a_run, a_schedule
 
 
-def test_a_changed_copy_is_what_dataclasses_would_make() -> None:
+def test_replace_equals_dataclasses_replace() -> None:
     schedule, run = a_schedule(), a_run()
     assert replace(run) == run
     assert replace(run) is not run
@@ -23,7 +23,7 @@ def test_a_changed_copy_is_what_dataclasses_would_make() -> None:
     assert type(replace(schedule)) is Schedule
 
 
-def test_the_original_stays_as_it_was() -> None:
+def test_replace_does_not_change_the_original() -> None:
     run = a_run()
     before = dataclasses.replace(run)
     replace(run, status=RunStatus.FAILED)
@@ -37,23 +37,23 @@ def test_every_single_field_can_be_changed() -> None:
         assert getattr(replace(run, **{field.name: marker}), field.name) is marker
 
 
-def test_a_copy_is_frozen_too() -> None:
+def test_copy_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         replace(a_run()).status = RunStatus.FAILED
 
 
-def test_a_field_that_is_not_there_is_refused() -> None:
+def test_unknown_field_is_rejected() -> None:
     with pytest.raises(TypeError, match="Run has no field 'stauts'"):
         replace(a_run(), stauts=RunStatus.FAILED)
 
 
-def test_fields_may_have_any_name() -> None:
+def test_replace_supports_fields_named_like_parameters() -> None:
     target = TaskTarget(name="tidy", args={"kind": 1})
     assert type(replace(target, name="other")) is TaskTarget
     assert replace(target, name="other") == dataclasses.replace(target, name="other")
 
 
-def test_a_value_is_made_of_its_fields_in_their_order() -> None:
+def test_fast_constructor_takes_fields_in_order() -> None:
     run = a_run()
     values = [getattr(run, field.name) for field in dataclasses.fields(Run)]
     assert fast_constructor(Run)(*values) == run

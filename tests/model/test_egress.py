@@ -39,7 +39,7 @@ PUBLIC = [
 ]  # fmt: skip
 
 
-def judge(rules: EgressRules, address: str, port: int = 8080, **given: Any) -> str | None:
+def denial(rules: EgressRules, address: str, port: int = 8080, **given: Any) -> str | None:
     found = rules.check_address(ipaddress.ip_address(address), port, **({"host": address} | given))
     return None if found is None else str(found)
 
@@ -49,51 +49,51 @@ SERVER = EgressRules(open_mode=False)
 
 
 @each_row("address", NEVER)
-def test_never(address: str) -> None:
+def test_special_addresses_are_always_denied(address: str) -> None:
     for rules in (OPEN, SERVER, EgressRules(open_mode=False, allow_private=True)):
-        assert judge(rules, address) is not None
-    # An allow-list opens private addresses, not these.
+        assert denial(rules, address) is not None
+    # An allow-list allows private addresses, but not these.
     listed = EgressRules(open_mode=False, allow=(f"[{address}]:8080", "0.0.0.0/0:8080"))
-    assert judge(listed, address) is not None
+    assert denial(listed, address) is not None
 
 
 @each_row("address", PRIVATE)
-def test_private(address: str) -> None:
-    assert judge(OPEN, address) is None
-    assert judge(SERVER, address) is not None
-    assert judge(EgressRules(open_mode=False, allow_private=True), address) is None
-    assert judge(EgressRules(open_mode=True, allow_private=False), address) is not None
+def test_private_addresses_are_denied_on_servers(address: str) -> None:
+    assert denial(OPEN, address) is None
+    assert denial(SERVER, address) is not None
+    assert denial(EgressRules(open_mode=False, allow_private=True), address) is None
+    assert denial(EgressRules(open_mode=True, allow_private=False), address) is not None
 
 
 @each_row("address", PUBLIC)
-def test_public(address: str) -> None:
-    assert judge(OPEN, address) is None
-    assert judge(SERVER, address) is None
+def test_public_addresses_are_allowed(address: str) -> None:
+    assert denial(OPEN, address) is None
+    assert denial(SERVER, address) is None
 
 
-def test_metadata_can_be_opened_and_opens_nothing_else() -> None:
+def test_allow_metadata_allows_metadata_addresses_only() -> None:
     rules = EgressRules(open_mode=False, allow_metadata=True)
-    assert judge(rules, "169.254.169.254", 80) is None
-    assert judge(rules, "fd00:ec2::254", 80) is None
+    assert denial(rules, "169.254.169.254", 80) is None
+    assert denial(rules, "fd00:ec2::254", 80) is None
     for address in ("224.0.0.1", "0.0.0.0", "255.255.255.255", "10.0.0.1"):
-        assert judge(rules, address) is not None
+        assert denial(rules, address) is not None
 
 
-def test_the_allow_list_is_network_or_host_and_port() -> None:
+def test_allow_list_matches_network_or_host_with_port() -> None:
     rules = EgressRules(
         open_mode=False,
         allow=("10.1.0.0/16:443", "10.2.3.4:8080", "ci.corp.example:8080", "[fd00::]/8:81"),
     )
-    assert judge(rules, "10.1.2.3", 443) is None
-    assert judge(rules, "::ffff:10.1.2.3", 443) is None
-    assert judge(rules, "10.1.2.3", 444) is not None
-    assert judge(rules, "10.2.3.4", 8080) is None
-    assert judge(rules, "10.2.3.5", 8080) is not None
-    assert judge(rules, "192.168.0.1", 8080, host="ci.corp.example") is None
-    assert judge(rules, "192.168.0.1", 8080, host="ci.corp.example.") is None
-    assert judge(rules, "192.168.0.1", 8080, host="xci.corp.example") is not None
-    assert judge(rules, "169.254.169.254", 8080, host="ci.corp.example") is not None
-    assert judge(rules, "fd12::1", 81) is None
+    assert denial(rules, "10.1.2.3", 443) is None
+    assert denial(rules, "::ffff:10.1.2.3", 443) is None
+    assert denial(rules, "10.1.2.3", 444) is not None
+    assert denial(rules, "10.2.3.4", 8080) is None
+    assert denial(rules, "10.2.3.5", 8080) is not None
+    assert denial(rules, "192.168.0.1", 8080, host="ci.corp.example") is None
+    assert denial(rules, "192.168.0.1", 8080, host="ci.corp.example.") is None
+    assert denial(rules, "192.168.0.1", 8080, host="xci.corp.example") is not None
+    assert denial(rules, "169.254.169.254", 8080, host="ci.corp.example") is not None
+    assert denial(rules, "fd12::1", 81) is None
 
 
 @pytest.mark.parametrize(
@@ -101,37 +101,37 @@ def test_the_allow_list_is_network_or_host_and_port() -> None:
     [(80, True), (443, True), (1024, True), (65535, True)]
     + [(port, False) for port in (1, 22, 25, 79, 81, 444, 1023)],
 )
-def test_ports(port: int, allowed: bool) -> None:
-    assert (judge(OPEN, "8.8.8.8", port) is None) is allowed
+def test_ports_of_other_protocols_are_denied_unless_listed(port: int, allowed: bool) -> None:
+    assert (denial(OPEN, "8.8.8.8", port) is None) is allowed
     listed = EgressRules(allow=(f"8.8.8.8:{port}",))
-    assert judge(listed, "8.8.8.8", port) is None
+    assert denial(listed, "8.8.8.8", port) is None
 
 
-def test_only_closes_everything_else() -> None:
+def test_only_denies_everything_else() -> None:
     rules = EgressRules(
         open_mode=False, only=("8.8.0.0/16:443", "api.example:443"), allow=("10.0.0.1:443",)
     )
-    assert judge(rules, "8.8.8.8", 443) is None
-    assert judge(rules, "9.9.9.9", 443, host="api.example") is None
-    assert judge(rules, "10.0.0.1", 443) is None
-    assert judge(rules, "8.8.8.8", 80) is not None
-    assert judge(rules, "9.9.9.9", 443) == (
+    assert denial(rules, "8.8.8.8", 443) is None
+    assert denial(rules, "9.9.9.9", 443, host="api.example") is None
+    assert denial(rules, "10.0.0.1", 443) is None
+    assert denial(rules, "8.8.8.8", 80) is not None
+    assert denial(rules, "9.9.9.9", 443) == (
         "9.9.9.9:443 is not in the list of allowed targets; to allow it, add to "
         'chimes.yaml: egress_only: ["9.9.9.9:443"]'
     )
-    # `only` says which of the allowed places are left; it does not open private ones.
-    assert judge(EgressRules(open_mode=False, only=("10.0.0.1:443",)), "10.0.0.1", 443) is not None
+    # `only` restricts the allowed addresses; it does not allow private ones.
+    assert denial(EgressRules(open_mode=False, only=("10.0.0.1:443",)), "10.0.0.1", 443) is not None
 
 
-def test_the_refusal_gives_the_line_to_add_and_that_line_works(tmp_path: Path) -> None:
+def test_denial_suggests_a_working_configuration_line(tmp_path: Path) -> None:
     for address in ("10.1.2.3", "::1"):
-        text = judge(SERVER, address, 8443)
+        text = denial(SERVER, address, 8443)
         assert text is not None
         file = tmp_path / "chimes.yaml"
         file.write_text(text.partition("chimes.yaml: ")[2])
         allow = load_settings(environ={}, config_file=file).settings.egress_allow
-        assert judge(EgressRules(open_mode=False, allow=allow), address, 8443) is None
-    text = judge(SERVER, "10.1.2.3", 8080, host="ci.corp.example")
+        assert denial(EgressRules(open_mode=False, allow=allow), address, 8443) is None
+    text = denial(SERVER, "10.1.2.3", 8080, host="ci.corp.example")
     assert text == (
         "ci.corp.example:8080 is a private address; to allow it, add to chimes.yaml: "
         'egress_allow: ["ci.corp.example:8080"]'
@@ -139,9 +139,9 @@ def test_the_refusal_gives_the_line_to_add_and_that_line_works(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("host", ["printer", "nas.local", "db.internal", "x.localhost"])
-def test_private_names_are_private_whatever_they_resolve_to(host: str) -> None:
-    assert judge(SERVER, "8.8.8.8", host=host) is not None
-    assert judge(OPEN, "8.8.8.8", host=host) is None
+def test_private_names_are_denied_whatever_they_resolve_to(host: str) -> None:
+    assert denial(SERVER, "8.8.8.8", host=host) is not None
+    assert denial(OPEN, "8.8.8.8", host=host) is None
     assert SERVER.check_host(host, 80) is not None
     assert OPEN.check_host(host, 80) is None
     assert EgressRules(open_mode=False, allow=(f"{host}:80",)).check_host(host, 80) is None
@@ -164,38 +164,38 @@ def test_private_names_are_private_whatever_they_resolve_to(host: str) -> None:
         ("10.0.0.5", "10.0.0.6", 7100, False, False),
     ],
 )
-def test_our_own_ports_are_never_called(
+def test_own_ports_are_denied(
     own: str, address: str, port: int, same_machine: bool, denied: bool
 ) -> None:
     rules = EgressRules(open_mode=True, own_ports=frozenset({(own, 7100)}))
-    found = judge(rules, address, port, same_machine=same_machine)
+    found = denial(rules, address, port, same_machine=same_machine)
     assert (found is not None) is denied
 
 
-def test_our_own_store_by_its_name() -> None:
+def test_own_store_is_denied_by_name() -> None:
     rules = EgressRules(own_ports=frozenset({("db.corp.example", 5432)}))
-    assert judge(rules, "10.0.0.1", 5432, host="db.corp.example") is not None
-    assert judge(rules, "10.0.0.1", 5433, host="db.corp.example") is None
+    assert denial(rules, "10.0.0.1", 5432, host="db.corp.example") is not None
+    assert denial(rules, "10.0.0.1", 5433, host="db.corp.example") is None
 
 
-def test_what_can_be_said_of_a_url_before_it_is_resolved() -> None:
-    def said(rules: EgressRules, url: str) -> bool:
+def test_urls_are_checked_before_resolution() -> None:
+    def is_allowed(rules: EgressRules, url: str) -> bool:
         return rules.check_url(parse_http_url(url)) is None
 
-    assert said(OPEN, "http://127.1:8080/")
-    assert not said(SERVER, "http://127.1:8080/")
-    assert not said(SERVER, "http://localhost:8080/")
-    assert said(SERVER, "http://example.com/")
-    assert not said(OPEN, "http://example.com:22/")
-    assert not said(OPEN, "http://0/")
+    assert is_allowed(OPEN, "http://127.1:8080/")
+    assert not is_allowed(SERVER, "http://127.1:8080/")
+    assert not is_allowed(SERVER, "http://localhost:8080/")
+    assert is_allowed(SERVER, "http://example.com/")
+    assert not is_allowed(OPEN, "http://example.com:22/")
+    assert not is_allowed(OPEN, "http://0/")
     own = EgressRules(own_ports=frozenset({("127.0.0.1", 7100)}))
-    assert not said(own, "http://localhost:7100/")
-    assert not said(own, "http://[::1]:7100/")
-    # Names wait for their addresses where a network on the list may cover them.
-    assert said(EgressRules(open_mode=False, allow=("10.0.0.0/8:22",)), "http://ci:22/")
-    assert not said(EgressRules(only=("a.example:443",)), "https://b.example/")
-    assert said(EgressRules(only=("a.example:443",)), "https://a.example/")
-    assert said(EgressRules(only=("8.0.0.0/8:443",)), "https://b.example/")
+    assert not is_allowed(own, "http://localhost:7100/")
+    assert not is_allowed(own, "http://[::1]:7100/")
+    # A name is checked after resolution if a listed network may cover it.
+    assert is_allowed(EgressRules(open_mode=False, allow=("10.0.0.0/8:22",)), "http://ci:22/")
+    assert not is_allowed(EgressRules(only=("a.example:443",)), "https://b.example/")
+    assert is_allowed(EgressRules(only=("a.example:443",)), "https://a.example/")
+    assert is_allowed(EgressRules(only=("8.0.0.0/8:443",)), "https://b.example/")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_what_can_be_said_of_a_url_before_it_is_resolved() -> None:
         "a b:8",
     ],
 )
-def test_a_bad_entry_fails_at_the_start(entry: str) -> None:
+def test_invalid_list_entry_is_a_config_error(entry: str) -> None:
     with pytest.raises(ConfigError, match=r"egress_allow"):
         EgressRules(allow=(entry,))
     with pytest.raises(ConfigError, match=r"egress_only"):

@@ -1,5 +1,5 @@
-"""Whatever the policy, the outages and the rhythm of the ticks, every slot has exactly
-one row, or lies in exactly one missed range. The slots come from arithmetic, not from triggers."""
+"""With any policy, outage and tick pattern every slot has exactly one row or lies in exactly one
+missed range. The expected slots are computed without triggers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ENOUGH_PASSES = 2000
 
 
 @dataclass
-class Life:
-    """A store of one schedule, as simple as can be."""
+class ScheduleSimulation:
+    """A minimal store of one schedule."""
 
     schedule: Schedule
     rows: dict[RunId, Run] = field(default_factory=dict)
@@ -66,7 +66,7 @@ policies = st.builds(
     max_concurrent_runs=st.sampled_from([None, 1, 2, 5]),
     burst_allowed=st.booleans(),
 )
-#: How long until the next tick, and how many runs end before it.
+#: Seconds until the next tick, and number of runs that end before it.
 ticks = st.lists(
     st.tuples(
         st.one_of(st.floats(0.001, 5), st.floats(5, 120), st.floats(120, 1500)), st.integers(0, 3)
@@ -76,10 +76,10 @@ ticks = st.lists(
 )
 
 
-def check(life: Life, slots: list[datetime]) -> None:
-    """Every slot once, and each missed row counts its own slots."""
+def check(simulation: ScheduleSimulation, slots: list[datetime]) -> None:
+    """Asserts that every slot is covered once and that missed rows count their slots."""
     covered: Counter[datetime] = Counter()
-    for run in life.rows.values():
+    for run in simulation.rows.values():
         assert run.slot is not None
         if run.status is RunStatus.MISSED:
             assert run.missed_until is not None
@@ -94,13 +94,13 @@ def check(life: Life, slots: list[datetime]) -> None:
     assert covered == Counter(slots)
 
 
-def live(life: Life, pattern: list[tuple[float, int]]) -> datetime:
+def run_pattern(simulation: ScheduleSimulation, pattern: list[tuple[float, int]]) -> datetime:
     now = NOW
     for wait, ending in pattern:
         now += timedelta(seconds=wait)
-        for run_id in life.admitted[:ending]:
-            life.end(run_id)
-        life.tick(now)
+        for run_id in simulation.admitted[:ending]:
+            simulation.end(run_id)
+        simulation.tick(now)
     return now
 
 
@@ -112,7 +112,7 @@ def live(life: Life, pattern: list[tuple[float, int]]) -> datetime:
     pattern=ticks,
     offset=st.integers(0, 9),
 )
-def test_of_an_interval(
+def test_every_slot_of_an_interval_is_covered(
     interval: int, jitter: float, policy: Policy, pattern: list[tuple[float, int]], offset: int
 ) -> None:
     first = NOW + offset * SECOND
@@ -120,66 +120,70 @@ def test_of_an_interval(
         timedelta(seconds=interval), anchor=first, jitter=timedelta(seconds=interval * jitter)
     )
     schedule = set_cursor(a_schedule(trigger=trigger, policy=policy), first)
-    life = Life(schedule, limit=policy.concurrency_limit)
-    now = live(life, pattern)
+    simulation = ScheduleSimulation(schedule, limit=policy.concurrency_limit)
+    now = run_pattern(simulation, pattern)
     count = int((now - first) / timedelta(seconds=interval)) + 1 if now >= first else 0
     grid = [first + number * timedelta(seconds=interval) for number in range(count)]
-    # The newest may still wait for its jitter.
+    # The newest slot may still wait for its jitter.
     due = [slot for slot in grid if slot + trigger.jitter_for(schedule.id, slot) <= now]
-    check(life, due)
-    assert life.schedule.last_slot == (due[-1] if due else None)
+    check(simulation, due)
+    assert simulation.schedule.last_slot == (due[-1] if due else None)
 
 
 @settings(max_examples=100)
 @given(step=st.sampled_from([5, 15, 30]), policy=policies, pattern=ticks)
-def test_of_a_cron(step: int, policy: Policy, pattern: list[tuple[float, int]]) -> None:
+def test_every_slot_of_a_cron_is_covered(
+    step: int, policy: Policy, pattern: list[tuple[float, int]]
+) -> None:
     schedule = a_schedule(trigger=Cron(f"*/{step} * * * * *"), policy=policy)
-    life = Life(set_cursor(schedule, NOW), limit=policy.concurrency_limit)
-    now = live(life, pattern)
+    simulation = ScheduleSimulation(set_cursor(schedule, NOW), limit=policy.concurrency_limit)
+    now = run_pattern(simulation, pattern)
     count = int((now - NOW) / timedelta(seconds=step)) + 1
-    check(life, [NOW + number * timedelta(seconds=step) for number in range(count)])
+    check(simulation, [NOW + number * timedelta(seconds=step) for number in range(count)])
 
 
 @settings(max_examples=100)
 @given(interval=seconds, policy=policies, pattern=ticks, most=st.integers(1, 6))
-def test_with_a_last_run(
+def test_every_slot_up_to_max_runs_is_covered(
     interval: int, policy: Policy, pattern: list[tuple[float, int]], most: int
 ) -> None:
-    """Up to the run that uses the trigger up; no run comes after it."""
+    """No run follows the last one that `max_runs` allows."""
     trigger = Every(timedelta(seconds=interval), anchor=NOW, max_runs=most)
     schedule = set_cursor(a_schedule(trigger=trigger, policy=policy), NOW)
-    life = Life(schedule, limit=policy.concurrency_limit)
-    now = live(life, pattern)
-    ran = [row for row in life.rows.values() if row.status is not RunStatus.MISSED]
+    simulation = ScheduleSimulation(schedule, limit=policy.concurrency_limit)
+    now = run_pattern(simulation, pattern)
+    ran = [row for row in simulation.rows.values() if row.status is not RunStatus.MISSED]
     fired = [row for row in ran if row.status is not RunStatus.SKIPPED]
-    assert len(fired) == life.schedule.fired_count <= most
+    assert len(fired) == simulation.schedule.fired_count <= most
     if len(fired) < most:
         count = int((now - NOW) / timedelta(seconds=interval)) + 1
-        check(life, [NOW + number * timedelta(seconds=interval) for number in range(count)])
+        check(simulation, [NOW + number * timedelta(seconds=interval) for number in range(count)])
     else:
-        assert life.schedule.next_slot is None
-        end = life.schedule.last_slot
+        assert simulation.schedule.next_slot is None
+        end = simulation.schedule.last_slot
         assert end is not None
         count = (end - NOW) // timedelta(seconds=interval) + 1
-        check(life, [NOW + number * timedelta(seconds=interval) for number in range(count)])
+        check(simulation, [NOW + number * timedelta(seconds=interval) for number in range(count)])
 
 
 @settings(max_examples=100)
 @given(interval=seconds, policy=policies, pattern=ticks, back=st.integers(1, 5))
-def test_when_the_cursor_is_set_back(
+def test_setting_the_cursor_back_creates_no_duplicates(
     interval: int, policy: Policy, pattern: list[tuple[float, int]], back: int
 ) -> None:
-    """Slots that have their rows keep them, and nothing is made twice."""
+    """Existing rows are kept and none is created twice."""
     trigger = Every(timedelta(seconds=interval), anchor=NOW)
     schedule = set_cursor(a_schedule(trigger=trigger, policy=policy), NOW)
-    life = Life(schedule, limit=policy.concurrency_limit)
-    now = live(life, pattern)
-    before = dict(life.rows)
-    slot = life.schedule.next_slot
+    simulation = ScheduleSimulation(schedule, limit=policy.concurrency_limit)
+    now = run_pattern(simulation, pattern)
+    before = dict(simulation.rows)
+    slot = simulation.schedule.next_slot
     assert slot is not None
-    life.schedule = set_cursor(life.schedule, max(NOW, slot - back * timedelta(seconds=interval)))
-    life.tick(now)
-    assert {run_id: life.rows[run_id] for run_id in before} == before
-    while life.admitted:
-        life.end(life.admitted[0])
-    assert life.waiting == []
+    simulation.schedule = set_cursor(
+        simulation.schedule, max(NOW, slot - back * timedelta(seconds=interval))
+    )
+    simulation.tick(now)
+    assert {run_id: simulation.rows[run_id] for run_id in before} == before
+    while simulation.admitted:
+        simulation.end(simulation.admitted[0])
+    assert simulation.waiting == []

@@ -33,12 +33,11 @@ from tests.tables import each_row
         ("http://h/{{run_id}}?a={{slot}}", ("http", "h", 80, "/{{run_id}}?a={{slot}}")),
     ],
 )
-def test_parts(text: str, expected: tuple[str, str, int, str]) -> None:
+def test_url_is_split_into_parts(text: str, expected: tuple[str, str, int, str]) -> None:
     scheme, host, port, tail = expected
     assert parse_http_url(text) == HttpUrl(scheme=scheme, host=host, port=port, tail=tail)
 
 
-# Judged by the address that is dialled
 @each_row(
     ("host", "address"),
     [
@@ -56,7 +55,7 @@ def test_parts(text: str, expected: tuple[str, str, int, str]) -> None:
         ("4294967295", "255.255.255.255"),
     ],
 )
-def test_every_spelling_of_an_address_is_that_address(host: str, address: str) -> None:
+def test_every_notation_of_an_address_is_normalised(host: str, address: str) -> None:
     url = parse_http_url(f"http://{host}/")
     assert url.host == address
     assert url.address == ipaddress.ip_address(address)
@@ -139,7 +138,7 @@ def test_every_spelling_of_an_address_is_that_address(host: str, address: str) -
         ("http://h:{{run_id}}/", "url_port"),
     ],
 )
-def test_refused(text: str, code: str) -> None:
+def test_invalid_urls_are_rejected(text: str, code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_http_url(text)
     assert (caught.value.field, caught.value.code) == ("url", code)
@@ -154,16 +153,16 @@ def test_refused(text: str, code: str) -> None:
         ("/a[]=1?b[]=2&c=@:!$'()*+,;", "/a[]=1?b[]=2&c=@:!$'()*+,;"),
     ],
 )
-def test_on_the_wire(tail: str, wire: str) -> None:
+def test_path_is_encoded_for_the_wire(tail: str, wire: str) -> None:
     assert on_the_wire(tail) == wire
 
 
-def dialled(text: str) -> tuple[str | None, int | None, str]:
+def connect_parts(text: str) -> tuple[str | None, int | None, str]:
     url = parse_http_url(text)
     wire = wire_url(url, url.tail)
     assert (wire.raw_host, wire.port) == (url.host, url.port)
     assert wire.raw_path_qs == on_the_wire(url.tail)
-    # What aiohttp makes of it for the Host header, read by an outsider.
+    # The URL as aiohttp builds it, parsed by another library.
     authority = urlsplit(str(wire))
     assert authority.hostname == url.host
     return wire.raw_host, wire.port, wire.raw_path_qs
@@ -178,21 +177,18 @@ def dialled(text: str) -> tuple[str | None, int | None, str]:
         ("http://bücher.example:81/ü", ("xn--bcher-kva.example", 81, "/%C3%BC")),
     ],
 )
-def test_addresses_and_names_are_dialled_as_judged(
-    text: str, expected: tuple[str, int, str]
-) -> None:
-    assert dialled(text) == expected
+def test_connected_host_port_and_path(text: str, expected: tuple[str, int, str]) -> None:
+    assert connect_parts(text) == expected
 
 
-def test_the_path_is_sent_as_written() -> None:
-    assert dialled("http://h/a/../b/./c//?x=1+2&y=%2f")[2] == "/a/../b/./c//?x=1+2&y=%2f"
+def test_path_is_sent_unchanged() -> None:
+    assert connect_parts("http://h/a/../b/./c//?x=1+2&y=%2f")[2] == "/a/../b/./c//?x=1+2&y=%2f"
 
 
-# Whatever is accepted, the host that was judged is the host that is dialled
 @given(
     st.text(alphabet="htp:/@?#[]\\.%0x17fé。a-_ \t", max_size=30),
     st.sampled_from(["http://", "https://", ""]),
 )
-def test_the_judged_host_is_the_dialled_host(rest: str, start: str) -> None:
+def test_checked_host_is_the_connected_host(rest: str, start: str) -> None:
     with suppress(InvalidInput):
-        dialled(start + rest)
+        connect_parts(start + rest)

@@ -48,7 +48,7 @@ MICRO = timedelta(microseconds=1)
 
 
 # --- windows ------------------------------------------------------------------------------------
-def test_a_window_reaches_to_whole_quarters() -> None:
+def test_window_is_rounded_to_quarter_hours() -> None:
     now = NOW + 7 * MINUTE + SECOND
     day = Window.last(timedelta(days=1), now)
     assert (day.since, day.until) == (NOW - timedelta(days=1), NOW + QUARTER)
@@ -70,8 +70,8 @@ def test_buckets_of_a_window() -> None:
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "Asia/Kathmandu", "Australia/Eucla", "UTC"])
-def test_hours_of_every_zone_are_made_of_quarters(zone: str) -> None:
-    """Half-hour and quarter-hour offsets, too."""
+def test_hours_of_every_zone_start_at_a_quarter_hour(zone: str) -> None:
+    """Also with offsets of half and quarter hours."""
     for hours in range(48):
         local = (NOW + hours * HOUR).astimezone(ZoneInfo(zone))
         begins = local.replace(minute=0, second=0, microsecond=0)
@@ -79,7 +79,7 @@ def test_hours_of_every_zone_are_made_of_quarters(zone: str) -> None:
 
 
 # --- counts -------------------------------------------------------------------------------------
-def test_rates() -> None:
+def test_success_rate_and_sums_of_counts() -> None:
     assert StatusCounts(at=NOW).success_rate is None
     assert StatusCounts(at=NOW, statuses={SKIPPED: 3, RunStatus.MISSED: 1}).success_rate is None
     counts = {OK: 3, FAILED: 1, RunStatus.TIMEOUT: 1, RunStatus.UNKNOWN: 1, SKIPPED: 9}
@@ -95,14 +95,14 @@ def test_rates() -> None:
 
 # --- lags ---------------------------------------------------------------------------------------
 @given(st.integers(min_value=1000, max_value=30 * 86_400_000_000))
-def test_a_bracket_is_off_by_less_than_a_tenth(micros: int) -> None:
+def test_lag_bracket_error_is_below_ten_percent(micros: int) -> None:
     lag = timedelta(microseconds=micros)
     read = bracket_lag(bracket_of(lag))
     assert abs(read - lag) <= lag * 0.1
 
 
 @given(st.lists(st.integers(min_value=1000, max_value=10**10), min_size=1, max_size=200))
-def test_quantiles_are_off_by_less_than_a_tenth(micros: list[int]) -> None:
+def test_lag_quantile_error_is_below_ten_percent(micros: list[int]) -> None:
     lags = LagHistogram()
     for each in micros:
         lags = merge_lags([lags, LagHistogram({bracket_of(timedelta(microseconds=each)): 1})])
@@ -114,7 +114,7 @@ def test_quantiles_are_off_by_less_than_a_tenth(micros: list[int]) -> None:
         assert abs(read / MICRO - exact) <= exact * 0.1 + 1
 
 
-def test_the_ends_of_the_brackets() -> None:
+def test_smallest_and_largest_lag_brackets() -> None:
     assert (bracket_of(timedelta(0)), bracket_of(-SECOND)) == (0, 0)
     assert bracket_of(timedelta(microseconds=999)) == 0
     assert bracket_lag(0) == timedelta(0)
@@ -123,20 +123,20 @@ def test_the_ends_of_the_brackets() -> None:
     assert list(BOUNDS) == sorted(set(BOUNDS))
 
 
-def test_no_lags_have_no_quantile() -> None:
+def test_quantile_of_an_empty_histogram_is_none() -> None:
     assert LagHistogram().quantile(0.5) is None
     for share in (0.0, -1.0, 1.1):
         with pytest.raises(InvalidInput):
             LagHistogram({1: 1}).quantile(share)
 
 
-def test_who_began_a_run() -> None:
+def test_first_node_of_a_run() -> None:
     assert first_node(a_run()) == UNKNOWN_NODE
     assert first_node(a_run(holder=NodeId("n"))) == "n"
     assert first_node(ended(NOW, node="first")) == "first"
 
 
-# --- glances ------------------------------------------------------------------------------------
+# --- health -------------------------------------------------------------------------------------
 def results(*statuses: RunStatus) -> list[Result]:
     """Newest first; the newest took a second, each older one a second longer."""
     return [
@@ -145,7 +145,7 @@ def results(*statuses: RunStatus) -> list[Result]:
     ]
 
 
-def test_streaks() -> None:
+def test_streak_of_results() -> None:
     assert assess_health([]).streak is None
     assert assess_health(results(SKIPPED)).streak is None
     assert assess_health(results(OK, OK)).streak == Streak(good=True, count=2, open=False)
@@ -158,14 +158,14 @@ def test_streaks() -> None:
     )
 
 
-def test_failing_is_two_in_a_row() -> None:
+def test_two_failures_in_a_row_are_failing() -> None:
     assert not is_failing(results(FAILED))
     assert not is_failing(results(FAILED, OK, FAILED))
     assert is_failing(results(FAILED, FAILED, OK))
     assert is_failing(results(SKIPPED, FAILED, RunStatus.CANCELED, RunStatus.UNKNOWN))
 
 
-def test_the_median_is_that_of_the_newest_successes() -> None:
+def test_median_duration_of_the_newest_successes() -> None:
     assert median_duration([]) is None
     assert median_duration(results(FAILED, SKIPPED)) is None
     assert median_duration(results(OK, FAILED, OK)) == 2 * SECOND
@@ -175,7 +175,7 @@ def test_the_median_is_that_of_the_newest_successes() -> None:
     assert glance.median == 2.5 * SECOND
 
 
-def test_a_result_that_goes_on() -> None:
+def test_result_of_a_run_in_progress() -> None:
     going = result_of(a_run(origin=Origin.SCHEDULE, started_at=NOW + SECOND))
     assert (going.duration, going.lag) == (None, SECOND)
     assert result_of(a_run(started_at=NOW + SECOND)).lag is None
@@ -183,7 +183,7 @@ def test_a_result_that_goes_on() -> None:
 
 
 # --- attention ----------------------------------------------------------------------------------
-def test_the_gravest_sign_of_each() -> None:
+def test_most_severe_issue_per_schedule() -> None:
     def sign(name: str, cause: IssueCause, at: timedelta = timedelta(0)) -> ScheduleIssue:
         return ScheduleIssue(schedule_id=ScheduleId(name), cause=cause, at=NOW + at)
 
@@ -197,7 +197,7 @@ def test_the_gravest_sign_of_each() -> None:
     assert most_severe(signs) == [signs[3], signs[2], signs[1], signs[4]]
 
 
-def test_what_has_stopped_by_itself() -> None:
+def test_schedules_stopped_by_an_error_are_detected() -> None:
     once = a_schedule(trigger=Once(NOW + HOUR))
     assert stopped_by_error(stop_with_error(a_schedule(), "broken"))
     assert stopped_by_error(stop_with_error(once, "broken"))
@@ -215,7 +215,7 @@ def test_what_has_stopped_by_itself() -> None:
     assert not stopped_by_error(pause_schedule(a_schedule(), NOW, "user:alice", note="holidays"))
 
 
-def test_a_trigger_that_cannot_say_when() -> None:
+def test_schedule_with_a_failing_trigger_counts_as_stopped() -> None:
     class Broken(Once):
         def next_after(self, moment: object) -> None:
             raise ValueError("no such zone")

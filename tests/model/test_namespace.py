@@ -9,7 +9,7 @@ from chimes.model.ids import (
 )
 
 
-def test_former_names() -> None:
+def test_former_namespace_names_map_to_the_default() -> None:
     assert [canonical_namespace(each) for each in ("default", "native", "catbird", "ksana")] == [
         "default",
         "default",
@@ -21,7 +21,7 @@ def test_former_names() -> None:
     assert stored_namespaces("ksana") == ("ksana",)
 
 
-def test_ids_are_those_of_earlier_versions() -> None:
+def test_declared_ids_match_earlier_versions() -> None:
     assert declared_id("default", "nightly", 1) == declared_id("catbird", "nightly", 1)
     assert declared_id("default", "nightly", 1) == "f8430bc2-fd3e-5814-b39e-f100ce9c01b7"
     assert declared_id("sync", "nightly", 1) not in declared_ids("default", "nightly")

@@ -27,7 +27,7 @@ from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_sched
 CHAT = Recipient(channel=Channel.TELEGRAM, to="7")
 INBOX = Recipient(channel=Channel.INBOX)
 LATE = (NotifyOn.LATE,)
-#: NOW is within it.
+#: Contains NOW.
 QUIET = QuietHours(start=time(0), end=time(23, 59), zone="UTC")
 DAILY = Digest(every=Period.DAY, zone="UTC")
 
@@ -45,7 +45,7 @@ def ended(*told: Recipient, late: timedelta = timedelta(), **given: Any) -> Run:
     return replace(run, policy=Policy(delivery=told), **(values | given))
 
 
-def why(run: Run, previous: RunStatus | None = None) -> list[NotifyOn]:
+def planned_events(run: Run, previous: RunStatus | None = None) -> list[NotifyOn]:
     return [each.notify_on for each in plan_deliveries(run, previous, NOW)]
 
 
@@ -62,26 +62,26 @@ def why(run: Run, previous: RunStatus | None = None) -> list[NotifyOn]:
         (timedelta(), {"status": RunStatus.CANCELED, "started_at": None}, False),
     ],
 )
-def test_who_asks_for_late_ones_is_told_of_those(
-    late: timedelta, given: dict[str, Any], told: bool
-) -> None:
-    assert why(ended(replace(CHAT, on=LATE), late=late, **given)) == [NotifyOn.LATE] * told
+def test_late_runs_are_notified_on_late(late: timedelta, given: dict[str, Any], told: bool) -> None:
+    assert (
+        planned_events(ended(replace(CHAT, on=LATE), late=late, **given)) == [NotifyOn.LATE] * told
+    )
 
 
-def test_how_late_is_late_is_for_the_recipient_to_say() -> None:
+def test_late_after_of_the_recipient_sets_the_threshold() -> None:
     patient = replace(CHAT, on=LATE, late_after=HOUR)
-    assert why(ended(patient, late=HOUR)) == []
-    assert why(ended(patient, late=HOUR + SECOND)) == [NotifyOn.LATE]
+    assert planned_events(ended(patient, late=HOUR)) == []
+    assert planned_events(ended(patient, late=HOUR + SECOND)) == [NotifyOn.LATE]
 
 
-def test_a_late_run_is_told_once_and_by_what_became_of_it_if_that_is_asked_for() -> None:
+def test_late_run_is_notified_once_and_its_outcome_takes_precedence() -> None:
     both = replace(CHAT, on=(NotifyOn.FAILURE, NotifyOn.LATE))
-    assert why(ended(both, late=HOUR, status=RunStatus.FAILED)) == [NotifyOn.FAILURE]
-    assert why(ended(both, late=HOUR)) == [NotifyOn.LATE]
-    assert why(ended(CHAT, late=HOUR)) == [NotifyOn.SUCCESS]
+    assert planned_events(ended(both, late=HOUR, status=RunStatus.FAILED)) == [NotifyOn.FAILURE]
+    assert planned_events(ended(both, late=HOUR)) == [NotifyOn.LATE]
+    assert planned_events(ended(CHAT, late=HOUR)) == [NotifyOn.SUCCESS]
 
 
-def test_what_falls_into_quiet_hours_waits_for_their_end() -> None:
+def test_delivery_in_quiet_hours_waits_for_their_end() -> None:
     (delivery,) = plan_deliveries(ended(replace(CHAT, quiet=QUIET)), None, NOW)
     assert (delivery.created_at, delivery.available_at) == (NOW, QUIET.until(NOW))
     loud = replace(QUIET, except_for=(NotifyOn.SUCCESS,))
@@ -91,13 +91,13 @@ def test_what_falls_into_quiet_hours_waits_for_their_end() -> None:
     assert inbox.available_at == NOW
 
 
-def collected(*, now: Any = NOW, **given: Any) -> tuple[Delivery, Delivery]:
+def digest_pair(*, now: Any = NOW, **given: Any) -> tuple[Delivery, Delivery]:
     member, digest = plan_deliveries(ended(replace(CHAT, digest=DAILY), **given), None, now)
     return member, digest
 
 
-def test_a_digest_stands_beside_what_it_is_to_take_along() -> None:
-    member, digest = collected()
+def test_digest_delivery_is_planned_with_its_member() -> None:
+    member, digest = digest_pair()
     end = DAILY.end_after(NOW)
     assert digest_end(digest) == end
     assert digest.available_at == end + DIGEST_SLACK
@@ -107,12 +107,12 @@ def test_a_digest_stands_beside_what_it_is_to_take_along() -> None:
     assert not belongs_to_digest(digest, digest)
 
 
-def test_all_of_a_period_have_the_same_digest() -> None:
-    _, first = collected()
-    later, same = collected(now=NOW + HOUR, id=RunId("another"))
+def test_deliveries_of_a_period_share_a_digest() -> None:
+    _, first = digest_pair()
+    later, same = digest_pair(now=NOW + HOUR, id=RunId("another"))
     assert same.id == first.id
     assert belongs_to_digest(later, first)
-    tomorrow, other = collected(now=NOW + timedelta(days=1), id=RunId("third"))
+    tomorrow, other = digest_pair(now=NOW + timedelta(days=1), id=RunId("third"))
     assert other.id != first.id
     assert not belongs_to_digest(tomorrow, first)
     assert not belongs_to_digest(later, other), "both may be due at the same time"
@@ -120,8 +120,8 @@ def test_all_of_a_period_have_the_same_digest() -> None:
     assert not belongs_to_digest(replace(later, receipt=other.id), first)
 
 
-def test_a_digest_is_of_one_owner_recipient_and_rhythm() -> None:
-    member, digest = collected()
+def test_digest_groups_by_owner_recipient_and_period() -> None:
+    member, digest = digest_pair()
     hourly = replace(member.recipient, digest=Digest(every=Period.HOUR, zone="UTC"))
     for other in (
         replace(member, owner=BOB),
@@ -134,13 +134,13 @@ def test_a_digest_is_of_one_owner_recipient_and_rhythm() -> None:
     assert digest_of(replace(member, owner=BOB), NOW).id != digest.id
 
 
-def test_what_is_urgent_goes_past_the_digest() -> None:
+def test_urgent_events_bypass_the_digest() -> None:
     urgent = replace(CHAT, digest=replace(DAILY, except_for=(NotifyOn.FAILURE,)))
     (alone,) = plan_deliveries(ended(urgent, status=RunStatus.FAILED), None, NOW)
     assert alone.available_at == NOW
     member, digest = plan_deliveries(ended(urgent), None, NOW)
     assert belongs_to_digest(member, digest)
-    assert belongs_to_digest(member, collected()[1]), "what is urgent to whom divides no digest"
+    assert belongs_to_digest(member, digest_pair()[1]), "what is urgent to whom divides no digest"
 
 
 def test_a_digest_waits_for_the_end_of_quiet_hours() -> None:
@@ -170,7 +170,7 @@ def test_periods_that_end_in_quiet_hours_are_one_digest() -> None:
     assert digest_end(before) == evening - HOUR / 2
 
 
-def test_what_comes_after_the_end_and_in_the_quiet_hours_goes_with_the_digest_that_waits() -> None:
+def test_delivery_in_quiet_hours_joins_the_waiting_digest() -> None:
     at_eight = replace(CHAT, digest=DAILY, quiet=QuietHours(start=time(7), end=time(9), zone="UTC"))
     before, within = (NOW.replace(hour=7, minute=59), NOW.replace(hour=8, minute=30))
     assert at_eight.digest_after(before) == at_eight.digest_after(within)
@@ -179,7 +179,7 @@ def test_what_comes_after_the_end_and_in_the_quiet_hours_goes_with_the_digest_th
     assert at_eight.digest_after(no_more) == no_more + timedelta(days=1)
 
 
-def test_recipients_with_other_quiet_hours_have_digests_of_their_own() -> None:
+def test_recipients_with_different_quiet_hours_have_separate_digests() -> None:
     night = QuietHours(start=time(22), end=time(7), zone="UTC")
     some = [replace(CHAT, digest=DAILY), replace(CHAT, digest=DAILY, quiet=night)]
     ids = {plan_deliveries(ended(each), None, NOW)[1].id for each in some}
@@ -192,7 +192,7 @@ def test_recipients_with_other_quiet_hours_have_digests_of_their_own() -> None:
     assert len({plan_deliveries(ended(each), None, NOW)[1].id for each in inbox}) == 1
 
 
-def test_a_zone_that_there_is_no_more_keeps_no_run_from_its_end() -> None:
+def test_unknown_zone_of_a_recipient_falls_back_to_utc() -> None:
     lost = replace(
         CHAT, digest=replace(DAILY, zone="Mars/Olympus"), quiet=replace(QUIET, zone="Mars/Base")
     )
@@ -202,8 +202,8 @@ def test_a_zone_that_there_is_no_more_keeps_no_run_from_its_end() -> None:
     assert alone.available_at == QUIET.until(NOW), "by the clock of UTC"
 
 
-def test_who_lets_successes_through_lets_recoveries_through() -> None:
-    """As `on: [success]` has them."""
+def test_exception_for_success_includes_recovery() -> None:
+    """Like `on: [success]`, which includes recoveries."""
     success = (NotifyOn.SUCCESS,)
     urgent = replace(
         CHAT,
@@ -217,7 +217,7 @@ def test_who_lets_successes_through_lets_recoveries_through() -> None:
     assert urgent.quiet_until(NOW, NotifyOn.FAILURE) is not None
 
 
-def test_a_test_waits_for_nothing() -> None:
+def test_test_notification_ignores_quiet_hours_and_digests() -> None:
     anybody = replace(CHAT, quiet=QUIET, digest=DAILY)
     test = make_test_delivery(anybody, ALICE, "x", NOW)
     assert (test.available_at, test.run_id) == (NOW, None)

@@ -15,11 +15,19 @@ from chimes.model.run import Origin, Reason, Run
 from chimes.model.schedule import Dependency, set_cursor
 from chimes.triggers import Cron, Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule, due_schedule, full_schedule
-from tests.model.fire_plans import FREE, MISSED, QUEUED, SKIPPED, busy, minutes, shown
+from tests.model.fire_plans import (
+    FREE,
+    MISSED,
+    QUEUED,
+    SKIPPED,
+    minutes,
+    planned_runs,
+    with_active_runs,
+)
 
 
 def late_by(now: datetime, **given: Any) -> PolicyPlan:
-    """A schedule of every minute whose cursor has stood on NOW since then."""
+    """Plan of a minutely schedule whose cursor is still on NOW."""
     return plan(due_schedule(policy=Policy(**given)), FREE, now)
 
 
@@ -67,23 +75,23 @@ def test_a_due_slot_becomes_its_run() -> None:
     assert firing.cancel == ()
 
 
-def test_a_schedule_that_is_not_due_is_left_alone() -> None:
+def test_schedule_that_is_not_due_is_unchanged() -> None:
     waiting = a_schedule()
     assert plan(waiting, FREE, NOW) == PolicyPlan(schedule=waiting, runs=())
     unplanned = set_cursor(waiting, None)
     assert plan(unplanned, FREE, NOW) == PolicyPlan(schedule=unplanned, runs=())
 
 
-# late within the grace is on time, under any policy
+# A slot late within the grace period is on time under any policy.
 @pytest.mark.parametrize("misfire", Misfire)
-def test_the_grace_is_inclusive(misfire: Misfire) -> None:
+def test_grace_period_is_inclusive(misfire: Misfire) -> None:
     firing = late_by(NOW + MINUTE, misfire=misfire, misfire_grace=MINUTE)
-    assert shown(firing) == [(QUEUED, NOW, False), (QUEUED, NOW + MINUTE, True)]
+    assert planned_runs(firing) == [(QUEUED, NOW, False), (QUEUED, NOW + MINUTE, True)]
     assert [run.catch_up for run in firing.runs] == [False, False]
     assert firing.schedule.next_slot == NOW + 2 * MINUTE
 
 
-def test_very_many_slots_within_the_grace_come_in_several_passes() -> None:
+def test_many_slots_within_the_grace_period_need_several_passes() -> None:
     trigger = Every("1s", anchor=NOW)
     policy = Policy(misfire_grace=HOUR, overlap=Overlap.ALLOW)
     now = NOW + (ON_TIME_LIMIT + 9) * SECOND
@@ -96,7 +104,7 @@ def test_very_many_slots_within_the_grace_come_in_several_passes() -> None:
 
 
 # --- misfires -----------------------------------------------------------------------------
-def test_skip_leaves_one_row_for_all_missed_slots() -> None:
+def test_misfire_skip_records_one_row_for_all_missed_slots() -> None:
     firing = late_by(NOW + 10.5 * MINUTE, misfire=Misfire.SKIP, misfire_grace=SECOND)
     (row,) = firing.runs
     assert (row.status, row.reason, row.slot) == (MISSED, Reason.MISFIRE, NOW)
@@ -108,7 +116,7 @@ def test_skip_leaves_one_row_for_all_missed_slots() -> None:
     assert (after.last_status, after.fired_count, after.last_enqueued_at) == (MISSED, 0, None)
 
 
-def test_skip_runs_what_is_still_within_the_grace() -> None:
+def test_misfire_skip_runs_slots_within_the_grace_period() -> None:
     firing = late_by(NOW + 10 * MINUTE, misfire=Misfire.SKIP, misfire_grace=SECOND)
     missed, run = firing.runs
     assert (missed.missed_count, missed.missed_until) == (10, NOW + 9 * MINUTE)
@@ -116,7 +124,7 @@ def test_skip_runs_what_is_still_within_the_grace() -> None:
     assert firing.schedule.last_slot == NOW + 10 * MINUTE
 
 
-def test_one_runs_the_oldest_and_leaves_a_row_for_the_rest() -> None:
+def test_misfire_one_runs_the_oldest_slot_and_records_the_rest() -> None:
     now = NOW + 10.5 * MINUTE
     missed, run = late_by(now, misfire=Misfire.ONE, misfire_grace=SECOND).runs
     assert (missed.slot, missed.missed_count) == (NOW + MINUTE, 10)
@@ -125,13 +133,13 @@ def test_one_runs_the_oldest_and_leaves_a_row_for_the_rest() -> None:
     assert (run.reason, run.planned_at, run.available_at) == (Reason.CATCH_UP, NOW, now)
 
 
-def test_one_missed_slot_needs_no_row_beside_its_run() -> None:
+def test_misfire_one_with_a_single_slot_records_no_missed_row() -> None:
     firing = late_by(NOW + 50 * SECOND, misfire=Misfire.ONE, misfire_grace=SECOND)
-    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert planned_runs(firing) == [(QUEUED, NOW, False)]
     assert firing.runs[0].catch_up
 
 
-def test_all_runs_every_slot_oldest_first() -> None:
+def test_misfire_all_runs_every_slot_oldest_first() -> None:
     firing = late_by(NOW + 3.5 * MINUTE, misfire=Misfire.ALL, misfire_grace=SECOND)
     assert [run.slot for run in firing.runs] == minutes(0, 1, 2, 3)
     assert [run.catch_up for run in firing.runs] == [True] * 4
@@ -139,7 +147,7 @@ def test_all_runs_every_slot_oldest_first() -> None:
     assert firing.schedule.fired_count == 4
 
 
-def test_all_takes_its_limit_a_pass_and_nothing_goes_before_the_rest() -> None:
+def test_misfire_all_is_limited_per_pass_and_keeps_the_order() -> None:
     policy = {"misfire": Misfire.ALL, "misfire_grace": SECOND, "catch_up_limit": 3}
     now = NOW + 7 * MINUTE
     firing = late_by(now, **policy)
@@ -149,7 +157,7 @@ def test_all_takes_its_limit_a_pass_and_nothing_goes_before_the_rest() -> None:
     second = plan(firing.schedule, FREE, now)
     assert [run.slot for run in second.runs] == minutes(3, 4, 5)
     third = plan(second.schedule, FREE, now)
-    # 6 is late, 7 is due this very moment.
+    # Slot 6 is late, slot 7 is due now.
     assert [(run.slot, run.catch_up) for run in third.runs] == list(
         zip(minutes(6, 7), [True, False], strict=True)
     )
@@ -157,20 +165,20 @@ def test_all_takes_its_limit_a_pass_and_nothing_goes_before_the_rest() -> None:
     assert third.schedule.fired_count == 8
 
 
-# 30 days of minutes
+# 30 days of minutes.
 @pytest.mark.parametrize("misfire", [Misfire.SKIP, Misfire.ONE])
-def test_a_month_is_counted_not_walked(misfire: Misfire) -> None:
+def test_missed_slots_of_a_month_are_counted(misfire: Misfire) -> None:
     trigger = Cron("* * * * *")
     schedule = due_schedule(trigger=trigger, policy=Policy(misfire=misfire))
     firing = plan(schedule, FREE, NOW + timedelta(days=30, seconds=90))
     head = 0 if misfire is Misfire.SKIP else 1
     missed = firing.runs[0]
-    # Up to here they are late; the minute after it is within the grace of 60 seconds.
+    # Later slots are within the grace period of 60 seconds.
     assert missed.missed_count == 30 * 24 * 60 + 1 - head
     assert missed.missed_until == NOW + timedelta(days=30)
 
 
-def test_an_overdue_once_is_missed_and_over() -> None:
+def test_overdue_once_with_misfire_skip_is_missed_and_finished() -> None:
     policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
     schedule = due_schedule(trigger=Once(NOW), policy=policy)
     firing = plan(schedule, FREE, NOW + HOUR)
@@ -183,18 +191,17 @@ def test_an_overdue_once_is_missed_and_over() -> None:
 def test_an_overdue_once_runs_under_the_other_policies(misfire: Misfire) -> None:
     schedule = due_schedule(trigger=Once(NOW), policy=Policy(misfire=misfire))
     firing = plan(schedule, FREE, NOW + HOUR)
-    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert planned_runs(firing) == [(QUEUED, NOW, False)]
     assert firing.schedule.next_slot is None
 
 
-def test_a_once_on_time_runs_and_is_over() -> None:
+def test_once_on_time_runs_and_is_finished() -> None:
     firing = plan(due_schedule(trigger=Once(NOW)), FREE, NOW)
-    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert planned_runs(firing) == [(QUEUED, NOW, False)]
     assert firing.schedule.next_slot is None
 
 
-# the plan grid never moves
-def test_every_does_not_drift() -> None:
+def test_interval_does_not_drift() -> None:
     schedule = due_schedule(trigger=Every("7s", anchor=NOW, jitter="5s"))
     now = NOW
     for step in range(50):
@@ -207,8 +214,8 @@ def test_every_does_not_drift() -> None:
         assert schedule.next_run_at == schedule.next_slot + jitter
 
 
-# jitter is added to the moment, not to the slot
-def test_lateness_counts_from_the_jittered_moment() -> None:
+# Jitter is added to the due time, not to the slot.
+def test_lateness_counts_from_the_jittered_time() -> None:
     trigger = Every("1m", anchor=NOW, jitter="1m")
     schedule = a_schedule(
         trigger=trigger, policy=Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
@@ -217,10 +224,10 @@ def test_lateness_counts_from_the_jittered_moment() -> None:
     due = schedule.next_run_at
     assert due is not None
     on_time = plan(schedule, FREE, due + SECOND)
-    assert (QUEUED, NOW, False) in shown(on_time)
+    assert (QUEUED, NOW, False) in planned_runs(on_time)
     late = plan(schedule, FREE, due + SECOND * 1.001)
     assert (late.runs[0].status, late.runs[0].slot) == (MISSED, NOW)
-    # Only slots whose own jittered moment has passed beyond the grace are among the missed.
+    # Slots count as missed only after their own jittered time and the grace period.
     now = NOW + 10 * MINUTE
     (missed, *rest) = plan(schedule, FREE, now).runs
     for number in range(11):
@@ -246,18 +253,18 @@ def test_a_jittered_slot_exactly_at_the_grace_is_on_time() -> None:
 def test_max_runs_ends_the_schedule() -> None:
     trigger = Every("1m", anchor=NOW, max_runs=2)
     firing = plan(due_schedule(trigger=trigger, fired_count=1), FREE, NOW)
-    assert shown(firing) == [(QUEUED, NOW, False)]
+    assert planned_runs(firing) == [(QUEUED, NOW, False)]
     assert (firing.schedule.fired_count, firing.schedule.next_slot) == (2, None)
 
 
-def test_max_runs_holds_for_slots_of_one_pass() -> None:
+def test_max_runs_limits_slots_of_one_pass() -> None:
     trigger = Every("10s", anchor=NOW, max_runs=3)
     firing = plan(due_schedule(trigger=trigger), FREE, NOW + 55 * SECOND)
     assert [run.slot for run in firing.runs] == [NOW + n * 10 * SECOND for n in range(3)]
     assert firing.schedule.next_slot is None
 
 
-def test_max_runs_holds_while_catching_up() -> None:
+def test_max_runs_limits_catch_up() -> None:
     policy = Policy(misfire=Misfire.ALL, misfire_grace=SECOND)
     trigger = Every("1m", anchor=NOW, max_runs=3)
     firing = plan(due_schedule(trigger=trigger, policy=policy), FREE, NOW + HOUR)
@@ -270,13 +277,13 @@ def test_missed_and_skipped_slots_are_not_counted_as_runs() -> None:
     policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
     firing = plan(due_schedule(trigger=trigger, policy=policy), FREE, NOW + 90 * SECOND)
     assert (firing.schedule.fired_count, firing.schedule.next_slot) == (0, NOW + 2 * MINUTE)
-    skipped = plan(due_schedule(trigger=trigger), busy(1), NOW)
-    assert shown(skipped) == [(SKIPPED, NOW, False)]
+    skipped = plan(due_schedule(trigger=trigger), with_active_runs(1), NOW)
+    assert planned_runs(skipped) == [(SKIPPED, NOW, False)]
     assert skipped.schedule.next_slot == NOW + MINUTE
 
 
-# An unmet dependency while catching up uses up no run, so the rest is still there to come.
-def test_max_runs_leaves_slots_for_later_when_their_runs_were_skipped() -> None:
+# A slot skipped for a dependency does not count towards max_runs.
+def test_skipped_slots_of_a_catch_up_do_not_count_towards_max_runs() -> None:
     policy = Policy(misfire=Misfire.ALL, misfire_grace=SECOND)
     schedule = due_schedule(
         trigger=Every("1m", anchor=NOW, max_runs=2),
@@ -284,5 +291,5 @@ def test_max_runs_leaves_slots_for_later_when_their_runs_were_skipped() -> None:
         depends_on=Dependency(schedule_id=ScheduleId("other")),
     )
     firing = plan(schedule, FREE, NOW + 5 * MINUTE)
-    assert shown(firing) == [(SKIPPED, slot, False) for slot in minutes(0, 1)]
+    assert planned_runs(firing) == [(SKIPPED, slot, False) for slot in minutes(0, 1)]
     assert firing.schedule.next_slot == NOW + 2 * MINUTE

@@ -22,7 +22,7 @@ from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Schedule, move_next_run, reschedule_next, set_cursor
 from chimes.triggers import Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule, due_schedule, full_schedule
-from tests.model.fire_plans import FREE, MISSED, QUEUED, shown
+from tests.model.fire_plans import FREE, MISSED, QUEUED, planned_runs
 
 
 # --- moved and rescheduled --------------------------------------------------------------------
@@ -36,14 +36,14 @@ def test_a_moved_slot_keeps_its_identity() -> None:
     assert firing.schedule.next_run_at == NOW + 2 * MINUTE
 
 
-# The slots that passed while the moved one waited are judged by their own moments.
+# Slots that passed while the moved one waited are late by their own times.
 @pytest.mark.parametrize("misfire", Misfire)
-def test_slots_behind_a_moved_one_are_judged_by_themselves(misfire: Misfire) -> None:
+def test_slots_after_a_moved_slot_follow_the_misfire_policy(misfire: Misfire) -> None:
     policy = Policy(misfire=misfire, misfire_grace=SECOND)
     schedule = move_next_run(a_schedule(policy=policy), NOW + 4 * MINUTE, NOW, "me")
     now = NOW + 4 * MINUTE
     first = plan(schedule, FREE, now)
-    assert shown(first) == [(QUEUED, NOW + MINUTE, False)]
+    assert planned_runs(first) == [(QUEUED, NOW + MINUTE, False)]
     assert not first.runs[0].catch_up
     assert first.schedule.next_slot == NOW + 2 * MINUTE
     rest = plan(first.schedule, FREE, now)
@@ -57,7 +57,7 @@ def test_slots_behind_a_moved_one_are_judged_by_themselves(misfire: Misfire) -> 
     ]
 
 
-def test_a_moved_slot_may_be_missed_too() -> None:
+def test_moved_slot_can_be_missed() -> None:
     policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
     schedule = move_next_run(a_schedule(policy=policy), NOW + 3 * MINUTE, NOW, "me")
     (missed,) = plan(schedule, FREE, NOW + 3.5 * MINUTE).runs
@@ -65,7 +65,7 @@ def test_a_moved_slot_may_be_missed_too() -> None:
     assert missed.planned_at == NOW + 3 * MINUTE
 
 
-# a slot beside the trigger's grid leaves its row like any other
+# The slot is not on the trigger's grid.
 @pytest.mark.parametrize("misfire", Misfire)
 def test_a_rescheduled_slot_that_is_late_is_not_lost(misfire: Misfire) -> None:
     policy = Policy(misfire=misfire, misfire_grace=SECOND)
@@ -87,19 +87,19 @@ def test_a_rescheduled_slot_is_counted_among_the_missed() -> None:
     assert row.missed_until == NOW + 3 * MINUTE
 
 
-# --- a cursor that was set back ---------------------------------------------------------------
-def test_slots_below_the_purge_mark_are_never_made_again() -> None:
+# --- reset cursors ----------------------------------------------------------------------------
+def test_purged_slots_are_not_created_again() -> None:
     schedule = due_schedule(purged_until=NOW + 2 * MINUTE)
     firing = plan(schedule, FREE, NOW + 3 * MINUTE)
-    assert shown(firing) == [(QUEUED, NOW + 3 * MINUTE, False)]
+    assert planned_runs(firing) == [(QUEUED, NOW + 3 * MINUTE, False)]
     idle = plan(schedule, FREE, NOW + MINUTE)
     assert idle == PolicyPlan(schedule=set_cursor(schedule, NOW + 3 * MINUTE), runs=())
     over = due_schedule(trigger=Once(NOW), purged_until=NOW)
     assert plan(over, FREE, NOW) == PolicyPlan(schedule=set_cursor(over, None), runs=())
 
 
-# nobody waits behind a run that was never made
-def test_a_place_given_to_a_taken_slot_goes_to_the_next() -> None:
+# A run must not be blocked by a run that was not inserted.
+def test_permit_of_an_existing_slot_goes_to_the_next_run() -> None:
     schedule = due_schedule(trigger=Every("10s", anchor=NOW), policy=Policy(max_concurrent_runs=2))
     runs = plan(schedule, FREE, NOW + 40 * SECOND).runs
     assert [run.blocked for run in runs] == [False, False, True, True, True]
@@ -130,7 +130,7 @@ def test_a_manual_run_has_no_slot() -> None:
     assert manual_run(schedule, NOW, beside_others=True).concurrency_key is None
 
 
-def test_a_run_repeated_by_hand_names_the_first() -> None:
+def test_retried_run_references_the_original() -> None:
     schedule = full_schedule()
     first = replace(
         slot_run(schedule, NOW, NOW, catch_up=True),
@@ -143,7 +143,7 @@ def test_a_run_repeated_by_hand_names_the_first() -> None:
     assert again == replace(manual_run(schedule, NOW + HOUR), id=again.id, retry_of=first.id)
 
 
-def test_a_backfill_takes_a_free_slot() -> None:
+def test_backfill_uses_a_free_slot() -> None:
     schedule = full_schedule()
     slot = NOW - HOUR
     run = backfill_run(schedule, slot, None, NOW)
@@ -152,21 +152,21 @@ def test_a_backfill_takes_a_free_slot() -> None:
     assert (run.planned_at, run.available_at) == (slot, NOW)
 
 
-# the row of a slot stands; what is made up for it is another run
-def test_a_backfill_of_a_taken_slot_stands_beside_its_row() -> None:
+# The row of a slot is not changed: the backfill is another run.
+def test_backfill_of_a_recorded_slot_is_another_run() -> None:
     schedule = full_schedule()
     slot = NOW - HOUR
     row = end_immediately(slot_run(schedule, slot, NOW), MISSED, Reason.MISFIRE, NOW)
     run = backfill_run(schedule, slot, row, NOW)
     assert (run.slot, run.retry_of, run.planned_at) == (None, row.id, slot)
     assert run.id != row.id
-    # Asked for twice, it is still one.
+    # A repeated request creates no second run.
     assert backfill_run(schedule, slot, row, NOW + HOUR).id == run.id
     other = a_run(id=RunId("another row"))
     assert backfill_run(schedule, slot, other, NOW).retry_of == other.id
 
 
-def test_a_slot_has_one_id_for_ever() -> None:
+def test_run_id_of_a_slot_is_independent_of_time() -> None:
     schedule: Schedule = a_schedule()
     assert slot_run(schedule, NOW, NOW).id == slot_run(schedule, NOW, NOW + HOUR).id
     assert slot_run(schedule, NOW, NOW).id != slot_run(schedule, NOW + SECOND, NOW).id

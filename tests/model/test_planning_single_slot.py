@@ -49,7 +49,7 @@ POLICIES = st.builds(
     fired=st.integers(0, 3),
     moved=st.booleans(),
 )
-def test_the_short_way_says_what_the_long_way_says(
+def test_single_slot_plan_equals_the_general_plan(
     trigger: Every | Cron,
     policy: Policy,
     late: timedelta,
@@ -78,20 +78,20 @@ def test_the_short_way_says_what_the_long_way_says(
         assert short.run(NodeId("n")) == claim(run, NodeId("n"), now)
 
 
-def test_nearly_every_firing_goes_the_short_way() -> None:
+def test_ordinary_slot_uses_the_single_slot_plan() -> None:
     schedule = a_schedule(next_slot=NOW, next_run_at=NOW)
     assert isinstance(plan(schedule, FireContext(), NOW), SingleSlotPlan)
 
 
-def test_a_due_time_without_a_slot_is_planned_and_makes_no_run() -> None:
+def test_due_time_without_a_slot_is_planned_without_a_run() -> None:
     schedule = a_schedule(next_slot=None, next_run_at=NOW + SECOND)
     firing = plan(schedule, FireContext(), NOW + 10 * SECOND)
     assert firing.runs == ()
     assert firing.schedule == replace(schedule, next_slot=NOW + MINUTE, next_run_at=NOW + MINUTE)
 
 
-def test_it_is_planned_from_the_moment_it_was_resumed() -> None:
-    """However late that is noticed: the slots since then are due."""
+def test_due_time_without_a_slot_is_planned_from_that_time() -> None:
+    """All slots since that time are due, however late it is planned."""
     schedule = a_schedule(next_slot=None, next_run_at=NOW + SECOND)
     firing = plan(schedule, FireContext(), NOW + HOUR)
     assert firing.schedule.next_slot == NOW + MINUTE

@@ -8,17 +8,17 @@ from chimes.model.run import Reason
 from chimes.model.sync import task_policy
 from chimes.triggers import Every
 from tests.builders import NOW, SECOND, due_schedule
-from tests.model.fire_plans import FREE, QUEUED, SKIPPED, busy, shown
+from tests.model.fire_plans import FREE, QUEUED, SKIPPED, planned_runs, with_active_runs
 
 PAIR = SyncTarget(source="shop", collection="orders")
 
 
-def test_ticks_that_one_late_pass_brings_together_do_not_wait() -> None:
+def test_sync_slots_of_one_late_pass_are_skipped() -> None:
     schedule = due_schedule(
         trigger=Every("1s", anchor=NOW), target=PAIR, policy=task_policy(PAIR), priority=200
     )
     firing = plan(schedule, FREE, NOW + 2 * SECOND)
-    assert shown(firing) == [
+    assert planned_runs(firing) == [
         (QUEUED, NOW, False),
         (SKIPPED, NOW + SECOND, False),
         (SKIPPED, NOW + 2 * SECOND, False),
@@ -28,6 +28,6 @@ def test_ticks_that_one_late_pass_brings_together_do_not_wait() -> None:
     assert firing.runs[0].priority == 200
 
 
-def test_a_tick_of_a_busy_pair_is_no_task() -> None:
+def test_slot_of_a_busy_pair_is_skipped() -> None:
     schedule = due_schedule(target=PAIR, policy=task_policy(PAIR))
-    assert shown(plan(schedule, busy(1), NOW)) == [(SKIPPED, NOW, False)]
+    assert planned_runs(plan(schedule, with_active_runs(1), NOW)) == [(SKIPPED, NOW, False)]

@@ -30,22 +30,22 @@ def delay(policy: Policy, attempt: int = 1, retry_after: timedelta | None = None
         (Policy(max_concurrent_runs=9), 9),
     ],
 )
-def test_how_many_may_run_at_once(policy: Policy, limit: int) -> None:
+def test_concurrency_limit_of_a_policy(policy: Policy, limit: int) -> None:
     assert policy.concurrency_limit == limit
 
 
-def test_a_fixed_delay_is_always_the_same() -> None:
+def test_fixed_backoff_is_constant() -> None:
     assert {delay(Policy(), attempt) for attempt in range(1, 50)} == {5 * SECOND}
 
 
-def test_an_exponential_delay_doubles_up_to_its_cap() -> None:
+def test_exponential_backoff_doubles_up_to_its_cap() -> None:
     bases = [5, 10, 20, 40, 60, 60]
     for attempt, base in enumerate(bases, 1):
         wait = delay(EXPONENTIAL, attempt)
         assert base * SECOND <= wait < base * 1.1 * SECOND
 
 
-def test_the_jitter_of_a_delay_is_the_same_every_time_and_differs_between_runs() -> None:
+def test_backoff_jitter_is_deterministic_per_run() -> None:
     waits = {
         EXPONENTIAL.retry_delay(1, run_id=str(number), retry_after=None) for number in range(50)
     }
@@ -58,12 +58,12 @@ def test_the_jitter_of_a_delay_is_the_same_every_time_and_differs_between_runs()
     base=st.timedeltas(timedelta(0), timedelta(days=3650)),
     cap=st.timedeltas(timedelta(0), timedelta(days=3650)),
 )
-def test_no_delay_leaves_the_range(attempt: int, base: timedelta, cap: timedelta) -> None:
+def test_delays_stay_within_the_cap(attempt: int, base: timedelta, cap: timedelta) -> None:
     policy = Policy(backoff=Backoff.EXPONENTIAL, retry_backoff=base, backoff_cap=cap)
     assert timedelta(0) <= delay(policy, attempt) <= cap * 1.1 + SECOND
 
 
-def test_retry_after_lengthens_but_never_shortens() -> None:
+def test_retry_after_only_lengthens_the_delay() -> None:
     policy = Policy(retry_backoff=10 * SECOND)
     assert delay(policy, retry_after=SECOND) == 10 * SECOND
     assert delay(policy, retry_after=MINUTE) == MINUTE

@@ -30,14 +30,14 @@ SLOT = NOW + SECOND
 TICK = timedelta(microseconds=1)
 
 
-def early(schedule: Schedule, now: Any = NOW) -> Run:
+def prefetched_run(schedule: Schedule, now: Any = NOW) -> Run:
     firing = plan(schedule, FireContext(), SLOT)
     assert isinstance(firing, SingleSlotPlan)
     return prefetch_plan(firing, now).run(NodeId("node-1"))
 
 
-def test_a_run_taken_ahead_starts_when_it_is_planned() -> None:
-    run = early(due_schedule(SLOT))
+def test_prefetched_run_starts_at_its_planned_time() -> None:
+    run = prefetched_run(due_schedule(SLOT))
     assert (run.created_at, run.claimed_at, run.started_at) == (NOW, NOW, SLOT)
     assert (run.planned_at, run.available_at, run.attempt) == (SLOT, SLOT, 1)
     assert run.prefetched
@@ -45,11 +45,11 @@ def test_a_run_taken_ahead_starts_when_it_is_planned() -> None:
     assert not release(run).prefetched
 
 
-def test_no_two_claims_of_a_slot_have_the_same_fence() -> None:
+def test_every_claim_of_a_slot_has_its_own_fence() -> None:
     schedule = due_schedule(SLOT)
     on_time = plan(schedule, FireContext(), SLOT)
     assert isinstance(on_time, SingleSlotPlan)
-    fences = [early(schedule, NOW + number * TICK).fence for number in range(5)]
+    fences = [prefetched_run(schedule, NOW + number * TICK).fence for number in range(5)]
     assert fences == sorted(set(fences))
     assert on_time.run(NodeId("node-1")).fence == 1 < fences[0]
 
@@ -66,14 +66,14 @@ def test_no_two_claims_of_a_slot_have_the_same_fence() -> None:
         ({"depends_on": Dependency(schedule_id=due_schedule().id)}, False),
     ],
 )
-def test_what_may_be_ahead(given: dict[str, Any], expected: bool) -> None:
+def test_can_prefetch(given: dict[str, Any], expected: bool) -> None:
     schedule = due_schedule(SLOT, **given)
     assert can_prefetch(schedule, KINDS, NOW) is expected
     assert not can_prefetch(schedule, frozenset(), NOW)
 
 
-def test_until_when_it_can_be_taken_back() -> None:
-    run = early(due_schedule(SLOT))
+def test_prefetched_run_can_be_withdrawn_until_the_cutoff() -> None:
+    run = prefetched_run(due_schedule(SLOT))
     closed = SLOT - PREFETCH_CUTOFF
     assert can_withdraw(run, closed - TICK)
     assert not can_withdraw(run, closed)
@@ -83,9 +83,9 @@ def test_until_when_it_can_be_taken_back() -> None:
     assert not can_withdraw(replace(run, slot=None), NOW)
 
 
-def test_the_schedule_is_as_it_was() -> None:
+def test_withdrawing_restores_the_schedule() -> None:
     before = due_schedule(SLOT, fired_count=3, last_slot=NOW - MINUTE)
-    run = early(before)
+    run = prefetched_run(before)
     firing = plan(before, FireContext(), SLOT)
     assert isinstance(firing, SingleSlotPlan)
     after = replace(firing, now=NOW).schedule
@@ -99,9 +99,9 @@ def test_the_schedule_is_as_it_was() -> None:
     assert withdraw_prefetched(after, run, None).last_slot is None
 
 
-# a node that is gone before the time has come cannot have begun
-def test_lost_before_its_time_it_waits_for_it() -> None:
-    run = early(due_schedule(SLOT, trigger=Every("1m", anchor=SLOT)))
+# A node that is lost before the due time cannot have started the run.
+def test_prefetched_run_lost_before_its_time_is_released() -> None:
+    run = prefetched_run(due_schedule(SLOT, trigger=Every("1m", anchor=SLOT)))
     assert mark_lost(run, NOW) == release(run)
     after = mark_lost(run, SLOT)
     assert (after.status, after.available_at, after.crashes) == (RunStatus.QUEUED, SLOT, 1)

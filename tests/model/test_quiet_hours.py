@@ -50,8 +50,8 @@ def test_quiet_hours_within_a_day() -> None:
     assert lunch.until(utc("2026-11-16 06:00")) is None
 
 
-def test_quiet_hours_end_by_the_wall_clock_when_the_clock_changes() -> None:
-    """The night of 2027-03-14 has an hour less in New York, that of 2027-11-07 one more."""
+def test_quiet_hours_end_at_wall_time_on_clock_changes() -> None:
+    """In New York the night of 2027-03-14 is an hour shorter, that of 2027-11-07 an hour longer."""
     assert night(NEW_YORK).until(utc("2027-03-14 04:00")) == utc("2027-03-14 11:00")
     assert night(NEW_YORK).until(utc("2027-11-07 04:00")) == utc("2027-11-07 12:00")
     in_the_gap = QuietHours(start=time(1), end=time(2, 30), zone=NEW_YORK)
@@ -72,12 +72,12 @@ def test_quiet_hours_end_by_the_wall_clock_when_the_clock_changes() -> None:
         (TWICE, "2027-11-07 05:30", "2027-11-08 06:30"),
     ],
 )
-def test_a_period_ends_by_the_wall_clock(digest: Digest, moment: str, end: str) -> None:
+def test_digest_period_ends_at_wall_time(digest: Digest, moment: str, end: str) -> None:
     assert digest.end_after(utc(moment)) == utc(end)
 
 
 @given(MOMENTS, ZONES, CLOCKS, CLOCKS)
-def test_quiet_hours_end_and_are_over_then(
+def test_quiet_hours_end_within_26_hours(
     moment: datetime, zone: str, start: time, end: time
 ) -> None:
     quiet = QuietHours(start=start, end=end, zone=zone)
@@ -88,7 +88,7 @@ def test_quiet_hours_end_and_are_over_then(
 
 
 @given(MOMENTS, ZONES, CLOCKS, st.sampled_from(Period), st.integers(0, 6))
-def test_every_moment_of_a_period_has_the_same_end(
+def test_all_times_of_a_period_have_the_same_end(
     moment: datetime, zone: str, at: time, every: Period, weekday: int
 ) -> None:
     digest = Digest(every=every, at=at, zone=zone, weekday=weekday)

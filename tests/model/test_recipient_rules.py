@@ -29,7 +29,7 @@ GOOD = [
 ]
 
 
-def test_each_channel_has_its_own_address() -> None:
+def test_valid_recipients_of_each_channel() -> None:
     check_recipients(GOOD, egress=SERVER)
     check_recipients(())
 
@@ -58,7 +58,7 @@ def test_each_channel_has_its_own_address() -> None:
         (Channel.EMAIL, "ada@example.com, bob@example.com", "to", "bad_address"),
     ],
 )
-def test_what_is_no_address_is_refused(channel: Channel, text: str, field: str, code: str) -> None:
+def test_invalid_addresses_are_rejected(channel: Channel, text: str, field: str, code: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_recipients([GOOD[0], to(channel, text)])
     assert refused.value.field == f"delivery[1].{field}"
@@ -82,21 +82,22 @@ def test_what_is_no_address_is_refused(channel: Channel, text: str, field: str, 
         ),
     ],
 )
-def test_what_else_can_be_wrong(recipient: Recipient, field: str, code: str) -> None:
+def test_invalid_recipient_options_are_rejected(
+    recipient: Recipient, field: str, code: str
+) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_recipients([recipient])
     assert (refused.value.field, refused.value.code) == (f"delivery[0].{field}", code)
 
 
-# A webhook is called like any other URL
 @pytest.mark.parametrize("url", ["http://127.0.0.1/x", "http://169.254.169.254/", "http://0x7f.1"])
-def test_a_webhook_goes_where_callbacks_may_go(url: str) -> None:
+def test_egress_rules_apply_to_webhooks(url: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_recipients([to(Channel.WEBHOOK, url)], egress=SERVER)
     assert (refused.value.field, refused.value.code) == ("delivery[0].to", "egress_denied")
 
 
-def test_nobody_is_named_twice_and_not_too_many() -> None:
+def test_duplicate_and_too_many_recipients_are_rejected() -> None:
     twice = [to(Channel.TELEGRAM, "42"), to(Channel.TELEGRAM, "42", on=(NotifyOn.FAILURE,))]
     with pytest.raises(InvalidInput) as refused:
         check_recipients(twice)

@@ -42,7 +42,7 @@ from chimes.web.api.translate import recipients_from, recipients_out
     ],
     ids=range(6),
 )
-def test_what_is_written_is_read(text: str, found: dict[str, Any]) -> None:
+def test_parse_recipient(text: str, found: dict[str, Any]) -> None:
     assert parse_recipient(text) == found
 
 
@@ -56,7 +56,7 @@ def test_what_is_written_is_read(text: str, found: dict[str, Any]) -> None:
         "inbox:digest=daily@08:00",
     ],
 )
-def test_what_is_read_is_written_again(text: str) -> None:
+def test_recipient_text_round_trips(text: str) -> None:
     (recipient,) = recipients_from([RecipientIn.model_validate(parse_recipient(text))])
     (plain,) = recipients_out([recipient])
     assert format_recipient(plain) == text
@@ -71,11 +71,11 @@ def test_what_is_read_is_written_again(text: str) -> None:
         ("inbox:digest=daily:digest=weekly", "digest"),
     ],
 )
-def test_no_option_is_lost_without_a_word(text: str, field: str) -> None:
+def test_conflicting_options_are_rejected(text: str, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         parse_recipient(text)
     assert refused.value.field == field
 
 
-def test_the_short_word_of_a_digest_is_one_as_well() -> None:
+def test_format_of_a_digest_shorthand() -> None:
     assert format_recipient({"channel": "inbox", "digest": "daily"}) == "inbox:digest=daily"

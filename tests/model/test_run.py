@@ -41,12 +41,12 @@ def running(**given: Any) -> Run:
     return claim(a_run(**given), NODE, NOW)
 
 
-def test_which_states_are_the_end() -> None:
+def test_terminal_states() -> None:
     open_ones = {status for status in RunStatus if not status.terminal}
     assert open_ones == {RunStatus.QUEUED, RunStatus.RUNNING}
 
 
-def test_a_claim_counts_attempt_and_fence() -> None:
+def test_claim_increments_attempt_and_fence() -> None:
     before = a_run(started=True)
     run = claim(before, NODE, NOW)
     assert run == replace(
@@ -65,19 +65,19 @@ def test_a_claim_counts_attempt_and_fence() -> None:
     assert (again.claimed_at, again.started_at) == (NOW + MINUTE, NOW)
 
 
-def test_the_started_mark() -> None:
+def test_mark_started_sets_the_mark() -> None:
     run = running()
     assert mark_started(run) == replace(run, started=True)
 
 
-def test_a_release_undoes_a_claim_but_for_the_fence() -> None:
+def test_release_undoes_a_claim_except_for_the_fence() -> None:
     before = a_run()
     assert release(claim(before, NODE, NOW)) == replace(before, fence=1)
     waiting = replace(before, attempt=1, fence=1, started_at=NOW - MINUTE)
     assert release(claim(waiting, NODE, NOW)) == replace(waiting, fence=2)
 
 
-def test_a_release_forgets_the_started_mark() -> None:
+def test_release_clears_the_started_mark() -> None:
     assert not release(mark_started(running())).started
 
 
@@ -90,7 +90,7 @@ def test_only_the_holder_of_the_current_fence_owns_a_run() -> None:
     assert not owns_fence(replace(run, status=RunStatus.SUCCEEDED), 1)
 
 
-# --- what a run says about itself -------------------------------------------------------------
+# --- properties of a run ----------------------------------------------------------------------
 def test_rank_is_priority_with_catch_up_behind() -> None:
     ranks = [
         a_run(priority=priority, catch_up=late).rank
@@ -101,7 +101,7 @@ def test_rank_is_priority_with_catch_up_behind() -> None:
     assert len(set(ranks)) == len(ranks)
 
 
-def test_the_queue_goes_by_rank_then_time_then_plan_then_id() -> None:
+def test_queue_is_ordered_by_rank_available_time_planned_time_and_id() -> None:
     expected = [
         a_run(id="f", priority=1, available_at=NOW + HOUR, planned_at=NOW + HOUR),
         a_run(id="e", available_at=NOW - SECOND, planned_at=NOW + HOUR),
@@ -114,7 +114,7 @@ def test_the_queue_goes_by_rank_then_time_then_plan_then_id() -> None:
     assert sorted(by_id, key=queue_order) == expected
 
 
-def test_what_can_be_claimed_and_what_counts() -> None:
+def test_claimable_and_admitted_runs() -> None:
     queued, blocked = a_run(), a_run(blocked=True)
     ended = a_run(status=RunStatus.FAILED)
     assert [run.claimable for run in (queued, blocked, running(), ended)] == [
@@ -132,24 +132,24 @@ def test_what_can_be_claimed_and_what_counts() -> None:
     assert not unblock(blocked).blocked
 
 
-def test_failures_and_crashes_are_counted_apart() -> None:
+def test_failures_and_crashes_are_counted_separately() -> None:
     run = running()
     attempts = tuple(an_attempt(run, NOW, end) for end in AttemptEnd)
     run = replace(run, attempts=attempts)
     assert (run.failures, run.crashes) == (2, 1)
 
 
-# --- from outcome to verdict ------------------------------------------------------
-def judge(run: Run, **outcome: Any) -> Completion:
+# --- from outcome to completion ---------------------------------------------------------------
+def completion_for(run: Run, **outcome: Any) -> Completion:
     made = Outcome(**({"end": AttemptEnd.FAILED} | outcome))
     return completion_of(
         run, made, an_attempt(run, NOW, made.end), (LogEntry(at=NOW, message="x"),)
     )
 
 
-def test_a_success_is_the_verdict() -> None:
+def test_completion_of_a_success() -> None:
     run = running()
-    completion = judge(run, end=AttemptEnd.SUCCEEDED, result={"status": 200})
+    completion = completion_for(run, end=AttemptEnd.SUCCEEDED, result={"status": 200})
     assert completion == Completion(
         run_id=run.id,
         fence=1,
@@ -161,12 +161,12 @@ def test_a_success_is_the_verdict() -> None:
 
 
 @pytest.mark.parametrize("end", [AttemptEnd.FAILED, AttemptEnd.TIMEOUT])
-def test_a_retryable_failure_is_tried_max_retries_times_again(end: AttemptEnd) -> None:
+def test_retryable_failure_is_retried_max_retries_times(end: AttemptEnd) -> None:
     run = a_run(policy=Policy(max_retries=2, retry_backoff=7 * SECOND))
     statuses = []
     for _ in range(3):
         run = claim(run, NODE, NOW)
-        completion = judge(run, end=end, retryable=True, error="no", code="http_503")
+        completion = completion_for(run, end=end, retryable=True, error="no", code="http_503")
         statuses.append((completion.status, completion.retry_in))
         assert (completion.error, completion.reason) == ("no", "http_503")
         run = complete(run, completion, NOW)
@@ -175,57 +175,57 @@ def test_a_retryable_failure_is_tried_max_retries_times_again(end: AttemptEnd) -
     assert (run.status, run.attempt) == (ended, 3)
 
 
-def test_a_permanent_failure_is_not_tried_again() -> None:
-    completion = judge(running(policy=Policy(max_retries=9)), error="404")
+def test_permanent_failure_is_not_retried() -> None:
+    completion = completion_for(running(policy=Policy(max_retries=9)), error="404")
     assert (completion.status, completion.retry_in) == (RunStatus.FAILED, None)
 
 
-def test_lost_attempts_do_not_use_up_retries() -> None:
+def test_lost_attempts_do_not_count_as_retries() -> None:
     run = mark_lost(running(policy=Policy(max_retries=1)), NOW)
-    completion = judge(claim(run, NODE, NOW), retryable=True)
+    completion = completion_for(claim(run, NODE, NOW), retryable=True)
     assert completion.status is RunStatus.QUEUED
 
 
-def test_the_back_off_grows_with_the_failures() -> None:
+def test_backoff_grows_with_the_failures() -> None:
     policy = Policy(max_retries=5, retry_backoff=SECOND, backoff=Backoff.EXPONENTIAL)
     run = a_run(policy=policy)
     waits = []
     for _ in range(4):
         run = claim(run, NODE, NOW)
-        completion = judge(run, retryable=True)
+        completion = completion_for(run, retryable=True)
         assert completion.retry_in is not None
         waits.append(completion.retry_in / SECOND)
         run = complete(run, completion, NOW)
     assert [round(wait // 1) for wait in waits] == [1, 2, 4, 8]
 
 
-def test_the_receiver_may_ask_for_a_longer_wait() -> None:
+def test_retry_after_lengthens_the_wait() -> None:
     run = running(policy=Policy(max_retries=1))
-    assert judge(run, retryable=True, retry_after=MINUTE).retry_in == MINUTE
+    assert completion_for(run, retryable=True, retry_after=MINUTE).retry_in == MINUTE
 
 
-def test_what_a_task_says_itself_is_when_it_is_tried_again() -> None:
-    """Also where the back-off is longer."""
+def test_retry_in_of_a_task_replaces_the_backoff() -> None:
+    """Also if the backoff is longer."""
     run = running(policy=Policy(max_retries=1))
-    assert judge(run, retryable=True, retry_in=SECOND / 10).retry_in == SECOND / 10
-    assert judge(run, retryable=True, retry_in=MINUTE).retry_in == MINUTE
-    assert judge(run, retryable=True, retry_in=0 * SECOND).retry_in == timedelta()
-    for_ever = judge(run, retryable=True, retry_in=timedelta.max).retry_in
+    assert completion_for(run, retryable=True, retry_in=SECOND / 10).retry_in == SECOND / 10
+    assert completion_for(run, retryable=True, retry_in=MINUTE).retry_in == MINUTE
+    assert completion_for(run, retryable=True, retry_in=0 * SECOND).retry_in == timedelta()
+    for_ever = completion_for(run, retryable=True, retry_in=timedelta.max).retry_in
     assert for_ever == timedelta(days=365)
 
 
-def test_gone_pauses_the_schedule_where_the_policy_says_so() -> None:
+def test_gone_pauses_the_schedule_if_the_policy_allows_it() -> None:
     gone = {"gone": True, "code": "gone"}
-    assert judge(running(), **gone).pause_schedule == "gone"
-    assert judge(running(policy=Policy(pause_on_gone=False)), **gone).pause_schedule == ""
-    assert judge(running(), code="gone").pause_schedule == ""
+    assert completion_for(running(), **gone).pause_schedule == "gone"
+    assert completion_for(running(policy=Policy(pause_on_gone=False)), **gone).pause_schedule == ""
+    assert completion_for(running(), code="gone").pause_schedule == ""
 
 
-# --- from verdict to state --------------------------------------------------------------------
+# --- from completion to state -----------------------------------------------------------------
 @pytest.mark.parametrize(
     "end", [AttemptEnd.SUCCEEDED, AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED]
 )
-def test_a_verdict_ends_the_run(end: AttemptEnd) -> None:
+def test_completion_ends_the_run(end: AttemptEnd) -> None:
     run = mark_started(running())
     completion = a_completion(run, NOW, end, reason="why")
     assert complete(run, completion, NOW + SECOND) == replace(
@@ -241,7 +241,7 @@ def test_a_verdict_ends_the_run(end: AttemptEnd) -> None:
     )
 
 
-def test_a_retry_waits_its_time() -> None:
+def test_retry_is_queued_with_its_delay() -> None:
     run = running()
     completion = a_retry(run, NOW, MINUTE)
     waiting = complete(run, completion, NOW + SECOND)
@@ -256,7 +256,7 @@ def test_a_retry_waits_its_time() -> None:
     assert waiting.finished_at is None
 
 
-def test_a_cancel_beats_a_retry_but_not_a_result() -> None:
+def test_cancel_takes_precedence_over_a_retry_but_not_over_a_result() -> None:
     run = request_cancel(running(), "by hand", NOW)
     ended = complete(run, a_retry(run, NOW, MINUTE), NOW)
     assert (ended.status, ended.reason) == (RunStatus.CANCELED, "by hand")
@@ -265,7 +265,7 @@ def test_a_cancel_beats_a_retry_but_not_a_result() -> None:
 
 
 # --- cancelling -------------------------------------------------------------------------------
-def test_a_waiting_run_ends_at_once() -> None:
+def test_cancel_of_a_queued_run_ends_it() -> None:
     for run in (a_run(), a_run(blocked=True)):
         assert request_cancel(run, "why", NOW) == cancel(run, "why", NOW)
         assert cancel(run, "why", NOW) == replace(
@@ -273,13 +273,13 @@ def test_a_waiting_run_ends_at_once() -> None:
         )
 
 
-def test_a_running_run_is_asked() -> None:
+def test_cancel_of_a_running_run_is_requested() -> None:
     run = running()
     assert request_cancel(run, "why", NOW) == replace(run, cancel_requested=True, reason="why")
 
 
 @pytest.mark.parametrize("status", [status for status in RunStatus if status.terminal])
-def test_an_ended_run_stays(status: RunStatus) -> None:
+def test_cancel_of_an_ended_run_changes_nothing(status: RunStatus) -> None:
     run = a_run(status=status)
     assert request_cancel(run, "why", NOW) is run
 
@@ -297,7 +297,7 @@ def lost_attempt(run: Run) -> Attempt:
     )
 
 
-def test_a_lost_run_waits_again_at_once() -> None:
+def test_lost_run_is_queued_immediately() -> None:
     run = running()
     assert mark_lost(run, NOW + HOUR) == replace(
         run,
@@ -308,13 +308,12 @@ def test_a_lost_run_waits_again_at_once() -> None:
     )
 
 
-def test_a_run_lost_after_its_start_is_repeated_by_default() -> None:
+def test_run_lost_after_its_start_is_retried_by_default() -> None:
     after = mark_lost(mark_started(running()), NOW)
     assert (after.status, after.started) == (RunStatus.QUEUED, False)
 
 
-# Decision 9
-def test_under_stop_a_run_that_had_begun_is_unknown() -> None:
+def test_run_lost_after_its_start_is_unknown_with_on_lost_stop() -> None:
     run = running(policy=Policy(on_lost=OnLost.STOP))
     assert mark_lost(run, NOW).status is RunStatus.QUEUED
     after = mark_lost(mark_started(run), NOW + HOUR)
@@ -323,13 +322,13 @@ def test_under_stop_a_run_that_had_begun_is_unknown() -> None:
     assert after.error == lost_attempt(run).error
 
 
-def test_a_lost_run_that_was_to_stop_is_canceled() -> None:
+def test_lost_run_with_a_requested_cancel_is_canceled() -> None:
     after = mark_lost(request_cancel(running(), "by hand", NOW), NOW)
     assert (after.status, after.reason, after.finished_at) == (RunStatus.CANCELED, "by hand", NOW)
     assert after.crashes == 1
 
 
-def test_the_crash_limit_ends_it() -> None:
+def test_run_lost_crash_limit_times_fails() -> None:
     run = a_run()
     for number in range(1, CRASH_LIMIT + 1):
         assert run.status is RunStatus.QUEUED
@@ -348,6 +347,6 @@ def test_failures_between_crashes_do_not_count_as_crashes() -> None:
     assert run.status is RunStatus.QUEUED
 
 
-def test_a_run_without_a_claim_time_is_lost_from_now() -> None:
+def test_lost_run_without_a_claim_time_uses_the_current_time() -> None:
     after = mark_lost(replace(running(), claimed_at=None), NOW + HOUR)
     assert after.attempts[0].started_at == NOW + HOUR

@@ -32,20 +32,20 @@ LATER = NOW + 90 * SECOND
 
 
 def changed(schedule: Schedule, **given: Any) -> Schedule:
-    """The next version, written by "me" at LATER."""
+    """The expected next version, changed by "me" at LATER."""
     return replace(
         schedule, version=schedule.version + 1, updated_at=LATER, updated_by="me", **given
     )
 
 
 # --- the cursor -------------------------------------------------------------------------------
-def test_planning_puts_the_cursor_on_the_next_slot() -> None:
+def test_plan_after_sets_the_cursor_to_the_next_slot() -> None:
     schedule = a_schedule(next_slot=None)
     after = plan_after(schedule, NOW)
     assert after == replace(schedule, next_slot=NOW + MINUTE, next_run_at=NOW + MINUTE)
 
 
-def test_jitter_moves_the_moment_and_not_the_slot() -> None:
+def test_jitter_changes_the_due_time_and_not_the_slot() -> None:
     schedule = plan_after(a_schedule(trigger=Every("1m", anchor=NOW, jitter="30s")), NOW)
     assert schedule.next_slot == NOW + MINUTE
     assert schedule.next_run_at is not None
@@ -65,13 +65,13 @@ def test_jitter_moves_the_moment_and_not_the_slot() -> None:
     ],
     ids=["paused", "deleted", "used up", "over"],
 )
-def test_some_schedules_have_no_next_slot(given: dict[str, Any]) -> None:
+def test_schedules_without_a_next_slot(given: dict[str, Any]) -> None:
     schedule = replace(a_schedule(), **given)
     after = plan_after(schedule, NOW)
     assert (after.next_slot, after.next_run_at) == (None, None)
 
 
-def test_runs_left() -> None:
+def test_has_runs_left_counts_fired_runs() -> None:
     endless = a_schedule(fired_count=10**9)
     assert has_runs_left(endless)
     limited = a_schedule(trigger=Every("1m", anchor=NOW, max_runs=3), fired_count=2)
@@ -80,13 +80,13 @@ def test_runs_left() -> None:
 
 
 # --- edits -------------------------------------------------------------------------------
-def test_an_edit_of_something_else_leaves_the_cursor_alone() -> None:
+def test_edit_of_other_fields_keeps_the_cursor() -> None:
     schedule = move_next_run(a_schedule(), NOW + HOUR, NOW, "me")
     after = apply_edit(schedule, replace(schedule, name="new"), LATER, "me")
     assert after == changed(schedule, name="new")
 
 
-def test_a_new_trigger_is_planned_anew() -> None:
+def test_new_trigger_is_planned_again() -> None:
     schedule = a_schedule()
     trigger = Every("7m", anchor=NOW)
     after = apply_edit(schedule, replace(schedule, trigger=trigger), LATER, "me")
@@ -94,7 +94,7 @@ def test_a_new_trigger_is_planned_anew() -> None:
     assert after == changed(schedule, trigger=trigger, next_slot=slot, next_run_at=slot)
 
 
-def test_a_pause_takes_the_cursor_away() -> None:
+def test_pause_clears_the_cursor() -> None:
     schedule = a_schedule()
     after = pause_schedule(schedule, LATER, "me", note="lunch", until=NOW + HOUR)
     assert after == changed(
@@ -107,7 +107,7 @@ def test_a_pause_takes_the_cursor_away() -> None:
     )
 
 
-def test_resuming_starts_after_now() -> None:
+def test_resume_plans_after_now() -> None:
     asleep = pause_schedule(a_schedule(), NOW, "me", note="lunch", until=NOW + HOUR)
     after = resume_schedule(asleep, LATER, "me")
     slot = NOW + 2 * MINUTE
@@ -116,19 +116,19 @@ def test_resuming_starts_after_now() -> None:
     )
 
 
-def test_resuming_what_runs_changes_no_slot() -> None:
+def test_resume_of_an_enabled_schedule_keeps_the_slot() -> None:
     schedule = due_schedule()
     assert resume_schedule(schedule, LATER, "me") == changed(schedule)
 
 
-def test_deleting() -> None:
+def test_delete_disables_and_clears_the_cursor() -> None:
     schedule = a_schedule()
     assert delete_schedule(schedule, LATER, "me") == changed(
         schedule, enabled=False, deleted_at=LATER, next_slot=None, next_run_at=None
     )
 
 
-def test_rescheduling_makes_another_next_slot() -> None:
+def test_reschedule_sets_the_next_slot() -> None:
     schedule = a_schedule()
     to = NOW + HOUR + SECOND
     assert reschedule_next(schedule, to, LATER, "me") == changed(
@@ -138,14 +138,14 @@ def test_rescheduling_makes_another_next_slot() -> None:
     assert past == changed(schedule, next_slot=LATER, next_run_at=LATER)
 
 
-def test_moving_keeps_the_slot() -> None:
+def test_move_keeps_the_slot() -> None:
     schedule = a_schedule()
     to = NOW + HOUR
     assert move_next_run(schedule, to, LATER, "me") == changed(schedule, next_run_at=to)
     assert move_next_run(schedule, NOW - HOUR, LATER, "me") == changed(schedule, next_run_at=LATER)
 
 
-def test_passing_a_slot() -> None:
+def test_skip_advances_to_the_following_slot() -> None:
     schedule = a_schedule()
     assert skip_next_slot(schedule, LATER, "me") == changed(
         schedule,
@@ -158,7 +158,7 @@ def test_passing_a_slot() -> None:
     assert (after.next_slot, after.last_slot) == (None, NOW)
 
 
-def test_setting_aside() -> None:
+def test_stop_with_error_clears_the_cursor() -> None:
     schedule = due_schedule()
     assert stop_with_error(schedule, "broken") == replace(
         schedule,
@@ -169,7 +169,7 @@ def test_setting_aside() -> None:
     )
 
 
-def test_a_cursor_can_be_put_anywhere() -> None:
+def test_set_cursor_accepts_any_time() -> None:
     schedule = set_cursor(a_schedule(), NOW - HOUR)
     assert (schedule.next_slot, schedule.next_run_at) == (NOW - HOUR, NOW - HOUR)
 
@@ -184,7 +184,7 @@ def ended(status: RunStatus, started: int | None, finished: int, error: str = ""
     )
 
 
-def test_a_success_shows() -> None:
+def test_success_is_summarised() -> None:
     schedule = a_schedule(last_status=RunStatus.FAILED, last_error="old")
     assert record_run(schedule, ended(RunStatus.SUCCEEDED, 1, 5)) == replace(
         schedule,
@@ -213,20 +213,20 @@ def test_an_older_run_that_ends_later_does_not_hide_the_newer_one() -> None:
     assert record_run(succeeded, ended(RunStatus.SUCCEEDED, 1, 15)) == succeeded
 
 
-def test_a_run_that_never_started_shows_its_end() -> None:
+def test_run_that_never_started_updates_the_last_status() -> None:
     schedule = a_schedule(last_run_at=NOW)
     after = record_run(schedule, ended(RunStatus.CANCELED, None, 3))
     assert after == replace(schedule, last_status=RunStatus.CANCELED)
 
 
-def test_a_success_without_an_end_changes_no_time_of_success() -> None:
+def test_success_without_end_time_keeps_last_success_at() -> None:
     run = a_run(status=RunStatus.SUCCEEDED, started_at=NOW)
     after = record_run(a_schedule(last_success_at=NOW - HOUR), run)
     assert (after.last_success_at, after.last_run_at) == (NOW - HOUR, NOW)
 
 
-def test_a_pause_that_ended_by_itself_is_planned_from_its_end() -> None:
-    # The slot of that very moment counts, and so does what came due before anybody looked
+def test_automatically_ended_pause_is_planned_from_its_end() -> None:
+    # The slot at the end counts, and so do slots that came due before it was noticed.
     schedule = a_schedule()
     until = NOW + 5 * MINUTE
     off = pause_schedule(schedule, NOW, "me", until=until)

@@ -50,37 +50,37 @@ DECLARED = mark_source(
         {"depends_on": None},
     ],
 )
-def test_every_edit_of_the_definition_detaches(edit: dict[str, Any]) -> None:
+def test_edit_of_the_definition_detaches(edit: dict[str, Any]) -> None:
     assert not is_detached(DECLARED)
     edited = replace(DECLARED, **edit)
     assert is_detached(edited)
-    # As it was again, it is attached again.
+    # Undoing the edit attaches it again.
     back = {name: getattr(DECLARED, name) for name in edit}
     assert not is_detached(replace(edited, **back))
     assert not is_detached(mark_source(edited, "shop/tasks.py:12"))
     assert not is_detached(reattach(edited))
 
 
-def test_what_is_no_part_of_the_definition_detaches_nothing() -> None:
+def test_changes_outside_of_the_definition_do_not_detach() -> None:
     assert not is_detached(pause_schedule(DECLARED, NOW, "anna", note="holiday"))
     assert not is_detached(replace(DECLARED, next_run_at=NOW, fired_count=9, last_error="x"))
 
 
-def test_a_store_keeps_it() -> None:
+def test_source_marker_survives_storage() -> None:
     again = schedule_from_plain(schedule_to_plain(DECLARED))
     assert again == DECLARED
     assert definition_digest(again) == definition_digest(DECLARED)
 
 
-def test_usual_values_are_no_part_of_the_digest() -> None:
-    # A release that brings a field along must not detach what is stored.
+def test_default_values_are_not_part_of_the_digest() -> None:
+    # A release with a new field must not detach stored schedules.
     assert definition_digest(a_schedule(policy=Policy())) == definition_digest(
         a_schedule(policy=Policy(max_retries=0))
     )
     assert mark_source(DECLARED, "shop/tasks.py:12") == DECLARED
 
 
-def test_the_mark_moves_and_goes_without_touching_what_doors_keep() -> None:
+def test_moving_and_clearing_the_marker_keeps_other_compat_data() -> None:
     moved = move_source(DECLARED, "shop/jobs.py:3")
     mark, before = source_marker(moved), source_marker(DECLARED)
     assert mark is not None

@@ -30,13 +30,13 @@ CREATED = datetime(2021, 3, 10, 22, 13, 32, 999999, tzinfo=UTC)
 RUN = replace(a_run(target=PAIR, priority=300, created_at=CREATED), id=RUN_ID)
 
 
-def test_the_score_is_the_seeds_own_example() -> None:
-    """What the original stored for NOW at that second."""
+def test_priority_score_matches_eventnative() -> None:
+    """The score that EventNative stores for this time."""
     assert task_priority(RUN) == 299998384585588
     assert float(task_priority(RUN)) == task_priority(RUN)
 
 
-def test_a_higher_class_goes_first_then_the_older() -> None:
+def test_priority_score_orders_by_class_then_age() -> None:
     older = replace(RUN, created_at=datetime(2021, 3, 10, 22, 13, 31, tzinfo=UTC))
     assert task_priority(older) > task_priority(RUN)
     assert task_priority(RUN) > task_priority(replace(older, priority=299))
@@ -55,12 +55,12 @@ def test_the_fields_of_a_task() -> None:
     }
 
 
-def test_an_id_there_and_back() -> None:
+def test_task_id_round_trips() -> None:
     assert parse_task_id(task_id(RUN)) == ("my_source_users_all", RUN_ID)
 
 
 @pytest.mark.parametrize("text", ["", RUN_ID, f"_{RUN_ID}", f"a_{RUN_ID}", f"a_b{RUN_ID}", "a_b_c"])
-def test_what_no_task_is_called(text: str) -> None:
+def test_invalid_task_ids(text: str) -> None:
     assert parse_task_id(text) is None
 
 
@@ -76,14 +76,14 @@ def test_what_no_task_is_called(text: str) -> None:
         ("canceled", "CANCELED"),
     ],
 )
-def test_words(ours: str, theirs: str) -> None:
+def test_run_statuses_map_to_task_statuses(ours: str, theirs: str) -> None:
     run = replace(RUN, status=RunStatus(ours))
     assert is_task(run)
     assert task_status(run) == theirs
     assert run.status in run_statuses(TaskStatus(theirs))
 
 
-def test_what_was_skipped_or_missed_is_no_task() -> None:
+def test_skipped_and_missed_runs_are_not_tasks() -> None:
     left = set(RunStatus) - set(TASK_RUN_STATUSES)
     assert left == {RunStatus.SKIPPED, RunStatus.MISSED}
     assert not any(is_task(replace(RUN, status=status)) for status in left)

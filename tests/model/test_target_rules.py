@@ -19,13 +19,13 @@ def check(**given: Any) -> None:
     check_http_target(HttpTarget(**({"url": "http://example.com/"} | given)))
 
 
-def refused(**given: Any) -> tuple[str | None, str]:
+def rejection(**given: Any) -> tuple[str | None, str]:
     with pytest.raises(InvalidInput) as caught:
         check(**given)
     return caught.value.field, caught.value.code
 
 
-def test_what_is_fine() -> None:
+def test_valid_http_targets() -> None:
     check(
         method="PATCH",
         headers={f"X-{n}": "v" * 8192 for n in range(97)}
@@ -41,20 +41,20 @@ def test_what_is_fine() -> None:
     "method",
     ["", "GET ", "G T", "GET\n", "CONNECT", "connect", "TRACE", "Track", "GÉT", "A" * 33, "G(T"],
 )
-def test_methods(method: str) -> None:
-    assert refused(method=method) == ("method", "method")
+def test_invalid_methods_are_rejected(method: str) -> None:
+    assert rejection(method=method) == ("method", "method")
 
 
-def test_bodies() -> None:
-    assert refused(body="x" * 65537) == ("body", "body_too_long")
-    assert refused(body="ü" * 32769) == ("body", "body_too_long")
-    assert refused(body="a\x00b") == ("body", "not_text")
-    assert refused(body="\ud800") == ("body", "not_text")
+def test_invalid_bodies_are_rejected() -> None:
+    assert rejection(body="x" * 65537) == ("body", "body_too_long")
+    assert rejection(body="ü" * 32769) == ("body", "body_too_long")
+    assert rejection(body="a\x00b") == ("body", "not_text")
+    assert rejection(body="\ud800") == ("body", "not_text")
 
 
 @pytest.mark.parametrize("statuses", [(199,), (600,), (0,), (-1,), tuple(range(200, 221))])
-def test_expected_statuses(statuses: tuple[int, ...]) -> None:
-    assert refused(expected_status=statuses) == ("expected_status", "expected_status")
+def test_invalid_expected_statuses_are_rejected(statuses: tuple[int, ...]) -> None:
+    assert rejection(expected_status=statuses) == ("expected_status", "expected_status")
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_expected_statuses(statuses: tuple[int, ...]) -> None:
         "whsec_" + base64.b64encode(b"k" * 65).decode(),
     ],
 )
-def test_signing_secrets(secret: str) -> None:
-    assert refused(signing_secrets=(SECRET, secret)) == ("signing_secrets", "signing_secret")
+def test_invalid_signing_secrets_are_rejected(secret: str) -> None:
+    assert rejection(signing_secrets=(SECRET, secret)) == ("signing_secrets", "signing_secret")
 
 
-def test_no_more_than_five_signing_secrets() -> None:
+def test_signing_secrets_are_limited_to_five() -> None:
     check(signing_secrets=(SECRET,) * 5)
-    assert refused(signing_secrets=(SECRET,) * 6) == ("signing_secrets", "signing_secret")
+    assert rejection(signing_secrets=(SECRET,) * 6) == ("signing_secrets", "signing_secret")
 
 
-def test_a_denied_address_is_refused_where_the_rules_are_given() -> None:
+def test_denied_address_is_rejected_with_egress_rules() -> None:
     target = HttpTarget(url="http://127.0.0.1:8080/")
     check_http_target(target)
     check_http_target(target, egress=EgressRules(open_mode=True))

@@ -15,7 +15,7 @@ from chimes.redaction import mask_arguments
 from tests.builders import FLOW, ODD_JSON, TARGET, TASK
 
 
-def refused(target: Target) -> tuple[str | None, str]:
+def rejection(target: Target) -> tuple[str | None, str]:
     with pytest.raises(InvalidInput) as caught:
         check_target(target)
     return caught.value.field, caught.value.code
@@ -24,7 +24,7 @@ def refused(target: Target) -> tuple[str | None, str]:
 @pytest.mark.parametrize(
     "name", ["greet", "shop.tasks.send", "a-b_c.d", "รายงาน", "报告", "x" * 200]
 )
-def test_names_that_are_fine(name: str) -> None:
+def test_valid_task_and_flow_names(name: str) -> None:
     check_target(TaskTarget(name=name))
     check_target(FlowTarget(name=name))
 
@@ -36,12 +36,12 @@ def test_names_that_are_fine(name: str) -> None:
         *("x" * 201, "a;b", "a`b`", "__import__('os')", "\0"),
     ],
 )
-def test_names_that_are_not(name: str) -> None:
-    assert refused(TaskTarget(name=name)) == ("name", "bad_name")
-    assert refused(FlowTarget(name=name)) == ("name", "bad_name")
+def test_invalid_task_and_flow_names_are_rejected(name: str) -> None:
+    assert rejection(TaskTarget(name=name)) == ("name", "bad_name")
+    assert rejection(FlowTarget(name=name)) == ("name", "bad_name")
 
 
-def test_any_json_is_fine() -> None:
+def test_any_json_arguments_are_valid() -> None:
     for target in (TASK, FLOW, TARGET):
         check_target(target)
     assert dict(TASK.args) == ODD_JSON
@@ -60,31 +60,31 @@ def test_any_json_is_fine() -> None:
         ("x" * MAX_ARGUMENT_BYTES, "args", "too_long"),
     ],
 )
-def test_arguments_that_are_not(value: Any, field: str, code: str) -> None:
-    assert refused(TaskTarget(name="t", args={"a": value})) == (field, code)
+def test_invalid_arguments_are_rejected(value: Any, field: str, code: str) -> None:
+    assert rejection(TaskTarget(name="t", args={"a": value})) == (field, code)
 
 
-def test_bottomless_arguments() -> None:
+def test_deeply_nested_arguments_are_rejected() -> None:
     deep: object = 1
     for _ in range(40):
         deep = [deep]
-    assert refused(FlowTarget(name="f", input={"a": deep}))[1] == "json_too_deep"
+    assert rejection(FlowTarget(name="f", input={"a": deep}))[1] == "json_too_deep"
 
 
-def test_the_size_is_that_of_the_text() -> None:
+def test_argument_size_is_measured_in_bytes() -> None:
     fits = "ü" * (MAX_ARGUMENT_BYTES // 2 - 5)
     check_target(TaskTarget(name="t", args={"a": fits}))
-    assert refused(TaskTarget(name="t", args={"a": fits + "üü"})) == ("args", "too_long")
+    assert rejection(TaskTarget(name="t", args={"a": fits + "üü"})) == ("args", "too_long")
 
 
-def test_egress_is_asked_about_calls_only() -> None:
+def test_egress_rules_apply_to_http_targets_only() -> None:
     rules = EgressRules(open_mode=False)
     check_target(TASK, egress=rules)
     with pytest.raises(InvalidInput):
         check_target(HttpTarget(url="http://127.0.0.1:8080/"), egress=rules)
 
 
-def test_secrets_are_hidden_at_any_depth() -> None:
+def test_secrets_are_masked_at_any_depth() -> None:
     given = {"token": "t", "a": {"password": "p", "list": ({"api_key": 5},), "code": "x"}, "n": 1}
     assert mask_arguments(given) == {
         "token": "***",

@@ -21,7 +21,7 @@ ZONE = "Asia/Bangkok"
 SHOWN = [(lang, each) for lang in LANGUAGES for each in list_templates(lang)]
 
 
-def test_the_presets_that_were_asked_for() -> None:
+def test_list_of_presets() -> None:
     assert {each.id for each in PRESETS} == {
         "daily_summary",
         "news_digest",
@@ -39,7 +39,7 @@ def test_the_presets_that_were_asked_for() -> None:
 
 
 # Names are part of the Catbird contract.
-def test_the_times_of_catbird_are_as_they_were() -> None:
+def test_catbird_templates_are_unchanged() -> None:
     assert [(each.name, each.cron_spec, each.description) for each in TEMPLATES] == [
         ("Hourly", "@hourly", "At the start of every hour"),
         ("Daily Midnight", "0 0 * * *", "Every day at midnight"),
@@ -56,16 +56,16 @@ def test_every_language_has_every_text() -> None:
         assert len({text.name for text in texts.values()}) == len(texts)
         assert {id for id, text in texts.items() if text.prompt} == agents
         if lang != "en":
-            # None is left as it is in English.
+            # No text is the English one.
             assert not any(set(text) & set(TEXTS[id]) - {""} for id, text in texts.items())
 
 
-def test_a_language_that_there_is_not_is_english() -> None:
+def test_unknown_language_falls_back_to_english() -> None:
     assert list_templates("tlh") == list_templates("en")
 
 
 @each_row(("lang", "offer"), SHOWN, ids=[f"{lang} {each.id}" for lang, each in SHOWN])
-def test_the_example_says_the_same_as_the_trigger(lang: str, offer: LocalizedTemplate) -> None:
+def test_example_sentence_parses_to_the_trigger(lang: str, offer: LocalizedTemplate) -> None:
     read = parse(offer.example, now=NOW, timezone=ZONE)
     meant = trigger_from_dict(dict(offer.trigger)).with_default_zone(ZONE)
     assert read.language == lang
