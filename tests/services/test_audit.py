@@ -28,13 +28,13 @@ async def test_an_empty_chain_is_valid(store: MemoryStore) -> None:
     assert (found.ok, found.checked, found.first_bad) == (True, 0, None)
 
 
-async def test_a_valid_chain(chain: MemoryStore) -> None:
+async def test_unchanged_chain_is_valid(chain: MemoryStore) -> None:
     found = await verify_chain(chain)
     assert (found.ok, found.checked, found.first_bad) == (True, LENGTH, None)
 
 
 @pytest.mark.parametrize("number", [1, 5, 15, 16, 25])
-async def test_a_changed_entry(chain: MemoryStore, number: int) -> None:
+async def test_changed_entry_is_reported(chain: MemoryStore, number: int) -> None:
     """Also at the boundary of two batches."""
     entries = chain._state.audit
     entries[number - 1] = replace(entries[number - 1], actor="somebody else")
@@ -43,7 +43,7 @@ async def test_a_changed_entry(chain: MemoryStore, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 5, 15, 16])
-async def test_a_removed_entry(chain: MemoryStore, number: int) -> None:
+async def test_removed_entry_is_reported(chain: MemoryStore, number: int) -> None:
     del chain._state.audit[number - 1]
     found = await verify_chain(chain)
     assert (found.ok, found.first_bad) == (False, number + 1)

@@ -63,7 +63,9 @@ def a_schedules_run(schedule: Schedule | None = None) -> Run:
         (Policy(overlap=Overlap.ALLOW), Pace(concurrency=2), 2),
     ],
 )
-async def test_concurrency_limit(policy: Policy, pace: Pace, at_once: int) -> None:
+async def test_pace_limits_concurrent_backfill_runs(
+    policy: Policy, pace: Pace, at_once: int
+) -> None:
     store, clock, runs = await backfill_of(policy, pace)
     assert len(runs) == 4
     first = await store.claim(claim_request())
@@ -89,7 +91,7 @@ async def test_overlap_allow_does_not_skip_slots_of_the_schedule() -> None:
         assert note.changes == {"slots": 4, "overlap": overlap.value, "concurrency": 1}
 
 
-def test_invalid_paces() -> None:
+def test_invalid_paces_are_rejected() -> None:
     for overlap in (Overlap.SKIP, Overlap.CANCEL_OLD):
         with pytest.raises(InvalidInput) as refused:
             check_pace(Pace(overlap=overlap))

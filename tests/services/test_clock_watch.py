@@ -38,7 +38,7 @@ class Scene:
         schedule = plan_after(a_schedule(trigger=trigger, **given), self.clock.now())
         return await self.store.add_schedule(schedule)
 
-    async def coming(self, actor: Actor = OPERATOR) -> UpcomingClockChanges:
+    async def upcoming(self, actor: Actor = OPERATOR) -> UpcomingClockChanges:
         return await self.watch.get_upcoming(actor, self.clock.now())
 
 
@@ -52,7 +52,7 @@ async def test_affected_schedules_and_count_per_zone() -> None:
     for expression in ("0 9 * * *", "30 2 * * 1", "*/5 * * * *"):
         await scene.add(expression)
     await scene.add("30 2 * * *", "Asia/Bangkok")
-    found = await scene.coming()
+    found = await scene.upcoming()
     assert effects_of(found) == [(moved.id, Effect.MOVED)]
     (zone,) = found.zones
     assert (zone.change.zone, zone.change.at, zone.schedules) == (
@@ -68,12 +68,12 @@ async def test_each_zone_has_its_own_change() -> None:
     scene = Scene()
     chicago = await scene.add("30 2 * * *", "America/Chicago")
     new_york = await scene.add("30 2 * * *")
-    found = await scene.coming()
+    found = await scene.upcoming()
     assert effects_of(found) == [(new_york.id, Effect.MOVED), (chicago.id, Effect.MOVED)]
     assert [each.schedules for each in found.zones] == [1, 1]
 
 
-async def test_changes_within_a_week_only() -> None:
+async def test_only_changes_within_a_week_are_listed() -> None:
     scene = Scene()
     await scene.add("30 2 * * *")
     assert (
@@ -81,20 +81,20 @@ async def test_changes_within_a_week_only() -> None:
     ) == UpcomingClockChanges()
     scene = Scene()
     await scene.add("30 2 * * *")
-    assert (await scene.coming()).zones
+    assert (await scene.upcoming()).zones
     scene.clock.advance(timedelta(days=2))
-    assert await scene.coming() == UpcomingClockChanges()
+    assert await scene.upcoming() == UpcomingClockChanges()
 
 
-async def test_visible_schedules_only() -> None:
+async def test_only_visible_schedules_are_listed() -> None:
     scene = Scene()
     await scene.add("30 2 * * *", owner=BOB)
-    assert await scene.coming(ANNA) == UpcomingClockChanges()
+    assert await scene.upcoming(ANNA) == UpcomingClockChanges()
     mine = await scene.add("30 2 * * *", owner=ALICE)
     scene.clock.advance(timedelta(seconds=CACHE_SECONDS + 1))
-    assert effects_of(await scene.coming(ANNA)) == [(mine.id, Effect.MOVED)]
-    assert (await scene.coming(ANNA)).zones[0].schedules == 1
-    assert len((await scene.coming()).affected_schedules) == 2
+    assert effects_of(await scene.upcoming(ANNA)) == [(mine.id, Effect.MOVED)]
+    assert (await scene.upcoming(ANNA)).zones[0].schedules == 1
+    assert len((await scene.upcoming()).affected_schedules) == 2
 
 
 async def test_zones_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,28 +109,28 @@ async def test_zones_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(scene.store, "zones_in_use", counted)
     for _ in range(3):
-        await scene.coming()
+        await scene.upcoming()
     assert calls == 1
     scene.clock.advance(timedelta(seconds=CACHE_SECONDS + 1))
-    await scene.coming()
+    await scene.upcoming()
     assert calls == 2
     monkeypatch.setattr(clock_watch, "MAX_CACHED_OWNERS", 1)
-    await scene.coming(ANNA)
-    await scene.coming()
+    await scene.upcoming(ANNA)
+    await scene.upcoming()
     assert calls == 4
 
 
 async def test_paused_deleted_and_skipped_are_left_out() -> None:
     scene = Scene()
     three = [await scene.add("30 2 * * *", name=name) for name in "abc"]
-    assert len(effects_of(await scene.coming())) == 3
+    assert len(effects_of(await scene.upcoming())) == 3
     await scene.store.change_schedule(three[0].id, lambda s, now: pause_schedule(s, now, "me"))
     await scene.store.change_schedule(three[1].id, lambda s, now: delete_schedule(s, now, "me"))
     later = datetime(2027, 3, 15, 6, 30, tzinfo=UTC)
     await scene.store.change_schedule(
         three[2].id, lambda s, now: replace(s, next_slot=later, next_run_at=later)
     )
-    assert effects_of(await scene.coming()) == []
+    assert effects_of(await scene.upcoming()) == []
 
 
 async def test_unknown_zones_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,4 +141,4 @@ async def test_unknown_zones_are_ignored(monkeypatch: pytest.MonkeyPatch) -> Non
         return {"No/Where": (ScheduleId("x"),), NEW_YORK: (moved.id,)}
 
     monkeypatch.setattr(scene.store, "zones_in_use", damaged)
-    assert effects_of(await scene.coming()) == [(moved.id, Effect.MOVED)]
+    assert effects_of(await scene.upcoming()) == [(moved.id, Effect.MOVED)]

@@ -105,7 +105,7 @@ async def test_operators_see_everything(insights: InsightService) -> None:
 
 
 @pytest.mark.usefixtures("two_owners")
-async def test_list_health(insights: InsightService) -> None:
+async def test_health_has_results_median_and_streak(insights: InsightService) -> None:
     glance = (await insights.list_health(MEMBER, [OF_ALICE]))[OF_ALICE]
     assert [result.status for result in glance.results] == [FAILED, FAILED, RunStatus.SUCCEEDED]
     assert glance.median == 3 * SECOND
@@ -127,7 +127,7 @@ async def test_running_and_expected_durations(insights: InsightService, store: M
 
 
 @pytest.mark.usefixtures("two_owners")
-async def test_late_threshold(insights: InsightService) -> None:
+async def test_attention_lists_the_failing_schedule(insights: InsightService) -> None:
     (item,) = (await insights.list_attention(MEMBER)).items
     assert item.sign.cause is IssueCause.FAILING
     assert (await insights.list_attention(ADMIN, limit=0)).total == 1
@@ -199,7 +199,9 @@ async def test_fire_log_has_missed_slots(insights: InsightService, store: Memory
     ]
 
 
-async def test_not_run_filter(insights: InsightService, store: MemoryStore) -> None:
+async def test_not_run_filter_finds_an_old_missed_slot(
+    insights: InsightService, store: MemoryStore
+) -> None:
     # "why not last night?", of a schedule that ran hundreds of times since.
     schedule = a_schedule(owner=ALICE)
     missed = ended(NOW - 9 * HOUR, RunStatus.MISSED, schedule, owner=ALICE, reason=Reason.MISFIRE)
@@ -229,10 +231,10 @@ async def test_period_includes_decisions_still_in_effect(
     )
     within, later = (ended(NOW - hours * HOUR, schedule=schedule, owner=ALICE) for hours in (12, 2))
     await store.load([schedule, outage, within, later])
-    wish = FireLogFilter(since=NOW - 24 * HOUR, until=NOW - 6 * HOUR)
+    wanted = FireLogFilter(since=NOW - 24 * HOUR, until=NOW - 6 * HOUR)
 
     async def found() -> list[Decision]:
-        page = await insights.list_fire_log(MEMBER, schedule.id, only=wish)
+        page = await insights.list_fire_log(MEMBER, schedule.id, only=wanted)
         return [entry.decision for entry in page.entries]
 
     async def note(hours: int, verb: str, **given: object) -> None:
@@ -269,6 +271,6 @@ async def test_addresses_are_for_operators_and_denials_are_left_out(
     assert [entry.note.address for entry in seen if entry.note] == ["127.0.0.1", "10.0.0.9"]
 
 
-async def test_fire_log_of_an_unknown_schedule(insights: InsightService) -> None:
+async def test_fire_log_of_an_unknown_schedule_is_not_found(insights: InsightService) -> None:
     with pytest.raises(NotFound):
         await insights.list_fire_log(ADMIN, ScheduleId("nobody"))

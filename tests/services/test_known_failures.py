@@ -33,7 +33,7 @@ ACTOR = Actor(owner=ANNA, role=Role.MEMBER)
 EVERYBODY = Actor(role=Role.OPERATOR)
 
 
-class Slow(MemoryStore):
+class InterleavingStore(MemoryStore):
     """Yields between reads and writes, so that concurrent changes interleave."""
 
     async def get_checkpoint(self, name: str) -> Checkpoint | None:
@@ -176,8 +176,8 @@ async def test_marks_of_one_owner_do_not_displace_others(
     assert list(await service.get_all()) == [schedule.id, *made[3:]]
 
 
-async def test_concurrent_marks() -> None:
-    store = Slow(SettableClock())
+async def test_concurrent_marks_are_all_stored() -> None:
+    store = InterleavingStore(SettableClock())
     schedules = [a_schedule(owner=ANNA) for _ in range(5)]
     for schedule in schedules:
         await store.add_schedule(schedule)
@@ -189,7 +189,7 @@ async def test_concurrent_marks() -> None:
     assert set(await service.get_all()) == {schedules[0].id}
 
 
-async def test_marks_without_an_owner() -> None:
+async def test_mark_without_an_owner_is_read() -> None:
     store, schedule, _ = await marked()
     state = await store.get_checkpoint("known-failures")
     assert state is not None

@@ -24,7 +24,7 @@ from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, a_delivery, an_item
 
 
-class Forgetful(MemoryStore):
+class DeletingStore(MemoryStore):
     """Deletes a delivery after it was read."""
 
     async def retry_delivery(
@@ -33,8 +33,8 @@ class Forgetful(MemoryStore):
         return None
 
 
-async def test_a_delivery_deleted_meanwhile() -> None:
-    store = Forgetful(SettableClock())
+async def test_retry_of_a_delivery_deleted_meanwhile_is_not_found() -> None:
+    store = DeletingStore(SettableClock())
     delivery = a_delivery()
     await store.load([delivery])
     with pytest.raises(NotFound, match=delivery.id):

@@ -57,7 +57,7 @@ async def test_invalid_values_change_nothing(
     assert await preferences.get(ALICE) == NO_PREFERENCES
 
 
-async def test_permissions(preferences: PreferenceService) -> None:
+async def test_change_requires_permission_for_the_owner(preferences: PreferenceService) -> None:
     agent = Actor(role=Role.MEMBER, owner=ALICE, scopes=(Scope.AGENT, Scope.AGENT_SCHEDULES))
     narrowed = replace(VIEWER, scopes=(Scope.READ,))
     for actor in (narrowed, STRANGER, agent):
@@ -84,7 +84,7 @@ async def test_corrupt_values_count_as_not_set(
     assert await preferences.get(ALICE) == NO_PREFERENCES
 
 
-async def test_a_trigger_without_a_zone_gets_the_owners(
+async def test_trigger_without_a_zone_gets_the_zone_of_its_owner(
     preferences: PreferenceService, schedules: ScheduleService
 ) -> None:
     await preferences.change(MEMBER, BANGKOK)

@@ -18,7 +18,7 @@ CHAT = Owner(type=OwnerType.CHAT, id="7")
 ANNA = Owner(type=OwnerType.USER, id="anna")
 
 
-class Counting(MemoryStore):
+class CountingStore(MemoryStore):
     """Counts token requests, and can be unavailable."""
 
     calls = 0
@@ -35,11 +35,11 @@ class Counting(MemoryStore):
 
 
 @pytest.fixture
-def counting(clock: SettableClock) -> Counting:
-    return Counting(clock)
+def counting(clock: SettableClock) -> CountingStore:
+    return CountingStore(clock)
 
 
-def node(store: Counting, clock: SettableClock) -> SharedLimiter:
+def node(store: CountingStore, clock: SettableClock) -> SharedLimiter:
     return SharedLimiter(store, clock, rate=20, burst=40)
 
 
@@ -54,7 +54,7 @@ async def allowed(limiter: SharedLimiter, times: int, caller: str = "user:anna")
     return passed
 
 
-async def test_nodes_share_one_limit(counting: Counting, clock: SettableClock) -> None:
+async def test_nodes_share_one_limit(counting: CountingStore, clock: SettableClock) -> None:
     nodes = [node(counting, clock) for _ in range(3)]
     passed = 0
     for _ in range(40):
@@ -68,7 +68,7 @@ async def test_nodes_share_one_limit(counting: Counting, clock: SettableClock) -
 
 # Fetched tokens that a node does not spend expire.
 async def test_never_more_than_the_limit_over_time(
-    counting: Counting, clock: SettableClock
+    counting: CountingStore, clock: SettableClock
 ) -> None:
     nodes = [node(counting, clock) for _ in range(4)]
     passed = 0
@@ -80,7 +80,7 @@ async def test_never_more_than_the_limit_over_time(
 
 
 async def test_callers_below_the_limit_are_never_rejected(
-    counting: Counting, clock: SettableClock
+    counting: CountingStore, clock: SettableClock
 ) -> None:
     """Also if its requests are spread over several nodes."""
     nodes = [node(counting, clock) for _ in range(19)]
@@ -89,7 +89,9 @@ async def test_callers_below_the_limit_are_never_rejected(
         clock.advance(1 / 19)
 
 
-async def test_few_writes_for_a_busy_caller(counting: Counting, clock: SettableClock) -> None:
+async def test_busy_caller_needs_few_store_writes(
+    counting: CountingStore, clock: SettableClock
+) -> None:
     limiter = node(counting, clock)
     for _ in range(200):
         assert await allowed(limiter, 1) == 1
@@ -97,7 +99,7 @@ async def test_few_writes_for_a_busy_caller(counting: Counting, clock: SettableC
     assert counting.calls < 200 / 3
 
 
-async def test_rejections_write_nothing(counting: Counting, clock: SettableClock) -> None:
+async def test_rejections_write_nothing(counting: CountingStore, clock: SettableClock) -> None:
     limiter = node(counting, clock)
     await allowed(limiter, 40)
     before = counting.calls
@@ -108,7 +110,9 @@ async def test_rejections_write_nothing(counting: Counting, clock: SettableClock
     assert timedelta() < refused.value.retry_after <= timedelta(seconds=0.05)
 
 
-async def test_concurrent_calls(counting: Counting, clock: SettableClock) -> None:
+async def test_concurrent_calls_respect_the_limit(
+    counting: CountingStore, clock: SettableClock
+) -> None:
     limiter = node(counting, clock)
     answers = await asyncio.gather(
         *(limiter.take("user:anna") for _ in range(100)), return_exceptions=True
@@ -118,7 +122,9 @@ async def test_concurrent_calls(counting: Counting, clock: SettableClock) -> Non
     assert counting.calls < 20
 
 
-async def test_local_limit_without_the_store(counting: Counting, clock: SettableClock) -> None:
+async def test_limit_is_local_while_the_store_is_unavailable(
+    counting: CountingStore, clock: SettableClock
+) -> None:
     counting.broken = True
     limiter = node(counting, clock)
     assert await allowed(limiter, 100) == 40
@@ -127,7 +133,7 @@ async def test_local_limit_without_the_store(counting: Counting, clock: Settable
     assert await allowed(limiter, 5) == 5
 
 
-async def test_idle_callers_are_evicted(counting: Counting, clock: SettableClock) -> None:
+async def test_idle_callers_are_evicted(counting: CountingStore, clock: SettableClock) -> None:
     limiter = SharedLimiter(counting, clock, rate=1, burst=1)
     for number in range(10_001):
         await limiter.take(str(number))
@@ -146,7 +152,7 @@ async def test_idle_callers_are_evicted(counting: Counting, clock: SettableClock
         ({"active": 0, "auth_enabled": True}, ANNA, (9,)),
     ],
 )
-def test_owner_quotas(rule: dict[str, int], owner: Owner, quotas: tuple[int, ...]) -> None:
+def test_quotas_of_an_owner(rule: dict[str, int], owner: Owner, quotas: tuple[int, ...]) -> None:
     given = {"active": None, "auth_enabled": False} | rule
     found = OwnerQuotas(schedules=9, **given)(owner)  # type: ignore[arg-type]
     assert tuple(each.limit for each in found) == quotas

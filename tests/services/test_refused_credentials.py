@@ -136,7 +136,7 @@ async def test_later_deliveries_and_other_errors_are_left_out(
     assert "bad_token" in CODES
 
 
-async def test_visible_schedules_only(store: MemoryStore) -> None:
+async def test_only_visible_schedules_are_listed(store: MemoryStore) -> None:
     await failed(store, owner=BOB)
     theirs = await store.add_schedule(a_schedule(owner=BOB))
     await add_delivery(store, theirs)

@@ -20,7 +20,7 @@ from tests.services.conftest import MEMBER
 HOOK = HttpTarget(url="http://127.0.0.1:9/hook", body="a")
 
 
-async def test_only_the_payload_may_differ(
+async def test_manual_run_may_change_only_the_payload(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     made = await store.add_schedule(a_schedule(owner=ALICE, target=HOOK))

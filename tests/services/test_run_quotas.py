@@ -31,7 +31,7 @@ def limited(store: MemoryStore, limits: RunLimits) -> ScheduleService:
     )
 
 
-async def test_running_quota(store: MemoryStore) -> None:
+async def test_quota_of_running_manual_runs(store: MemoryStore) -> None:
     limits = RunLimits(running=2)
     schedules = limited(store, limits)
     manual_runs = ManualRuns(store, schedules.rules)
@@ -63,7 +63,7 @@ async def test_running_quota(store: MemoryStore) -> None:
     await manual_runs.run_now(ADMIN, mine.id)
 
 
-async def test_daily_quota(store: MemoryStore, clock: SettableClock) -> None:
+async def test_quota_of_manual_runs_per_day(store: MemoryStore, clock: SettableClock) -> None:
     schedules = limited(store, RunLimits(per_day=24))
     manual_runs = ManualRuns(store, schedules.rules)
     mine = await schedules.create(MEMBER, a_schedule(owner=ALICE, trigger=Cron("0 * * * *")))

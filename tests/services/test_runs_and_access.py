@@ -47,7 +47,9 @@ class TestRuns:
         with pytest.raises(NotAllowed):
             await runs.cancel(VIEWER, run.id)
 
-    async def test_cancel(self, runs: RunService, store: MemoryStore) -> None:
+    async def test_cancel_ends_a_queued_run_once(
+        self, runs: RunService, store: MemoryStore
+    ) -> None:
         (run,) = await store.add_runs([a_run()])
         with pytest.raises(Conflict, match="not ended"):
             await runs.retry(ADMIN, run.id)
@@ -55,7 +57,7 @@ class TestRuns:
         with pytest.raises(Conflict, match="ended already"):
             await runs.cancel(ADMIN, run.id)
 
-    async def test_cancel_of_a_run_deleted_meanwhile(
+    async def test_cancel_of_a_run_deleted_meanwhile_is_not_found(
         self, runs: RunService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (run,) = await store.add_runs([a_run()])
@@ -67,7 +69,9 @@ class TestRuns:
         with pytest.raises(NotFound):
             await runs.cancel(ADMIN, run.id)
 
-    async def test_retry(self, runs: RunService, store: MemoryStore) -> None:
+    async def test_retry_creates_a_new_audited_run(
+        self, runs: RunService, store: MemoryStore
+    ) -> None:
         (run,) = await store.add_runs([a_run()])
         await runs.cancel(ADMIN, run.id)
         again, _ = await runs.retry(ADMIN, run.id)
@@ -174,7 +178,7 @@ class TestKeys:
 
 
 class TestRateLimit:
-    def test_a_burst_then_the_rate(self, clock: SettableClock) -> None:
+    def test_limiter_allows_a_burst_then_the_rate(self, clock: SettableClock) -> None:
         limiter = RateLimiter(clock, rate=2, burst=3)
         assert [limiter.take("a").remaining for _ in range(3)] == [2, 1, 0]
         with pytest.raises(RateLimited) as refused:

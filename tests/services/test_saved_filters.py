@@ -22,7 +22,9 @@ def filters(store: MemoryStore) -> SavedFilters:
     return SavedFilters(store)
 
 
-async def test_filters_by_owner_and_list(filters: SavedFilters, store: MemoryStore) -> None:
+async def test_filters_belong_to_an_owner_and_a_list(
+    filters: SavedFilters, store: MemoryStore
+) -> None:
     late = await filters.save(MEMBER, RUNS, "  Late \n ones ", " status:missed ")
     assert late == SavedFilter(list=RUNS, name="Late ones", text="status:missed")
     billing = await filters.save(MEMBER, SCHEDULES, "billing", "label:billing")
@@ -39,7 +41,7 @@ async def test_saving_replaces_a_filter_of_the_same_name(filters: SavedFilters) 
     assert await filters.list_filters(MEMBER) == (after,)
 
 
-async def test_rename_and_remove(filters: SavedFilters) -> None:
+async def test_filters_are_renamed_and_removed(filters: SavedFilters) -> None:
     saved = await filters.save(MEMBER, RUNS, "one", "status:failed")
     other = await filters.save(MEMBER, RUNS, "two", "status:queued")
     with pytest.raises(Conflict, match="already"):
@@ -67,7 +69,7 @@ async def test_rename_and_remove(filters: SavedFilters) -> None:
         ("fine", "x" * 501, "q"),
     ],
 )
-async def test_invalid_names_and_filters(
+async def test_invalid_names_and_filters_are_rejected(
     filters: SavedFilters, name: str, text: str, field: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:

@@ -59,7 +59,9 @@ async def complete_delivery_with(store: MemoryStore, **given: Any) -> None:
         ),
     ],
 )
-async def test_result(store: MemoryStore, given: dict[str, object], kind: str, words: str) -> None:
+async def test_result_of_a_test_notification(
+    store: MemoryStore, given: dict[str, object], kind: str, words: str
+) -> None:
     sending = NotificationService(store).send_test(member(), HOOK)
     outcome, _ = await asyncio.gather(sending, complete_delivery_with(store, **given))
     assert (outcome.kind, str(outcome.words)) == (kind, words)
@@ -73,13 +75,15 @@ async def test_result(store: MemoryStore, given: dict[str, object], kind: str, w
     assert "abcdefgh" not in str(note.changes)
 
 
-async def test_wait_is_limited(store: MemoryStore) -> None:
+async def test_send_test_waits_for_a_limited_time(store: MemoryStore) -> None:
     outcome = await NotificationService(store).send_test(member(), HOOK, wait=NO_WAIT)
     assert (outcome.state, outcome.kind) == (DeliveryState.PENDING, "warning")
     assert str(outcome.words) == "Test notification queued (webhook)."
 
 
-async def test_rate_limit(store: MemoryStore, clock: SettableClock) -> None:
+async def test_test_notifications_are_rate_limited(
+    store: MemoryStore, clock: SettableClock
+) -> None:
     service = NotificationService(store)
     for _ in range(TEST_BURST):
         await service.send_test(member(), HOOK, wait=NO_WAIT)
@@ -92,7 +96,7 @@ async def test_rate_limit(store: MemoryStore, clock: SettableClock) -> None:
 
 
 # Recipients that cannot be saved get no test.
-async def test_only_allowed_recipients(store: MemoryStore) -> None:
+async def test_test_requires_a_valid_recipient_and_permission(store: MemoryStore) -> None:
     service = NotificationService(store)
     with pytest.raises(InvalidInput):
         await service.send_test(member(), replace(HOOK, to="ftp://x"), wait=NO_WAIT)
@@ -101,7 +105,7 @@ async def test_only_allowed_recipients(store: MemoryStore) -> None:
     assert (await store.list_deliveries(DeliveryQuery())).items == ()
 
 
-async def test_recipient_of_a_schedule(store: MemoryStore) -> None:
+async def test_test_for_a_schedule_uses_its_owner(store: MemoryStore) -> None:
     service = NotificationService(store)
     theirs = a_schedule(owner=BOB, policy=Policy(delivery=(HOOK,)), name="Nightly")
     admin = member(Role.ADMIN)

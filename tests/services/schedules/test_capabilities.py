@@ -38,7 +38,7 @@ async def join_node(store: MemoryStore, *capabilities: str, node: str = "node-1"
     await store.join(a_node(node, capabilities=capabilities), LEASE)
 
 
-def test_timeouts_of_every_kind() -> None:
+def test_default_and_longest_timeout_of_each_kind() -> None:
     targets = (HttpTarget(url="http://h/"), GREET, FlowTarget(name="f"))
     assert [default_timeout(each) for each in targets] == [
         timedelta(seconds=10),
@@ -109,7 +109,7 @@ def run_request(**given: object) -> RunRequest:
     return RunRequest(**(values | given))  # type: ignore[arg-type]
 
 
-async def test_start(
+async def test_start_creates_an_audited_manual_run(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     await join_node(store, "task:greet")
@@ -151,7 +151,7 @@ async def test_concurrency_key_blocks_runs(
     assert not free.blocked
 
 
-async def test_permissions(
+async def test_start_requires_permission_for_owner_and_target(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     await join_node(store, "task:greet")
@@ -178,7 +178,7 @@ async def test_permissions(
         ({"target": TaskTarget(name="nobody")}, "target.name"),
     ],
 )
-async def test_invalid_requests(
+async def test_invalid_run_requests_are_rejected(
     schedules: ScheduleService,
     manual_runs: ManualRuns,
     store: MemoryStore,
@@ -191,7 +191,7 @@ async def test_invalid_requests(
     assert caught.value.field == field
 
 
-async def test_start_later(
+async def test_start_at_a_later_time(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     await join_node(store, "task:greet")

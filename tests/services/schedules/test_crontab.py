@@ -70,7 +70,7 @@ def test_other_commands_go_to_a_task() -> None:
     }
 
 
-def test_zones_and_sizes_are_checked() -> None:
+def test_unknown_zones_and_oversized_crontabs_are_rejected() -> None:
     with pytest.raises(InvalidInput):
         crontab_lines("0 9 * * * curl https://example.com", zone="Nowhere/At_All")
     with pytest.raises(InvalidInput):
@@ -137,7 +137,7 @@ def test_is_crontab(text: str, expected: bool) -> None:
         ),
     ],
 )
-def test_curl_and_wget_commands(
+def test_curl_and_wget_commands_become_http_targets(
     command: str, target: dict[str, object], policy: dict[str, object]
 ) -> None:
     found = parse_http_command(command)
@@ -162,7 +162,7 @@ def test_curl_and_wget_commands(
         "wget -t many https://example.com",
     ],
 )
-def test_unsupported_options(command: str) -> None:
+def test_unsupported_options_are_rejected(command: str) -> None:
     with pytest.raises(InvalidInput):
         parse_http_command(command)
 

@@ -20,14 +20,14 @@ from tests.builders import ALICE, MINUTE, NOW, a_schedule, due_schedule
 from tests.services.conftest import ADMIN, MEMBER, OPERATOR, STRANGER, VIEWER, any_target
 
 
-async def added(store: MemoryStore, **given: Any) -> Schedule:
+async def add_schedule(store: MemoryStore, **given: Any) -> Schedule:
     return await store.add_schedule(a_schedule(**({"owner": ALICE} | given)))
 
 
 async def test_deletes_all_with_an_audit_entry_each(
     schedules: ScheduleService, store: MemoryStore
 ) -> None:
-    first, second, kept = [await added(store) for _ in range(3)]
+    first, second, kept = [await add_schedule(store) for _ in range(3)]
     gone = await schedules.delete_all(MEMBER, [second.id, first.id, second.id])
     assert [each.id for each in gone] == [second.id, first.id]
     assert all(each.deleted_at == NOW for each in gone)
@@ -46,8 +46,8 @@ async def test_deletes_all_with_an_audit_entry_each(
 async def test_one_without_permission_deletes_none(
     schedules: ScheduleService, store: MemoryStore, actor: Any, raised: type[Exception]
 ) -> None:
-    own = await added(store, owner=actor.owner)
-    other = await added(store)
+    own = await add_schedule(store, owner=actor.owner)
+    other = await add_schedule(store)
     with pytest.raises(raised):
         await schedules.delete_all(actor, [own.id, other.id])
     assert [await store.get_schedule(each.id) for each in (own, other)] == [own, other]
@@ -56,7 +56,7 @@ async def test_one_without_permission_deletes_none(
 async def test_check_runs_in_order_and_again_in_the_transaction(
     schedules: ScheduleService, store: MemoryStore
 ) -> None:
-    first, second = await added(store), await added(store)
+    first, second = await add_schedule(store), await add_schedule(store)
     checked: list[str] = []
 
     def check(schedule: Schedule) -> None:

@@ -75,7 +75,9 @@ async def test_with_version_keeps_current_secrets(
     assert (between.name, between.priority, between.labels) == ("two", 0, {"a": None})
 
 
-async def test_a_secret_that_is_gone(store: MemoryStore, service: ScheduleService) -> None:
+async def test_version_with_a_deleted_secret_cannot_be_restored(
+    store: MemoryStore, service: ScheduleService
+) -> None:
     first = await service.create(ADMIN, a_schedule(target=TARGET))
     other = HttpTarget(url="http://127.0.0.1:9/a")
     now = await service.change(ADMIN, first.id, lambda s: replace(s, target=other))

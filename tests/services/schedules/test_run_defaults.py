@@ -98,7 +98,9 @@ async def test_a_schedule_and_its_runs_have_the_defaults(
     assert (run.policy, run.priority, run.concurrency_key) == (made.policy, 7, "task:pay")
 
 
-async def test_a_task_without_defaults(schedules: ScheduleService, manual_runs: ManualRuns) -> None:
+async def test_task_without_defaults_keeps_the_policy(
+    schedules: ScheduleService, manual_runs: ManualRuns
+) -> None:
     run = await manual_runs.start(ADMIN, run_request(NOTHING, target=TaskTarget(name="mute")))
     assert run.policy == USUAL
     flow = await manual_runs.start(ADMIN, run_request(NOTHING, target=FlowTarget(name="f")))
@@ -126,16 +128,16 @@ async def test_the_newest_node_has_precedence(
     assert (await manual_runs.start(ADMIN, run_request(NOTHING))).policy.max_retries == 9
 
 
-def to(target: TaskTarget | FlowTarget | HttpTarget) -> Callable[[Schedule], Schedule]:
+def with_target(target: TaskTarget | FlowTarget | HttpTarget) -> Callable[[Schedule], Schedule]:
     return lambda schedule: replace(schedule, target=target)
 
 
-async def test_another_task_brings_its_defaults(schedules: ScheduleService) -> None:
+async def test_change_to_another_task_applies_its_defaults(schedules: ScheduleService) -> None:
     chosen = replace(USUAL, retry_backoff=timedelta(seconds=30))
     made = await schedules.create(
         ADMIN, a_schedule(target=PAY, policy=chosen), explicit_fields={"retry_backoff"}
     )
-    turned = await schedules.change(ADMIN, made.id, to(SHIP), explicit_fields=NOTHING)
+    turned = await schedules.change(ADMIN, made.id, with_target(SHIP), explicit_fields=NOTHING)
     assert turned.policy == replace(
         SHIPPING, misfire=Misfire.ALL, retry_backoff=timedelta(seconds=30)
     )
@@ -160,16 +162,18 @@ async def test_the_limit_of_an_unavailable_task_is_removed(
     )
     clock.advance(LEASE)
     await store.join(a_node("later", capabilities=("task:ship",), defaults=OWN), LEASE)
-    turned = await schedules.change(ADMIN, made.id, to(SHIP), explicit_fields=NOTHING)
+    turned = await schedules.change(ADMIN, made.id, with_target(SHIP), explicit_fields=NOTHING)
     assert turned.policy.concurrency_key is None
     assert (turned.policy.max_concurrent_runs, turned.policy.overlap) == (None, Overlap.SKIP)
 
 
-async def test_from_a_callback_to_a_task(schedules: ScheduleService) -> None:
+async def test_change_from_a_callback_to_a_task_applies_its_defaults(
+    schedules: ScheduleService,
+) -> None:
     made = await schedules.create(
         ADMIN, a_schedule(policy=USUAL, priority=4), explicit_fields={"priority"}
     )
-    turned = await schedules.change(ADMIN, made.id, to(PAY), explicit_fields=NOTHING)
+    turned = await schedules.change(ADMIN, made.id, with_target(PAY), explicit_fields=NOTHING)
     assert (turned.policy, turned.priority) == (replace(PAYING, misfire=Misfire.ALL), 4)
 
 
@@ -179,7 +183,7 @@ async def test_other_changes_keep_the_policy(
     made = await schedules.create(ADMIN, a_schedule(target=PAY, policy=USUAL))
     args = replace(PAY, args={"a": 1})
     assert (
-        await schedules.change(ADMIN, made.id, to(args), explicit_fields=NOTHING)
+        await schedules.change(ADMIN, made.id, with_target(args), explicit_fields=NOTHING)
     ).policy == USUAL
 
 

@@ -73,7 +73,9 @@ class TestCreate:
         made = await created(schedules, trigger=Every("1m", start_at=start))
         assert made.next_slot == start
 
-    async def test_default_zone(self, store: MemoryStore) -> None:
+    async def test_default_zone_applies_to_triggers_without_a_zone(
+        self, store: MemoryStore
+    ) -> None:
         service = ScheduleService(
             store, ScheduleRules(store, check_target=any_target, default_timezone="Asia/Bangkok")
         )
@@ -120,7 +122,7 @@ class TestCreate:
             ),
         ],
     )
-    async def test_invalid_drafts(
+    async def test_invalid_drafts_are_rejected(
         self,
         schedules: ScheduleService,
         store: MemoryStore,
@@ -137,11 +139,11 @@ class TestCreate:
     async def test_names_are_nfc_and_trimmed(self, schedules: ScheduleService) -> None:
         assert (await created(schedules, name="  Cafe\u0301 ")).name == "Caf\u00e9"
 
-    async def test_unicode_and_markup_in_names(self, schedules: ScheduleService) -> None:
+    async def test_unicode_and_markup_in_names_are_kept(self, schedules: ScheduleService) -> None:
         for name in ("ทุกวันจันทร์ กี่โมง", "'; DROP TABLE runs;--", "%_\\", "{{7*7}}", "<script>"):
             assert (await created(schedules, name=name)).name == name
 
-    async def test_dependency_cycle(self, schedules: ScheduleService) -> None:
+    async def test_dependency_cycle_is_rejected(self, schedules: ScheduleService) -> None:
         a = await created(schedules)
         b = await created(schedules, depends_on=Dependency(schedule_id=a.id))
         c = await created(schedules, depends_on=Dependency(schedule_id=b.id))
@@ -153,19 +155,19 @@ class TestCreate:
                     lambda s, to=closing.id: replace(s, depends_on=Dependency(schedule_id=to)),
                 )
 
-    async def test_dependency_on_itself(self, schedules: ScheduleService) -> None:
+    async def test_dependency_on_itself_is_rejected(self, schedules: ScheduleService) -> None:
         me = ScheduleId("me")
         with pytest.raises(InvalidInput, match="itself"):
             await created(schedules, id=me, depends_on=Dependency(schedule_id=me))
 
-    async def test_target_check(self, store: MemoryStore) -> None:
+    async def test_rejected_target_is_not_created(self, store: MemoryStore) -> None:
         def refuse(target: object) -> None:
             raise InvalidInput("no", field="target.url")
 
         with pytest.raises(InvalidInput):
             await created(ScheduleService(store, ScheduleRules(store, check_target=refuse)))
 
-    async def test_quota_and_shortest_interval(self, store: MemoryStore) -> None:
+    async def test_quota_and_shortest_interval_are_enforced(self, store: MemoryStore) -> None:
         limits = Limits(
             quotas=lambda owner: (Quota(limit=1),),
             shortest_interval_member=timedelta(seconds=10),
@@ -187,7 +189,9 @@ class TestCreate:
 
 class TestAccess:
     @pytest.mark.parametrize("actor", [VIEWER, STRANGER, OPERATOR])
-    async def test_no_permission_to_create(self, schedules: ScheduleService, actor: Actor) -> None:
+    async def test_create_requires_permission(
+        self, schedules: ScheduleService, actor: Actor
+    ) -> None:
         with pytest.raises(NotAllowed):
             await schedules.create(actor, draft(owner=ALICE))
 
@@ -235,7 +239,7 @@ class TestChange:
         made = await created(schedules)
         assert await schedules.change(ADMIN, made.id, lambda s: s) == made
 
-    async def test_stale_version(self, schedules: ScheduleService) -> None:
+    async def test_stale_version_is_rejected(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         await schedules.change(ADMIN, made.id, lambda s: replace(s, name="b"), expected_version=1)
         with pytest.raises(StaleVersion):
@@ -259,7 +263,7 @@ class TestChange:
             await schedules.change(ADMIN, made.id, lambda s: replace(s, trigger=Cron("0 0 30 2 *")))
         assert await schedules.get(ADMIN, made.id) == made
 
-    async def test_rename_of_a_finished_once(
+    async def test_finished_once_can_be_renamed(
         self, schedules: ScheduleService, clock: SettableClock
     ) -> None:
         # The trigger is not validated again if it did not change.
@@ -284,7 +288,7 @@ class TestChange:
         after = await schedules.change(ADMIN, made.id, lambda s: replace(s, enabled=True))
         assert (after.pause_note, after.next_slot is not None) == ("", True)
 
-    async def test_delete(
+    async def test_delete_cancels_queued_runs_and_keeps_the_id(
         self, schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
     ) -> None:
         made = await created(schedules)
@@ -321,7 +325,7 @@ class TestPause:
         running = await schedules.resume(ADMIN, made.id)
         assert await schedules.resume(ADMIN, made.id) == running
 
-    async def test_until_must_be_in_the_future(self, schedules: ScheduleService) -> None:
+    async def test_pause_until_must_be_in_the_future(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         until = NOW + timedelta(hours=1)
         assert (await schedules.pause(ADMIN, made.id, until=until)).pause_until == until
@@ -330,7 +334,9 @@ class TestPause:
 
 
 class TestNextSlot:
-    async def test_skip(self, schedules: ScheduleService, store: MemoryStore) -> None:
+    async def test_skip_records_a_skipped_run(
+        self, schedules: ScheduleService, store: MemoryStore
+    ) -> None:
         made = await created(schedules)
         after = await schedules.skip(ADMIN, made.id, reason="not today")
         assert after.next_slot == NOW + timedelta(minutes=2)
@@ -460,7 +466,7 @@ class TestPassedSlots:
         with pytest.raises(StoreUnavailable):
             await schedules.pause(ADMIN, made.id)
 
-    async def test_max_runs(
+    async def test_max_runs_limits_upcoming_and_ends_the_schedule(
         self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
     ) -> None:
         made = await created(schedules, trigger=Every("1m", anchor=NOW, max_runs=2))
@@ -520,7 +526,7 @@ class TestManualRuns:
         nothing = await manual_runs.backfill(ADMIN, made.id, end, end)
         assert nothing.slots == ()
 
-    async def test_backfill_limits(
+    async def test_backfill_is_limited_and_ignores_purged_slots(
         self,
         schedules: ScheduleService,
         manual_runs: ManualRuns,

@@ -75,7 +75,7 @@ async def end(store: MemoryStore, clock: SettableClock) -> list[Run]:
     return list((await store.finish(verdicts)).accepted)
 
 
-def test_timeouts() -> None:
+def test_timeouts_of_sync_targets() -> None:
     assert default_timeout(ORDERS) == SYNC_TIMEOUT
     assert longest_timeout(ORDERS) == timedelta(days=7)
     assert fallback_run_defaults(ORDERS) == RunDefaults(policy=task_policy(ORDERS), priority=HIGH)
@@ -102,7 +102,7 @@ def test_timeouts() -> None:
     ],
 )
 @pytest.mark.usefixtures("node")
-async def test_unknown_pairs(
+async def test_unknown_pairs_are_rejected_with_a_hint(
     schedules: ScheduleService,
     manual_runs: ManualRuns,
     target: SyncTarget,
