@@ -173,9 +173,10 @@ def task_out(run: Run, drivers: Mapping[str, str]) -> Json:
 
 def log_out(task: str, entry: LogEntry) -> Json:
     """Messages start with the task id, as in EventNative."""
+    text = entry.message
     return {
         "time": task_time(entry.at),
-        "message": f"[{task}] {entry.message}",
+        "message": f"[{task}] {text}",
         "level": _LEVELS.get(entry.level, entry.level),
         "system": SYSTEM,
     }
