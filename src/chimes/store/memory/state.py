@@ -8,18 +8,31 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from chimes.model.access import ApiKey, AuditEntry, chain_entry
+from chimes.errors import NotFound
+from chimes.i18n import _
+from chimes.model.access import ApiKey, AuditEntry, Quota, chain_entry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeEvent
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
-from chimes.model.run import LogEntry, Run, RunStatus, queue_order, release, unblock
-from chimes.model.schedule import Schedule
-from chimes.store.port import NODE_EVENT_RETENTION, IdempotencyRecord, Item, RunLog
+from chimes.model.planning import FireContext, cancels_only_own_runs, concurrency_key
+from chimes.model.run import LogEntry, Run, RunStatus, owns_fence, queue_order, release, unblock
+from chimes.model.schedule import Schedule, counts_against, quota_exceeded
+from chimes.store.port import (
+    NODE_EVENT_RETENTION,
+    IdempotencyRecord,
+    Item,
+    RunLog,
+    TokenGrant,
+    node_not_found,
+)
+from chimes.store.token_bucket import refilled_until, take_from
 
 Name = TypeVar("Name")
 Row = TypeVar("Row")
+
+MOST_BUCKETS = 10_000
 
 
 @dataclass(slots=True)
@@ -76,6 +89,33 @@ class State:
             found[schedule_id] = self.schedules[schedule_id]
         return list(found.values())
 
+    def present_schedule(self, schedule_id: ScheduleId, *, deleted: bool = False) -> Schedule:
+        found = self.schedules.get(schedule_id)
+        if found is None or (found.deleted_at is not None and not deleted):
+            raise NotFound(_("schedule {id} not found", id=schedule_id))
+        return found
+
+    def check_quotas(
+        self, before: Schedule | None, after: Schedule, quotas: Sequence[Quota]
+    ) -> None:
+        every = self.schedules.values()
+        for quota in quotas:
+            if counts_against(after, quota) and not (before and counts_against(before, quota)):
+                owned = sum(s.owner == after.owner and counts_against(s, quota) for s in every)
+                if owned >= quota.limit:
+                    raise quota_exceeded(after.owner, quota)
+
+    def fire_context(self, schedule: Schedule) -> FireContext:
+        depends_on = schedule.depends_on
+        other = self.schedules.get(depends_on.schedule_id) if depends_on else None
+        admitted = self.admitted(concurrency_key(schedule))
+        others = [r.id for r in admitted if r.schedule_id != schedule.id]
+        return FireContext(
+            admitted=tuple(run.id for run in admitted),
+            others=frozenset(others if cancels_only_own_runs(schedule) else ()),
+            dependency_succeeded_at=other.last_success_at if other else None,
+        )
+
     # --- runs ---------------------------------------------------------------------------------
     def existing(self, run: Run) -> Run | None:
         run_id = run.id
@@ -105,6 +145,19 @@ class State:
         self.active[run.id] = run
         if key is not None:
             self.by_key.setdefault(key, {})[run.id] = None
+
+    def owned_run(self, run_id: RunId, fence: int) -> Run | None:
+        """The run, if it is running under this fence."""
+        run = self.runs.get(run_id)
+        return run if run is not None and owns_fence(run, fence) else None
+
+    def prunable(self, before: datetime) -> list[Run]:
+        """Ended runs that retention may delete."""
+        return [
+            run
+            for run in self.runs.values()
+            if run.finished_at is not None and run.finished_at < before and not self.spared(run)
+        ]
 
     def spared(self, run: Run) -> bool:
         """Whether it is a step of an unfinished flow, which retention keeps."""
@@ -169,6 +222,12 @@ class State:
         node = self.nodes.get(node_id)
         return node is not None and node.lease_until > now
 
+    def node(self, node_id: NodeId) -> Node:
+        node = self.nodes.get(node_id)
+        if node is None:
+            raise node_not_found(node_id)
+        return node
+
     def mark_node(self, node: Node, at: datetime, *, joined: bool) -> None:
         mark = NodeEvent(at=at, node_id=node.id, version=node.version, joined=joined)
         kept = [each for each in self.node_events if each.at >= at - NODE_EVENT_RETENTION]
@@ -201,6 +260,18 @@ class State:
         known = self.requests.get((scope, key))
         if known is not None:
             self.requests[scope, key] = (answer, known[1])
+
+    def take_tokens(
+        self, name: str, now: datetime, rate: float, burst: int, count: int
+    ) -> TokenGrant:
+        tokens, at = self.buckets.get(name, (float(burst), now))
+        elapsed = (now - at).total_seconds()
+        tokens, taken = take_from(tokens, elapsed, rate=rate, burst=burst, count=count)
+        self.buckets.pop(name, None)
+        self.buckets[name] = (tokens, refilled_until(at, now))
+        if len(self.buckets) > MOST_BUCKETS:
+            del self.buckets[next(iter(self.buckets))]
+        return taken
 
     def counts(self, now: datetime) -> Counts:
         present = [s for s in self.schedules.values() if s.deleted_at is None]
@@ -264,6 +335,9 @@ class State:
 
     def add_delivery(self, delivery: Delivery) -> bool:
         return _add_new(self.deliveries, delivery.id, delivery)
+
+    def pending_deliveries(self) -> list[Delivery]:
+        return [each for each in self.deliveries.values() if each.state is DeliveryState.PENDING]
 
 
 def _add_new(rows: dict[Name, Row], name: Name, row: Row) -> bool:
