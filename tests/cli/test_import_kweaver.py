@@ -169,7 +169,7 @@ async def test_invalid_row_stops_the_import(mariadb_url: str, tmp_path: Path) ->
     refused = chimes(mariadb_url, "--store", store, home=tmp_path)
     assert refused.returncode == 6
     assert "feb" in refused.stderr
-    assert not (tmp_path / "chimes.db").exists(), "nothing was touched"
+    assert not (tmp_path / "chimes.db").exists(), "nothing was written"
     rest = chimes(mariadb_url, "--store", store, "--skip-unreadable", "--json", home=tmp_path)
     assert rest.returncode == 0, rest.stderr
     told = json.loads(rest.stdout)

@@ -99,9 +99,9 @@ class Scene:
         assert all(count == 1 for count in effects.values()), "once per run and fence"
         for run in runs:
             fences = [fence for run_id, fence in effects if run_id == run.id]
-            assert len(fences) <= max(1, len(run.attempts)), "I6: repeats are explained"
+            assert len(fences) <= max(1, len(run.attempts)), "every call belongs to an attempt"
             if run.status is RunStatus.SUCCEEDED:
-                assert run.attempts[-1].fence in fences, "I7: no hollow success"
+                assert run.attempts[-1].fence in fences, "a succeeded run has a call"
         return runs
 
 

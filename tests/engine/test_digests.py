@@ -220,7 +220,7 @@ async def test_a_late_member_is_included_in_the_next_digest(
     assert isinstance(moved, Retry)
     assert moved.after == following.available_at + DIGEST_TIMEOUT - clock.now()
     assert moved.digest == following.id
-    assert (await gather_members(store, following)).members == (), "not before it was moved"
+    assert (await gather_members(store, following)).members == (), "it must be moved first"
     attempt = DeliveryAttempt(
         delivery_id=member.id,
         recipient=member.recipient,
@@ -234,7 +234,7 @@ async def test_a_late_member_is_included_in_the_next_digest(
     assert (await gather_members(store, digest)).members == ()
     clock.advance(6 * DAY)
     waits = await defer_to_digest(store, member, clock.now())
-    assert isinstance(waits, Retry), "that one is still to come"
+    assert isinstance(waits, Retry), "the next digest is still pending"
     await store.finish_deliveries(
         [DeliveryCompletion(delivery_id=following.id, fence=0, code="blocked")]
     )

@@ -310,7 +310,7 @@ async def test_a_stopping_node_releases_its_flows(flows: FlowRig) -> None:
     assert (run.status, run.attempt, run.fence) == (RunStatus.SUCCEEDED, 1, 2)
     assert [attempt.end for attempt in run.attempts] == [AttemptEnd.SUCCEEDED]
     assert run.result == {"value": {"third": "done"}}
-    assert flows.seen == ["first", "second", "third"], "no step twice"
+    assert flows.seen == ["first", "second", "third"], "no step runs twice"
     for step in (await flows.steps(run_id)).values():
         assert step.attempt == 1
 

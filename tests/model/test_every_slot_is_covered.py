@@ -43,7 +43,9 @@ class ScheduleSimulation:
                 if not run.status.terminal:
                     (self.waiting if run.blocked else self.admitted).append(run.id)
             assert len(firing.runs) <= ON_TIME_LIMIT + self.schedule.policy.catch_up_limit + 1
-            assert firing.schedule.next_slot != self.schedule.next_slot, "the cursor stands still"
+            assert firing.schedule.next_slot != self.schedule.next_slot, (
+                "the cursor does not advance"
+            )
             self.schedule = firing.schedule
             for run_id in firing.cancel:
                 self.end(run_id)

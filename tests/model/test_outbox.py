@@ -116,7 +116,7 @@ def test_deliveries_of_a_period_share_a_digest() -> None:
     assert other.id != first.id
     assert not belongs_to_digest(tomorrow, first)
     assert not belongs_to_digest(later, other), "both may be due at the same time"
-    assert belongs_to_digest(replace(later, receipt=other.id), other), "left behind by the first"
+    assert belongs_to_digest(replace(later, receipt=other.id), other), "moved from the first digest"
     assert not belongs_to_digest(replace(later, receipt=other.id), first)
 
 
@@ -140,7 +140,7 @@ def test_urgent_events_bypass_the_digest() -> None:
     assert alone.available_at == NOW
     member, digest = plan_deliveries(ended(urgent), None, NOW)
     assert belongs_to_digest(member, digest)
-    assert belongs_to_digest(member, digest_pair()[1]), "what is urgent to whom divides no digest"
+    assert belongs_to_digest(member, digest_pair()[1]), "except_for does not split a digest"
 
 
 def test_a_digest_waits_for_the_end_of_quiet_hours() -> None:
@@ -186,7 +186,7 @@ def test_recipients_with_different_quiet_hours_have_separate_digests() -> None:
     assert len(ids) == 2
     spared = replace(some[1], quiet=replace(night, except_for=(NotifyOn.FAILURE,)))
     assert plan_deliveries(ended(spared), None, NOW)[1].id in ids, (
-        "what is urgent divides no digest"
+        "except_for does not split a digest"
     )
     inbox = [replace(INBOX, digest=DAILY), replace(INBOX, digest=DAILY, quiet=night)]
     assert len({plan_deliveries(ended(each), None, NOW)[1].id for each in inbox}) == 1
@@ -199,7 +199,7 @@ def test_unknown_zone_of_a_recipient_falls_back_to_utc() -> None:
     member, digest = plan_deliveries(ended(lost), None, NOW)
     assert belongs_to_digest(member, digest)
     (alone,) = plan_deliveries(ended(replace(lost, digest=None)), None, NOW)
-    assert alone.available_at == QUIET.until(NOW), "by the clock of UTC"
+    assert alone.available_at == QUIET.until(NOW), "in UTC"
 
 
 def test_exception_for_success_includes_recovery() -> None:

@@ -145,7 +145,7 @@ async def test_demo_is_loaded_once_and_removed_completely(kind: StoreKind, tmp_p
         verbs = [each.verb for each in await store.list_audit(AuditQuery())]
         assert [verb for verb in verbs if "demo" in verb] == ["remove_demo", "load_demo"]
         if not kind.durable:
-            assert await demo.load(ADMIN) == 10, "once more, under other ids"
+            assert await demo.load(ADMIN) == 10, "loaded again under other ids"
             assert await store.count_schedules(EVERY_SCHEDULE) == 11
     finally:
         await home.close()

@@ -114,7 +114,7 @@ class PrivateServer(Server):
         # `kill` returns before the signal arrives, and until then the server may answer.
         deadline = time.monotonic() + STOP_SECONDS
         while not all(map(_is_suspended, (self.pid, *_children(self.pid)))):
-            assert time.monotonic() < deadline, "the server does not stand still"
+            assert time.monotonic() < deadline, "the server was not suspended"
             time.sleep(0.01)
 
     def resume(self) -> None:

@@ -45,7 +45,7 @@ async def backfill_of(
     return store, clock, found.runs
 
 
-def a_schedules_run(schedule: Schedule | None = None) -> Run:
+def a_scheduled_run(schedule: Schedule | None = None) -> Run:
     return a_run(schedule, concurrency_key="schedule:s", concurrency_limit=1)
 
 
@@ -103,7 +103,7 @@ def test_invalid_paces_are_rejected() -> None:
 
 
 def test_own_concurrency_key_only_with_overlap_allow() -> None:
-    run = a_schedules_run()
+    run = a_scheduled_run()
     assert paced(run, Pace(), "g") == run
     assert paced(run, Pace(concurrency=5), "g").concurrency_key == "schedule:s"
     assert paced(run, Pace(concurrency=5, overlap=Overlap.ALLOW), "g").concurrency_key == "g"

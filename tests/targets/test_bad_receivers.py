@@ -317,7 +317,7 @@ async def test_response_before_the_body_was_read_fails_without_repeat() -> None:
             a_call(f"http://127.0.0.1:{port}", body="x" * 65536, timeout=5)
         )
     assert connections == 1
-    assert outcome.code in ("http_413", "reset"), "either is true; which one TCP decides"
+    assert outcome.code in ("http_413", "reset"), "depends on TCP timing"
     assert outcome.end is AttemptEnd.FAILED
 
 
@@ -390,7 +390,7 @@ async def test_hanging_dns_lookups_do_not_delay_other_hosts() -> None:
                 assert alive.end is AttemptEnd.SUCCEEDED
                 assert {(await task).end for task in dead} == {AttemptEnd.TIMEOUT}
             dead_lookups = [host for host in asked if host.startswith("dead")]
-            assert len(dead_lookups) == 50, "a dead name holds one thread, however often it is due"
+            assert len(dead_lookups) == 50, "a dead name blocks one thread at most"
         finally:
             release.set()
     assert sink.last.headers["host"] == f"alive.example:{sink.port}"
@@ -417,7 +417,7 @@ async def test_idle_connections_are_capped(monkeypatch: pytest.MonkeyPatch) -> N
         await until(lambda: sink.open_now <= 3)
         assert sink.connections == 10
         await callback.execute(a_call(f"http://host1.example:{sink.port}/"))
-        assert sink.connections == 10, "the first hosts still have theirs"
+        assert sink.connections == 10, "the first hosts keep their connections"
 
 
 async def test_attempts_leak_no_file_descriptor() -> None:

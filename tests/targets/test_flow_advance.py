@@ -347,7 +347,7 @@ def test_every_flow_ends_with_one_record_per_step(drawn: tuple[Flow, frozenset[s
     outcome = simulation.play()
     rows = {run.step: run for run in simulation.children.values()}
     assert rows.keys() == {step.name for step in flow.steps}
-    assert len(simulation.order) == len(set(simulation.order)), "no step twice"
+    assert len(simulation.order) == len(set(simulation.order)), "no step runs twice"
     failed = {name for name, run in rows.items() if run.status is RunStatus.FAILED}
     assert (outcome.end is AttemptEnd.FAILED) == bool(failed)
     for step in flow.steps:

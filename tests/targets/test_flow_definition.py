@@ -33,7 +33,7 @@ def test_a_step_is_a_task_with_its_own_policy() -> None:
     def load(rows: list[int], context: Context) -> int:
         return len(rows)
 
-    assert load([1, 2], None) == 2, "still the function"
+    assert load([1, 2], None) == 2, "the decorator returns the function"
     (step,) = flow.complete().steps
     task = step.as_task()
     assert (step.task, step.wants, step.run_if) == ("etl/load", ("rows",), RunIf.ALL)
@@ -67,7 +67,7 @@ def test_step_decorator_without_options_needs_no_parentheses() -> None:
         return 1
 
     flow.step(after=[first])(plain)
-    assert first() == 1, "still the function"
+    assert first() == 1, "the decorator returns the function"
     assert [step.name for step in flow.complete().ordered] == ["first", "plain"]
     no_function: Any = "second"
     with pytest.raises(InvalidInput, match="cannot be the name of a step"):

@@ -78,7 +78,7 @@ async def test_message_created_by_the_api_is_delivered_to_the_inbox_by_default()
         empty = await rig.client.patch(path, json={"target": {"text": " "}})
         assert (empty.status_code, empty.json()["errors"][0]["pointer"]) == (422, "/target/text")
         run = await rig.client.post(f"{path}/run", json={"params": {"a": 1}})
-        assert run.status_code == 422, "there is nothing in it to fill"
+        assert run.status_code == 422, "a message has no placeholders"
         assert (await rig.client.post(f"{path}/run")).status_code == 202
 
 

@@ -156,7 +156,7 @@ def script(tmp_path: Path) -> Iterator[Path]:
 def test_app_is_loaded_by_file_path(script: Path) -> None:
     registry = load_registry(f"{script}:app")
     assert find_app_path(registry) == f"{importing.SCRIPT_NAME}:app"
-    assert load_registry(f"{script}:Holder.app") is not registry, "imported afresh"
+    assert load_registry(f"{script}:Holder.app") is not registry, "imported again"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_app_of_main_module_is_found_by_its_file(
     monkeypatch.setitem(sys.modules, "__main__", module)
     assert find_app_path(registry) == f"{script}:app"
     del module.__file__
-    assert find_app_path(registry) == "", "typed in at a prompt"
+    assert find_app_path(registry) == "", "an interactive session has no file"
 
 
 # Process exit

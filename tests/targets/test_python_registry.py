@@ -165,5 +165,5 @@ async def test_capabilities_are_the_tasks_of_the_nodes_queues() -> None:
     await runner.open()
     registry.add(a_task(name="c"))
     registry.add(a_task(name="d", queue="slow"))
-    assert runner.capabilities == {"task:a", "task:c"}, "also what is declared while the node runs"
+    assert runner.capabilities == {"task:a", "task:c"}, "tasks declared while the node runs count"
     await runner.close()

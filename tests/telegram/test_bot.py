@@ -57,7 +57,7 @@ async def test_polling_answers_before_it_confirms(
     await connected.bot.flush()
     (answer,) = bot_api.texts()
     assert "Schedule created" in answer
-    assert len(bot_api.updates) == 1, "not confirmed before it was dealt with"
+    assert len(bot_api.updates) == 1, "confirmed only after processing"
     assert await connected.polling.poll_once(wait=NO_WAIT) == 0
     assert not bot_api.updates
 
@@ -143,7 +143,7 @@ async def test_nodes_poll_in_turns(
     other = LongPolling(connected.bot, connected.api, chats.store)
     chats.clock.set(NOW.replace(second=0))
     assert [await connected.polling.poll_in_turn(), await other.poll_in_turn()] == [True, False]
-    assert await connected.polling.poll_in_turn(), "for the whole of its turn"
+    assert await connected.polling.poll_in_turn(), "the turn has not ended"
     chats.clock.set(NOW.replace(second=11))
     assert [await other.poll_in_turn(), await connected.polling.poll_in_turn()] == [True, False]
 

@@ -51,7 +51,7 @@ def test_lines_become_schedules_or_errors() -> None:
         "expression": "@daily",
         "timezone": "Asia/Tokyo",
     }
-    assert lines[2].note is not None, "a setting for shells"
+    assert lines[2].note is not None, "SHELL is a setting of the shell"
     assert "a shell command" in lines[8].error
     assert "0–59" in lines[9].error
     assert "@reboot" in lines[10].error

@@ -69,7 +69,7 @@ async def test_with_version_keeps_current_secrets(
     assert (back.name, back.labels, back.priority) == ("one", {}, 0)
     assert (back.trigger, back.policy) == (first.trigger, first.policy)
     assert back.target == replace(TARGET, headers={"Authorization": "other", "X-A": "1"})
-    assert (back.enabled, back.pause_note) == (False, "holiday"), "a pause is no part of it"
+    assert (back.enabled, back.pause_note) == (False, "holiday"), "a pause is not part of a version"
     assert with_version(now, found, found[0].number) == now
     between = with_version(now, found, found[1].number)
     assert (between.name, between.priority, between.labels) == ("two", 0, {"a": None})

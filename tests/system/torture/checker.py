@@ -144,8 +144,10 @@ def _latency(case: Case) -> dict[str, float]:
         for run in case.runs
         if run.slot is not None and run.id in first and run.origin == "schedule"
     ]
-    quiet = [delay for slot, delay in late if not _harmed(case.harms, slot, slot + delay)]
-    noisy = [delay for slot, delay in late if _harmed(case.harms, slot, slot + delay)]
+    quiet = [
+        delay for slot, delay in late if not _during_fault(case.fault_spans, slot, slot + delay)
+    ]
+    noisy = [delay for slot, delay in late if _during_fault(case.fault_spans, slot, slot + delay)]
     left_over = [slot + delay - case.healed for slot, delay in late if slot <= case.healed]
     return {
         "quiet_p50": _percentile(quiet, 0.5),
@@ -157,8 +159,8 @@ def _latency(case: Case) -> dict[str, float]:
     }
 
 
-def _harmed(harms: Iterable[FaultSpan], since: int, until: int) -> bool:
-    return any(harm.begin <= until and since <= harm.end + AFTERMATH for harm in harms)
+def _during_fault(fault_spans: Iterable[FaultSpan], since: int, until: int) -> bool:
+    return any(span.begin <= until and since <= span.end + AFTERMATH for span in fault_spans)
 
 
 def _percentile(values: list[int], share: float) -> float:

@@ -46,7 +46,7 @@ def load(directory: Path) -> Case:
         triggers=tuple(_triggers(history)),
         log_lines=tuple(chain.from_iterable(_log_lines(log) for log in logs)),
         observed=tuple(_observed(history)),
-        harms=tuple(_harms(history)),
+        fault_spans=tuple(_fault_spans(history)),
         effects=tuple(effects_from(lines(directory / SINK))),
         schedules=schedules,
         runs=tuple(runs),
@@ -83,7 +83,7 @@ def _observed(history: list[dict[str, Any]]) -> Iterator[ObservedRun]:
                 yield ObservedRun(at=entry["t"], run_id=run_id, status=status, fence=fence)
 
 
-def _harms(history: list[dict[str, Any]]) -> Iterator[FaultSpan]:
+def _fault_spans(history: list[dict[str, Any]]) -> Iterator[FaultSpan]:
     begun: dict[int, Mapping[str, Any]] = {}
     for entry in history:
         if entry["type"] == "fault":

@@ -137,7 +137,7 @@ class Case:
     triggers: tuple[Trigger, ...] = ()
     log_lines: tuple[RunLogLine, ...] = ()
     observed: tuple[ObservedRun, ...] = ()
-    harms: tuple[FaultSpan, ...] = ()
+    fault_spans: tuple[FaultSpan, ...] = ()
     effects: tuple[Effect, ...] = ()
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
