@@ -22,7 +22,7 @@ from chimes.model.definition import (
     TaskTarget,
 )
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
-from chimes.triggers.expression import parse_trigger_text
+from chimes.triggers.kinds import parse_trigger_text
 
 Json = dict[str, object]
 Duration = str | timedelta | int | float

@@ -62,7 +62,7 @@ from chimes.triggers import (
     never_fires,
     trigger_from_dict,
 )
-from chimes.triggers.expression import parse_trigger_text
+from chimes.triggers.kinds import parse_trigger_text
 
 if TYPE_CHECKING:
     from chimes.language import Parsed

@@ -25,7 +25,7 @@ from chimes.model.ids import RunId, canonical_namespace
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.sdk.arguments import Duration, to_duration
-from chimes.triggers.expression import format_trigger_text
+from chimes.triggers.kinds import format_trigger_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ from chimes.language.parser.rules import (
 from chimes.language.parser.trigger_builder import build
 from chimes.language.round_trip import bounded, reread
 from chimes.triggers import Dialect, Every, Trigger, parse_zone
-from chimes.triggers.expression import parse_trigger_text
+from chimes.triggers.kinds import parse_trigger_text
 from chimes.triggers.values import to_microseconds
 
 # Suggested answers to a question: the same text made unambiguous.
