@@ -5,8 +5,8 @@
 - Tests with the marker `long`: fault classes, mutation testing, long torture runs, additional
   languages, themes and widths of the pages.
 - Variants of tests that run once per store: `make test` runs them on one embedded store and one
-  server. A hash of the test's name chooses them, so a test keeps its stores and every store gets a
-  share of every folder.
+  server, and tests that start processes (`tests.ordering.SLOW`) on one store. A hash of the test's
+  name chooses them, so a test keeps its stores and every store gets a share of every folder.
 
 `pytest --long` and `CHIMES_TEST_LONG=1 pytest` run everything. Tests named by id
 (`pytest tests/x.py::test_y`) or selected by marker (`pytest -m long`) are run as selected.
@@ -20,6 +20,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import pytest
+
+from tests.ordering import is_slow
 
 EMBEDDED = ("memory", "sqlite", "json")
 SERVERS = ("postgresql", "postgres", "pg", "mariadb", "redis")
@@ -45,13 +47,15 @@ def split(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.
 
 
 def representative(stores: dict[str, str]) -> set[str]:
-    """Chooses one variant on an embedded store and one on a server for each test.
+    """Chooses one variant on an embedded store and one on a server for each test, and only one in
+    all for a slow test.
 
     `stores` maps test ids to the stores that they run on.
     """
     variants: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
     for test_id, store in stores.items():
-        variants[_without(test_id, store), store in SERVERS].append(test_id)
+        group = store in SERVERS and not is_slow(test_id)
+        variants[_without(test_id, store), group].append(test_id)
     return {_chosen(name, ids) for (name, _), ids in variants.items()}
 
 

@@ -29,6 +29,11 @@ def test_each_case_of_a_test_runs_on_two_stores() -> None:
     assert cases == {"json]": 2, "one]": 2, "two]": 2}
 
 
+def test_slow_test_runs_on_one_store() -> None:
+    stores = {f"tests/system/test_a.py::test_x[{store}]": store for store in STORES}
+    assert len(representative(stores)) == 1
+
+
 def test_tests_are_spread_evenly_over_the_stores() -> None:
     stores = {test: store for n in range(300) for test, store in variants(f"test_{n}").items()}
     share = Counter(stores[each] for each in representative(stores))

@@ -272,6 +272,7 @@ def cpu_seconds_of(page: Page) -> Callable[[], float]:
     return cpu_seconds
 
 
+@pytest.mark.long
 def test_log_of_fifty_thousand_lines_stays_responsive(
     site: Site, second_node: SecondNode, visitor: Callable[..., Visitor]
 ) -> None:

@@ -275,21 +275,20 @@ class ScenePool:
         self._opened = opened
         self._scene: Scene | None = None
         self._before: list[object] = []
+        self._changed = False
         self.failed_logins = 0
 
     async def has_changed(self) -> bool:
         assert self._scene is not None
-        return await self._scene.rig.snapshot() != self._before
+        self._changed = await self._scene.rig.snapshot() != self._before
+        return self._changed
 
     async def unchanged(self) -> Scene:
-        if (
-            self._scene is None
-            or self.failed_logins >= FAILED_LOGINS - 1
-            or await self.has_changed()
-        ):
+        if self._scene is None or self.failed_logins >= FAILED_LOGINS - 1 or self._changed:
             await self._opened.aclose()
             self._scene = await self._opened.enter_async_context(open_scene())
             self._before = await self._scene.rig.snapshot()
+            self._changed = False
             self.failed_logins = 0
         return self._scene
 

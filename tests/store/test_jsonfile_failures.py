@@ -118,6 +118,7 @@ async def contents(store: JsonFileStore) -> list[Item]:
 
 
 # The n-th call fails, for every n, until all steps pass without a failure.
+@pytest.mark.long
 async def test_every_single_io_error_leaves_memory_and_disk_consistent(
     tmp_path: Path, faulty_os: FaultyOs
 ) -> None:

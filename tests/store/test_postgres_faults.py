@@ -308,7 +308,7 @@ def own_server() -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("mode", ["fast", "crash"])
+@pytest.mark.parametrize("mode", ["fast", pytest.param("crash", marks=pytest.mark.long)])
 async def test_a_store_recovers_after_a_server_restart(own_server: Server, mode: str) -> None:
     store = await opened(own_server.new_database())
     added = [await store.add_schedule(a_schedule()) for _ in range(20)]
@@ -458,6 +458,7 @@ async def test_rows_of_a_stopped_client_are_unlocked(
 
 
 # A claim that is executing when its node dies is stopped.
+@pytest.mark.long
 async def test_a_claim_of_a_dead_process_is_not_committed(
     store: SqlStore, postgres_url: str, admin: asyncpg.Connection
 ) -> None:

@@ -124,7 +124,7 @@ async def test_migrated_schema_equals_a_new_one(postgres_url: str) -> None:
 
 # The code of an earlier release continues during and after the migration; the newest code waits for
 # it.
-@pytest.mark.parametrize("release", ["0002", "0003"])
+@pytest.mark.parametrize("release", [pytest.param("0002", marks=pytest.mark.long), "0003"])
 async def test_nodes_of_an_earlier_schema_continue_on_the_newest(
     postgres_url: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -190,6 +190,7 @@ async def test_a_newer_schema_names_its_oldest_compatible_release(
 
 
 # Nodes continue while the same migration runs again on a store in use.
+@pytest.mark.long
 async def test_nodes_fire_while_a_migration_runs(postgres_url: str) -> None:
     store = await opened(postgres_url)
     now = await store.now()
@@ -226,7 +227,11 @@ asyncio.run(open_postgres(sys.argv[1]).migrate())
 # Killed at any step, and started again.
 @pytest.mark.parametrize(
     ("survived", "found"),
-    [(0, "0001"), (1, "0001"), (5, "0001"), (12, "0001"), (28, "0001"), (36, "0003"), (44, "0003")],
+    [
+        *(pytest.param(each, "0001", marks=pytest.mark.long) for each in (0, 1, 12, 28)),
+        (5, "0001"),
+        *(pytest.param(each, "0003", marks=pytest.mark.long) for each in (36, 44)),
+    ],
 )
 async def test_killed_migrator_can_be_restarted(
     postgres_url: str, survived: int, found: str
@@ -270,6 +275,7 @@ async def until_gone(url: str) -> None:
 
 
 # Exit code 9 for an incompatible schema, and the command that helps.
+@pytest.mark.long
 async def test_the_command_line_names_the_migration_and_runs_it(postgres_url: str) -> None:
     await apply(postgres_url, first_release)
 

@@ -109,6 +109,7 @@ def test_one_of_two_nodes_executes_each_action(
     assert not shown.get("lock_holder")
 
 
+@pytest.mark.long
 def test_action_longer_than_the_lock_timeout_is_not_stolen(
     server_url: str, start: Start, actions: ActionService
 ) -> None:

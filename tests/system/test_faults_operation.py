@@ -37,7 +37,7 @@ from tests.system.test_faults_server import (
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize("offset", [3600, -3600])
+@pytest.mark.parametrize("offset", [3600, pytest.param(-3600, marks=pytest.mark.long)])
 def test_node_with_a_wrong_clock_fires_on_time(
     server_url: str, start: Start, receiver: Receiver, offset: int
 ) -> None:
@@ -263,6 +263,7 @@ def restore_database(url: str, file: Path) -> None:
         subprocess.run(command, check=True, timeout=60, stdin=stream)
 
 
+@pytest.mark.long
 def test_restored_backup_is_detected_and_lost_slots_run_again(
     server_url: str, start: Start, receiver: Receiver, tmp_path: Path
 ) -> None:

@@ -55,7 +55,9 @@ def wait_for_kill(node: Node) -> None:
 
 
 # --- firing -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("step", ["fire.before_commit", "fire.after"])
+@pytest.mark.parametrize(
+    "step", ["fire.before_commit", pytest.param("fire.after", marks=pytest.mark.long)]
+)
 def test_crash_while_firing_neither_loses_nor_doubles_a_slot(
     server_url: str, start: Start, receiver: Receiver, step: str
 ) -> None:

@@ -93,7 +93,7 @@ DRAFT = {
 }
 
 
-@pytest.mark.parametrize("how", ["fast", "crash"])
+@pytest.mark.parametrize("how", [pytest.param("fast", marks=pytest.mark.long), "crash"])
 def test_nodes_survive_a_server_restart(
     own_server: PrivateServer, start: Start, receiver: Receiver, how: str
 ) -> None:
@@ -144,6 +144,7 @@ def test_node_started_without_the_server_waits_for_it(
             node.close()
 
 
+@pytest.mark.long
 def test_terminated_connections_lose_no_slot(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
@@ -190,6 +191,7 @@ def create_repeatedly(node: Node, body: dict[str, Any]) -> bool:
     return again.status in (201, 409)
 
 
+@pytest.mark.long
 def test_node_cut_off_from_the_store_makes_no_call_after_its_lease(
     server_url: str, start: Start, receiver: Receiver, link: Connect
 ) -> None:

@@ -6,6 +6,8 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from tests.system.conftest import Start
 from tests.system.node import Node, wait_until
 from tests.system.services import Request, Response, Service, json_response
@@ -115,6 +117,7 @@ def test_life_of_an_action_schedule_from_creation_to_history(server_url: str, st
 
 
 # The action takes longer than the lock timeout.
+@pytest.mark.long
 def test_one_of_two_nodes_executes_a_long_action(server_url: str, start: Start) -> None:
     with ActionService() as service:
         service.done.clear()

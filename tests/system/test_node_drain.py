@@ -47,6 +47,7 @@ def wait_for_state(node: Node, name: str, state: str) -> None:
     wait_until(lambda: nodes(node)[name]["state"] == state, f"{name} to be {state}")
 
 
+@pytest.mark.long
 def test_drained_node_leaves_all_slots_to_the_other(
     postgres: str, start: Start, receiver: Receiver, cli: Cli
 ) -> None:

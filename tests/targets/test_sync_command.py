@@ -225,6 +225,7 @@ async def test_stopped_program_is_killed_as_stalled(tmp_path: Path) -> None:
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.long
 async def test_silent_program_is_not_stalled(tmp_path: Path) -> None:
     longer = 2 * STALL_AFTER.total_seconds()
     done = await run(sh(f"exec >&- 2>&-; sleep {longer}"), tmp_path, stall_after=STALL_AFTER)

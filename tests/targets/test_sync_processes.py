@@ -148,6 +148,7 @@ async def test_stopped_process_is_killed_as_stalled(tmp_path: Path) -> None:
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.long
 async def test_busy_or_waiting_process_is_not_stalled(tmp_path: Path) -> None:
     """A regex that holds the GIL sends no heartbeat but uses the CPU: only its timeout ends it."""
     config: dict[str, Any] = {"callable": f"{MODULE}:holds_the_interpreter", "length": 40}

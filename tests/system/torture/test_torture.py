@@ -115,6 +115,7 @@ def test_planted_bugs_are_detected(
     raise AssertionError(json.dumps(found, indent=1))
 
 
+@pytest.mark.long
 def test_plan_without_effects_is_inconclusive(tmp_path: Path) -> None:
     plan = [Fault(0.5, "stop_short", 0, 0.2)]
     quick = ("--minutes", "0.05", "--nodes", "2", "--schedules", "10")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import chimes
@@ -36,17 +37,14 @@ def literals_of(parameter: str) -> set[AuditLiteral]:
     Raises AssertionError for an argument that is neither a literal, nor a choice of literals, nor
     passed on.
     """
-    trees = {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text())
-        for path in sorted(ROOT.rglob("*.py"))
-        if not str(path.relative_to(ROOT)).startswith(OTHER_MEANINGS)
-    }
+    trees = _trees()
+    takers_of = {name: _takers(tree, parameter) for name, tree in trees.items()}
     found: set[AuditLiteral] = set()
     for name, tree in trees.items():
         takers: dict[str, int | None] = {"AuditEntry": None}
         for each in _imported(tree):
-            takers |= _takers(trees[each], parameter) if each in trees else {}
-        takers |= _takers(tree, parameter)
+            takers |= takers_of.get(each, {})
+        takers |= takers_of[name]
         for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
             taker = _name(call.func)
             given = _given(call, parameter, takers[taker]) if taker in takers else None
@@ -54,6 +52,16 @@ def literals_of(parameter: str) -> set[AuditLiteral]:
                 where = f"{name}:{call.lineno}"
                 found |= {AuditLiteral(word, where) for word in _literals(given, tree, where)}
     return found
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    """The parsed modules by path."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text())
+        for path in sorted(ROOT.rglob("*.py"))
+        if not str(path.relative_to(ROOT)).startswith(OTHER_MEANINGS)
+    }
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
