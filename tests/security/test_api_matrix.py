@@ -18,7 +18,7 @@ from chimes.services.access import USERS
 from chimes.web.compat.eventnative.routes import eventnative_router
 from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.softnix.routes import softnix_router
-from chimes.web.context import _FAILURES as FAILED_LOGINS
+from chimes.web.context import _MAX_FAILURES as MAX_FAILED_LOGINS
 from chimes.web.openapi import describe_api
 from tests.builders import ALICE, BOB, LEASE, a_delivery, a_node, an_item
 from tests.tables import each_row
@@ -284,7 +284,7 @@ class ScenePool:
         return self._changed
 
     async def unchanged(self) -> Scene:
-        if self._scene is None or self.failed_logins >= FAILED_LOGINS - 1 or self._changed:
+        if self._scene is None or self.failed_logins >= MAX_FAILED_LOGINS - 1 or self._changed:
             await self._opened.aclose()
             self._scene = await self._opened.enter_async_context(open_scene())
             self._before = await self._scene.rig.snapshot()
