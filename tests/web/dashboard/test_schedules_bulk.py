@@ -19,8 +19,10 @@ from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.services.schedules.editor import ScheduleChange, pause_change
 from chimes.store.port import ScheduleEdit
+from chimes.web.dashboard.core import bulk as core_bulk
+from chimes.web.dashboard.core.bulk import Outcome
 from chimes.web.dashboard.schedules import bulk as bulk_module
-from chimes.web.dashboard.schedules.bulk import Outcome, Outcomes, Verb
+from chimes.web.dashboard.schedules.bulk import worst_first
 from chimes.web.dashboard.schedules.importer import parse_items
 from tests.web.dashboard.browsing import Browser, browsing
 
@@ -74,7 +76,7 @@ async def test_pausing_all_matching_schedules_after_confirmation() -> None:
 async def test_a_long_bulk_action_continues_and_can_be_undone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bulk_module, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(core_bulk, "MAX_SECONDS", 0.0)
     monkeypatch.setattr(bulk_module, "MAX_IDS", 10)
     async with browsing() as browser:
         for number in range(205):
@@ -108,10 +110,35 @@ async def test_a_long_bulk_action_continues_and_can_be_undone(
         assert (left.id, left.pause_note) == (before.id, "mine"), "paused before, and manual"
 
 
+async def test_a_long_action_on_selected_schedules_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core_bulk, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(core_bulk, "BATCH_SIZE", 2)
+    async with browsing() as browser:
+        ids = [str((await browser.rig.create(name=f"s{number}"))["id"]) for number in range(5)]
+        page = (await browser.get(LIST)).text
+        token = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        selected: dict[str, Any] = {
+            "csrf": token,
+            "verb": "delete",
+            "which": "selected",
+            "sure": "yes",
+        }
+        done = await browser.post(BULK, selected | {"id": [*ids[:4], "gone"]})
+        assert "2 of 4 schedules so far." in done.text
+        fields = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', done.text)
+        cursor = dict(fields)["cursor"]
+        rest = selected | {"id": [*ids[:4], "gone"], "cursor": cursor, "count": "4", "done": "2"}
+        assert (await browser.post(BULK, rest | {"cursor": f"{cursor}x"})).status_code == 422
+        assert "4 schedules done." in (await browser.post(BULK, rest)).text
+        assert [each["id"] for each in await stored(browser)] == ids[4:]
+
+
 async def test_a_store_error_keeps_the_results_so_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bulk_module, "BATCH_SIZE", 2)
+    monkeypatch.setattr(core_bulk, "BATCH_SIZE", 2)
     async with browsing() as browser:
         for number in range(5):
             await browser.rig.create(name=f"s{number}")
@@ -188,6 +215,7 @@ async def test_every_bulk_action_and_its_failures() -> None:
         ran = await all_matching(browser, "run", limit="1", spacing="60")
         assert "limit reached" in ran.text
         assert ran.text.count('href="/ui/runs/') == 1
+        assert 'id="bulk-undo"' not in ran.text
         deleted = await all_matching(browser, "delete")
         assert "2 schedules done." in deleted.text
         assert await stored(browser) == []
@@ -331,11 +359,8 @@ def test_errors_are_reported_per_entry() -> None:
 
 def test_failed_outcomes_come_first() -> None:
     items = [
-        Outcome(id=ScheduleId("a"), name="a"),
-        Outcome(id=ScheduleId("b"), name="b", over_limit=True),
-        Outcome(id=ScheduleId("c"), name="c", error="no"),
+        Outcome(id="a", name="a"),
+        Outcome(id="b", name="b", over_limit=True),
+        Outcome(id="c", name="c", error="no"),
     ]
-    outcomes = Outcomes(verb=Verb.PAUSE, items=items)
-    assert [each.name for each in outcomes.worst_first] == ["c", "a", "b"]
-    assert ([each.name for each in outcomes.done], outcomes.undo) == (["a"], Verb.RESUME)
-    assert Outcomes(verb=Verb.RUN, items=items).undo is None
+    assert [each.name for each in worst_first(items)] == ["c", "a", "b"]

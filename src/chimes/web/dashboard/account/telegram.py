@@ -64,16 +64,16 @@ async def confirm(request: PageRequest) -> Response:
 async def unlink(request: PageRequest) -> Response:
     _check_may_link(request)
     chat = await _own_chat(request)
-    if not request.is_confirmed:
-        return request.confirm(
-            ConfirmDialog(
-                title=_("Unlink chat {id}?", id=chat.id),
-                text=_("It no longer receives your notifications."),
-                button=_("Unlink"),
-            )
-        )
-    await request.context.telegram_links.unlink(request.actor, chat)
-    return request.redirect_with_toast(_("Chat {id} unlinked.", id=chat.id), to=PAGE)
+    return await request.run_confirmed(
+        ConfirmDialog(
+            title=_("Unlink chat {id}?", id=chat.id),
+            text=_("It no longer receives your notifications."),
+            button=_("Unlink"),
+        ),
+        lambda: request.context.telegram_links.unlink(request.actor, chat),
+        _("Chat {id} unlinked.", id=chat.id),
+        to=PAGE,
+    )
 
 
 @router.post("/telegram/{id}/test")

@@ -68,6 +68,12 @@ class Filter:
         """As in the search box and in the URL."""
         return " ".join(chip.text for chip in self.chips)
 
+    def require_valid(self) -> None:
+        """InvalidInput if a condition is invalid: without it, an action would affect more objects
+        than intended."""
+        if self.errors:
+            raise InvalidInput(self.errors[0], field="q", code="bad_filter", source="query")
+
     def without(self, chip: Chip) -> Filter:
         return Filter(chips=tuple(each for each in self.chips if each != chip))
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
+from typing import TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
@@ -48,9 +49,14 @@ from chimes.web.dashboard.core.templates import (
 from chimes.web.problems import Problem, problem_of
 from chimes.web.requests import RequestRejected
 
+T = TypeVar("T")
+
+
 # --- forms ----------------------------------------------------------------------------------------
 _MEDIA_TYPE = "application/x-www-form-urlencoded"
 _MAX_FIELDS = 2000
+#: Fields that every form has anew: token, page to return to, confirmation.
+_FORM_FIELDS = ("csrf", "back", "sure")
 
 
 class Form:
@@ -89,6 +95,10 @@ class Form:
     def items(self) -> tuple[tuple[str, str], ...]:
         return self._pairs
 
+    def repeated(self, *without: str) -> list[tuple[str, str]]:
+        """The fields that a following form of the same action sends again."""
+        return [pair for pair in self._pairs if pair[0] not in (*_FORM_FIELDS, *without)]
+
 
 async def read_form(http: Request) -> Form:
     media_type = http.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -125,6 +135,11 @@ class FormError:
     status: int
 
 
+def status_of(error: FormError | None) -> int:
+    """Status of a page with a form."""
+    return 200 if error is None else error.status
+
+
 def form_error_from(error: ChimesError) -> FormError:
     field = error.field if isinstance(error, InvalidInput) else None
     problem = reword_problem(problem_of(error))
@@ -142,15 +157,14 @@ def reword_problem(problem: Problem) -> Problem:
     return replace(problem, title=title, detail=problem.detail if has_detail else title)
 
 
-_NOT_REPEATED_FIELDS = frozenset({"csrf", "sure", "back", "reason"})
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConfirmDialog:
     """Asks before a bulk or irreversible action; shows how many objects it affects."""
 
     title: str
     button: str
+    #: A highlighted text above it.
+    warning: str = ""
     text: str = ""
     #: Names of the affected objects; the first five are shown.
     names: Sequence[str] = ()
@@ -159,27 +173,14 @@ class ConfirmDialog:
     dangerous: bool = True
     #: Whether the dialog has a field for a reason, which goes to the audit log.
     reason: bool = False
-    action: str = ""
-    fields: tuple[tuple[str, str], ...] = ()
-    back: str = ""
-    #: The reason as typed, and why it was rejected.
-    typed: str = ""
-    error: str = ""
+    #: Template of further inputs.
+    inputs: str = ""
+    #: Fields that the confirmation sends; None: those of the submitted form.
+    fields: Sequence[tuple[str, str]] | None = None
 
     @property
     def count(self) -> int:
         return self.total or len(self.names)
-
-    def completed(self, action: str, form: Form, back: str) -> ConfirmDialog:
-        """With the fields of the submitted form, so that the confirmation repeats them."""
-        fields = tuple(pair for pair in form.items() if pair[0] not in _NOT_REPEATED_FIELDS)
-        return replace(
-            self,
-            action=action,
-            fields=(*fields, ("back", back)),
-            back=back,
-            typed=form.text("reason"),
-        )
 
 
 # --- flash messages -------------------------------------------------------------------------------
@@ -453,28 +454,48 @@ class PageRequest:
         set_cookie(self.http, response, FLASH, packed)
         return response
 
-    def confirm(self, dialog: ConfirmDialog, /, error: FormError | None = None) -> Response:
+    def confirm(
+        self, dialog: ConfirmDialog, /, error: FormError | None = None, **values: object
+    ) -> Response:
         """Shows a confirm dialog, or a page without scripts. On confirmation the browser posts the
         same fields to the same handler again, with `is_confirmed` set. With an `error` the dialog
-        is shown again, with the reason that was typed."""
-        dialog = dialog.completed(self.http.url.path, self.form, self.back_url())
-        if error is not None:
-            dialog = replace(dialog, error=error.message)
-        status = 200 if error is None else error.status
-        return self.render_page_or_block("confirm.html", "part", status=status, dialog=dialog)
+        is shown again, with the input. `values` are for the inputs of the dialog."""
+        back = self.back_url()
+        fields = self.form.repeated("reason") if dialog.fields is None else dialog.fields
+        return self.render_page_or_block(
+            "confirm.html",
+            "part",
+            status=status_of(error),
+            dialog=dialog,
+            fields=[*fields, ("back", back)],
+            back=back,
+            given=self.form,
+            error=error,
+            **values,
+        )
 
     async def run_confirmed(
-        self, dialog: ConfirmDialog, action: Callable[[], Awaitable[object]]
-    ) -> Response | None:
-        """Runs the action once the user has confirmed it. Returns the dialog to show if it is not
-        confirmed yet or the action fails, else None."""
+        self,
+        dialog: ConfirmDialog,
+        action: Callable[[], Awaitable[T]],
+        done: str | Callable[[T], str],
+        /,
+        *,
+        to: str,
+        undo: Undo | None = None,
+    ) -> Response:
+        """Asks, runs the action once the user has confirmed it, and redirects with the toast
+        `done`. A dialog with a reason shows why the action was refused."""
         if not self.is_confirmed:
             return self.confirm(dialog)
         try:
-            await action()
+            result = await action()
         except FORM_ERRORS as error:
+            if not dialog.reason:
+                raise
             return self.confirm(dialog, await self.form_error(error))
-        return None
+        text = done if isinstance(done, str) else done(result)
+        return self.redirect_with_toast(text, to=to, undo=undo)
 
     async def form_error(self, error: ChimesError) -> FormError:
         """The error to show in the form. Denied actions are written to the audit log, as they are

@@ -39,6 +39,7 @@ from chimes.web.dashboard.core.page_request import (
     PageRequest,
     PageRouter,
     Undo,
+    status_of,
 )
 from chimes.web.dashboard.inbox.views import (
     FOLDERS,
@@ -185,7 +186,7 @@ async def render_inbox(
     deliveries = await _other_deliveries(request, item)
     return request.render(
         "inbox/page.html",
-        status=200 if form_error is None else form_error.status,
+        status=status_of(form_error),
         error=form_error,
         failed=failed,
         given=request.form,

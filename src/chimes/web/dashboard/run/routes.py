@@ -82,18 +82,17 @@ async def _run_in(request: PageRequest) -> Run:
 @router.post("/runs/{id}/cancel")
 async def cancel(request: PageRequest) -> Response:
     run = await _run_in(request)
-    if not request.is_confirmed:
-        dialog = ConfirmDialog(
+    return await request.run_confirmed(
+        ConfirmDialog(
             title=_("Cancel this run?"),
             text=_("Work already done is not rolled back."),
             button=_("Cancel run"),
             names=[run.schedule_name or run.id],
-        )
-        return request.confirm(dialog)
-    after = await request.context.runs.cancel(request.actor, run.id)
-    ended = after.status.terminal
-    text = _("Run canceled.") if ended else _("Cancellation requested.")
-    return request.redirect_with_toast(text, to=request.back_url(page_of(run.id)))
+        ),
+        lambda: request.context.runs.cancel(request.actor, run.id),
+        lambda after: _("Run canceled.") if after.status.terminal else _("Cancellation requested."),
+        to=request.back_url(page_of(run.id)),
+    )
 
 
 @router.post("/runs/{id}/retry")
@@ -148,24 +147,20 @@ async def retry_with_changes(request: PageRequest) -> Response:
 async def mark_known(request: PageRequest) -> Response:
     """Marks the failure as known, so that the same error needs no attention again."""
     run = await _run_in(request)
-    dialog = ConfirmDialog(
-        title=_("Mark this failure as known?"),
-        text=_(
-            "The schedule no longer appears under “Needs attention” for this error until it fails "
-            "differently or succeeds. The reason is shown next to it."
-        ),
-        button=_("Mark as known"),
-        names=[run.schedule_name],
-        dangerous=False,
-        reason=True,
-    )
     reason = request.form.text("reason")
-    response = await request.run_confirmed(
-        dialog, lambda: request.context.known_failures.mark(request.actor, run, reason)
-    )
-    if response is not None:
-        return response
-    return request.redirect_with_toast(
+    return await request.run_confirmed(
+        ConfirmDialog(
+            title=_("Mark this failure as known?"),
+            text=_(
+                "The schedule no longer appears under “Needs attention” for this error until it "
+                "fails differently or succeeds. The reason is shown next to it."
+            ),
+            button=_("Mark as known"),
+            names=[run.schedule_name],
+            dangerous=False,
+            reason=True,
+        ),
+        lambda: request.context.known_failures.mark(request.actor, run, reason),
         _("Failure marked as known."),
         to=request.back_url(page_of(run.id)),
         undo=Undo(action=f"{page_of(run.id)}/unknown"),

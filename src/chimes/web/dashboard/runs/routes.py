@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from starlette.responses import JSONResponse, Response
 
-from chimes.errors import ChimesError, InvalidInput, NotFound
-from chimes.i18n import Message, _, counted
+from chimes.errors import InvalidInput, NotFound
+from chimes.i18n import _, counted
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import ErrorGroup
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery
@@ -20,6 +19,8 @@ from chimes.services.preferences import ListName
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment, parse_moment
 from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
+from chimes.web.dashboard.core import bulk
+from chimes.web.dashboard.core.bulk import BulkAction, Fetch, Outcome, Work
 from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter
 from chimes.web.dashboard.core.lists import (
     EXPORT_BATCH,
@@ -31,7 +32,6 @@ from chimes.web.dashboard.core.page_request import (
     ConfirmDialog,
     PageRequest,
     PageRouter,
-    form_error_from,
 )
 from chimes.web.dashboard.core.preferences import COLUMNS, list_choices_of
 from chimes.web.dashboard.runs.views import (
@@ -273,159 +273,118 @@ def _moment(text: str, zone: str, field: str) -> datetime:
 # --- bulk actions -----------------------------------------------------------------------------
 #: Runs per request.
 MAX_BULK = 500
-#: Pages that are searched for them.
-_MAX_PAGES = 20
-_TERMINAL = tuple(each for each in RunStatus if each.terminal)
+#: Statuses in which an action applies.
+STATES = {"retry": tuple(each for each in RunStatus if each.terminal), "cancel": ACTIVE}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """Result for one run."""
-
-    run: Run
-    done: bool
-    text: str
-    #: Page of the run, or of its retry.
-    address: str
+def _outcome(run: Run) -> Outcome:
+    name = visible(run.schedule_name or run.target.kind)
+    return Outcome(id=run.id, name=name, address=f"{HERE}/{run.id}", status=run.status)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BulkAction:
-    #: Statuses in which the action applies.
-    states: tuple[RunStatus, ...]
-    question: Callable[[int], Message]
-    button: Message
-    apply: Callable[[PageRequest, Run], Awaitable[Outcome]]
-    dangerous: bool
+async def _describe(batch: Sequence[Run], place: int) -> list[Outcome]:
+    return [_outcome(run) for run in batch]
 
 
-async def _retry(request: PageRequest, run: Run) -> Outcome:
-    retried, created = await request.context.runs.retry(request.actor, run.id)
-    text = _("Retry queued.") if created else _("Retry already queued.")
-    return Outcome(run=run, done=True, text=text, address=f"{HERE}/{retried.id}")
+def _retry(request: PageRequest) -> Work[Run]:
+    async def retry(run: Run, place: int) -> Outcome:
+        retried, created = await request.context.runs.retry(request.actor, run.id)
+        text = _("Retry queued.") if created else _("Retry already queued.")
+        return replace(_outcome(run), text=text, address=f"{HERE}/{retried.id}")
+
+    return bulk.one_by_one(retry, _outcome)
 
 
-async def _cancel(request: PageRequest, run: Run) -> Outcome:
-    after = await request.context.runs.cancel(request.actor, run.id)
-    ended = after.status.terminal
-    text = _("Canceled.") if ended else _("Cancellation requested.")
-    return Outcome(run=run, done=True, text=text, address=f"{HERE}/{run.id}")
+def _cancel(request: PageRequest) -> Work[Run]:
+    async def cancel(run: Run, place: int) -> Outcome:
+        after = await request.context.runs.cancel(request.actor, run.id)
+        text = _("Canceled.") if after.status.terminal else _("Cancellation requested.")
+        return replace(_outcome(run), text=text)
+
+    return bulk.one_by_one(cancel, _outcome)
 
 
-ACTIONS: Mapping[str, BulkAction] = {
+ACTIONS: Mapping[str, BulkAction[Run]] = {
     "retry": BulkAction(
-        states=_TERMINAL,
-        question=lambda count: counted("Retry {count} run?", "Retry {count} runs?", count),
+        title=lambda count: counted("Retry {count} run?", "Retry {count} runs?", count),
         button=_("Retry"),
-        apply=_retry,
-        dangerous=False,
+        prepare=_retry,
     ),
     "cancel": BulkAction(
-        states=ACTIVE,
-        question=lambda count: counted("Cancel {count} run?", "Cancel {count} runs?", count),
+        title=lambda count: counted("Cancel {count} run?", "Cancel {count} runs?", count),
         button=_("Cancel runs"),
-        apply=_cancel,
+        prepare=_cancel,
         dangerous=True,
     ),
 }
 
 
 @router.post("/runs/bulk")
-async def bulk(request: PageRequest) -> Response:
-    action = ACTIONS.get(request.form.text("verb"))
+async def bulk_action(request: PageRequest) -> Response:
+    form, action = request.form, ACTIONS.get(request.form.text("verb"))
     if action is None:
         raise InvalidInput(_("retry or cancel"), field="verb", code="unknown_choice")
-    selected, following = await _selected_runs(request, action)
-    more = following is not None
-    if not selected and not more:
+    outcomes, cursor = await bulk.process(
+        request,
+        await (_matching if form.is_checked("everything") else _selected)(request),
+        action.prepare(request) if request.is_confirmed else _describe,
+        limit=MAX_BULK,
+        cursor=form.text("cursor"),
+    )
+    if not outcomes and not cursor:
         text = _("Nothing to do: no selected run is in a suitable status.")
         return request.redirect_with_toast(text, to=request.back_url(HERE), kind="warning")
     if not request.is_confirmed:
-        return request.confirm(_confirm_dialog(action, selected, more=more))
-    outcomes = [await _apply(request, action, run) for run in selected]
+        more = _("More runs match; they are processed {limit} at a time.", limit=MAX_BULK)
+        return request.confirm(
+            ConfirmDialog(
+                title=action.title(len(outcomes)),
+                text=more if cursor else "",
+                button=action.button,
+                names=[f"{each.name} · {each.id}" for each in outcomes[:5]],
+                total=len(outcomes),
+                dangerous=action.dangerous,
+            )
+        )
     return request.render_page_or_block(
         "runs/bulk.html",
         "result",
         outcomes=outcomes,
-        done=sum(each.done for each in outcomes),
-        verb=request.form.text("verb"),
-        q=request.form.text("q"),
-        # Newest first, so that runs created meanwhile are not processed.
-        cursor=encode_cursor(following, _cursor_scope(request)) if following is not None else "",
+        done=sum(not each.error for each in outcomes),
+        next_fields=bulk.next_fields(request, cursor=cursor) if cursor else (),
         back=request.back_url(HERE),
-        visible=visible,
     )
 
 
-def _confirm_dialog(action: BulkAction, selected: list[Run], *, more: bool) -> ConfirmDialog:
-    return ConfirmDialog(
-        title=action.question(len(selected)),
-        text=_("More runs match; they are processed {limit} at a time.", limit=MAX_BULK)
-        if more
-        else "",
-        button=action.button,
-        names=[
-            f"{visible(run.schedule_name or run.target.kind)} · {run.id}" for run in selected[:5]
-        ],
-        total=len(selected),
-        dangerous=action.dangerous,
-    )
-
-
-def _cursor_scope(request: PageRequest) -> str:
-    return json.dumps([request.form.text("verb"), request.form.text("q")])
-
-
-async def _selected_runs(
-    request: PageRequest, action: BulkAction
-) -> tuple[list[Run], Position | None]:
-    """Returns the selected or all matching runs that the action applies to, and the position of the
-    next batch."""
-    if request.form.is_checked("everything"):
-        return await _all_matching(request, action)
+async def _selected(request: PageRequest) -> Fetch[Run]:
     ids = tuple(dict.fromkeys(RunId(each) for each in request.form.all("id")))
     if len(ids) > MAX_BULK:
         raise InvalidInput(
             _("at most {limit} runs at a time", limit=MAX_BULK), field="id", code="too_many"
         )
-    if not ids:
-        return [], None
-    found = await request.context.runs.find(request.actor, RunQuery(ids=ids, limit=MAX_BULK))
-    return [run for run in found.items if run.status in action.states], None
+    states = STATES[request.form.text("verb")]
+
+    async def find(part: Sequence[RunId]) -> Sequence[Run]:
+        query = RunQuery(ids=tuple(part), statuses=states, limit=len(part))
+        return (await request.context.runs.find(request.actor, query)).items if part else ()
+
+    return bulk.fetch_selected(ids, find)
 
 
-async def _all_matching(
-    request: PageRequest, action: BulkAction
-) -> tuple[list[Run], Position | None]:
+async def _matching(request: PageRequest) -> Fetch[Run]:
+    """Newest first, so that runs created meanwhile are not processed."""
     search = await resolve_search(request, request.form.text("q"))
-    if search.filter.errors:
-        # Ignoring an invalid condition would affect more runs than intended.
-        raise InvalidInput(search.filter.errors[0], field="q", code="bad_filter")
+    search.filter.require_valid()
     wanted = search.query.statuses or tuple(RunStatus)
-    states = tuple(each for each in wanted if each in action.states)
-    if not states:
-        return [], None
+    states = tuple(each for each in wanted if each in STATES[request.form.text("verb")])
     search = replace(search, query=replace(search.query, statuses=states))
-    selected: list[Run] = []
-    after = decode_cursor(request.form.text("cursor") or None, _cursor_scope(request), numbers=True)
-    for _page in range(_MAX_PAGES):
-        page = await find_matching(
-            request, search, after=after, limit=min(200, MAX_BULK - len(selected))
-        )
-        selected.extend(page.items)
-        after = page.next
-        if after is None or len(selected) >= MAX_BULK:
-            break
-    return selected, after
 
+    async def find(after: Position | None, limit: int) -> Page[Run]:
+        if not states:
+            return Page(items=(), next=None)
+        return await find_matching(request, search, after=after, limit=limit)
 
-async def _apply(request: PageRequest, action: BulkAction, run: Run) -> Outcome:
-    """Applies the action to one run; an error does not stop the others."""
-    try:
-        return await action.apply(request, run)
-    except ChimesError as error:
-        text = form_error_from(error).message
-        return Outcome(run=run, done=False, text=text, address=f"{HERE}/{run.id}")
+    return bulk.fetch_pages(request, find)
 
 
 # --- export -----------------------------------------------------------------------------------
@@ -443,8 +402,7 @@ async def export_ndjson(request: PageRequest) -> Response:
 
 async def _exported_search(request: PageRequest) -> RunSearch:
     search = await resolve_search(request, request.query.get("q", ""))
-    if search.filter.errors:
-        raise InvalidInput(search.filter.errors[0], field="q", code="bad_filter", source="query")
+    search.filter.require_valid()
     return search
 
 

@@ -23,6 +23,7 @@ from chimes.web.dashboard.core.page_request import (
     PageRequest,
     PageRouter,
     Undo,
+    status_of,
 )
 
 router = PageRouter()
@@ -101,7 +102,7 @@ def _render_pause_dialog(
     return request.render_page_or_block(
         "schedules/pause.html",
         "part",
-        status=200 if error is None else error.status,
+        status=status_of(error),
         schedule=schedule,
         error=error,
         given=request.form,
@@ -124,18 +125,15 @@ async def resume(request: PageRequest) -> Response:
 @router.post("/schedules/{id}/delete")
 async def delete(request: PageRequest) -> Response:
     schedule = await schedule_of(request)
-    if not request.is_confirmed:
-        return request.confirm(
-            ConfirmDialog(
-                title=_("Delete this schedule?"),
-                text=_("The history is kept. You can undo this for ten minutes."),
-                button=_("Delete"),
-                names=[schedule.name],
-            )
-        )
-    await request.context.schedules.delete(request.actor, schedule.id)
     back = request.back_url("/ui/schedules")
-    return request.redirect_with_toast(
+    return await request.run_confirmed(
+        ConfirmDialog(
+            title=_("Delete this schedule?"),
+            text=_("The history is kept. You can undo this for ten minutes."),
+            button=_("Delete"),
+            names=[schedule.name],
+        ),
+        lambda: request.context.schedules.delete(request.actor, schedule.id),
         _("{name} deleted.", name=schedule.name),
         to="/ui/schedules" if back.startswith(page_of(schedule.id)) else back,
         undo=Undo(action=f"{page_of(schedule.id)}/restore"),
@@ -153,22 +151,19 @@ async def restore(request: PageRequest) -> Response:
 @router.post("/schedules/{id}/skip")
 async def skip(request: PageRequest) -> Response:
     schedule = await schedule_of(request)
-    dialog = ConfirmDialog(
-        title=_("Skip the next run?"),
-        text=_("It is recorded as skipped; later runs do not change."),
-        button=_("Skip"),
-        names=[schedule.name],
-        dangerous=False,
-        reason=True,
-    )
     reason = request.form.text("reason")
-    shown = await request.run_confirmed(
-        dialog, lambda: request.context.schedules.skip(request.actor, schedule.id, reason=reason)
-    )
-    if shown is not None:
-        return shown
-    return redirect_back(
-        request, schedule, _("Skipped the next run of {name}.", name=schedule.name)
+    return await request.run_confirmed(
+        ConfirmDialog(
+            title=_("Skip the next run?"),
+            text=_("It is recorded as skipped; later runs do not change."),
+            button=_("Skip"),
+            names=[schedule.name],
+            dangerous=False,
+            reason=True,
+        ),
+        lambda: request.context.schedules.skip(request.actor, schedule.id, reason=reason),
+        _("Skipped the next run of {name}.", name=schedule.name),
+        to=request.back_url(page_of(schedule.id)),
     )
 
 
@@ -209,7 +204,7 @@ def _render_next_run(
 ) -> Response:
     return request.render(
         "schedule/next.html",
-        status=200 if error is None else error.status,
+        status=status_of(error),
         schedule=schedule,
         error=error,
         given=request.form,
@@ -271,7 +266,7 @@ def _render_backfill(
 ) -> Response:
     return request.render(
         "schedule/backfill.html",
-        status=200 if error is None else error.status,
+        status=status_of(error),
         schedule=schedule,
         found=found,
         shown=found.slots[:_MAX_SLOTS_SHOWN] if found else (),

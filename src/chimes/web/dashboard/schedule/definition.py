@@ -292,19 +292,18 @@ async def definition(request: PageRequest) -> Response:
 async def attach(request: PageRequest) -> Response:
     """Lets the code that declares the schedule overwrite it again (ADR 33)."""
     schedule = await schedule_of(request)
-    if not request.is_confirmed:
-        return request.confirm(
-            ConfirmDialog(
-                title=_("Reattach to the code?"),
-                text=_("The next start of the application overwrites what was edited here."),
-                button=_("Reattach"),
-                names=[schedule.name],
-                dangerous=False,
-            )
-        )
-    await request.context.schedules.change(request.actor, schedule.id, reattach)
-    text = _("{name} reattached. The next start applies the code.", name=schedule.name)
-    return request.redirect_with_toast(text, to=_tab_of(schedule))
+    return await request.run_confirmed(
+        ConfirmDialog(
+            title=_("Reattach to the code?"),
+            text=_("The next start of the application overwrites what was edited here."),
+            button=_("Reattach"),
+            names=[schedule.name],
+            dangerous=False,
+        ),
+        lambda: request.context.schedules.change(request.actor, schedule.id, reattach),
+        _("{name} reattached. The next start applies the code.", name=schedule.name),
+        to=_tab_of(schedule),
+    )
 
 
 @router.post("/schedules/{id}/versions/{number}/restore")

@@ -20,8 +20,8 @@ from chimes.redaction import HIDDEN
 from chimes.services.schedules.crontab import crontab_lines, is_crontab
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import draft_from, explicit_fields
+from chimes.web.dashboard.core.bulk import Outcome
 from chimes.web.dashboard.core.page_request import PageRequest, PageRouter
-from chimes.web.dashboard.schedules.bulk import Outcome
 from chimes.web.problems import problem_of
 
 MAX_SCHEDULES = 1000

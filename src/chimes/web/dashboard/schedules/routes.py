@@ -29,7 +29,13 @@ from chimes.web.dashboard.core.filters import (
     schedule_filter,
 )
 from chimes.web.dashboard.core.lists import saved_filters_of
-from chimes.web.dashboard.core.page_request import FORM_ERRORS, FormError, PageRequest, PageRouter
+from chimes.web.dashboard.core.page_request import (
+    FORM_ERRORS,
+    FormError,
+    PageRequest,
+    PageRouter,
+    status_of,
+)
 from chimes.web.dashboard.core.preferences import (
     COLUMNS,
     list_choices_of,
@@ -287,7 +293,7 @@ def _render_run_dialog(
     return request.render_page_or_block(
         "schedules/run.html",
         "part",
-        status=200 if error is None else error.status,
+        status=status_of(error),
         schedule=schedule,
         details=target_details(schedule.target),
         payload=payload,

@@ -17,6 +17,7 @@ from chimes.web.dashboard.core.page_request import (
     FormError,
     PageRequest,
     PageRouter,
+    status_of,
 )
 
 router = PageRouter()
@@ -63,16 +64,17 @@ async def change_password(request: PageRequest) -> Response:
 @router.post("/system/access/users/{name}/remove")
 async def remove_user(request: PageRequest) -> Response:
     name = request.path_params["name"]
-    if not request.is_confirmed:
-        dialog = ConfirmDialog(
+    return await request.run_confirmed(
+        ConfirmDialog(
             title=_("Remove this user?"),
             text=_("The user is signed out immediately. Their schedules are kept."),
             button=_("Remove"),
             names=[name],
-        )
-        return request.confirm(dialog)
-    await request.users.remove(request.actor, name)
-    return request.redirect_with_toast(_("User {name} removed.", name=name), to=HERE)
+        ),
+        lambda: request.users.remove(request.actor, name),
+        _("User {name} removed.", name=name),
+        to=HERE,
+    )
 
 
 @router.post("/system/access/keys")
@@ -99,16 +101,17 @@ async def create_key(request: PageRequest) -> Response:
 @router.post("/system/access/keys/{id}/revoke")
 async def revoke_key(request: PageRequest) -> Response:
     key_id = KeyId(request.path_params["id"])
-    if not request.is_confirmed:
-        dialog = ConfirmDialog(
+    return await request.run_confirmed(
+        ConfirmDialog(
             title=_("Revoke this key?"),
             text=_("Requests with this key are rejected immediately. This cannot be undone."),
             button=_("Revoke"),
             names=[key_id],
-        )
-        return request.confirm(dialog)
-    key = await request.context.access.revoke(request.actor, key_id)
-    return request.redirect_with_toast(_("API key {name} revoked.", name=key.name), to=HERE)
+        ),
+        lambda: request.context.access.revoke(request.actor, key_id),
+        lambda key: _("API key {name} revoked.", name=key.name),
+        to=HERE,
+    )
 
 
 @router.post("/system/access/sessions/{id}/end")
@@ -128,7 +131,7 @@ async def _page(
         raise NotAllowed()
     return request.render(
         "system/access.html",
-        status=200 if error is None else error.status,
+        status=status_of(error),
         open_mode=not await request.context.access.auth_enabled(),
         users=await request.users.list_users(request.actor),
         keys=await request.context.access.keys(request.actor),

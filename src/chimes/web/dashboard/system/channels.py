@@ -27,7 +27,13 @@ from chimes.model.sync import Source, Sources
 from chimes.model.validation import SECRET_PREFIX
 from chimes.notifications.message import CHANNELS
 from chimes.services.nodes import may_control
-from chimes.web.dashboard.core.page_request import FORM_ERRORS, FormError, PageRequest, PageRouter
+from chimes.web.dashboard.core.page_request import (
+    FORM_ERRORS,
+    FormError,
+    PageRequest,
+    PageRouter,
+    status_of,
+)
 from chimes.web.dashboard.runs.views import visible
 from chimes.web.dashboard.system.routes import require_operator
 
@@ -267,7 +273,7 @@ async def page(
     )
     return request.render(
         "system/channels.html",
-        status=200 if error is None else error.status,
+        status=status_of(error),
         rows=channel_rows(request.context.settings),
         bot=bot is not None,
         sources=tuple(request.context.sources.now.by_id.values()),

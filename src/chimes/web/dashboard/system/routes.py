@@ -132,25 +132,23 @@ HERE = "/ui/system"
 @router.post("/system/nodes/{id}/drain")
 async def drain(request: PageRequest) -> Response:
     nodes, node_id = _node_in(request)
-    dialog = ConfirmDialog(
-        title=_("Drain this node?"),
-        text=_(
-            "The node finishes its active runs and claims no new ones, until it is resumed or "
-            "restarted. Other nodes are not affected."
-        ),
-        button=_("Drain"),
-        names=[(await nodes.get(request.actor, node_id)).id],
-        reason=True,
-    )
     reason = request.form.text("reason")
-    response = await request.run_confirmed(
-        dialog, lambda: nodes.drain(request.actor, node_id, reason=reason)
+    return await request.run_confirmed(
+        ConfirmDialog(
+            title=_("Drain this node?"),
+            text=_(
+                "The node finishes its active runs and claims no new ones, until it is resumed or "
+                "restarted. Other nodes are not affected."
+            ),
+            button=_("Drain"),
+            names=[(await nodes.get(request.actor, node_id)).id],
+            reason=True,
+        ),
+        lambda: nodes.drain(request.actor, node_id, reason=reason),
+        _("{node} will drain from its next heartbeat.", node=node_id),
+        to=request.back_url(HERE),
+        undo=Undo(action=f"/ui/system/nodes/{node_id}/resume"),
     )
-    if response is not None:
-        return response
-    undo = Undo(action=f"/ui/system/nodes/{node_id}/resume")
-    text = _("{node} will drain from its next heartbeat.", node=node_id)
-    return request.redirect_with_toast(text, to=request.back_url(HERE), undo=undo)
 
 
 @router.post("/system/nodes/{id}/resume")
@@ -165,21 +163,18 @@ async def resume(request: PageRequest) -> Response:
 @router.post("/system/nodes/{id}/forget")
 async def forget(request: PageRequest) -> Response:
     nodes, node_id = _node_in(request)
-    dialog = ConfirmDialog(
-        title=_("Forget this node?"),
-        text=_("Its lease has expired. Other nodes take over its runs."),
-        button=_("Forget"),
-        names=[(await nodes.get(request.actor, node_id)).id],
-        reason=True,
-    )
     reason = request.form.text("reason")
-    response = await request.run_confirmed(
-        dialog, lambda: nodes.forget(request.actor, node_id, reason=reason)
-    )
-    if response is not None:
-        return response
-    return request.redirect_with_toast(
-        _("{node} forgotten.", node=node_id), to=request.back_url(HERE)
+    return await request.run_confirmed(
+        ConfirmDialog(
+            title=_("Forget this node?"),
+            text=_("Its lease has expired. Other nodes take over its runs."),
+            button=_("Forget"),
+            names=[(await nodes.get(request.actor, node_id)).id],
+            reason=True,
+        ),
+        lambda: nodes.forget(request.actor, node_id, reason=reason),
+        _("{node} forgotten.", node=node_id),
+        to=request.back_url(HERE),
     )
 
 

@@ -127,17 +127,14 @@ async def load_demo(request: PageRequest) -> Response:
 
 @router.post("/demo/remove")
 async def remove_demo(request: PageRequest) -> Response:
-    if not request.is_confirmed:
-        return request.confirm(
-            ConfirmDialog(
-                title=_("Remove the demo?"),
-                text=_("Deletes the demo schedules and their history. Your own data is kept."),
-                button=_("Remove demo"),
-            )
-        )
-    removed = await request.context.demo.remove(request.actor)
-    return request.redirect_with_toast(
-        counted(
+    return await request.run_confirmed(
+        ConfirmDialog(
+            title=_("Remove the demo?"),
+            text=_("Deletes the demo schedules and their history. Your own data is kept."),
+            button=_("Remove demo"),
+        ),
+        lambda: request.context.demo.remove(request.actor),
+        lambda removed: counted(
             "Removed {count} demo schedule.",
             "Removed {count} demo schedules.",
             removed.schedules,
