@@ -21,7 +21,7 @@ from chimes.model.schedule import (
     reattach,
     source_marker,
 )
-from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
+from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.triggers import Cron
 from tests.builders import NOW, a_schedule
 

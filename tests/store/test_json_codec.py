@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chimes.clock import to_micros
 from chimes.errors import InvalidInput
 from chimes.model.access import Role
 from chimes.model.run import LogEntry
@@ -22,8 +23,13 @@ from chimes.store.codec.records import (
     run_from_plain,
     run_to_plain,
 )
-from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
-from chimes.store.json_values import Reader, moment, to_micros, to_text
+from chimes.store.codec.values import (
+    Reader,
+    moment,
+    schedule_from_plain,
+    schedule_to_plain,
+    to_text,
+)
 from tests.builders import (
     FLOW,
     NOW,

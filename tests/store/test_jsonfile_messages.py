@@ -16,7 +16,7 @@ from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.schedule import apply_edit
-from chimes.store.json_values import to_text
+from chimes.store.codec.values import to_text
 from chimes.store.jsonfile import JsonFileStore
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.state import DELIVERED, ITEMS, SLACK

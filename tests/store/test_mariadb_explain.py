@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import Select, bindparam, select, text
 from sqlalchemy.dialects import mysql
 
+from chimes.clock import EPOCH
 from chimes.model.access import Owner, OwnerType
 from chimes.model.listing import InboxQuery, RunQuery
 from chimes.model.run import RunStatus
-from chimes.store.json_values import EPOCH
 from chimes.store.sql import SqlStore, nodes
 from chimes.store.sql import completion as effects
 from chimes.store.sql import notifications as deliveries

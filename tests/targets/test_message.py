@@ -16,7 +16,7 @@ from chimes.model.definition import (
 )
 from chimes.model.run import AttemptEnd
 from chimes.model.validation import MAX_MESSAGE_BYTES, check_target
-from chimes.store.codec.schedule import target_from_plain, target_to_plain
+from chimes.store.codec.values import target_from_plain, target_to_plain
 from chimes.store.jsonfile.jobs import target_keys
 from chimes.targets.base import Call
 from chimes.targets.message import MessageRunner

@@ -61,8 +61,7 @@ from chimes.store.codec.records import (
     run_from_plain,
     run_to_plain,
 )
-from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
-from chimes.store.json_values import Plain, Reader
+from chimes.store.codec.values import Plain, Reader, schedule_from_plain, schedule_to_plain
 from chimes.store.port import InitializableStore, Item, MigratableStore, RunLog, Store
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.notification import InboxItem
 from chimes.model.schedule import Schedule, clear_source_marker
 from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, mask_arguments, mask_url
-from chimes.store.codec.schedule import schedule_to_plain
+from chimes.store.codec.values import schedule_to_plain
 from chimes.store.port import Store
 
 #: Entries read at once.

@@ -34,7 +34,7 @@ from chimes.services.schedules.rules import (
     refuse_agents,
     with_default_zones,
 )
-from chimes.store.codec.schedule import target_to_plain
+from chimes.store.codec.values import target_to_plain
 from chimes.store.port import Store
 
 BACKFILL_LIMIT = 1000

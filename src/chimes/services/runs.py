@@ -32,7 +32,7 @@ from chimes.model.validation import (
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.services.audit import entry, mask_secrets
 from chimes.services.schedules.rules import refuse_agents
-from chimes.store.codec.schedule import recipient_to_plain, target_to_plain
+from chimes.store.codec.values import recipient_to_plain, target_to_plain
 from chimes.store.port import Store
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
+from chimes.clock import to_micros
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import AuditEntry, Owner
@@ -56,7 +57,6 @@ from chimes.model.listing import (
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.store.json_values import to_micros
 
 
 def matches_audit(entry: AuditEntry, query: AuditQuery) -> bool:

@@ -32,7 +32,7 @@ from chimes.model.definition import (
     Target,
     TaskTarget,
 )
-from chimes.store.json_values import Reader
+from chimes.store.codec.values import Reader
 from chimes.triggers import parse_duration
 from chimes.triggers.values import suggest_name
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from chimes.clock import to_micros
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, AuditEntry
@@ -15,8 +16,7 @@ from chimes.model.listing import AuditQuery, Position, RunQuery, RunSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.redaction import HIDDEN, mask_url
-from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
-from chimes.store.json_values import to_micros
+from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.store.port import Store
 
 

@@ -23,7 +23,11 @@ from chimes.model.ids import (
 from chimes.model.node import NodeReport
 from chimes.model.notification import Artifact, Delivery, DeliveryState, InboxItem
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
-from chimes.store.codec.schedule import (
+from chimes.store.codec.values import (
+    Plain,
+    Reader,
+    drop_empty,
+    maybe_text,
     owner_from_plain,
     owner_to_plain,
     policy_from_plain,
@@ -32,8 +36,8 @@ from chimes.store.codec.schedule import (
     recipient_to_plain,
     target_from_plain,
     target_to_plain,
+    to_text,
 )
-from chimes.store.json_values import Plain, Reader, drop_empty, maybe_text, to_text
 
 
 # --- runs, attempts and log entries ---------------------------------------------------------------

@@ -31,7 +31,7 @@ from chimes.store.codec.records import (
     run_from_plain,
     run_to_plain,
 )
-from chimes.store.json_values import Reader
+from chimes.store.codec.values import Reader
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.document import encode_line
 from chimes.store.jsonfile.state import Mark, age

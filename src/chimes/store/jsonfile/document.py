@@ -34,8 +34,14 @@ from chimes.store.codec.records import (
     run_from_plain,
     run_to_plain,
 )
-from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
-from chimes.store.json_values import Plain, Reader, moment, to_text
+from chimes.store.codec.values import (
+    Plain,
+    Reader,
+    moment,
+    schedule_from_plain,
+    schedule_to_plain,
+    to_text,
+)
 from chimes.store.jsonfile.jobs import DETAILS, NO_EXTRAS, LoadedJob, job_to_plain, read_job
 from chimes.store.jsonfile.state import Generation, Mark, Requests, marks_to_plain
 from chimes.store.port import IdempotencyRecord

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import Message, _, from_stored, to_stored
 from chimes.model.definition import (
@@ -33,13 +34,16 @@ from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, apply_edit, plan_after, set_cursor
 from chimes.model.sync import is_pair_key, require_exclusive
 from chimes.model.validation import check_target
-from chimes.store.codec.schedule import (
+from chimes.store.codec.values import (
+    Plain,
+    drop_empty,
+    maybe_text,
     policy_to_plain,
     schedule_from_plain,
     schedule_to_plain,
     target_from_plain,
+    to_text,
 )
-from chimes.store.json_values import EPOCH, MICROSECOND, Plain, drop_empty, maybe_text, to_text
 from chimes.triggers import (
     Cron,
     Every,

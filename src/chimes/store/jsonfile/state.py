@@ -14,7 +14,7 @@ from chimes.model.ids import DeliveryId, InboxId, KeyId, RunId, ScheduleId
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
-from chimes.store.json_values import Plain, Reader, drop_empty, maybe_text
+from chimes.store.codec.values import Plain, Reader, drop_empty, maybe_text
 from chimes.store.memory.state import State
 from chimes.store.port import IdempotencyRecord
 

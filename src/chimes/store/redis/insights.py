@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from chimes.clock import MICROSECOND
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId, canonical_namespace
 from chimes.model.insights import (
@@ -37,7 +38,6 @@ from chimes.model.insights import (
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.store.json_values import MICROSECOND
 from chimes.store.redis.listing import MOST, RedisListing, Walk
 from chimes.store.redis.wire import Wire, flag, maybe_moment, micros, moment, rows, text, texts
 from chimes.store.selection import (

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from chimes.clock import to_micros
 from chimes.model.access import Owner
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
-from chimes.store.json_values import to_micros
 from chimes.store.redis.base import RedisBase
 from chimes.store.redis.wire import Wire, flag, micros, rows, texts
 from chimes.store.selection import (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from chimes.clock import MICROSECOND
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
 from chimes.model.access import AuditEntry
@@ -22,7 +23,6 @@ from chimes.model.notification import (
     reopen_delivery,
 )
 from chimes.model.run import Reason
-from chimes.store.json_values import MICROSECOND
 from chimes.store.port import TokenGrant
 from chimes.store.redis.listing import RedisListing, Walk
 from chimes.store.redis.rows import (

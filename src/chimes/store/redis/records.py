@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from chimes.clock import MICROSECOND
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
 from chimes.model.access import ApiKey, AuditEntry
@@ -31,7 +32,6 @@ from chimes.store.codec.records import (
     report_from_text,
     report_to_text,
 )
-from chimes.store.json_values import MICROSECOND
 from chimes.store.port import (
     NODE_EVENT_RETENTION,
     IdempotencyRecord,

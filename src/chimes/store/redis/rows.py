@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
+from chimes.clock import EPOCH, to_micros
 from chimes.errors import message_of
 from chimes.i18n import _, from_stored, to_stored
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
@@ -41,7 +42,8 @@ from chimes.store.codec.records import (
     run_from_plain,
 )
 from chimes.store.codec.records import run_to_plain as _to_plain
-from chimes.store.codec.schedule import (
+from chimes.store.codec.values import (
+    Plain,
     dependency_from_plain,
     labels_from_plain,
     owner_from_plain,
@@ -52,9 +54,9 @@ from chimes.store.codec.schedule import (
     schedule_to_plain,
     target_from_plain,
     target_to_plain,
+    to_text,
 )
-from chimes.store.json_values import EPOCH, Plain, to_micros, to_text
-from chimes.store.json_values import moment as moment_damage
+from chimes.store.codec.values import moment as moment_damage
 from chimes.store.redis.wire import (
     DecodeCache,
     Wire,

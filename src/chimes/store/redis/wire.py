@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
+from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import StoreError
 from chimes.i18n import _
-from chimes.store.json_values import EPOCH, MICROSECOND
 
 #: Arguments and results of scripts: strings and nested lists.
 Wire = str | Sequence["Wire"]

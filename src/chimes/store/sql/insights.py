@@ -22,6 +22,7 @@ from sqlalchemy import (
     text,
 )
 
+from chimes.clock import EPOCH, MICROSECOND
 from chimes.i18n import from_stored
 from chimes.model.access import Owner
 from chimes.model.change import fast_constructor
@@ -56,7 +57,6 @@ from chimes.model.listing import Counts, ScheduleQuery
 from chimes.model.notification import DeliveryState
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.store.json_values import EPOCH, MICROSECOND
 from chimes.store.selection import (
     HOUR,
     Failure,

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import bindparam, delete, select, text
 
+from chimes.clock import MICROSECOND
 from chimes.model.ids import RunId
 from chimes.model.planning import (
     PREFETCH_CUTOFF,
@@ -21,7 +22,6 @@ from chimes.model.planning import (
     withdraw_prefetched,
 )
 from chimes.model.schedule import Schedule
-from chimes.store.json_values import MICROSECOND
 from chimes.store.port import PrefetchWindow
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.locks import is_own_key, schedule_of_key

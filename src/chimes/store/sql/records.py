@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
+from chimes.clock import MICROSECOND
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
 from chimes.model.access import ApiKey, AuditEntry, chain_entry
@@ -16,7 +17,6 @@ from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import owns_fence
 from chimes.store.epoch import Epoch
-from chimes.store.json_values import MICROSECOND
 from chimes.store.port import IdempotencyRecord, TokenGrant
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import TokenRequest

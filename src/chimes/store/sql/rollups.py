@@ -36,6 +36,7 @@ from sqlalchemy import (
     update,
 )
 
+from chimes.clock import MICROSECOND
 from chimes.i18n import STORED_PREFIX
 from chimes.model.ids import stored_namespaces
 from chimes.model.insights import (
@@ -47,7 +48,6 @@ from chimes.model.insights import (
     Window,
 )
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.store.json_values import MICROSECOND
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import StatisticsDialect
 from chimes.store.sql.listing import Condition

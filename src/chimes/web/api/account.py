@@ -18,7 +18,7 @@ from chimes.services.preferences import (
     SavedFilter,
     SavedFilters,
 )
-from chimes.store.codec.schedule import owner_to_plain
+from chimes.store.codec.values import owner_to_plain
 from chimes.web.api.paging import Query
 from chimes.web.api.responses import (
     BODY_ERRORS,

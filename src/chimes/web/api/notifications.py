@@ -21,7 +21,7 @@ from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxChange, InboxItem, Unsnooze
 from chimes.redaction import HIDDEN, mask_url
 from chimes.services.audit import entry
-from chimes.store.codec.schedule import owner_to_plain
+from chimes.store.codec.values import owner_to_plain
 from chimes.web.api.paging import (
     DEFAULT_LIMIT,
     Limit,

@@ -18,7 +18,7 @@ from chimes.redaction import HIDDEN
 from chimes.services.audit import entry, verify_chain
 from chimes.services.nodes import NodeService
 from chimes.services.users import User, UserService
-from chimes.store.codec.schedule import owner_to_plain
+from chimes.store.codec.values import owner_to_plain
 from chimes.triggers.values import format_duration_go
 from chimes.web.api.paging import AuditsQuery
 from chimes.web.api.responses import (

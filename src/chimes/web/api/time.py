@@ -15,7 +15,7 @@ from chimes.i18n import _
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.model.validation import check_fires
 from chimes.services.schedules.templates import render_templates
-from chimes.store.codec.schedule import owner_to_plain
+from chimes.store.codec.values import owner_to_plain
 from chimes.triggers import Cron, Fire
 from chimes.triggers.zones import parse_zone
 from chimes.web.api.paging import TemplatesQuery, UpcomingQuery

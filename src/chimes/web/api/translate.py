@@ -45,7 +45,7 @@ from chimes.redaction import (
 )
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import default_policy
-from chimes.store.codec.schedule import clock_text, owner_to_plain
+from chimes.store.codec.values import clock_text, owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 from chimes.triggers.values import suggest_name
 from chimes.web.api.schemas import (

@@ -31,8 +31,7 @@ from sqlalchemy import (
     select,
 )
 
-from chimes.clock import Clock
-from chimes.store.json_values import MICROSECOND
+from chimes.clock import MICROSECOND, Clock
 from chimes.store.sql.dialects.base import Dialect, MariadbStatistics, Rows, TokenRequest
 from chimes.store.sql.rows.values import Value
 from chimes.store.sql.tables import (

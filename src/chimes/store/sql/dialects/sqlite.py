@@ -27,8 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 
-from chimes.clock import Clock
-from chimes.store.json_values import MICROSECOND
+from chimes.clock import MICROSECOND, Clock
 from chimes.store.sql.dialects.base import Dialect, Rows, SqliteStatistics, TokenRequest
 from chimes.store.sql.rows.values import Value
 from chimes.store.sql.tables import (

@@ -16,7 +16,7 @@ from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.run import Reason
 from chimes.store.codec.records import artifacts_from_plain, artifacts_to_plain
-from chimes.store.codec.schedule import recipient_from_plain, recipient_to_plain
+from chimes.store.codec.values import recipient_from_plain, recipient_to_plain
 from chimes.store.sql.rows.values import (
     Value,
     clean,

@@ -14,7 +14,7 @@ from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId
 from chimes.model.run import Attempt, LogEntry, Origin, Run
 from chimes.store.codec.records import attempt_from_plain, attempt_to_plain
-from chimes.store.json_values import to_text
+from chimes.store.codec.values import to_text
 from chimes.store.sql.rows.values import (
     STATUSES,
     TargetTexts,

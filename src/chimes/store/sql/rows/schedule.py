@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from chimes.clock import MICROSECOND
 from chimes.i18n import from_stored
 from chimes.model.change import fast_constructor
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Dependency, LastRunSummary, Schedule
-from chimes.store.codec.schedule import dependency_from_plain, labels_from_plain
-from chimes.store.json_values import MICROSECOND
+from chimes.store.codec.values import dependency_from_plain, labels_from_plain
 from chimes.store.sql.rows.values import (
     STATUSES,
     TargetTexts,

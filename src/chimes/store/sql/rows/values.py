@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
+from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import ChimesError
 from chimes.i18n import to_stored
 from chimes.model.access import Owner, OwnerType
 from chimes.model.change import fast_constructor
 from chimes.model.definition import Policy, Target, TaskTarget
 from chimes.model.run import RunStatus
-from chimes.store.codec.schedule import (
+from chimes.store.codec.values import (
     policy_from_plain,
     policy_to_plain,
     target_from_plain,
     target_to_plain,
 )
-from chimes.store.json_values import EPOCH, MICROSECOND
 from chimes.triggers import Trigger, trigger_from_dict
 from chimes.triggers.zones import UTC_NAME
 
