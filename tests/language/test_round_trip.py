@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chimes.errors import NeedsClarification
 from chimes.language import LANGUAGES, describe, parse
 from chimes.language.cron_sets import numbers, read
-from chimes.language.round_trip import reread
+from chimes.language.round_trip import parse_description
 from chimes.triggers import Cron, Every, Once, Trigger
 from tests.language.expressions import ANY, meaning, parsed
 from tests.language.golden import ROWS, Row
@@ -71,7 +71,7 @@ def test_any_expression_comes_back(lang: str, expression: str) -> None:
     assert trigger is not None
     years = read(trigger).days.years
     assume(years is None or len(numbers(years)) <= _MOST_YEARS)
-    found = reread(describe(trigger, lang), lang)
+    found = parse_description(describe(trigger, lang), lang)
     assert isinstance(found, Cron)
     assert meaning(found.expression) == meaning(expression)
 
@@ -140,7 +140,7 @@ def test_bounds_behind_what_people_say_are_asked_about(bound: str) -> None:
 )
 def test_what_a_clock_change_does_to_it_stays_the_same(lang: str, expression: str) -> None:
     trigger = Cron(expression, timezone="America/New_York")
-    found = reread(describe(trigger, lang), lang)
+    found = parse_description(describe(trigger, lang), lang)
     assert isinstance(found, Cron)
     for change in (datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 3, 14, tzinfo=UTC)):
         assert found.fires(change, 40) == trigger.fires(change, 40)
@@ -169,7 +169,7 @@ def test_what_a_clock_change_does_to_it_stays_the_same(lang: str, expression: st
     ],
 )
 def test_what_the_describer_does_not_say_is_not_read_here(text: str, lang: str) -> None:
-    assert reread(text, lang) is None
+    assert parse_description(text, lang) is None
 
 
 HOSTILE = [
@@ -187,7 +187,7 @@ HOSTILE = [
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(("lang", "text"), HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_numbers_cost_nothing(lang: str, text: str) -> None:
-    assert reread(text, lang) is None
+    assert parse_description(text, lang) is None
 
 
 @languages
@@ -200,5 +200,5 @@ def test_sentences_with_something_in_the_wrong_place_raise_nothing(
     at = data.draw(st.integers(0, len(words)))
     other = data.draw(st.sampled_from(ROWS)).words[lang]
     mixed = words[:at] + other[data.draw(st.integers(0, len(other))) :]
-    found = reread(mixed, lang)
+    found = parse_description(mixed, lang)
     assert found is None or describe(found, lang) == mixed.strip()

@@ -1,114 +1,24 @@
-"""Describes triggers in English, Thai and Chinese.
+"""Describes triggers, and warns about expressions that often mean something else.
 
-The order of a sentence is the same in every language; a language is a module that implements
-`Language` and is imported on first use.
+The words of a language are a module with a table, `WORDS`, which is imported on first use.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from importlib import import_module
-from typing import Literal, Protocol, cast
+from typing import Literal, cast
 
 from chimes.i18n import Message, _, counted, in_language
 from chimes.language.cron_sets import ALL_DATES, body_of, day_rule, interval_of, numbers, read
-from chimes.language.forms import Days, Times, days_of, shown_dates, times_of
 from chimes.language.languages import LANGUAGES, named
-from chimes.triggers import Calendar, Cron, Dst, Every, Note, Once, Trigger, Window, parse_duration
-from chimes.triggers.calendars import OnExcluded
+from chimes.language.words import Words
+from chimes.triggers import Cron, Note, Trigger
 from chimes.triggers.cron_fields import DESCRIPTORS, DayFields
-
-
-class Limits(Protocol):
-    """Words of one language for bounds and exclusions."""
-
-    def since(self, moment: datetime, zone: str | None) -> str:
-        """The start; the zone is None if the sentence already names it."""
-
-    def until(self, moment: datetime, zone: str | None) -> str: ...
-
-    def at_most(self, count: int) -> str: ...
-
-    def holidays(self, country: str) -> str: ...
-
-    def windows(self, windows: Sequence[Window]) -> str: ...
-
-    def dates(self, shown: Sequence[str], more: int) -> str:
-        """Single dates, and the number of dates that are not shown."""
-
-    def excepting(self, days: str, then: OnExcluded) -> str:
-        """Excluded days (already in words) and what happens to their slots."""
-
-
-class Language(Limits, Protocol):
-    """Words of one language. Times are shown in the zone of the datetime."""
-
-    #: Separator of clauses.
-    BETWEEN: str
-    #: Sunday first.
-    SHORT_WEEKDAYS: Sequence[str]
-
-    def on_days(self, days: Days, times: Times, zone: str) -> str:
-        """Times on days, with the zone."""
-
-    def once(self, moment: datetime, zone: str) -> str: ...
-
-    def every(self, step: timedelta, anchor: datetime | None) -> str:
-        """An interval; the anchor is in UTC."""
-
-    def delayed(self, jitter: timedelta) -> str:
-        """Continues `every`: the jitter."""
-
-    def clock_changes(self, rules: Dst) -> str: ...
-
-
-def sentence(language: Language, trigger: Trigger) -> str:
-    """Describes the trigger exactly; names the zone where one applies."""
-    if isinstance(trigger, Once):
-        words = language.once(trigger.local(trigger.instant), trigger.zone)
-    elif isinstance(trigger, Cron) and interval_of(trigger) is None:
-        reading = read(trigger)
-        words = language.on_days(days_of(reading.days), times_of(reading), trigger.zone)
-    else:
-        return language.BETWEEN.join(
-            [_interval(language, trigger), *_limits(language, trigger, trigger.zone)]
-        )
-    return language.BETWEEN.join([words, *_limits(language, trigger, None)])
-
-
-def _interval(language: Language, trigger: Cron | Every) -> str:
-    if isinstance(trigger, Cron):
-        return language.every(parse_duration(interval_of(trigger) or ""), trigger.anchor)
-    words = language.every(trigger.every, trigger.anchor)
-    return words + language.delayed(trigger.jitter) if trigger.jitter else words
-
-
-def _limits(language: Language, trigger: Trigger, zone: str | None) -> list[str]:
-    found: list[str] = []
-    if isinstance(trigger, Cron) and trigger.dst != "chimes":
-        found.append(language.clock_changes(trigger.dst))
-    if trigger.start_at is not None:
-        found.append(language.since(trigger.local(trigger.start_at), zone))
-    if trigger.end_at is not None:
-        found.append(language.until(trigger.local(trigger.end_at), zone))
-    if trigger.max_runs is not None:
-        found.append(language.at_most(trigger.max_runs))
-    return [*found, *(_excluded(language, each) for each in trigger.exclude)]
-
-
-def _excluded(words: Limits, calendar: Calendar) -> str:
-    if calendar.holidays is not None:
-        days = words.holidays(calendar.holidays)
-    elif calendar.weekly:
-        days = words.windows(calendar.weekly)
-    else:
-        days = words.dates(*shown_dates(calendar))
-    return words.excepting(days, calendar.on_excluded)
-
 
 # Warnings about expressions that often mean something else than intended.
 
@@ -302,7 +212,7 @@ def describe(trigger: Trigger, lang: str = "en") -> str:
 @lru_cache(maxsize=4096)
 def _described(trigger: Trigger, lang: str) -> str:
     # Lists describe every row; triggers are immutable.
-    return sentence(_language(lang), trigger)
+    return words_of(lang).describe(trigger)
 
 
 def note_in_words(note: Note, lang: str = "en") -> str:
@@ -312,9 +222,9 @@ def note_in_words(note: Note, lang: str = "en") -> str:
 
 def warnings_in_words(trigger: Trigger, lang: str = "en") -> tuple[str, ...]:
     """Warnings in words, such as a step that does not divide the hour."""
-    own = [of_note(note) for note in trigger.warnings()]
-    range_words = (*own, *(of_caution(each) for each in cautions(trigger)))
-    return tuple(in_language(each, named(lang)) for each in range_words)
+    notes = [of_note(note) for note in trigger.warnings()]
+    messages = (*notes, *(of_caution(each) for each in cautions(trigger)))
+    return tuple(in_language(each, named(lang)) for each in messages)
 
 
 def remark(words: str, lang: str = "en") -> str:
@@ -324,8 +234,9 @@ def remark(words: str, lang: str = "en") -> str:
 
 def short_weekday(moment: datetime, lang: str = "en") -> str:
     """`Mon`, `จ.`, `周一`, in the zone of the datetime."""
-    return _language(lang).SHORT_WEEKDAYS[moment.isoweekday() % 7]
+    return words_of(lang).short_weekdays[moment.isoweekday() % 7]
 
 
-def _language(lang: str) -> Language:
-    return cast(Language, import_module(LANGUAGES[named(lang)]))
+def words_of(lang: str) -> Words:
+    """The table of a language."""
+    return cast(Words, import_module(LANGUAGES[named(lang)]).WORDS)

@@ -1,11 +1,10 @@
-"""Language-independent forms of days, times and durations, the input of the language modules."""
+"""Language-independent forms of days, times and durations, the input of `words.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Literal, Protocol
+from typing import Literal
 
 from chimes.language.cron_sets import (
     ALL_DATES,
@@ -86,51 +85,6 @@ def days_of(days: DayFields) -> Days:
         months=None if months == ALL_MONTHS else months,
         years=None if days.years is None else numbers(days.years, 1970),
     )
-
-
-class DayWords(Protocol):
-    """Words of one language for days; `months` None means all months."""
-
-    def every_day(self, months: Numbers | None) -> str: ...
-
-    def on_dates(self, dates: Sequence[DateTerm], months: Numbers | None) -> str: ...
-
-    def on_weekdays(self, weekdays: Weekdays, months: Numbers | None) -> str:
-        """The weekdays of `every`, which is not empty."""
-
-    def on_special(self, weekdays: Weekdays, months: Numbers | None) -> str:
-        """The weekdays of `nth` and `last`, which are not both empty."""
-
-    def only_if(self, dates: str, weekdays: Weekdays) -> str:
-        """The dates (already in words) restricted to these weekdays."""
-
-    def as_well_as(self, days: str, others: str) -> str: ...
-
-
-def days_phrase(days: Days, words: DayWords) -> str:
-    """`every day`, `every Monday`, `on the 1st of every month`, …"""
-    months = days.months
-    if days.dates is None:
-        return (
-            words.every_day(months)
-            if days.weekdays is None
-            else _weekdays_phrase(days.weekdays, months, words)
-        )
-    dates = words.on_dates(days.dates, months)
-    if days.weekdays is None:
-        return dates
-    if days.both:
-        return words.only_if(dates, days.weekdays)
-    return words.as_well_as(dates, _weekdays_phrase(days.weekdays, months, words))
-
-
-def _weekdays_phrase(weekdays: Weekdays, months: Numbers | None, words: DayWords) -> str:
-    if not weekdays.every:
-        return words.on_special(weekdays, months)
-    plain = words.on_weekdays(weekdays, months)
-    if not (weekdays.nth or weekdays.last):
-        return plain
-    return words.as_well_as(plain, words.on_special(weekdays, months))
 
 
 def weekday_stretches(weekdays: Numbers, *, least: int = 3) -> list[tuple[int, int]]:
@@ -316,13 +270,14 @@ def _clocks(hours: Numbers, minutes: Numbers, seconds: Numbers) -> tuple[str, ..
 DurationUnit = Literal["hour", "minute", "second", "millisecond", "microsecond"]
 
 _SHOWN_DATES = 5
-_SIZES: tuple[tuple[DurationUnit, timedelta], ...] = (
-    ("hour", timedelta(hours=1)),
-    ("minute", timedelta(minutes=1)),
-    ("second", timedelta(seconds=1)),
-    ("millisecond", timedelta(milliseconds=1)),
-    ("microsecond", timedelta(microseconds=1)),
-)
+#: The largest first.
+DURATION_SIZES: dict[DurationUnit, timedelta] = {
+    "hour": timedelta(hours=1),
+    "minute": timedelta(minutes=1),
+    "second": timedelta(seconds=1),
+    "millisecond": timedelta(milliseconds=1),
+    "microsecond": timedelta(microseconds=1),
+}
 _DAY = timedelta(days=1)
 _WHOLE_DAY = (0, 1440)
 
@@ -330,7 +285,7 @@ _WHOLE_DAY = (0, 1440)
 def duration_parts(value: timedelta) -> list[tuple[int, DurationUnit]]:
     """Counts by unit, largest first, without zeros."""
     parts: list[tuple[int, DurationUnit]] = []
-    for unit, size in _SIZES:
+    for unit, size in DURATION_SIZES.items():
         count, value = divmod(value, size)
         if count:
             parts.append((count, unit))

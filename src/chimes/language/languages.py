@@ -63,7 +63,7 @@ def accepted(header: str, otherwise: str = DEFAULT) -> str:
 
 def of_environment(environ: Mapping[str, str]) -> str:
     """POSIX order of locale variables, preceded by CHIMES_LANG."""
-    if range_words := environ.get("CHIMES_LANG", "").strip():
-        return named(range_words)
+    if chosen := environ.get("CHIMES_LANG", "").strip():
+        return named(chosen)
     locale = next((environ[name] for name in _VARIABLES if environ.get(name)), "")
     return known(locale) or DEFAULT

@@ -11,20 +11,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Literal
+from functools import lru_cache
+from typing import Any
 
 from chimes.errors import InvalidTrigger
 from chimes.language.cron_sets import Numbers, range_words, steps, stretches
-from chimes.language.description import describe
-from chimes.language.en import MONTHS, WEEKDAYS
+from chimes.language.description import describe, words_of
 from chimes.language.forms import (
+    DURATION_SIZES,
     WORKING,
     At,
     ClockUnit,
     DateKind,
     DateTerm,
     Days,
-    DurationUnit,
     Listed,
     Rate,
     Repeated,
@@ -32,12 +32,9 @@ from chimes.language.forms import (
     Values,
     Weekdays,
 )
-from chimes.language.th import MONTHS as MONTHS_TH
-from chimes.language.th import UNITS
-from chimes.language.th import WEEKDAYS as WEEKDAYS_TH
-from chimes.language.zh import UNITS as UNITS_ZH
-from chimes.language.zh import WEEKDAYS as WEEKDAYS_ZH
-from chimes.triggers import Cron, Every, Once, Trigger
+from chimes.language.languages import LANGUAGES
+from chimes.language.words import Words
+from chimes.triggers import Cron, Dst, Every, Once, Trigger
 from chimes.triggers.calendars import DAY_NAMES
 
 # From the content of a sentence to candidate triggers.
@@ -49,6 +46,7 @@ _SPECIAL: dict[DateKind, str] = {
     "nearest_from_end": "L-{}W",
     "last_working": "LW",
 }
+_CLOCK_CHANGES: dict[str, Dst] = {"vixie": "vixie", "robfig": "robfig"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,55 +60,24 @@ class Draft:
     days: Days | None = None
     times: Times | None = None
     zone: str | None = None
-    rules: str = "chimes"
-    start_at: str | None = None
-    end_at: str | None = None
-    max_runs: int | None = None
+    clock_changes: Dst = "chimes"
+    #: Arguments of any trigger: start_at, end_at, max_runs.
+    limits: dict[str, Any] = field(default_factory=dict)
     exclude: list[dict[str, object]] = field(default_factory=list)
 
 
 def triggers(draft: Draft) -> Iterator[Trigger]:
     """Candidate triggers, most likely first. Raises InvalidTrigger if there is none."""
+    limits = {**draft.limits, "exclude": draft.exclude}
     if draft.once is not None:
-        yield Once(
-            draft.once,
-            timezone=draft.zone,
-            start_at=draft.start_at,
-            end_at=draft.end_at,
-            max_runs=draft.max_runs,
-            exclude=draft.exclude,
-        )
+        yield Once(draft.once, timezone=draft.zone, **limits)
     elif draft.every is not None:
-        yield Every(
-            draft.every,
-            anchor=draft.anchor,
-            jitter=draft.jitter,
-            start_at=draft.start_at,
-            end_at=draft.end_at,
-            max_runs=draft.max_runs,
-            exclude=draft.exclude,
-        )
+        yield Every(draft.every, anchor=draft.anchor, jitter=draft.jitter, **limits)
     else:
         assert draft.days is not None
         assert draft.times is not None
         for expression in _expressions(draft.days, draft.times):
-            yield Cron(
-                expression,
-                timezone=draft.zone,
-                dst=_rules(draft.rules),
-                start_at=draft.start_at,
-                end_at=draft.end_at,
-                max_runs=draft.max_runs,
-                exclude=draft.exclude,
-            )
-
-
-def _rules(name: str) -> Literal["chimes", "vixie", "robfig"]:
-    match name:
-        case "vixie" | "robfig":
-            return name
-        case _:
-            return "chimes"
+            yield Cron(expression, timezone=draft.zone, dst=draft.clock_changes, **limits)
 
 
 def _expressions(days: Days, times: Times) -> Iterator[str]:
@@ -265,122 +232,157 @@ def _special_weekdays(days: Weekdays, names: Sequence[str] = _DAY_NUMBERS) -> li
     return found + [f"{names[day]}L" for day in days.last]
 
 
-# Sentence patterns of a language. Groups have the same names in every language; their order
-# differs.
+# Patterns of sentences, made from the templates of the describer.
 
-_SIZES: dict[DurationUnit, timedelta] = {
-    "hour": timedelta(hours=1),
-    "minute": timedelta(minutes=1),
-    "second": timedelta(seconds=1),
-    "millisecond": timedelta(milliseconds=1),
-    "microsecond": timedelta(microseconds=1),
-}
 _CLOCK = re.compile(r"\d\d:\d\d(?::\d\d)?")
+_NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 _LARGEST = 9999
-Match = re.Match[str]
-Pattern = re.Pattern[str]
+#: The most specific first: the later ones also match parts of the others.
+_DATE_KINDS: tuple[DateKind, ...] = (
+    *("step", "nearest", "nearest_from_end", "from_end", "last_working", "days", "day"),
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grammar:
-    between: str
-    #: Between the ends of a range of numbers, of names.
-    to: str
-    name_to: str
-    weekdays: Sequence[str]
-    months: Sequence[str]
-    units: Mapping[str, DurationUnit]
-    clock_units: Mapping[str, ClockUnit]
-    nth: Mapping[str, int]
-    #: body, years, step, zone
-    main: Pattern
-    #: days, times; the first match wins
-    splits: Sequence[Pattern]
-    #: Matches a list of times of day.
-    at: Pattern
-    #: which or rate, minutes, hours
-    listed: Pattern
-    #: step, unit, first, at, since, hours, stretches
-    repeated: Pattern
-    #: step, span: a step within a range
-    stepped: Pattern
-    #: Occurs in descriptions with seconds.
-    of_seconds: Pattern
-    #: first, last, step; end: counted from the end. Also the default of `first`.
-    dates: Sequence[tuple[DateKind, str, int]]
-    #: day, nth; without nth the last
-    special: str
-    working: Pattern
-    #: Occurs where a day must match both fields.
-    both: str
-    #: day, month, year, clock, zone
-    once: Pattern
-    #: step, jitter; day, month, year and clock of the anchor
-    every: Pattern
-    whole_days: Pattern
-    #: day, month, year, clock, utc
-    since: Pattern
-    until: Pattern
-    once_only: str
-    at_most: Pattern
-    rules: Pattern
-    #: days, then
-    excepting: Pattern
-    following: str
-    holidays: Pattern
-    #: days, start, end
-    window: Pattern
+def _pattern(template: str, **fields: str) -> str:
+    """A template as a pattern; patterns take the place of its fields."""
+    texts = re.split(r"\{(\w+)\}", template)
+    return "".join(
+        fields[text] if index % 2 else re.escape(text) for index, text in enumerate(texts)
+    )
+
+
+def _group(name: str, pattern: str = r"\d+") -> str:
+    return f"(?P<{name}>{pattern})"
+
+
+def _ordinal(name: str) -> str:
+    """`5th` in English, a plain number elsewhere."""
+    return rf"{_group(name)}[a-z]*"
+
+
+def _unnamed(pattern: str) -> str:
+    return _NAMED_GROUP.sub("(?:", pattern)
+
+
+def _either(*patterns: str) -> str:
+    return f"(?:{'|'.join(patterns)})"
+
+
+def _names(names: Iterable[str]) -> str:
+    return _either(*map(re.escape, sorted(names, key=len, reverse=True)))
+
+
+class Sentences:
+    """The sentences of one language."""
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        #: Between the elements of a list; several may follow each other.
+        self.links = {" ", *(link.strip() for link in (words.comma, words.and_, words.to))}
+        self.zone = _either(
+            _pattern(words.zone, zone=_group("zone", "[A-Za-z0-9_/+-]+")),
+            re.escape(words.zone_words("UTC")),
+        )
+        self._make_time_patterns()
+        self._make_day_patterns()
+        self._make_moment_patterns()
+        self._make_exclusion_patterns()
 
     def drafts(self, sentence: str) -> Iterator[Draft]:
-        """Possible contents of the sentence; wrong ones are rejected by describing them."""
-        main, *clauses = sentence.split(self.between)
+        """Possible contents; wrong ones are rejected by describing them."""
+        main, *clauses = sentence.split(self.words.between)
+        main = f"{main[:1].lower()}{main[1:]}"
         for found in (self._once(main), self._on_days(main), self._interval(main)):
             for clause in clauses:
                 found = found and self._limited(found, clause)
             if found is not None:
                 yield found
 
-    def bounded(self, sentence: str) -> bool:
-        """Whether a clause states an end, a maximum or an exclusion."""
-        _, *clauses = sentence.split(self.between)
+    def has_limit(self, sentence: str) -> bool:
+        """Whether a clause states a start, an end, a maximum or an exclusion."""
+        _, *clauses = sentence.split(self.words.between)
         return any(self._limited(Draft(), clause) is not None for clause in clauses)
 
-    def _once(self, main: str) -> Draft | None:
-        found = self.once.fullmatch(main)
-        return Draft(once=self._moment(found), zone=found["zone"]) if found else None
+    # Times of day.
 
-    def _on_days(self, main: str) -> Draft | None:
-        found = self.main.fullmatch(main)
-        split = found and next(
-            filter(None, (each.fullmatch(found["body"]) for each in self.splits)), None
+    def _make_time_patterns(self) -> None:
+        words = self.words
+        unit = _names(words.units[unit] for unit in words.points)
+        count = _pattern(words.duration_part[1], count=_group("step"), unit=_group("unit", unit))
+        start = _pattern(words.rate_start, point=".+?", first=_group("first"))
+        named_rate = _either(
+            _pattern(words.every_unit, unit=_group("one", unit)),
+            rf"{_pattern(words.every, duration=count)}(?:{start})?",
         )
-        times = split and self._times(split["times"])
-        if not (found and split and times):
-            return None
-        years = (
-            self._numbers(found["years"])[:: int(found["step"] or 1)] if found["years"] else None
+        self.rate = re.compile(named_rate)
+        self.stepped = re.compile(self._stepped(*words.points))
+        rate = _group("rate", _unnamed(named_rate))
+        values = self._values_pattern("minute", "second")
+        at = _either(_pattern(words.at_values, values=values), values)
+        # Chinese marks each number.
+        marked = self._several(words.points["hour"])
+        hours = _group("hours", _either(self._values_pattern("hour"), marked))
+        clock = r"\d\d:[\d:]+"
+        stretch = _pattern(words.stretch, first=clock, last=clock)
+        within = _either(
+            _pattern(words.since_clock, clock=_group("since", clock)),
+            _pattern(words.in_hours, hours=hours),
+            _pattern(words.in_stretches, stretches=_group("stretches", self._list(stretch))),
         )
-        return Draft(days=self._days(split["days"] or "", years), times=times, zone=found["zone"])
+        minutes = _pattern(words.of_minutes, minutes=_group("minutes", values))
+        larger = {
+            "minutes": f"(?:{minutes})?",
+            "hours": _either(_pattern(words.every_unit, unit=words.units["hour"]), hours),
+        }
+        repeated_at = _pattern(words.repeated_at, at=_group("at", at))
+        patterns = (
+            _pattern(words.clocks, clocks=self._several(":")),
+            _pattern(words.listed, which=_group("which", at), **larger),
+            _pattern(words.listed_rate, rate=rate, **larger),
+            _pattern(words.repeated, rate=rate, at=f"(?:{repeated_at})?", within=f"{within}?"),
+        )
+        self.clocks, self.listed, self.listed_rate, self.repeated = map(re.compile, patterns)
+        times = _group("times", _unnamed(_either(*patterns)))
+        days = _group("days", ".+?")
+        orders = (_pattern(order, days=days, times=times) for order in words.orders)
+        self.orders = [re.compile(order) for order in (f"(?P<days>){times}", *orders)]
+
+    def _stepped(self, *units: ClockUnit) -> str:
+        return _pattern(
+            self.words.stepped,
+            step=_ordinal("step"),
+            unit=_names(self.words.units[unit] for unit in units),
+            point=_names(self.words.points[unit] for unit in units),
+            first=_group("first"),
+            last=_group("last"),
+        )
+
+    def _values_pattern(self, *units: ClockUnit) -> str:
+        point = _names(self.words.points[unit] for unit in units)
+        forms = self.words.numbered
+        numbered = (_pattern(form, point=point, numbers=self._several()) for form in forms)
+        return _either(*numbered, _unnamed(self._stepped(*units)))
+
+    def _several(self, mark: str = " ") -> str:
+        """A list of numbers, each of which may have a mark."""
+        return rf"\d(?:\d|{_names({mark, *self.links})})*"
+
+    def _list(self, element: str) -> str:
+        return f"{element}(?:{_names(self.links)}+{element})*"
 
     def _times(self, text: str) -> Times | None:
-        if self.at.fullmatch(text):
+        if self.clocks.fullmatch(text):
             return At(tuple(_CLOCK.findall(text)))
-        if found := self.listed.fullmatch(text):
-            rate = self.repeated.fullmatch(found["rate"]) if found["rate"] else None
-            which = self._rate(rate) if rate else self._values(found["which"])
-            return (
-                Listed(
-                    which=which,
-                    minutes=self._values(found["minutes"]),
-                    hours=self._hours(found["hours"]),
-                )
-                if which
-                else None
-            )
+        if found := self.listed.fullmatch(text) or self.listed_rate.fullmatch(text):
+            said = found.groupdict()
+            which = self._values(said["which"]) if "which" in said else self._rate(said["rate"])
+            assert which is not None
+            minutes, hours = self._values(said["minutes"]), self._hours(said["hours"])
+            return Listed(which=which, minutes=minutes, hours=hours)
         if found := self.repeated.fullmatch(text):
             clocks = _CLOCK.findall(found["stretches"] or "")
             return Repeated(
-                rate=self._rate(found),
+                rate=self._rate(found["rate"]),
                 at=self._values(found["at"]),
                 since=found["since"],
                 hours=self._hours(found["hours"]),
@@ -388,119 +390,229 @@ class Grammar:
             )
         return None
 
-    def _rate(self, found: Match) -> Rate:
-        unit = self.clock_units[found["unit"]]
+    def _rate(self, text: str) -> Rate:
+        found = self.rate.fullmatch(text)
+        assert found is not None
+        names = {self.words.units[unit]: unit for unit in self.words.points}
+        unit = names[found["one"] or found["unit"]]
         return Rate(unit, int(found["step"] or 1), int(found["first"] or 0))
 
     def _values(self, text: str | None) -> Values | None:
         if not text:
             return None
-        unit: ClockUnit = "second" if self.of_seconds.search(text) else "minute"
-        return Values(unit, self._some(text))
+        unit: ClockUnit = "second" if self.words.points["second"] in text else "minute"
+        return Values(unit, self._numbers(text))
 
     def _hours(self, text: str | None) -> Values | None:
-        return Values("hour", self._some(text)) if text else None
-
-    def _some(self, text: str) -> Numbers:
-        if found := self.stepped.fullmatch(text):
-            return self._numbers(found["span"])[:: int(found["step"])]
-        return self._numbers(text)
+        return Values("hour", self._numbers(text)) if text else None
 
     def _numbers(self, text: str) -> Numbers:
+        if stepped := self.stepped.search(text):
+            return _progression(stepped)
         found: set[int] = set()
-        for first, last in re.findall(rf"(\d+)(?:{self.to}(\d+))?", text):
+        for first, last in re.findall(rf"(\d+)(?:\D?{self.words.to}(\d+))?", text):
             found.update(range(_number(first), _number(last or first) + 1))
         return tuple(sorted(found))
 
+    # Days.
+
+    def _make_day_patterns(self) -> None:
+        words = self.words
+        step, first, last = _ordinal("step"), _ordinal("first"), _ordinal("last")
+        years = _either(
+            _pattern(words.years, years=_group("years", self._several(words.year_mark or " "))),
+            _pattern(words.stepped_years, step=step, first=first, last=last),
+        )
+        body = _group("body", ".+?")
+        self.sentence = re.compile(
+            _pattern(words.sentence, words=body, years=f"{years}?", zone=self.zone)
+        )
+        nth, day = _group("nth", _names(words.nth)), _group("day", _names(words.weekdays))
+        self.special = re.compile(_pattern(words.nth_weekday, nth=nth, day=day))
+        forms = reversed(words.from_end)
+        ends = (_pattern(form, back=_group("back"), nth=_group("nth")) for form in forms)
+        end = _group("end", "|".join(ends))
+        self.dates: list[tuple[DateKind, re.Pattern[str]]] = []
+        for kind in _DATE_KINDS:
+            template = words.dates[kind]
+            if kind in ("day", "days"):
+                # Thai has the words before the number only once in a list.
+                template = template[template.index("{") :]
+            pattern = _pattern(template, step=step, first=first, last=last, end=end)
+            self.dates.append((kind, re.compile(pattern)))
+        _, self.only_if, _ = re.split(r"\{\w+\}", words.only_if)
+
+    def _on_days(self, main: str) -> Draft | None:
+        found = self.sentence.fullmatch(main)
+        order = found and next(
+            filter(None, (order.fullmatch(found["body"]) for order in self.orders)), None
+        )
+        times = order and self._times(order["times"])
+        if not (found and order and times):
+            return None
+        years = None
+        if found["years"] or found["step"]:
+            years = self._numbers(found["years"]) if found["years"] else _progression(found)
+        zone = found["zone"] or "UTC"
+        return Draft(days=self._days(order["days"], years), times=times, zone=zone)
+
     def _days(self, text: str, years: Numbers | None) -> Days:
         nth, last = [], []
-        for found in re.finditer(self.special, text):
-            day, which = self.weekdays.index(found["day"]), found["nth"]
-            if which:
-                nth.append((day, self.nth[which]))
-            else:
+        for found in self.special.finditer(text):
+            day, which = self.words.weekdays.index(found["day"]), self.words.nth.index(found["nth"])
+            if which == len(self.words.nth) - 1:
                 last.append(day)
-        plain = re.sub(self.special, " ", text)
-        every = WORKING if self.working.search(plain) else self._weekdays(plain)
+            else:
+                nth.append((day, which + 1))
+        dates, rest = self._dates(self.special.sub(" ", text))
+        every = WORKING if self.words.working_day in rest else self._weekdays(rest)
         weekdays = Weekdays(every=every, nth=tuple(nth), last=tuple(last))
-        names = "|".join(sorted([*self.weekdays, *self.months], key=len, reverse=True))
         return Days(
-            dates=self._dates(re.sub(names, " ", plain)) or None,
+            dates=dates or None,
             weekdays=weekdays if every or nth or last else None,
-            both=self.both in text,
-            months=_named(text, self.months, self.name_to, low=1) or None,
+            both=self.only_if in text,
+            months=self._named(text, self.words.months, low=1) or None,
             years=years,
         )
 
     def _weekdays(self, text: str) -> Numbers:
-        return _named(text, self.weekdays, self.name_to, low=0)
+        return self._named(text, self.words.weekdays, low=0)
 
-    def _dates(self, text: str) -> tuple[DateTerm, ...]:
+    def _named(self, text: str, known: Sequence[str], *, low: int) -> Numbers:
+        """Names in the text with ranges expanded; a week may wrap around."""
+        names = _names(known)
+        found: set[int] = set()
+        for first, last in re.findall(rf"({names})(?:{self.words.name_to}({names}))?", text):
+            start, end = known.index(first), known.index(last or first)
+            length = (end - start) % len(known)
+            found.update((start + offset) % len(known) + low for offset in range(length + 1))
+        return tuple(sorted(found))
+
+    def _dates(self, text: str) -> tuple[tuple[DateTerm, ...], str]:
+        """The dates, and the text without them."""
         found: list[DateTerm] = []
-        for kind, pattern, unsaid in self.dates:
-            for match in re.finditer(pattern, text):
+        for kind, pattern in self.dates:
+            for match in pattern.finditer(text):
                 said = match.groupdict()
-                end = said.get("end")
-                first = _number(end) - 1 if end else _number(said.get("first"), unsaid)
                 last, step = _number(said.get("last")), _number(said.get("step"), 1)
-                found.append(DateTerm(kind, first, last, step))
-            text = re.sub(pattern, " ", text)
-        return tuple(found)
+                found.append(DateTerm(kind, self._first(said), last, step))
+            text = pattern.sub(" ", text)
+        return tuple(found), text
+
+    def _first(self, said: Mapping[str, str | None]) -> int:
+        if nth := said.get("nth"):
+            return _number(nth) - 1
+        if (end := said.get("end")) and not said.get("back"):
+            return self.words.from_end.index(end)
+        return _number(said.get("first") or said.get("back"))
+
+    # Moments, intervals and bounds.
+
+    def _make_moment_patterns(self) -> None:
+        words = self.words
+        weekday = _pattern(words.dated_weekday, weekday=_names(words.weekdays))
+        # A month in digits may be out of range: that is a bound, but no date.
+        months = {re.sub(r"\d+", r"\\d+", name) for name in words.months}
+        moment = _pattern(
+            words.moment,
+            weekday=_either(weekday, re.escape(words.no_weekday)),
+            day=_group("day"),
+            month=_group("month", "|".join(months)),
+            year=_group("year"),
+            clock=_group("clock", "[0-9:.]+"),
+        )
+        utc = _pattern(words.in_zone, zone=re.escape(words.zone_words("UTC")))
+        bound = f"{moment}{_group('utc', utc)}?"
+        self.once = re.compile(_pattern(words.once, moment=moment, zone=self.zone))
+        self.since = re.compile(_pattern(words.since, moment=bound))
+        self.until = re.compile(_pattern(words.until, moment=bound))
+        self.at_most = re.compile(_pattern(words.at_most, count=r"(\d+)"))
+        self.clock_changes = re.compile(_pattern(words.clock_changes, rules=r"(\w+)"))
+        every = _either(
+            _pattern(words.every_days, days=_group("days")),
+            _pattern(words.every_unit, unit=_group("unit", _names(words.units.values()))),
+            _pattern(words.every, duration=_group("step", ".+?")),
+        )
+        anchored = _pattern(words.anchored, moment=f"{moment}{utc}")
+        delayed = _pattern(words.delayed, duration=_group("jitter", ".+"))
+        self.interval = re.compile(f"{every}(?:{anchored})?(?:{delayed})?")
+
+    def _once(self, main: str) -> Draft | None:
+        found = self.once.fullmatch(main)
+        return Draft(once=self._moment(found), zone=found["zone"] or "UTC") if found else None
 
     def _interval(self, main: str) -> Draft | None:
-        found = self.every.fullmatch(main)
+        found = self.interval.fullmatch(main)
         if found is None:
             return None
-        days = self.whole_days.fullmatch(found["step"])
-        step = timedelta(days=int(days[1])) if days else self._duration(found["step"])
-        if step is None:
-            return None
+        days = found["days"]
+        text = found["step"] or f"1 {found['unit']}"
+        step = timedelta(days=int(days)) if days else self._duration(text)
         anchor = f"{self._moment(found)}Z" if found["year"] else None
         jitter = self._duration(found["jitter"]) if found["jitter"] else None
-        return Draft(every=step, anchor=anchor, jitter=jitter)
+        return Draft(every=step, anchor=anchor, jitter=jitter) if step else None
 
     def _duration(self, text: str) -> timedelta | None:
-        if text in self.units:
-            return _SIZES[self.units[text]]
-        names = "|".join(sorted(self.units, key=len, reverse=True))
-        parts = re.findall(rf"(\d+) ?({names})", text)
-        total = sum((int(count) * _SIZES[self.units[unit]] for count, unit in parts), timedelta(0))
-        return total or None
+        sizes = {self.words.units[unit]: size for unit, size in DURATION_SIZES.items()}
+        parts = re.findall(rf"(\d+) ?({_names(sizes)})", text)
+        return sum((int(count) * sizes[unit] for count, unit in parts), timedelta(0)) or None
 
-    def _limited(self, draft: Draft, clause: str) -> Draft | None:
-        if found := self.since.fullmatch(clause):
-            return replace(draft, start_at=self._moment(found) + ("Z" if found["utc"] else ""))
-        if found := self.until.fullmatch(clause):
-            return replace(draft, end_at=self._moment(found) + ("Z" if found["utc"] else ""))
-        if clause == self.once_only:
-            return replace(draft, max_runs=1)
-        if found := self.at_most.fullmatch(clause):
-            return replace(draft, max_runs=int(found[1]))
-        if found := self.rules.fullmatch(clause):
-            return replace(draft, rules=found[1])
-        if found := self.excepting.fullmatch(clause):
-            return replace(draft, exclude=[*draft.exclude, self._exclusion(found)])
-        return None
-
-    def _moment(self, found: Match) -> str:
+    def _moment(self, found: re.Match[str]) -> str:
         """In the notation of a trigger, in its zone."""
-        month = self.months.index(found["month"]) + 1
+        month = self.words.months.index(found["month"]) + 1
         clock = found["clock"] if len(found["clock"]) > 5 else f"{found['clock']}:00"
         return f"{int(found['year']):04d}-{month:02d}-{int(found['day']):02d}T{clock}"
 
-    def _exclusion(self, found: Match) -> dict[str, object]:
-        text, then = found["days"], found["then"]
-        calendar: dict[str, object] = {}
-        if then:
-            calendar["on_excluded"] = "next" if then == self.following else "previous"
+    def _limited(self, draft: Draft, clause: str) -> Draft | None:
+        limit: dict[str, Any] = {}
+        if found := self.since.fullmatch(clause):
+            limit["start_at"] = self._moment(found) + ("Z" if found["utc"] else "")
+        elif found := self.until.fullmatch(clause):
+            limit["end_at"] = self._moment(found) + ("Z" if found["utc"] else "")
+        elif clause == self.words.only_once:
+            limit["max_runs"] = 1
+        elif found := self.at_most.fullmatch(clause):
+            limit["max_runs"] = int(found[1])
+        elif found := self.clock_changes.fullmatch(clause):
+            return replace(draft, clock_changes=_CLOCK_CHANGES.get(found[1], "chimes"))
+        elif found := self.excepting.fullmatch(clause):
+            return replace(draft, exclude=[*draft.exclude, self._exclusion(found)])
+        return replace(draft, limits=draft.limits | limit) if limit else None
+
+    # Exclusions.
+
+    def _make_exclusion_patterns(self) -> None:
+        words = self.words
+        days = _pattern(words.excepting, days=_group("days", ".+?"))
+        self.excepting = re.compile(f"{days}{_group('moved', _names(words.moved.values()))}")
+        self.holidays = re.compile(_pattern(words.holidays, country=r"(\S+)"))
+        weekday = _names(words.weekdays)
+        weekdays = self._list(weekday)
+        self.window = re.compile(
+            _either(
+                _pattern(
+                    words.window,
+                    days=_group("days", weekdays),
+                    start=_group("start", "[0-9:]+"),
+                    end=_group("end", "[0-9:]+"),
+                    next_day=f"(?:{words.next_day})?",
+                ),
+                _pattern(words.window_all_day, days=_group("all_day", weekdays)),
+            )
+        )
+
+    def _exclusion(self, found: re.Match[str]) -> dict[str, object]:
+        text = found["days"]
+        moved = {words: then for then, words in self.words.moved.items()}
+        calendar: dict[str, object] = {"on_excluded": moved[found["moved"]]}
         if country := self.holidays.fullmatch(text):
             return {**calendar, "holidays": country[1]}
         if dates := re.findall(r"\d{4}-\d\d-\d\d", text):
             return {**calendar, "dates": dates}
         return {**calendar, "weekly": [self._window(each) for each in self.window.finditer(text)]}
 
-    def _window(self, found: Match) -> dict[str, object]:
-        days = [DAY_NAMES[day] for day in self._weekdays(found["days"])]
+    def _window(self, found: re.Match[str]) -> dict[str, object]:
+        days = [DAY_NAMES[day] for day in self._weekdays(found["days"] or found["all_day"])]
         if not found["start"]:
             return {"days": days}
         return {"days": days, "from": found["start"], "to": found["end"]}
@@ -511,277 +623,37 @@ def _number(text: str | None, unsaid: int = 0) -> int:
     return min(int(text), _LARGEST) if text else unsaid
 
 
-def _named(text: str, known: Sequence[str], to: str, *, low: int) -> Numbers:
-    """Names in the text with ranges expanded; a week may wrap around."""
-    names = "|".join(sorted(known, key=len, reverse=True))
-    found: set[int] = set()
-    for first, last in re.findall(rf"({names})(?:{to}({names}))?", text):
-        start, end = known.index(first), known.index(last or first)
-        length = (end - start) % len(known)
-        found.update((start + offset) % len(known) + low for offset in range(length + 1))
-    return tuple(sorted(found))
+def _progression(found: re.Match[str]) -> Numbers:
+    numbers = tuple(range(_number(found["first"]), _number(found["last"]) + 1))
+    return numbers[:: _number(found["step"])]
 
 
-# English patterns.
-
-_NUMBERS = r"\d(?:[\d, ]|to|and)*?"
-_STEPPED = r"every \d+\w\w (?:second|minute|hour) from \d+ to \d+"
-_VALUES = rf"(?:second|minute)s? {_NUMBERS}|{_STEPPED}"
-_HOURS = rf"hours? {_NUMBERS}|{_STEPPED}"
-_DAY = "|".join(WEEKDAYS)
-_TH = "(?:st|nd|rd|th)"
-_NTH = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5}
-_MOMENT = rf"(?P<day>\d+) (?P<month>{'|'.join(MONTHS)}) (?P<year>\d+) at (?P<clock>[\d:.]+)"
-_UNITS: tuple[DurationUnit, ...] = ("hour", "minute", "second", "millisecond", "microsecond")
-
-GRAMMAR = Grammar(
-    between="; ",
-    to=" to ",
-    name_to=" to ",
-    weekdays=WEEKDAYS,
-    months=MONTHS,
-    units={f"{unit}{end}": unit for unit in _UNITS for end in ("", "s")},
-    clock_units={"second": "second", "minute": "minute", "hour": "hour"},
-    nth=_NTH,
-    main=re.compile(
-        rf"(?P<body>.+?)(?:, in (?:every (?P<step>\d+){_TH} year from )?"
-        r"(?P<years>\d{4}(?:[\d, ]|to|and)*?))?, (?P<zone>\S+?)(?: time)?"
-    ),
-    splits=[
-        re.compile(
-            r"(?P<times>[Ee]very (?:\d+ )?(?:second|minute|hour)s?\b.*?)"
-            r"(?:, (?P<days>(?:every|on) .+))?"
-        ),
-        re.compile(
-            r"(?P<days>.+?),? "
-            r"(?P<times>at (?:\d\d:|second|minute|every \d+\w\w (?:second|minute)).+)"
-        ),
-    ],
-    at=re.compile(r"at \d\d:.+"),
-    listed=re.compile(
-        rf"(?:at (?P<which>{_VALUES}) of|"
-        r"(?P<rate>[Ee]very (?:\d+ )?seconds?(?: from second \d+)?) in)"
-        rf"(?: (?P<minutes>{_VALUES}) of)? (?:every hour|(?P<hours>{_HOURS}))"
-    ),
-    repeated=re.compile(
-        r"[Ee]very (?:(?P<step>\d+) )?(?P<unit>second|minute|hour)s?"
-        rf"(?: from (?P=unit) (?P<first>\d+))?(?: at (?P<at>{_VALUES}))?"
-        rf"(?: from (?P<since>\d\d:\d\d))?(?: in (?P<hours>{_HOURS}))?"
-        r"(?: (?P<stretches>from [\d:]+ to .+))?"
-    ),
-    stepped=re.compile(r"every (?P<step>\d+)\D+(?P<span>\d+ to \d+)"),
-    of_seconds=re.compile("second"),
-    dates=[
-        (
-            "step",
-            rf"every (?P<step>\d+){_TH} day from the (?P<first>\d+){_TH} to the (?P<last>\d+){_TH}",
-            0,
-        ),
-        ("nearest", rf"the weekday nearest the (?P<first>\d+){_TH}", 0),
-        ("nearest_from_end", "the weekday nearest the last day", 0),
-        ("nearest_from_end", "the weekday nearest the day before the last", 1),
-        ("nearest_from_end", r"the weekday nearest the day (?P<first>\d+) days before the last", 0),
-        ("from_end", "the last day", 0),
-        ("from_end", "the day before the last", 1),
-        ("from_end", r"the day (?P<first>\d+) days before the last", 0),
-        ("last_working", "the last weekday", 0),
-        ("days", rf"the (?P<first>\d+){_TH} to the (?P<last>\d+){_TH}", 0),
-        ("day", rf"the (?P<first>\d+){_TH}", 0),
-    ],
-    special=rf"the (?:(?P<nth>{'|'.join(_NTH)})|last) (?P<day>{_DAY})",
-    working=re.compile(r"(?:[Ee]very|\ba) weekday"),
-    both="if that is",
-    once=re.compile(rf"Once, on [A-Z][a-z]+ {_MOMENT}, (?P<zone>\S+?)(?: time)?"),
-    every=re.compile(
-        rf"Every (?P<step>.+?)(?:, counted from {_MOMENT} UTC)?"
-        r"(?:, each run up to (?P<jitter>.+) later)?"
-    ),
-    whole_days=re.compile(r"(\d+) days of 24 hours"),
-    since=re.compile(rf"from {_MOMENT}(?P<utc> UTC)? on"),
-    until=re.compile(rf"until {_MOMENT}(?P<utc> UTC)?"),
-    once_only="only once",
-    at_most=re.compile(r"at most (\d+) times"),
-    rules=re.compile(r"clock changes as in (\w+)"),
-    excepting=re.compile(
-        r"except (?P<days>.+?)(?:, then on the (?P<then>next|previous) business day)?"
-    ),
-    following="next",
-    holidays=re.compile(r"on public holidays of (\S+)"),
-    window=re.compile(
-        r"on (?P<days>[A-Za-z, ]+?)"
-        r"(?: from (?P<start>[\d:]+) to (?P<end>[\d:]+)(?: of the next day)?)?(?=, on | and on |$)"
-    ),
-)
-
-
-# Thai patterns.
-
-_NUMBERS_TH = r"\d[\d, ถึงและ]*?"
-_STEPPED_TH = r"ทุก \d+ (?:วินาที|นาที) ตั้งแต่(?:วินาที|นาที)ที่ \d+ ถึง \d+"
-_VALUES_TH = rf"(?:ที่)?(?:วินาที|นาที)ที่ {_NUMBERS_TH}|{_STEPPED_TH}"
-_HOURS_TH = rf"ชั่วโมงที่ {_NUMBERS_TH}"
-_TIMES = r"(?:เวลา \d|ทุก(?: \d+ )?(?:วินาที|นาที|ชั่วโมง)|ที่(?:วินาที|นาที)ที่)"
-_DAY_TH = "|".join(WEEKDAYS_TH)
-_NTH_TH = {"แรก": 1, "ที่สอง": 2, "ที่สาม": 3, "ที่สี่": 4, "ที่ห้า": 5}
-_MOMENT_TH = (
-    rf"วัน[^ ]*ที่ (?P<day>\d+) (?P<month>{'|'.join(MONTHS_TH)}) ค\.ศ\. (?P<year>\d+) "
-    r"เวลา (?P<clock>[\d:.]+) น\."
-)
-
-GRAMMAR_TH = Grammar(
-    between="; ",
-    to=" ถึง ",
-    name_to="ถึง",
-    weekdays=WEEKDAYS_TH,
-    months=MONTHS_TH,
-    units={word: unit for unit, word in UNITS.items()},
-    clock_units={"วินาที": "second", "นาที": "minute", "ชั่วโมง": "hour"},
-    nth=_NTH_TH,
-    main=re.compile(
-        r"(?P<body>.+?)(?: เฉพาะ(?:ทุก (?P<step>\d+) ปี ตั้งแต่)?ปี ค\.ศ\. (?P<years>\d[\d, ถึงและ]*?))?"
-        r" ตามเวลา (?P<zone>\S+)"
-    ),
-    splits=[
-        re.compile(rf"(?P<days>)(?P<times>{_TIMES}.*)"),
-        re.compile(rf"(?P<days>.+?) (?P<times>{_TIMES}.*)"),
-    ],
-    at=re.compile(r"เวลา .+ น\."),
-    listed=re.compile(
-        rf"(?:(?P<which>{_VALUES_TH}) ของ|"
-        r"(?P<rate>ทุก(?: \d+ )?วินาที(?: ตั้งแต่วินาทีที่ \d+)?) ใน)"
-        rf"(?:(?P<minutes>{_VALUES_TH}) ของ)?(?:ทุกชั่วโมง|(?P<hours>{_HOURS_TH}))"
-    ),
-    repeated=re.compile(
-        r"ทุก(?: (?P<step>\d+) )?(?P<unit>วินาที|นาที|ชั่วโมง)"
-        rf"(?: ตั้งแต่(?P=unit)ที่ (?P<first>\d+))?(?: (?P<at>{_VALUES_TH}))?"
-        rf"(?: ตั้งแต่ (?P<since>[\d:]+) น\.)?(?: ใน(?P<hours>{_HOURS_TH}))?"
-        r"(?: (?P<stretches>ตั้งแต่ [\d:]+ น\. ถึง .+))?"
-    ),
-    stepped=re.compile(r"ทุก (?P<step>\d+) \D+(?P<span>\d+ ถึง \d+)"),
-    of_seconds=re.compile("วินาที"),
-    dates=[
-        ("step", r"ทุก (?P<step>\d+) วัน ตั้งแต่วันที่ (?P<first>\d+) ถึง (?P<last>\d+)", 0),
-        ("nearest", r"วันทำการที่ใกล้วันที่ (?P<first>\d+) ที่สุด", 0),
-        ("nearest_from_end", r"วันทำการที่ใกล้ (?:(?P<first>\d+) วันก่อน)?วันสุดท้ายที่สุด", 0),
-        ("from_end", r"(?:(?P<first>\d+) วันก่อน)?วันสุดท้าย", 0),
-        ("last_working", "วันทำการสุดท้าย", 0),
-        ("days", r"(?P<first>\d+) ถึง (?P<last>\d+)", 0),
-        ("day", r"(?P<first>\d+)", 0),
-    ],
-    special=rf"(?P<day>{_DAY_TH})(?:(?P<nth>{'|'.join(_NTH_TH)})|สุดท้าย)",
-    working=re.compile("วันทำการ(?!สุดท้าย|ที่ใกล้)"),
-    both="เฉพาะที่ตรงกับ",
-    once=re.compile(rf"ครั้งเดียว {_MOMENT_TH} ตามเวลา (?P<zone>\S+)"),
-    every=re.compile(
-        rf"ทุก ?(?P<step>.+?)(?: นับจาก{_MOMENT_TH} ตามเวลา UTC)?"
-        r"(?: แต่ละครั้งช้าได้ไม่เกิน (?P<jitter>.+))?"
-    ),
-    whole_days=re.compile(r"(\d+) วัน \(วันละ 24 ชั่วโมง\)"),
-    since=re.compile(rf"ตั้งแต่{_MOMENT_TH}(?P<utc> ตามเวลา UTC)? เป็นต้นไป"),
-    until=re.compile(rf"จนถึง{_MOMENT_TH}(?P<utc> ตามเวลา UTC)?"),
-    once_only="ครั้งเดียวเท่านั้น",
-    at_most=re.compile(r"ไม่เกิน (\d+) ครั้ง"),
-    rules=re.compile(r"เมื่อปรับนาฬิกาให้ใช้กฎของ (\w+)"),
-    excepting=re.compile(r"ยกเว้น(?P<days>.+?)(?: โดยเลื่อนไปวันทำการ(?P<then>ถัดไป|ก่อนหน้า))?"),
-    following="ถัดไป",
-    holidays=re.compile(r"วันหยุดราชการของ (\S+)"),
-    window=re.compile(
-        r"(?P<days>.+?)(?:ทั้งวัน| เวลา (?P<start>[\d:]+) ถึง (?P<end>[\d:]+) น\.(?: ของวันถัดไป)?)"
-    ),
-)
-
-
-# Chinese patterns.
-
-_NUMBERS_ZH = r"\d[\d、至和]*"
-_VALUES_ZH = rf"第{_NUMBERS_ZH}[分秒](?:（每隔\d+(?:分钟|秒)）)?"
-_HOURS_ZH = r"\d+点[\d点、至和]*(?<=点)"
-_STRETCHES = r"[\d:]+至[\d:、至和]+"
-_RATE = r"每(?:隔(?P<step>\d+))?(?P<unit>小时|分钟|秒)(?:，从第(?P<first>\d+)[分秒]起)?"
-_TIMES_ZH = r"(?:\d\d:\d\d|\d+点|每(?:隔\d+)?(?:小时|分钟|秒))"
-_DAY_ZH = "|".join(WEEKDAYS_ZH)
-_NTH_ZH = {"第一个": 1, "第二个": 2, "第三个": 3, "第四个": 4, "第五个": 5}
-_MOMENT_ZH = r"(?P<year>\d+)年(?P<month>\d+月)(?P<day>\d+)日(?:周.)? (?P<clock>[\d:.]+)"
-
-GRAMMAR_ZH = Grammar(
-    between="；",
-    to="[点号年]?至",
-    name_to="至",
-    weekdays=WEEKDAYS_ZH,
-    months=tuple(f"{month}月" for month in range(1, 13)),
-    units={word: unit for unit, word in UNITS_ZH.items()},
-    clock_units={"秒": "second", "分钟": "minute", "小时": "hour"},
-    nth=_NTH_ZH,
-    main=re.compile(
-        r"(?P<body>.+?)(?:，仅限(?P<years>\d+年[\d年、至和]*)(?:（每(?P<step>\d+)年）)?)?"
-        r"，(?P<zone>[A-Za-z0-9_/+-]+) 时间"
-    ),
-    splits=[
-        re.compile(rf"(?P<days>)(?P<times>{_TIMES_ZH}.*)"),
-        re.compile(rf"(?P<days>.+?)[ ，]?(?P<times>{_TIMES_ZH}.*)"),
-    ],
-    at=re.compile(r"\d\d:[\d:、和]+"),
-    listed=re.compile(
-        rf"(?:每小时|(?P<hours>{_HOURS_ZH}))(?:的(?P<minutes>{_VALUES_ZH}))?"
-        rf"(?:的(?P<which>{_VALUES_ZH})|，(?P<rate>每(?:隔\d+)?秒(?:，从第\d+秒起)?))"
-    ),
-    repeated=re.compile(
-        rf"(?:(?P<since>\d\d:\d\d)起，|(?P<hours>{_HOURS_ZH})，|(?P<stretches>{_STRETCHES})，)?"
-        rf"{_RATE}(?:的(?P<at>{_VALUES_ZH}))?"
-    ),
-    stepped=re.compile(r"第(?P<span>\d+至\d+).（每隔(?P<step>\d+)\D+）"),
-    of_seconds=re.compile("秒"),
-    dates=[
-        ("step", r"(?P<first>\d+)号至(?P<last>\d+)号（每(?P<step>\d+)天）", 0),
-        ("nearest", r"最接近(?P<first>\d+)号的工作日", 0),
-        ("nearest_from_end", r"最接近(?:倒数第(?P<end>\d+)天|最后一天)的工作日", 0),
-        ("from_end", r"倒数第(?P<end>\d+)天|最后一天", 0),
-        ("last_working", "最后一个工作日", 0),
-        ("days", r"(?P<first>\d+)号至(?P<last>\d+)号", 0),
-        ("day", r"(?P<first>\d+)号", 0),
-    ],
-    special=rf"(?:(?P<nth>{'|'.join(_NTH_ZH)})|最后一个)(?P<day>{_DAY_ZH})",
-    working=re.compile("(?<!最后一个)(?<!的)工作日|(?<=月的)工作日"),
-    both="（仅限",
-    once=re.compile(rf"仅一次，{_MOMENT_ZH}，(?P<zone>[A-Za-z0-9_/+-]+) 时间"),
-    every=re.compile(
-        rf"每隔?(?P<step>.+?)(?:，从{_MOMENT_ZH}（UTC 时间）起计)?(?:，每次最多延后(?P<jitter>.+))?"
-    ),
-    whole_days=re.compile(r"(\d+)天（每天按24小时计）"),
-    since=re.compile(rf"自{_MOMENT_ZH}(?P<utc>（UTC 时间）)?起"),
-    until=re.compile(rf"至{_MOMENT_ZH}(?P<utc>（UTC 时间）)?止"),
-    once_only="只运行一次",
-    at_most=re.compile(r"最多(\d+)次"),
-    rules=re.compile(r"时钟调整按 (\w+) 的规则处理"),
-    excepting=re.compile(r"(?P<days>.+)除外(?:，(?P<then>顺延至下一个工作日|提前至上一个工作日))?"),
-    following="顺延至下一个工作日",
-    holidays=re.compile(r"(\S+) 的公共假日"),
-    window=re.compile(r"(?P<days>[^\d]+?)(?:全天| (?P<start>[\d:]+)至(?:次日)?(?P<end>[\d:]+))"),
-)
-
-
-_GRAMMARS = {"en": GRAMMAR, "th": GRAMMAR_TH, "zh": GRAMMAR_ZH}
 # No description is longer; the limit keeps parsing cheap.
 _LONGEST = 1000
 
 
-def reread(text: str, lang: str) -> Trigger | None:
+@lru_cache(maxsize=len(LANGUAGES))
+def _sentences(lang: str) -> Sentences:
+    return Sentences(words_of(lang))
+
+
+def parse_description(text: str, lang: str) -> Trigger | None:
     """The trigger whose description is exactly this sentence, else None."""
     sentence = text.strip()
-    if lang not in _GRAMMARS or len(sentence) > _LONGEST:
+    if lang not in LANGUAGES or len(sentence) > _LONGEST:
         return None
     try:
-        drafts = list(_GRAMMARS[lang].drafts(sentence))
+        drafts = list(_sentences(lang).drafts(sentence))
     except (ValueError, OverflowError):
         # Numbers out of range.
         return None
     return next((found for draft in drafts if (found := _confirmed(draft, sentence, lang))), None)
 
 
-def bounded(text: str, lang: str) -> bool:
+def has_limit(text: str, lang: str) -> bool:
     """Whether a clause states an end, a maximum or an exclusion in the words of the describer."""
     try:
-        return lang in _GRAMMARS and _GRAMMARS[lang].bounded(text.strip())
+        return lang in LANGUAGES and _sentences(lang).has_limit(text.strip())
     except ValueError:
         return True
 

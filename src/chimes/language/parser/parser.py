@@ -27,7 +27,7 @@ from chimes.language.parser.rules import (
     language_of,
 )
 from chimes.language.parser.trigger_builder import build
-from chimes.language.round_trip import bounded, reread
+from chimes.language.round_trip import has_limit, parse_description
 from chimes.triggers import Dialect, Every, Trigger, parse_zone
 from chimes.triggers.kinds import parse_trigger_text
 from chimes.triggers.values import to_microseconds
@@ -239,7 +239,7 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     try:
         found = _read(folded, now, zone, language)
     except Ask as ask:
-        known = reread(text, language)
+        known = parse_description(text, language)
         if known is None:
             answers = answers_to(ask, folded, lambda each: _is_read(each, now, zone))
             raise _clarification(ask, lang or language, answers) from None
@@ -249,10 +249,10 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     # A sentence of `describe` always means the described trigger.
     if describe(found.trigger, language) == text.strip():
         return replace(found, task="", recipients=())
-    known = reread(text, language)
+    known = parse_description(text, language)
     if known is not None:
         return _described(known, zone, language)
-    if bounded(text, language):
+    if has_limit(text, language):
         # A shortened description (e.g. a long list of dates) is not a task.
         raise _clarification(Ask("residue"), lang or language)
     return found
