@@ -7,20 +7,20 @@ BIN := $(VENV)/bin
 setup: ## .venv with the pinned versions and .venv/bin/chimes
 	@sh tools/setup.sh run
 
-setup-dev: ## the same, with what tests and checks need
+setup-dev: ## the same plus the packages for tests and checks
 	@sh tools/setup.sh dev
 
 serve: setup ## start Chimes on the embedded store
 	@$(BIN)/chimes serve
 
-test: setup-dev ## every check and the tests; those for each store on two of them, see tests/selection.py
+test: setup-dev ## checks and tests; tests for every store run on two of them (tests/selection.py)
 	@sh tools/test.sh
 
 test-all: setup-dev ## every check, every test on every store, mutation of the store suite, long torture
 	@sh tools/test.sh --long
 	@$(MAKE) --no-print-directory torture
 
-coverage: setup-dev ## every test with branch coverage; lists the lines and branches that no test takes
+coverage: setup-dev ## every test with branch coverage; lists uncovered lines and branches
 	@sh tools/test.sh --long --cov --cov-report=term:skip-covered --cov-report=
 
 check: setup-dev ## format, lint, import contracts, types
@@ -29,23 +29,23 @@ check: setup-dev ## format, lint, import contracts, types
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
 
-torture: setup-dev ## two minutes of faults on each store, before a change to store or engine lands
+torture: setup-dev ## two minutes of fault injection on each store
 	@for store in pg mariadb redis sqlite; do $(BIN)/python -m tests.system.torture --store $$store --profile pr || exit $$?; done
 
 format: setup-dev
 	@$(BIN)/ruff format src tests bench
 	@$(BIN)/ruff check --fix src tests bench
 
-bench: setup-dev ## every goal measured, see bench/README.md; BENCH="--only claims" for one row
+bench: setup-dev ## benchmark, see bench/README.md; BENCH="--only claims" for one row
 	@$(BIN)/python bench/run.py $(BENCH)
 
-messages: setup-dev ## every sentence into the catalogues of src/chimes/locale, and those compiled
+messages: setup-dev ## extract messages into src/chimes/locale and compile the catalogues
 	@$(BIN)/python tools/messages.py
 
-pictures: setup-dev ## the pictures of the README, made anew from the demo
+pictures: setup-dev ## regenerate the pictures of the README from the demo
 	@$(BIN)/python tools/pictures.py
 
-lock: setup-dev ## compile the pins anew; names and hashes only, no address
+lock: setup-dev ## recompile the pins: names, versions and hashes, no addresses
 	@sh tools/lock.sh
 
 clean:
