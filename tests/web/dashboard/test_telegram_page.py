@@ -12,7 +12,7 @@ from chimes.model.definition import Channel, NotifyOn
 from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.services import notifications as messages
 from chimes.telegram.links import Links
-from chimes.web.dashboard.account.telegram import deep_link, qr_code
+from chimes.web.dashboard.account.routes import deep_link, qr_code
 from tests.web.dashboard.browsing import Browser, browsing
 
 HERE = "/ui/telegram"

@@ -48,34 +48,32 @@ from chimes.triggers.values import format_moment
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.times import describe_clock_change
-from chimes.web.dashboard.today.charts import (
+from chimes.web.dashboard.today.routes import ATTENTION_PAGE_SIZE, CODE, MAX_NEEDS, MAX_RUNNING
+from chimes.web.dashboard.today.views import (
     MAX_FIRES,
+    MAX_LINE_LENGTH,
+    SPANS,
+    Choices,
+    Numbers,
     ahead_chart,
+    describe_causes,
+    describe_zone_changes,
+    health,
     heat_cells,
     heat_chart,
     heat_since,
     heat_window,
     lanes_by_label,
     lanes_of,
-    runs_between,
-    ticks_between,
-)
-from chimes.web.dashboard.today.routes import ATTENTION_PAGE_SIZE, CODE, MAX_NEEDS, MAX_RUNNING
-from chimes.web.dashboard.today.views import (
-    MAX_LINE_LENGTH,
-    SPANS,
-    Choices,
-    Numbers,
-    describe_causes,
-    describe_zone_changes,
-    health,
     last_day,
     needs_from,
     node_problems,
     parse_choices,
     running_count,
     running_rows,
+    runs_between,
     short_line,
+    ticks_between,
     tiles,
 )
 from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule

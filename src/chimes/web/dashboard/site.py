@@ -18,7 +18,6 @@ from chimes.services.insights import ClockWatch
 from chimes.services.users import SessionService, UserService
 from chimes.web.context import WebContext
 from chimes.web.dashboard.account import routes as account_routes
-from chimes.web.dashboard.account import telegram as account_telegram
 from chimes.web.dashboard.core import lists as core_lists
 from chimes.web.dashboard.core.auth import (
     DashboardServices,
@@ -70,7 +69,6 @@ PAGE_ROUTERS = (
     runs_routes.router,
     run_routes.router,
     inbox_routes.router,
-    account_telegram.router,
     system_routes.router,
     system_audit.router,
     system_access.router,

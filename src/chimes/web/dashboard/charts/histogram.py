@@ -12,11 +12,12 @@ from chimes.model.run import RunStatus
 from chimes.web.dashboard.charts.svg import (
     WORST_FIRST,
     Chart,
+    ChartTexts,
+    chart,
     element,
     escaped,
     safe,
     svg_image,
-    table,
 )
 
 _LEFT, _WIDTH, _TOP, _HIGH, _BOTTOM = 44, 760, 10, 110, 20
@@ -40,9 +41,7 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HistogramTexts:
-    title: str
-    description: str
+class HistogramTexts(ChartTexts):
     when: str
     #: Label of a status, and of the total.
     state: Callable[[RunStatus], str]
@@ -98,23 +97,19 @@ def histogram(bars: Sequence[Bar], texts: HistogramTexts) -> Chart:
                 )
             )  # fmt: skip
     heads = (texts.when, *(texts.state(each) for each in used), texts.total)
-    rows = [
-        (texts.moment(bar.start), *(bar.counts.get(each, 0) for each in used), bar.total)
-        for bar in bars
-        if bar.total
-    ]
-    return Chart(
-        title=texts.title,
-        svg=svg_image(
-            texts.title,
-            texts.description,
-            parts,
-            width=_LEFT + _WIDTH + 6,
-            height=floor + _BOTTOM,
-            kind="histogram",
-            links=any(bar.address and bar.total for bar in bars),
-        ),
-        make_table=lambda: table(texts.title, heads, rows),
+    return chart(
+        texts,
+        parts,
+        heads,
+        lambda: [
+            (texts.moment(bar.start), *(bar.counts.get(each, 0) for each in used), bar.total)
+            for bar in bars
+            if bar.total
+        ],
+        width=_LEFT + _WIDTH + 6,
+        height=floor + _BOTTOM,
+        kind="histogram",
+        links=any(bar.address and bar.total for bar in bars),
     )
 
 
@@ -129,9 +124,7 @@ class HeatCell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeatMapTexts:
-    title: str
-    description: str
+class HeatMapTexts(ChartTexts):
     #: Labels of the rows: days.
     rows: Sequence[str]
     day: str
@@ -155,12 +148,6 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], texts: HeatMapTexts) -> Chart:
             _cell(cell, texts.cell(name, hour, cell), hour * _CELL, y, maximum)
             for hour, cell in enumerate(hours)
         )
-    rows = [
-        (name, f"{hour:02d}:00", cell.count, cell.failed)
-        for name, hours in zip(texts.rows, cells, strict=True)
-        for hour, cell in enumerate(hours)
-        if cell.count
-    ]
     names = [
         element(
             "text", name, x=_NAMES - 8, y=_TOP_HEAT + row * _CELL + _CELL / 2 + 4, class_="end name"
@@ -168,22 +155,22 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], texts: HeatMapTexts) -> Chart:
         for row, name in enumerate(texts.rows)
     ]
     height = _TOP_HEAT + len(cells) * _CELL
-    return Chart(
-        title=texts.title,
-        svg=svg_image(
-            texts.title,
-            texts.description,
-            parts,
-            width=24 * _CELL,
-            height=height,
-            kind="heat",
-            links=any(cell.address and cell.count for row in cells for cell in row),
-        ),
+    return chart(
+        texts,
+        parts,
+        (texts.day, texts.hour, texts.runs, texts.failed),
+        lambda: [
+            (name, f"{hour:02d}:00", cell.count, cell.failed)
+            for name, hours in zip(texts.rows, cells, strict=True)
+            for hour, cell in enumerate(hours)
+            if cell.count
+        ],
+        width=24 * _CELL,
+        height=height,
+        kind="heat",
+        links=any(cell.address and cell.count for row in cells for cell in row),
         names=svg_image(
             texts.day, texts.description, names, width=_NAMES, height=height, kind="names"
-        ),
-        make_table=lambda: table(
-            texts.title, (texts.day, texts.hour, texts.runs, texts.failed), rows
         ),
     )
 

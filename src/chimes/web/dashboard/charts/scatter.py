@@ -11,7 +11,7 @@ from statistics import median
 from markupsafe import Markup
 
 from chimes.model.run import RunStatus
-from chimes.web.dashboard.charts.svg import Chart, element, svg_image, table
+from chimes.web.dashboard.charts.svg import Chart, ChartTexts, chart, element, empty_chart
 
 _LEFT, _WIDTH, _TOP, _HIGH, _BOTTOM = 84, 680, 10, 150, 22
 #: Space for the labels of the two lines, and their height.
@@ -29,9 +29,7 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScatterTexts:
-    title: str
-    description: str
+class ScatterTexts(ChartTexts):
     when: str
     value: str
     status: str
@@ -52,16 +50,9 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def scatter_chart(points: Sequence[Point], texts: ScatterTexts) -> Chart:
     """Each point links to its run; shape and colour show its status."""
-
-    def make_table() -> Markup:
-        rows = [
-            (texts.moment(each.at), texts.span(each.seconds), texts.state(each.status))
-            for each in sorted(points, key=lambda each: each.at, reverse=True)
-        ]
-        return table(texts.title, (texts.when, texts.value, texts.status), rows)
-
+    heads = (texts.when, texts.value, texts.status)
     if not points:
-        return Chart(title=texts.title, svg=Markup(""), make_table=make_table)
+        return empty_chart(texts.title, heads)
     values = [each.seconds for each in points]
     top = max(values) * _HEADROOM or 1.0
     first, last = min(each.at for each in points), max(each.at for each in points)
@@ -96,18 +87,18 @@ def scatter_chart(points: Sequence[Point], texts: ScatterTexts) -> Chart:
         label = f"{name} {texts.span(value)}"
         parts.append(element("text", label, x=_LEFT + _WIDTH + 4, y=text_at))
     parts.extend(_mark(each, place(each.at), level(each.seconds), texts) for each in points)
-    return Chart(
-        title=texts.title,
-        svg=svg_image(
-            texts.title,
-            texts.description,
-            parts,
-            width=_LEFT + _WIDTH + _RIGHT,
-            height=floor + _BOTTOM,
-            kind="points",
-            links=True,
-        ),
-        make_table=make_table,
+    return chart(
+        texts,
+        parts,
+        heads,
+        lambda: [
+            (texts.moment(each.at), texts.span(each.seconds), texts.state(each.status))
+            for each in sorted(points, key=lambda each: each.at, reverse=True)
+        ],
+        width=_LEFT + _WIDTH + _RIGHT,
+        height=floor + _BOTTOM,
+        kind="points",
+        links=True,
     )
 
 

@@ -10,7 +10,14 @@ from statistics import median
 from markupsafe import Markup
 
 from chimes.model.run import RunStatus
-from chimes.web.dashboard.charts.svg import Chart, element, svg_image, table, worst_status
+from chimes.web.dashboard.charts.svg import (
+    Chart,
+    ChartTexts,
+    chart,
+    element,
+    empty_chart,
+    worst_status,
+)
 
 MAX_POINTS = 50
 MAX_CELLS = 30
@@ -56,13 +63,14 @@ def result_strip(results: Sequence[Result], *, title: str, heads: tuple[str, str
             class_=f"s-{result.status.value}",
         )
         parts.append(mark)
-    description = ", ".join(result.label for result in shown[-5:])
-    return Chart(
-        title=title,
-        svg=svg_image(title, description, parts, width=width, height=_HIGH, kind="strip"),
-        make_table=lambda: table(
-            title, heads, [(each.when, each.ended) for each in reversed(shown)]
-        ),
+    return chart(
+        ChartTexts(title=title, description=", ".join(result.label for result in shown[-5:])),
+        parts,
+        heads,
+        lambda: [(each.when, each.ended) for each in reversed(shown)],
+        width=width,
+        height=_HIGH,
+        kind="strip",
     )
 
 
@@ -96,12 +104,8 @@ def sparkline(
     """Durations, oldest first, with the median as a dashed line and the last as a dot. The table
     starts with the newest."""
     points = downsampled(seconds)
-
-    def make_table() -> Markup:
-        return table(title, heads, enumerate(map(format_span, reversed(points)), 1))
-
     if not points:
-        return Chart(title=title, svg=Markup(""), make_table=make_table)
+        return empty_chart(title, heads)
     middle = median(seconds)
     top = max(points) or 1.0
     step = (width - 6) / max(1, len(points) - 1)
@@ -117,10 +121,14 @@ def sparkline(
         element("circle", cx=places[-1][0], cy=places[-1][1], r=2.5, class_="last"),
     ]
     description = f"{format_span(middle)} · {format_span(seconds[-1])}"
-    return Chart(
-        title=title,
-        svg=svg_image(title, description, parts, width=width, height=height, kind="spark"),
-        make_table=make_table,
+    return chart(
+        ChartTexts(title=title, description=description),
+        parts,
+        heads,
+        lambda: enumerate(map(format_span, reversed(points)), 1),
+        width=width,
+        height=height,
+        kind="spark",
     )
 
 
@@ -137,9 +145,7 @@ class Hour:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DayStripTexts:
-    title: str
-    description: str
+class DayStripTexts(ChartTexts):
     hour: str
     others: str
     mine: str
@@ -179,19 +185,12 @@ def day_strip(hours: Sequence[Hour], texts: DayStripTexts) -> Chart:
             class_="rule",
         )
     )
-    return Chart(
-        title=texts.title,
-        svg=svg_image(
-            texts.title,
-            texts.description,
-            parts,
-            width=width,
-            height=_TOP + _STRIP_HIGH + _FOOT,
-            kind="small day-strip",
-        ),
-        make_table=lambda: table(
-            texts.title,
-            (texts.hour, texts.mine, texts.others),
-            [(each.name, each.mine, each.others) for each in hours],
-        ),
+    return chart(
+        texts,
+        parts,
+        (texts.hour, texts.mine, texts.others),
+        lambda: [(each.name, each.mine, each.others) for each in hours],
+        width=width,
+        height=_TOP + _STRIP_HIGH + _FOOT,
+        kind="small day-strip",
     )

@@ -58,6 +58,12 @@ class Chart:
         return self.make_table()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChartTexts:
+    title: str
+    description: str
+
+
 def element(tag: str, *content: object, **attributes: object) -> Markup:
     """`class_` is class, `_` in a name is a hyphen; attributes with None are omitted."""
     rendered = "".join(
@@ -121,6 +127,39 @@ def svg_image(
         aria_labelledby=f"c{number}t",
         aria_describedby=f"c{number}d",
     )
+
+
+def chart(
+    texts: ChartTexts,
+    parts: Iterable[Markup],
+    heads: Sequence[str],
+    rows: Callable[[], Iterable[Sequence[object]]],
+    *,
+    width: float,
+    height: float,
+    kind: str,
+    links: bool = False,
+    names: Markup | None = None,
+) -> Chart:
+    """`heads` and `rows` are the table."""
+    return Chart(
+        title=texts.title,
+        svg=svg_image(
+            texts.title,
+            texts.description,
+            parts,
+            width=width,
+            height=height,
+            kind=kind,
+            links=links,
+        ),
+        names=names,
+        make_table=lambda: table(texts.title, heads, rows()),
+    )
+
+
+def empty_chart(title: str, heads: Sequence[str]) -> Chart:
+    return Chart(title=title, svg=Markup(""), make_table=lambda: table(title, heads, ()))
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from markupsafe import Markup
 
+from chimes.model.insights import Result
 from chimes.model.run import RunStatus
 from chimes.web.dashboard.charts.svg import (
     STATUS_SYMBOLS,
     Chart,
+    ChartTexts,
+    chart,
     element,
     escaped,
     format_number,
     safe,
     svg_image,
-    table,
     worst_status,
 )
 
@@ -44,6 +46,15 @@ class Fire:
     address: str | None = None
     #: Name of the schedule, in lanes with several schedules.
     name: str = ""
+
+
+def past_fire(result: Result) -> Fire:
+    return Fire(
+        at=result.planned_at,
+        length=result.duration or timedelta(0),
+        status=result.status,
+        address=f"/ui/runs/{result.run_id}",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,9 +156,7 @@ def first_address(fires: Sequence[Fire]) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TimelineTexts:
-    title: str
-    description: str
+class TimelineTexts(ChartTexts):
     lane: str
     when: str
     status: str
@@ -187,6 +196,9 @@ def timeline(
     def place(moment: datetime) -> float:
         return _LEFT + WIDTH * ((moment - start) / (end - start))
 
+    def rule(x: float, kind: str, *content: Markup) -> Markup:
+        return element("line", *content, x1=x, x2=x, y1=_TOP - 4, y2=height, class_=kind)
+
     parts: list[Markup] = [_background(index, _LEFT + WIDTH + 10) for index in range(len(lanes))]
     overlaps = overlaps_of(lanes, start, end)
     for overlap in overlaps:
@@ -201,41 +213,29 @@ def timeline(
         )  # fmt: skip
     for tick in ticks:
         x = place(tick)
-        parts.append(element("line", x1=x, x2=x, y1=_TOP - 4, y2=height, class_="rule"))
+        parts.append(rule(x, "rule"))
         parts.append(_tick(texts.clock(tick), x))
     for index, lane in enumerate(lanes):
         parts.extend(_lane(lane, index, start=start, end=end, now=now, texts=texts))
     for clock_change in clock_changes:
         if start <= clock_change < end:
             x = place(clock_change)
-            parts.append(
-                element(
-                    "line",
-                    element("title", texts.clock_change),
-                    x1=x, x2=x, y1=_TOP - 4, y2=height, class_="dst",
-                )
-            )  # fmt: skip
+            parts.append(rule(x, "dst", element("title", texts.clock_change)))
             parts.append(element("text", texts.clock_change, x=x + 4, y=height - 2))
     if start <= now < end:
-        x = place(now)
-        parts.append(
-            element(
-                "line",
-                element("title", texts.now),
-                x1=x, x2=x, y1=_TOP - 4, y2=height, class_="now",
-            )
-        )  # fmt: skip
-    return Chart(
-        title=texts.title,
-        svg=svg_image(
-            texts.title,
-            texts.description,
-            parts,
-            width=_LEFT + WIDTH + 10,
-            height=height,
-            kind="timeline",
-            links=any(fire.address for lane in lanes for fire in lane.fires),
-        ),
+        parts.append(rule(place(now), "now", element("title", texts.now)))
+    # Columns for the schedule and for overlaps appear only if there are any.
+    named = any(fire.name for lane in lanes for fire in lane.fires)
+    names = [texts.name] if named else []
+    return chart(
+        texts,
+        parts,
+        [texts.when, texts.lane, *names, texts.status, *([texts.overlaps] if overlaps else [])],
+        lambda: _rows(lanes, overlaps, start, end, texts, named=named),
+        width=_LEFT + WIDTH + 10,
+        height=height,
+        kind="timeline",
+        links=any(fire.address for lane in lanes for fire in lane.fires),
         names=svg_image(
             texts.lane,
             texts.description,
@@ -245,7 +245,6 @@ def timeline(
             kind="names",
             links=any(lane.address for lane in lanes),
         ),
-        make_table=lambda: _table(lanes, overlaps, start, end, texts),
     )
 
 
@@ -259,29 +258,22 @@ def _tick(text: str, x: float) -> Markup:
     return element("text", text, x=x, y=_TOP - 8, class_="middle")
 
 
-def _table(
+def _rows(
     lanes: Sequence[Lane],
     overlaps: Sequence[Overlap],
     start: datetime,
     end: datetime,
     texts: TimelineTexts,
-) -> Markup:
-    """Columns for the schedule and for overlaps appear only if there are any."""
-    found = sorted(
-        ((fire.at, lane.name, fire) for lane in lanes for fire in lane.fires),
-        key=lambda each: each[:2],
-    )
-    named = any(fire.name for _, _, fire in found)
-    heads = [texts.when, texts.lane, texts.status]
-    heads[2:2] = [texts.name] if named else []
-    heads += [texts.overlaps] if overlaps else []
-    rows: list[list[str]] = []
-    for at, lane, fire in found:
+    *,
+    named: bool,
+) -> Iterator[list[str]]:
+    """Of the table, by time and lane."""
+    fires = ((fire.at, lane.name, fire) for lane in lanes for fire in lane.fires)
+    for at, lane, fire in sorted(fires, key=lambda each: each[:2]):
         if start <= at < end:
-            row = [texts.moment(at), lane, texts.state(fire.status)]
-            row[2:2] = [fire.name] if named else []
-            rows.append([*row, _overlapping_names(lane, fire, overlaps)] if overlaps else row)
-    return table(texts.title, heads, rows)
+            names = [fire.name] if named else []
+            others = [_overlapping_names(lane, fire, overlaps)] if overlaps else []
+            yield [texts.moment(at), lane, *names, texts.state(fire.status), *others]
 
 
 def _overlapping_names(lane: str, fire: Fire, overlaps: Sequence[Overlap]) -> str:

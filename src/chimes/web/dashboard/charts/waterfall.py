@@ -10,7 +10,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from chimes.model.run import RunStatus
-from chimes.web.dashboard.charts.svg import Chart, element, svg_image, table
+from chimes.web.dashboard.charts.svg import Chart, ChartTexts, chart, element
 
 _LEFT, _WIDTH, _TOP, _ROW, _HIGH = 210, 640, 6, 26, 14
 _RIGHT = 90
@@ -29,9 +29,7 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WaterfallTexts:
-    title: str
-    description: str
+class WaterfallTexts(ChartTexts):
     what: str
     start: str
     length: str
@@ -47,22 +45,18 @@ def waterfall(intervals: Sequence[Interval], texts: WaterfallTexts) -> Chart:
         whole = max(max(each.end for each in intervals) - begin, timedelta(milliseconds=1))
         for index, each in enumerate(intervals):
             parts.extend(_row(each, index, begin, whole, texts))
-    rows = [
-        (each.name, texts.moment(each.start), texts.span(each.end - each.start))
-        for each in intervals
-    ]
-    return Chart(
-        title=texts.title,
-        svg=svg_image(
-            texts.title,
-            texts.description,
-            parts,
-            width=_LEFT + _WIDTH + _RIGHT,
-            height=_TOP * 2 + _ROW * max(1, len(intervals)),
-            kind="waterfall",
-            links=any(each.address for each in intervals),
-        ),
-        make_table=lambda: table(texts.title, (texts.what, texts.start, texts.length), rows),
+    return chart(
+        texts,
+        parts,
+        (texts.what, texts.start, texts.length),
+        lambda: [
+            (each.name, texts.moment(each.start), texts.span(each.end - each.start))
+            for each in intervals
+        ],
+        width=_LEFT + _WIDTH + _RIGHT,
+        height=_TOP * 2 + _ROW * max(1, len(intervals)),
+        kind="waterfall",
+        links=any(each.address for each in intervals),
     )
 
 
@@ -103,9 +97,7 @@ _LABEL_WIDTH = 44.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AttemptTexts:
-    title: str
-    description: str
+class AttemptTexts(ChartTexts):
     attempt: str
     when: str
     after: str
@@ -132,18 +124,15 @@ def attempts_line(moments: Sequence[datetime], texts: AttemptTexts) -> Chart:
         label = f"{texts.attempt} {number} · {texts.moment(at)}"
         parts.append(element("circle", element("title", label), cx=x, cy=_Y, r=_RADIUS))
         parts.append(element("text", number, x=x, y=_Y + 4, class_="middle number"))
-    rows = [
-        (number, texts.moment(at), texts.span(at - begin)) for number, at in enumerate(moments, 1)
-    ]
-    return Chart(
-        title=texts.title,
-        svg=svg_image(
-            texts.title,
-            texts.description,
-            parts,
-            width=max(places[-1], _LEFT_ATTEMPTS + _WIDTH_ATTEMPTS) + _LEFT_ATTEMPTS,
-            height=_Y + _RADIUS + 4,
-            kind="small attempts",
-        ),
-        make_table=lambda: table(texts.title, (texts.attempt, texts.when, texts.after), rows),
+    return chart(
+        texts,
+        parts,
+        (texts.attempt, texts.when, texts.after),
+        lambda: [
+            (number, texts.moment(at), texts.span(at - begin))
+            for number, at in enumerate(moments, 1)
+        ],
+        width=max(places[-1], _LEFT_ATTEMPTS + _WIDTH_ATTEMPTS) + _LEFT_ATTEMPTS,
+        height=_Y + _RADIUS + 4,
+        kind="small attempts",
     )

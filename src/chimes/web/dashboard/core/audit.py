@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -87,47 +87,29 @@ def kind_label(kind: str) -> str:
     return KIND_LABELS.get(kind, kind)
 
 
-def describe_change(note: AuditEntry) -> Message:
+#: Sentences about changes of schedules and of the demo.
+_SENTENCES: Mapping[str, Callable[[str], Message]] = {
+    "backfill": lambda user: _("{user} backfilled past slots.", user=user),
+    "create": lambda user: _("{user} created the schedule.", user=user),
+    "delete": lambda user: _("{user} deleted the schedule.", user=user),
+    "load_demo": lambda user: _("{user} loaded the demo.", user=user),
+    "move": lambda user: _("{user} moved the next run.", user=user),
+    "pause": lambda user: _("{user} paused the schedule.", user=user),
+    "remove_demo": lambda user: _("{user} removed the demo.", user=user),
+    "reschedule": lambda user: _("{user} rescheduled the next run.", user=user),
+    "restore": lambda user: _("{user} restored the schedule.", user=user),
+    "resume": lambda user: _("{user} resumed the schedule.", user=user),
+    "run": lambda user: _("{user} requested a run.", user=user),
+    "skip": lambda user: _("{user} skipped the next run.", user=user),
+    "snooze": lambda user: _("{user} snoozed its warning for a day.", user=user),
+    "update": lambda user: _("{user} changed the schedule.", user=user),
+    "wake": lambda user: _("{user} unsnoozed its warning.", user=user),
+}
+
+
+def describe_change(entry: AuditEntry) -> Message:
     """A sentence about a change of a schedule or of the demo."""
-    user = note.actor
-    match note.verb:
-        case "create":
-            return _("{user} created the schedule.", user=user)
-        case "delete":
-            return _("{user} deleted the schedule.", user=user)
-        case "restore":
-            return _("{user} restored the schedule.", user=user)
-        case "snooze":
-            return _("{user} snoozed its warning for a day.", user=user)
-        case "wake":
-            return _("{user} unsnoozed its warning.", user=user)
-        case "load_demo":
-            return _("{user} loaded the demo.", user=user)
-        case "remove_demo":
-            return _("{user} removed the demo.", user=user)
-        case _:
-            return _describe_run_change(note) or _("{user} changed the schedule.", user=user)
-
-
-def _describe_run_change(note: AuditEntry) -> Message | None:
-    user = note.actor
-    match note.verb:
-        case "pause":
-            return _("{user} paused the schedule.", user=user)
-        case "resume":
-            return _("{user} resumed the schedule.", user=user)
-        case "skip":
-            return _("{user} skipped the next run.", user=user)
-        case "move":
-            return _("{user} moved the next run.", user=user)
-        case "reschedule":
-            return _("{user} rescheduled the next run.", user=user)
-        case "run":
-            return _("{user} requested a run.", user=user)
-        case "backfill":
-            return _("{user} backfilled past slots.", user=user)
-        case _:
-            return None
+    return _SENTENCES.get(entry.verb, _SENTENCES["update"])(entry.actor)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

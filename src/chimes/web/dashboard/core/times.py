@@ -293,3 +293,10 @@ def status_labels(language: str) -> Mapping[RunStatus, str]:
 
 def status_label(status: RunStatus, language: str) -> str:
     return status_labels(language)[status]
+
+
+def fire_label(status: RunStatus | None, language: str) -> str:
+    """Label of a mark of a timeline; None: upcoming."""
+    if status is None:
+        return in_language(_("planned"), language)
+    return status_label(status, language)

@@ -15,7 +15,7 @@ from chimes.services.schedules.service import upcoming_fires
 from chimes.triggers.clock_changes import clock_changes
 from chimes.web.dashboard.charts.scatter import Point, ScatterTexts, scatter_chart
 from chimes.web.dashboard.charts.svg import Chart, worst_status
-from chimes.web.dashboard.charts.timeline import Fire, Lane, TimelineTexts, timeline
+from chimes.web.dashboard.charts.timeline import Fire, Lane, TimelineTexts, past_fire, timeline
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.core.times import status_label
@@ -44,15 +44,7 @@ def marks_of(
     since = now - PAST
     recent = [each for each in results if each.planned_at >= since]
     if len(recent) < MAX_MARKS:
-        past = [
-            Fire(
-                at=each.planned_at,
-                length=each.duration or timedelta(0),
-                status=each.status,
-                address=f"/ui/runs/{each.run_id}",
-            )
-            for each in recent
-        ]
+        past = [past_fire(each) for each in recent]
     else:
         past = [
             Fire(
@@ -135,14 +127,13 @@ def timeline_chart(
     first = start.astimezone(info).replace(hour=0, minute=0, second=0, microsecond=0)
     midnights = [first + timedelta(days=step) for step in range(1, (end - start).days + 2)]
 
+    state = partial(times.fire_label, language=display.language)
+
     def mark(name: str, fires: Sequence[Fire]) -> str:
         when = times.format_with_year(fires[0].at, zone, display)
         if len(fires) > 1:
             return translate(_("{count} from {when}", count=len(fires), when=when))
         return f"{state(fires[0].status)}, {when}"
-
-    def state(status: RunStatus | None) -> str:
-        return translate(_("planned")) if status is None else status_label(status, display.language)
 
     return timeline(
         [

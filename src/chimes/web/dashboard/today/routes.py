@@ -29,19 +29,10 @@ from chimes.services.schedules.templates import list_templates
 from chimes.triggers.values import parse_moment
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
-from chimes.web.dashboard.today.charts import (
-    MAX_LABELLED_SCHEDULES,
-    MAX_LANES,
-    Timeline,
-    ahead_chart,
-    heat_cells,
-    heat_chart,
-    heat_window,
-    lanes_by_label,
-    lanes_of,
-)
 from chimes.web.dashboard.today.views import (
     DAY,
+    MAX_LABELLED_SCHEDULES,
+    MAX_LANES,
     Choices,
     Head,
     Needs,
@@ -49,7 +40,14 @@ from chimes.web.dashboard.today.views import (
     Numbers,
     RecentChange,
     RunningRow,
+    Timeline,
+    ahead_chart,
     health,
+    heat_cells,
+    heat_chart,
+    heat_window,
+    lanes_by_label,
+    lanes_of,
     last_day,
     needs_of,
     node_problems,
