@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from chimes.store.redis.base import Batcher
+from chimes.store.redis.context import Batcher
 
 
 class FakeServer:

@@ -19,7 +19,8 @@ from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, Reason, RunStatus
-from chimes.store.redis import RedisStore
+from chimes.store.redis import RedisStore, notifications
+from chimes.store.redis.context import Context
 from chimes.testing import SettableClock
 from tests.builders import (
     ALICE,
@@ -248,14 +249,15 @@ async def test_concurrent_completions_of_one_delivery_are_fenced(
     await store.load([a_delivery()])
     (sending,) = await store.claim_deliveries([Channel.INBOX], limit=1, **CLAIM_LIMITS)
     async with opened(url, clock) as other:
-        read = store._read_deliveries
+        read = notifications._read_deliveries
 
-        async def overtaken(ids: Sequence[DeliveryId]) -> object:
-            found = await read(ids)
+        async def overtaken(ctx: Context, ids: Sequence[DeliveryId]) -> object:
+            monkeypatch.setattr(notifications, "_read_deliveries", read)
+            found = await read(ctx, ids)
             await other.finish_deliveries([a_delivery_completion(sending, receipt="first")])
             return found
 
-        monkeypatch.setattr(store, "_read_deliveries", overtaken)
+        monkeypatch.setattr(notifications, "_read_deliveries", overtaken)
         late = a_delivery_completion(sending, retry_in=MINUTE, error="a timeout", inbox=an_item())
         assert await store.finish_deliveries([late]) == ()
         (kept,) = (await other.list_deliveries(DeliveryQuery())).items

@@ -18,9 +18,8 @@ from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, S
 from chimes.model.planning import FireContext, FirePlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
-from chimes.store.redis import RedisStore
+from chimes.store.redis import RedisStore, firing
 from chimes.store.redis import connection as connections
-from chimes.store.redis import due_schedules as firing
 from chimes.store.redis.rows import Revision, ScheduleRows
 from chimes.store.redis.wire import Wire
 from chimes.testing import SettableClock

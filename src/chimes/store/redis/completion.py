@@ -23,7 +23,7 @@ from chimes.model.run import (
 )
 from chimes.model.schedule import Schedule, pause_schedule
 from chimes.store.port import CompletionResult
-from chimes.store.redis.base import RedisBase, WriteConflict
+from chimes.store.redis.context import Context, WriteConflict
 from chimes.store.redis.rows import (
     Revision,
     all_fields,
@@ -66,7 +66,7 @@ class CompletionEffects:
             self.ops.append(["put", after.id, flat(changes.items())])
         self.runs[after.id] = after
 
-    def settle(self, after: Run, completion: Completion | None = None) -> None:
+    def apply(self, after: Run, completion: Completion | None = None) -> None:
         """Write the updated run and its side effects."""
         self.put(after)
         if completion is not None and completion.logs:
@@ -86,7 +86,7 @@ class CompletionEffects:
     def cancel(self, run: Run, reason: str) -> Run:
         after = request_cancel(run, reason, self.now)
         if not run.status.terminal:
-            self.settle(after)
+            self.apply(after)
         return after
 
     def abandon_children(self, run: Run) -> None:
@@ -121,108 +121,96 @@ class CompletionEffects:
             self.audit.append(gone_pause_entry(schedule.id, str(schedule.owner), note, self.now))
 
 
-#: Cached in-flight runs; more than any node has permits.
-MOST_HELD = 20_000
+async def finish(ctx: Context, completions: Sequence[Completion]) -> CompletionResult:
+    held = [ctx.in_flight.pop(completion.run_id, None) for completion in completions]
+    known = [each for each in held if each is not None]
+    if len(known) == len(completions) and completions:
+        plain = all(
+            _plain(run, completion) for (run, _), completion in zip(known, completions, strict=True)
+        )
+        if plain:
+            try:
+                return await _finish_plain(ctx, known, completions)
+            except WriteConflict:
+                pass
+    return await ctx.retry_conflicts(lambda: _finish(ctx, completions))
 
 
-class RedisCompletions(RedisBase):
-    def _hold(self, run: Run, rev: str) -> None:
-        self._in_hand[run.id] = run, rev
-        if len(self._in_hand) > MOST_HELD:
-            self._in_hand.popitem(last=False)
-
-    def _forget_held(self, run_id: RunId) -> None:
-        self._in_hand.pop(run_id, None)
-
-    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
-        held = [self._in_hand.pop(completion.run_id, None) for completion in completions]
-        known = [each for each in held if each is not None]
-        if len(known) == len(completions) and completions:
-            plain = all(
-                _plain(run, completion)
-                for (run, _), completion in zip(known, completions, strict=True)
+async def _finish_plain(
+    ctx: Context, known: Sequence[tuple[Run, str]], completions: Sequence[Completion]
+) -> CompletionResult:
+    expected: list[Wire] = []
+    ops: list[Wire] = []
+    wakes = False
+    ended: list[Run] = []
+    for (run, rev), completion in zip(known, completions, strict=True):
+        # Placeholder: the script sets the server's time.
+        after = complete(run, completion, run.created_at)
+        ended.append(after)
+        expected.append(["run", run.id, rev])
+        changes = changed_fields(run, after) | {"finished": "@now"}
+        ops.append(["put", run.id, flat(changes.items())])
+        if completion.logs:
+            ops.append(["log", run.id, log_rows(completion.logs)])
+        ops += outbox_ops(after)
+        if run.schedule_id is not None:
+            ops.append(
+                ["summary", run.schedule_id, run.id, after.status.value, to_stored(after.error)]
             )
-            if plain:
-                try:
-                    return await self._finish_plain(known, completions)
-                except WriteConflict:
-                    pass
-        return await self._until_agreed(lambda: self._finish(completions))
+        if run.concurrency_key is not None:
+            ops.append(["unblock", run.id])
+        wakes |= run.parent_id is not None
+    now = await ctx.commit(expected, ops, wakes=wakes, urgent=True)
+    return CompletionResult(accepted=tuple(replace(run, finished_at=now) for run in ended))
 
-    async def _finish_plain(
-        self, known: Sequence[tuple[Run, str]], completions: Sequence[Completion]
-    ) -> CompletionResult:
-        expected: list[Wire] = []
-        ops: list[Wire] = []
-        wakes = False
-        ended: list[Run] = []
-        for (run, rev), completion in zip(known, completions, strict=True):
-            # Placeholder: the script sets the server's time.
-            after = complete(run, completion, run.created_at)
-            ended.append(after)
-            expected.append(["run", run.id, rev])
-            changes = changed_fields(run, after) | {"finished": "@now"}
-            ops.append(["put", run.id, flat(changes.items())])
-            if completion.logs:
-                ops.append(["log", run.id, log_rows(completion.logs)])
-            ops += outbox_ops(after)
-            if run.schedule_id is not None:
-                ops.append(
-                    ["summary", run.schedule_id, run.id, after.status.value, to_stored(after.error)]
-                )
-            if run.concurrency_key is not None:
-                ops.append(["unblock", run.id])
-            wakes |= run.parent_id is not None
-        now = await self._commit(expected, ops, wakes=wakes, urgent=True)
-        return CompletionResult(accepted=tuple(replace(run, finished_at=now) for run in ended))
 
-    async def _finish(self, completions: Sequence[Completion]) -> CompletionResult:
-        accepted: list[Run] = []
-        refused: list[RunId] = []
-        ids = list(dict.fromkeys(completion.run_id for completion in completions))
-        now, found, children = await self._read_family(ids)
-        settling = CompletionEffects(now, found, children)
-        wakes = False
-        for completion in completions:
-            run = settling.runs.get(completion.run_id)
-            if run is not None and owns_fence(run, completion.fence):
-                after = complete(run, completion, now)
-                settling.settle(after, completion)
-                wakes |= not after.status.terminal
-                wakes |= after.parent_id is not None or after.resumable
-                accepted.append(after)
-            elif run is not None and completion.attempt in run.attempts:
-                accepted.append(run)
-            else:
-                refused.append(completion.run_id)
-        if settling.pauses:
-            schedules = [(await self._read_schedule(each))[1] for each in settling.pauses]
-            settling.pause(each for each in schedules if each is not None)
-        if settling.ops:
-            async with self._turn(settling.audit):
-                await self._commit(
-                    settling.expected, settling.ops, settling.audit, wakes=wakes, urgent=True
-                )
-        return CompletionResult(accepted=tuple(accepted), refused=tuple(refused))
+async def _finish(ctx: Context, completions: Sequence[Completion]) -> CompletionResult:
+    accepted: list[Run] = []
+    refused: list[RunId] = []
+    ids = list(dict.fromkeys(completion.run_id for completion in completions))
+    now, found, children = await ctx.read_runs_with_steps(ids)
+    effects = CompletionEffects(now, found, children)
+    wakes = False
+    for completion in completions:
+        run = effects.runs.get(completion.run_id)
+        if run is not None and owns_fence(run, completion.fence):
+            after = complete(run, completion, now)
+            effects.apply(after, completion)
+            wakes |= not after.status.terminal
+            wakes |= after.parent_id is not None or after.resumable
+            accepted.append(after)
+        elif run is not None and completion.attempt in run.attempts:
+            accepted.append(run)
+        else:
+            refused.append(completion.run_id)
+    if effects.pauses:
+        schedules = [(await ctx.read_schedule(each))[1] for each in effects.pauses]
+        effects.pause(each for each in schedules if each is not None)
+    if effects.ops:
+        async with ctx.audit_turn(effects.audit):
+            await ctx.commit(effects.expected, effects.ops, effects.audit, wakes=wakes, urgent=True)
+    return CompletionResult(accepted=tuple(accepted), refused=tuple(refused))
 
-    async def _claimed_runs(self, records: Sequence[Wire]) -> tuple[Run, ...]:
-        """The claimed runs; a corrupt run is ended instead."""
-        good: list[Run] = []
-        for record in records:
-            run, rev = self._runs.run(record)
-            if is_corrupt(run):
-                await self._until_agreed(partial(self._end_damaged, run.id))
-            else:
-                good.append(run)
-                self._hold(run, rev)
-        return tuple(good)
 
-    async def _end_damaged(self, run_id: RunId) -> None:
-        now, found, children = await self._read_family([run_id])
-        if run_id in found:
-            settling = CompletionEffects(now, found, children)
-            settling.settle(fail_unreadable(settling.runs[run_id], now))
-            await self._commit(settling.expected, settling.ops, wakes=True)
+async def take_claimed(ctx: Context, records: Sequence[Wire]) -> tuple[Run, ...]:
+    """The claimed runs; a corrupt run is ended instead."""
+    good: list[Run] = []
+    for record in records:
+        run, rev = ctx.run_rows.run(record)
+        if is_corrupt(run):
+            await ctx.retry_conflicts(partial(_end_corrupt, ctx, run.id))
+        else:
+            good.append(run)
+            ctx.hold(run, rev)
+    return tuple(good)
+
+
+async def _end_corrupt(ctx: Context, run_id: RunId) -> None:
+    now, found, children = await ctx.read_runs_with_steps([run_id])
+    if run_id in found:
+        effects = CompletionEffects(now, found, children)
+        effects.apply(fail_unreadable(effects.runs[run_id], now))
+        await ctx.commit(effects.expected, effects.ops, wakes=True)
 
 
 def _plain(run: Run, completion: Completion) -> bool:

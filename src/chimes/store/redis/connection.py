@@ -1,4 +1,4 @@
-"""Connections to the Redis server, a pool per event loop, and script calls.
+"""Connections to the Redis server: a pool per event loop, script calls, and wake-ups.
 
 A call that did not reach the server is retried. A write that was sent without a response may have
 been applied: the caller gets an error and can repeat the method, which the port allows.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
+import logging
+import random
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -24,6 +26,8 @@ from chimes.clock import SystemClock
 from chimes.errors import ConfigError, StoreError, StoreLost, StoreReadOnly, StoreUnavailable
 from chimes.i18n import _
 from chimes.store.redis.scripts import Script
+
+_log = logging.getLogger(__name__)
 
 # --- address
 
@@ -300,7 +304,7 @@ class Connections:
                 with contextlib.suppress(RuntimeError):  # that loop has ended
                     loop.call_soon_threadsafe(guard.cancel)
 
-    async def ask(self, script: Script, *arguments: str | bytes) -> bytes:
+    async def read(self, script: Script, *arguments: str | bytes) -> bytes:
         """Read-only call; retried when the connection was lost."""
         for left in reversed(range(READ_TRIES)):
             try:
@@ -317,7 +321,7 @@ class Connections:
                 self.lost += 1
         raise AssertionError("the last try answers or raises")
 
-    async def tell(self, script: Script, *arguments: str | bytes) -> bytes:
+    async def write(self, script: Script, *arguments: str | bytes) -> bytes:
         """Writing call; retried only if it was not sent."""
         for left in reversed(range(READ_TRIES)):
             try:
@@ -431,3 +435,70 @@ async def _evaluate(
     answer = await found.read_response()
     assert isinstance(answer, bytes)
     return answer
+
+
+# --- wake-ups of other processes: scripts publish them, one connection subscribes. A wake-up may be
+# lost with its connection; polling finds the work anyway.
+
+_SHORTEST, _LONGEST = 0.1, 5.0
+#: Seconds without a message after which the server is pinged.
+QUIET_SECONDS = 15.0
+ANSWER_SECONDS = 10.0
+
+
+class Listener:
+    def __init__(self, address: Address, sender: str, wake: Callable[[], None]) -> None:
+        """`sender`: our id, to ignore own messages."""
+        self._address = address
+        self._sender = sender.encode()
+        self._wake = wake
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._listen(), name="chimes listener")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        while task is not None and not task.done():
+            # The driver may swallow a cancellation.
+            task.cancel()
+            await asyncio.wait([task], timeout=0.1)
+
+    async def _listen(self) -> None:
+        delay = _SHORTEST
+        while True:
+            found = None
+            try:
+                found = await connect(self._address)
+                await found.send_command("SUBSCRIBE", self._address.channel)
+                await found.read_response()
+                delay = _SHORTEST
+                # Messages may have been missed.
+                self._wake()
+                await self._receive(found)
+            except (driver.RedisError, OSError, TimeoutError) as error:
+                _log.debug("lost the connection for wake-ups, reconnecting: %s", error)
+            finally:
+                if found is not None:
+                    with contextlib.suppress(driver.RedisError, OSError):
+                        await found.disconnect(nowait=True)
+            await asyncio.sleep(random.uniform(delay / 2, delay))  # noqa: S311
+            delay = min(delay * 2, _LONGEST)
+
+    async def _receive(self, found: Connection) -> None:
+        pinged = False
+        while True:
+            message = await found.read_response(timeout=ANSWER_SECONDS if pinged else QUIET_SECONDS)
+            if message is None:
+                if pinged:
+                    raise TimeoutError(_("the server does not respond"))
+                await found.send_command("PING")
+                pinged = True
+                continue
+            pinged = False
+            if (
+                isinstance(message, list)
+                and message[0] == b"message"
+                and message[2] != self._sender
+            ):
+                self._wake()

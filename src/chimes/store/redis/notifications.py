@@ -24,7 +24,8 @@ from chimes.model.notification import (
 )
 from chimes.model.run import Reason
 from chimes.store.port import TokenGrant
-from chimes.store.redis.listing import RedisListing, Walk
+from chimes.store.redis.context import Context
+from chimes.store.redis.listing import Scan, matching_records, smallest_group
 from chimes.store.redis.rows import (
     DeliveryRow,
     changed_delivery,
@@ -37,202 +38,224 @@ from chimes.store.redis.wire import Wire, micros, moment, rows, text
 from chimes.store.selection import matches_delivery, matches_inbox, select_deliveries, select_inbox
 from chimes.store.token_bucket import take_from
 
+# --- deliveries
 
-class RedisMessageStore(RedisListing):
-    # --- deliveries ---------------------------------------------------------------------------
-    async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
-        async def attempt() -> Delivery:
-            _unused, found = await self._read_deliveries([delivery.id])
-            if delivery.id in found:
-                return found[delivery.id].delivery
-            expected: list[Wire] = [["delivery", delivery.id, ""]]
-            ops: list[Wire] = [["delivery", delivery.id, delivery_fields(delivery)]]
-            await self._commit(expected, ops, [audit] if audit else (), wakes=True)
-            return delivery
 
-        added = await self._until_agreed(attempt, audit)
-        self.wake()
-        return added
+async def add_delivery(ctx: Context, delivery: Delivery, audit: AuditEntry | None) -> Delivery:
+    async def attempt() -> Delivery:
+        _unused, found = await _read_deliveries(ctx, [delivery.id])
+        if delivery.id in found:
+            return found[delivery.id].delivery
+        expected: list[Wire] = [["delivery", delivery.id, ""]]
+        ops: list[Wire] = [["delivery", delivery.id, delivery_fields(delivery)]]
+        await ctx.commit(expected, ops, audit, wakes=True)
+        return delivery
 
-    async def claim_deliveries(
-        self, channels: Collection[Channel], *, limit: int, lease: timedelta, overdue: timedelta
-    ) -> tuple[Delivery, ...]:
-        if limit <= 0:
-            return ()
-        now, (answer,) = await self._tell(
-            "claim_deliveries",
-            [each for each in Channel if each in channels],
-            [each for each in Channel if each not in channels],
-            str(limit),
-            str(lease // MICROSECOND),
-            str(overdue // MICROSECOND),
+    added = await ctx.retry_conflicts(attempt, audit)
+    ctx.wake()
+    return added
+
+
+async def claim_deliveries(
+    ctx: Context, channels: Collection[Channel], limit: int, lease: timedelta, overdue: timedelta
+) -> tuple[Delivery, ...]:
+    if limit <= 0:
+        return ()
+    now, (answer,) = await ctx.write(
+        "claim_deliveries",
+        [each for each in Channel if each in channels],
+        [each for each in Channel if each not in channels],
+        str(limit),
+        str(lease // MICROSECOND),
+        str(overdue // MICROSECOND),
+    )
+    found = [delivery_of(record) for record in rows(answer)]
+    damaged = [row for row in found if row.damaged]
+    if damaged:
+        await _give_up(ctx, damaged, now)
+    return tuple(row.delivery for row in found if not row.damaged)
+
+
+async def _give_up(ctx: Context, damaged: Sequence[DeliveryRow], now: datetime) -> None:
+    """Give up corrupt deliveries. A conflict is left to the next claim."""
+    units: list[Wire] = []
+    for row in damaged:
+        word = DeliveryCompletion(
+            delivery_id=row.delivery.id,
+            fence=row.delivery.fence,
+            error=row.delivery.error,
+            code=row.delivery.code,
         )
-        found = [delivery_of(record) for record in rows(answer)]
-        damaged = [row for row in found if row.damaged]
-        if damaged:
-            await self._give_up(damaged, now)
-        return tuple(row.delivery for row in found if not row.damaged)
+        units.append(_unit(row, complete_delivery(row.delivery, word, now)))
+    await ctx.commit_units(units, urgent=True)
 
-    async def _give_up(self, damaged: Sequence[DeliveryRow], now: datetime) -> None:
-        """Give up corrupt deliveries. A conflict is left to the next claim."""
-        units: list[Wire] = []
-        for row in damaged:
-            word = DeliveryCompletion(
-                delivery_id=row.delivery.id,
-                fence=row.delivery.fence,
-                error=row.delivery.error,
-                code=row.delivery.code,
-            )
-            units.append(_unit(row, complete_delivery(row.delivery, word, now)))
-        await self._commit_units(units, urgent=True)
 
-    async def finish_deliveries(
-        self, completions: Sequence[DeliveryCompletion]
-    ) -> tuple[Delivery, ...]:
-        accepted = await self._repeated(lambda: self._finish_deliveries(completions))
-        if accepted:
-            self.wake()
-        return accepted
+async def finish_deliveries(
+    ctx: Context, completions: Sequence[DeliveryCompletion]
+) -> tuple[Delivery, ...]:
+    accepted = await ctx.retry_conflicts(lambda: _finish_deliveries(ctx, completions))
+    if accepted:
+        ctx.wake()
+    return accepted
 
-    async def _finish_deliveries(
-        self, completions: Sequence[DeliveryCompletion]
-    ) -> tuple[Delivery, ...]:
-        ids = list(dict.fromkeys(completion.delivery_id for completion in completions))
-        now, found = await self._read_deliveries(ids)
-        current = {delivery_id: row.delivery for delivery_id, row in found.items()}
-        accepted: list[Delivery] = []
-        ops: list[Wire] = []
-        for completion in completions:
-            before = current.get(completion.delivery_id)
-            if before is None or not owns_delivery_fence(before, completion.fence):
-                continue
-            after = current[before.id] = complete_delivery(before, completion, now)
-            ops.append(["delivery", after.id, changed_delivery(after)])
-            if completion.inbox is not None:
-                ops.append(["inbox_new", completion.inbox.id, inbox_fields(completion.inbox)])
-            accepted.append(after)
-        if accepted:
-            changed = dict.fromkeys(each.id for each in accepted)
-            expected: list[Wire] = [["delivery", each, found[each].rev] for each in changed]
-            await self._commit(expected, ops, wakes=True, urgent=True)
-        return tuple(accepted)
 
-    async def retry_delivery(
-        self, delivery_id: DeliveryId, audit: AuditEntry | None = None
-    ) -> Delivery | None:
-        async def attempt() -> Delivery | None:
-            now, found = await self._read_deliveries([delivery_id])
-            if delivery_id not in found:
-                return None
-            row = found[delivery_id]
-            after = reopen_delivery(row.delivery, now)
-            expected, ops = _unit(row, after)
-            await self._commit(list(expected), list(ops), [audit] if audit else (), wakes=True)
-            return after
+async def _finish_deliveries(
+    ctx: Context, completions: Sequence[DeliveryCompletion]
+) -> tuple[Delivery, ...]:
+    ids = list(dict.fromkeys(completion.delivery_id for completion in completions))
+    now, found = await _read_deliveries(ctx, ids)
+    current = {delivery_id: row.delivery for delivery_id, row in found.items()}
+    accepted: list[Delivery] = []
+    ops: list[Wire] = []
+    for completion in completions:
+        before = current.get(completion.delivery_id)
+        if before is None or not owns_delivery_fence(before, completion.fence):
+            continue
+        after = current[before.id] = complete_delivery(before, completion, now)
+        ops.append(["delivery", after.id, changed_delivery(after)])
+        if completion.inbox is not None:
+            ops.append(["inbox_new", completion.inbox.id, inbox_fields(completion.inbox)])
+        accepted.append(after)
+    if accepted:
+        changed = dict.fromkeys(each.id for each in accepted)
+        expected: list[Wire] = [["delivery", each, found[each].rev] for each in changed]
+        await ctx.commit(expected, ops, wakes=True, urgent=True)
+    return tuple(accepted)
 
-        after = await self._until_agreed(attempt, audit)
-        if after is not None:
-            self.wake()
+
+async def retry_delivery(
+    ctx: Context, delivery_id: DeliveryId, audit: AuditEntry | None
+) -> Delivery | None:
+    async def attempt() -> Delivery | None:
+        now, found = await _read_deliveries(ctx, [delivery_id])
+        if delivery_id not in found:
+            return None
+        row = found[delivery_id]
+        after = reopen_delivery(row.delivery, now)
+        expected, ops = _unit(row, after)
+        await ctx.commit(list(expected), list(ops), audit, wakes=True)
         return after
 
-    async def _read_deliveries(
-        self, ids: Sequence[DeliveryId]
-    ) -> tuple[datetime, dict[DeliveryId, DeliveryRow]]:
-        now, (answer,) = await self._ask("deliveries", list(ids))
-        found = [delivery_of(record) for record in rows(answer)]
-        return now, {row.delivery.id: row for row in found}
+    after = await ctx.retry_conflicts(attempt, audit)
+    if after is not None:
+        ctx.wake()
+    return after
 
-    async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]:
-        if query.ids is not None:
-            _unused, by_id = await self._read_deliveries(query.ids)
-            return select_deliveries([row.delivery for row in by_id.values()], query)
-        found: list[Delivery] = []
-        for facet in await self._smallest(_delivery_facets(query)):
-            found += await self._matching(
-                Walk(facet=facet, kind="delivery", descending=True),
-                delivery_in,
-                query.after,
-                query.limit,
-                lambda delivery: matches_delivery(delivery, query),
-            )
-        # A delivery that changed its state between two scans appears twice.
-        return select_deliveries({each.id: each for each in found}.values(), query)
 
-    async def next_delivery(self) -> datetime | None:
-        _unused, (answer,) = await self._ask("next_delivery", list(Channel))
-        return moment(text(answer)) if answer else None
+async def _read_deliveries(
+    ctx: Context, ids: Sequence[DeliveryId]
+) -> tuple[datetime, dict[DeliveryId, DeliveryRow]]:
+    now, (answer,) = await ctx.read("deliveries", list(ids))
+    found = [delivery_of(record) for record in rows(answer)]
+    return now, {row.delivery.id: row for row in found}
 
-    # --- inbox --------------------------------------------------------------------------------
-    async def add_inbox(self, item: InboxItem) -> InboxItem:
-        async def attempt() -> InboxItem:
-            _unused, found = await self._read_inbox(item.id)
-            if found is not None:
-                return found[0]
-            await self._commit([["inbox", item.id, ""]], [["inbox", item.id, inbox_fields(item)]])
-            return item
 
-        return await self._until_agreed(attempt)
-
-    async def list_inbox(self, query: InboxQuery) -> Page[InboxItem]:
-        found: list[InboxItem] = []
-        for facet in await self._smallest(_inbox_facets(query)):
-            found += await self._matching(
-                Walk(facet=facet, kind="inbox", descending=True),
-                inbox_in,
-                query.after,
-                query.limit,
-                lambda item: matches_inbox(item, query),
-            )
-        return select_inbox({item.id: item for item in found}.values(), query)
-
-    async def count_unread(self, query: InboxQuery) -> int:
-        every = replace(query, unread=True, after=None, limit=None)
-        asked = InboxQuery(owner=every.owner, awake_at=every.awake_at, unread=True, limit=None)
-        if every != asked:
-            return len((await self.list_inbox(every)).items)
-        _unused, (answer,) = await self._ask("unread", _whose(query), micros(query.awake_at))
-        return int(text(answer))
-
-    async def change_inbox(
-        self, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
-    ) -> InboxItem:
-        async def attempt() -> InboxItem:
-            now, found = await self._read_inbox(item_id)
-            if found is None:
-                raise NotFound(_("inbox item {id} not found", id=item_id))
-            before, rev = found
-            if before.status == Reason.UNREADABLE:
-                raise Conflict(_("inbox item {id} cannot be read", id=item_id), code="unreadable")
-            after = change(before, now)
-            await self._commit([["inbox", item_id, rev]], [["inbox", item_id, inbox_fields(after)]])
-            return after
-
-        return await self._until_agreed(attempt)
-
-    async def _read_inbox(self, item_id: InboxId) -> tuple[datetime, tuple[InboxItem, str] | None]:
-        now, (answer,) = await self._ask("inbox", item_id)
-        return now, inbox_of(answer) if answer else None
-
-    async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
-        _unused, (answer,) = await self._tell("forget_inbox", list(item_ids))
-        return int(text(answer))
-
-    async def prune_messages(self, *, before: datetime, limit: int) -> int:
-        if limit <= 0:
-            return 0
-        _unused, (answer,) = await self._tell("prune_messages", micros(before), str(limit))
-        return int(text(answer))
-
-    # --- shared limits ------------------------------------------------------------------------
-    async def take_tokens(
-        self, name: str, *, rate: float, burst: int, count: int = 1
-    ) -> TokenGrant:
-        # Names have any length and characters.
-        key = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
-        _unused, (there,) = await self._tell(
-            "take_tokens", key, repr(float(rate)), str(burst), str(count), urgent=True
+async def list_deliveries(ctx: Context, query: DeliveryQuery) -> Page[Delivery]:
+    if query.ids is not None:
+        _unused, by_id = await _read_deliveries(ctx, query.ids)
+        return select_deliveries([row.delivery for row in by_id.values()], query)
+    found: list[Delivery] = []
+    for facet in await smallest_group(ctx, _delivery_facets(query)):
+        found += await matching_records(
+            ctx,
+            Scan(facet=facet, kind="delivery", descending=True),
+            delivery_in,
+            query.after,
+            query.limit,
+            lambda delivery: matches_delivery(delivery, query),
         )
-        return take_from(float(text(there)), 0.0, rate=rate, burst=burst, count=count)[1]
+    # A delivery that changed its state between two scans appears twice.
+    return select_deliveries({each.id: each for each in found}.values(), query)
+
+
+async def next_delivery(ctx: Context) -> datetime | None:
+    _unused, (answer,) = await ctx.read("next_delivery", list(Channel))
+    return moment(text(answer)) if answer else None
+
+
+# --- inbox
+
+
+async def add_inbox(ctx: Context, item: InboxItem) -> InboxItem:
+    async def attempt() -> InboxItem:
+        _unused, found = await _read_inbox(ctx, item.id)
+        if found is not None:
+            return found[0]
+        await ctx.commit([["inbox", item.id, ""]], [["inbox", item.id, inbox_fields(item)]])
+        return item
+
+    return await ctx.retry_conflicts(attempt)
+
+
+async def list_inbox(ctx: Context, query: InboxQuery) -> Page[InboxItem]:
+    found: list[InboxItem] = []
+    for facet in await smallest_group(ctx, _inbox_facets(query)):
+        found += await matching_records(
+            ctx,
+            Scan(facet=facet, kind="inbox", descending=True),
+            inbox_in,
+            query.after,
+            query.limit,
+            lambda item: matches_inbox(item, query),
+        )
+    return select_inbox({item.id: item for item in found}.values(), query)
+
+
+async def count_unread(ctx: Context, query: InboxQuery) -> int:
+    every = replace(query, unread=True, after=None, limit=None)
+    asked = InboxQuery(owner=every.owner, awake_at=every.awake_at, unread=True, limit=None)
+    if every != asked:
+        return len((await list_inbox(ctx, every)).items)
+    _unused, (answer,) = await ctx.read("unread", _whose(query), micros(query.awake_at))
+    return int(text(answer))
+
+
+async def change_inbox(
+    ctx: Context, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
+) -> InboxItem:
+    async def attempt() -> InboxItem:
+        now, found = await _read_inbox(ctx, item_id)
+        if found is None:
+            raise NotFound(_("inbox item {id} not found", id=item_id))
+        before, rev = found
+        if before.status == Reason.UNREADABLE:
+            raise Conflict(_("inbox item {id} cannot be read", id=item_id), code="unreadable")
+        after = change(before, now)
+        await ctx.commit([["inbox", item_id, rev]], [["inbox", item_id, inbox_fields(after)]])
+        return after
+
+    return await ctx.retry_conflicts(attempt)
+
+
+async def _read_inbox(
+    ctx: Context, item_id: InboxId
+) -> tuple[datetime, tuple[InboxItem, str] | None]:
+    now, (answer,) = await ctx.read("inbox", item_id)
+    return now, inbox_of(answer) if answer else None
+
+
+async def forget_inbox(ctx: Context, item_ids: Sequence[InboxId]) -> int:
+    _unused, (answer,) = await ctx.write("forget_inbox", list(item_ids))
+    return int(text(answer))
+
+
+async def prune_messages(ctx: Context, before: datetime, limit: int) -> int:
+    if limit <= 0:
+        return 0
+    _unused, (answer,) = await ctx.write("prune_messages", micros(before), str(limit))
+    return int(text(answer))
+
+
+# --- shared limits
+
+
+async def take_tokens(ctx: Context, name: str, rate: float, burst: int, count: int) -> TokenGrant:
+    # Names have any length and characters.
+    key = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    _unused, (there,) = await ctx.write(
+        "take_tokens", key, repr(float(rate)), str(burst), str(count), urgent=True
+    )
+    return take_from(float(text(there)), 0.0, rate=rate, burst=burst, count=count)[1]
 
 
 def _unit(row: DeliveryRow, after: Delivery) -> tuple[list[Wire], list[Wire]]:

@@ -1,4 +1,4 @@
-"""Nodes, audit trail, API keys and idempotency records."""
+"""Nodes, audit trail, API keys, idempotency records and checkpoints."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from chimes.clock import MICROSECOND
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
 from chimes.model.access import ApiKey, AuditEntry
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import (
@@ -39,10 +40,9 @@ from chimes.store.port import (
     node_gone,
     node_not_found,
 )
-from chimes.store.redis.base import AuditTrail, RedisBase, WriteConflict
 from chimes.store.redis.completion import CompletionEffects
+from chimes.store.redis.context import AuditTrail, Context, WriteConflict
 from chimes.store.redis.rows import is_corrupt
-from chimes.store.redis.server import memory_of
 from chimes.store.redis.wire import Wire, micros, moment, rows, text, texts, to_json
 from chimes.store.selection import matches_audit
 
@@ -52,196 +52,292 @@ CHUNK = 200
 _APPENDED_WITHIN = timedelta(hours=1)
 
 
-class RedisRecords(RedisBase):
-    # --- nodes --------------------------------------------------------------------------------
-    async def join(self, node: Node, lease: timedelta) -> Node:
-        now, (until, since, drain, report) = await self._tell(
-            "join",
-            node.id,
-            _length(lease),
-            _node_body(node),
-            _offset(node.clock_offset),
-            "1" if node.drain else "",
-            report_to_text(node.report),
-            node.version,
-            _length(NODE_EVENT_RETENTION),
-        )
-        return replace(
-            node,
-            started_at=moment(text(since)),
-            heartbeat_at=now,
-            lease_until=moment(text(until)),
-            drain=drain == "1",
-            report=report_from_text(text(report)),
-        )
+# --- nodes
 
-    async def heartbeat(
-        self,
-        node_id: NodeId,
-        lease: timedelta,
-        *,
-        clock: datetime,
-        report: NodeReport | None = None,
-    ) -> HeartbeatResult:
-        told = report_to_text(report)
-        now, answer = await self._tell(
-            "beat", node_id, _length(lease), micros(clock), told, urgent=True
-        )
-        if answer[0] != "1":
-            return HeartbeatResult(alive=False, now=now)
-        cancel = tuple(RunId(each) for each in texts(answer[1]))
-        return HeartbeatResult(alive=True, now=now, cancel=cancel, drain=answer[2] == "1")
 
-    async def leave(self, node_id: NodeId) -> None:
-        async def attempt() -> None:
-            _now, (known, held) = await self._ask("held", node_id)
-            if known != "1":
-                return
-            ids = [RunId(each) for each in texts(held)]
-            settling, _ended = await self._lost(ids, {node_id})
-            await self._commit(
-                settling.expected, [*settling.ops, ["drop_node", node_id, "1"]], wakes=True
-            )
+async def join(ctx: Context, node: Node, lease: timedelta) -> Node:
+    now, (until, since, drain, report) = await ctx.write(
+        "join",
+        node.id,
+        _length(lease),
+        _node_body(node),
+        _offset(node.clock_offset),
+        "1" if node.drain else "",
+        report_to_text(node.report),
+        node.version,
+        _length(NODE_EVENT_RETENTION),
+    )
+    return replace(
+        node,
+        started_at=moment(text(since)),
+        heartbeat_at=now,
+        lease_until=moment(text(until)),
+        drain=drain == "1",
+        report=report_from_text(text(report)),
+    )
 
-        await self._until_agreed(attempt)
-        self.wake()
 
-    async def rescue(self, *, limit: int) -> tuple[Run, ...]:
-        async def attempt() -> tuple[Run, ...]:
-            _unused, (held, ended) = await self._ask("orphans", str(limit))
-            ids = [RunId(each) for each in texts(held)]
-            nodes = texts(ended)
-            if not ids and not nodes:
-                return ()
-            settling, rescued = await self._lost(ids, None)
-            forgotten: list[Wire] = [["forget_node", each] for each in nodes]
-            await self._commit(settling.expected, [*settling.ops, *forgotten], wakes=bool(rescued))
-            return rescued
+async def heartbeat(
+    ctx: Context,
+    node_id: NodeId,
+    lease: timedelta,
+    clock: datetime,
+    report: NodeReport | None,
+) -> HeartbeatResult:
+    told = report_to_text(report)
+    now, answer = await ctx.write("beat", node_id, _length(lease), micros(clock), told, urgent=True)
+    if answer[0] != "1":
+        return HeartbeatResult(alive=False, now=now)
+    cancel = tuple(RunId(each) for each in texts(answer[1]))
+    return HeartbeatResult(alive=True, now=now, cancel=cancel, drain=answer[2] == "1")
 
-        rescued = await self._until_agreed(attempt)
-        if rescued:
-            self.wake()
+
+async def leave(ctx: Context, node_id: NodeId) -> None:
+    async def attempt() -> None:
+        _now, (known, held) = await ctx.read("held", node_id)
+        if known != "1":
+            return
+        ids = [RunId(each) for each in texts(held)]
+        effects, _ended = await _lose(ctx, ids, {node_id})
+        await ctx.commit(effects.expected, [*effects.ops, ["drop_node", node_id, "1"]], wakes=True)
+
+    await ctx.retry_conflicts(attempt)
+    ctx.wake()
+
+
+async def rescue(ctx: Context, limit: int) -> tuple[Run, ...]:
+    async def attempt() -> tuple[Run, ...]:
+        _unused, (held, ended) = await ctx.read("orphans", str(limit))
+        ids = [RunId(each) for each in texts(held)]
+        nodes = texts(ended)
+        if not ids and not nodes:
+            return ()
+        effects, rescued = await _lose(ctx, ids, None)
+        forgotten: list[Wire] = [["forget_node", each] for each in nodes]
+        await ctx.commit(effects.expected, [*effects.ops, *forgotten], wakes=bool(rescued))
         return rescued
 
-    async def _lost(
-        self, ids: list[RunId], holders: set[NodeId] | None
-    ) -> tuple[CompletionEffects, tuple[Run, ...]]:
-        found: dict[RunId, tuple[Run, str]] = {}
-        children: dict[RunId, list[RunId]] = {}
-        now = None
-        if ids:
-            now, found, children = await self._read_family(ids)
-        settling = CompletionEffects(now or await self._now(), found, children)
-        after: list[Run] = []
-        for run_id in ids:
-            run = settling.runs.get(run_id)
-            if run is None:
-                settling.ops.append(["vanished", run_id])
-                continue
-            if run.holder is None or (holders and run.holder not in holders):
-                raise WriteConflict(_("a run was released meanwhile"))
-            ends = fail_unreadable if is_corrupt(run) else mark_lost
-            gone = ends(run, settling.now)
-            settling.settle(gone)
-            after.append(gone)
-        return settling, tuple(after)
+    rescued = await ctx.retry_conflicts(attempt)
+    if rescued:
+        ctx.wake()
+    return rescued
 
-    async def _now(self) -> datetime:
-        return await self._asking_now(None)
 
-    async def nodes(self) -> tuple[Node, ...]:
-        _unused, (answer,) = await self._ask("nodes")
-        found = [_node(texts(each)) for each in rows(answer)]
-        return tuple(sorted(found, key=lambda node: node.id))
+async def _lose(
+    ctx: Context, ids: list[RunId], holders: set[NodeId] | None
+) -> tuple[CompletionEffects, tuple[Run, ...]]:
+    found: dict[RunId, tuple[Run, str]] = {}
+    children: dict[RunId, list[RunId]] = {}
+    now = None
+    if ids:
+        now, found, children = await ctx.read_runs_with_steps(ids)
+    effects = CompletionEffects(now or await ctx.now(), found, children)
+    after: list[Run] = []
+    for run_id in ids:
+        run = effects.runs.get(run_id)
+        if run is None:
+            effects.ops.append(["vanished", run_id])
+            continue
+        if run.holder is None or (holders and run.holder not in holders):
+            raise WriteConflict(_("a run was released meanwhile"))
+        ends = fail_unreadable if is_corrupt(run) else mark_lost
+        gone = ends(run, effects.now)
+        effects.apply(gone)
+        after.append(gone)
+    return effects, tuple(after)
 
-    # --- audit --------------------------------------------------------------------------------
-    async def append_audit(self, entry: AuditEntry) -> AuditEntry:
-        async def attempt(trail: AuditTrail) -> tuple[AuditEntry, ...] | None:
-            _unused, (answer,) = await self._commit_units([[trail.expected, trail.ops]])
-            return None if answer == "head" else trail.entries
 
-        async with self._turn():
-            _unused, (appended,) = await self._appending([entry], attempt)
-        return appended
+async def list_nodes(ctx: Context) -> tuple[Node, ...]:
+    _unused, (answer,) = await ctx.read("nodes")
+    found = [_decode_node(texts(each)) for each in rows(answer)]
+    return tuple(sorted(found, key=lambda node: node.id))
 
-    async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]:
-        found: list[AuditEntry] = []
-        before = query.before
-        while len(found) < query.limit:
-            highest = "" if before is None else f"({before}"
-            _unused, (answer, more) = await self._ask(
-                "page", "audit", "1", "", highest, "", "", str(CHUNK), "audit"
-            )
-            entries = [audit_from_plain(json.loads(each)) for each in texts(answer)]
-            found.extend(entry for entry in entries if matches_audit(entry, query))
-            if more != "1" or (query.since and entries[-1].at < query.since - _APPENDED_WITHIN):
-                break
-            before = entries[-1].number
-        return tuple(found[: query.limit])
 
-    # --- keys ---------------------------------------------------------------------------------
-    async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
-        try:
-            async with self._turn(audit):
-                await self._commit(
-                    [["value", "keys", key.id, ""]],
-                    [["set", "keys", key.id, to_json(key_to_plain(key))]],
-                    [audit] if audit else (),
-                )
-        except WriteConflict:
-            raise AlreadyExists(_("key {id} exists already", id=key.id)) from None
-        return key
+async def drain_node(ctx: Context, node_id: NodeId, drain: bool, audit: AuditEntry | None) -> Node:
+    async def attempt() -> Node:
+        node, now = await _find_node(ctx, node_id)
+        if node.lease_until <= now:
+            raise node_gone(node_id)
+        await ctx.commit(
+            [["alive", node_id]],
+            [["drain_node", node_id, "1" if drain else ""]],
+            audit,
+            wakes=True,
+        )
+        return replace(node, drain=drain)
 
-    async def get_key(self, key_id: KeyId) -> ApiKey | None:
-        _unused, (answer,) = await self._ask("value", "keys", key_id)
-        return key_from_plain(json.loads(text(answer))) if answer else None
+    return await ctx.retry_conflicts(attempt, audit)
 
-    async def list_keys(self) -> tuple[ApiKey, ...]:
-        _unused, (answer,) = await self._ask("values", "keys")
-        found = [key_from_plain(json.loads(each)) for each in texts(answer)]
-        return tuple(sorted(found, key=lambda key: (key.created_at, key.id)))
 
-    async def change_key(
-        self,
-        key_id: KeyId,
-        change: Callable[[ApiKey, datetime], ApiKey],
-        audit: AuditEntry | None = None,
-    ) -> ApiKey:
-        async def attempt() -> ApiKey:
-            now, (answer,) = await self._ask("value", "keys", key_id)
-            if not answer:
-                raise NotFound(_("key {id} not found", id=key_id))
-            changed = change(key_from_plain(json.loads(text(answer))), now)
-            await self._commit(
-                [["value", "keys", key_id, answer]],
-                [["set", "keys", key_id, to_json(key_to_plain(changed))]],
-                [audit] if audit else (),
-            )
-            return changed
+async def forget_node(ctx: Context, node_id: NodeId, audit: AuditEntry | None) -> Node:
+    async def attempt() -> Node:
+        node, now = await _find_node(ctx, node_id)
+        if node.lease_until > now:
+            raise node_alive(node_id)
+        _now, (_known, held) = await ctx.read("held", node_id)
+        effects, _ended = await _lose(ctx, [RunId(each) for each in texts(held)], {node_id})
+        await ctx.commit(
+            [*effects.expected, ["gone", node_id]],
+            [*effects.ops, ["drop_node", node_id]],
+            audit,
+            wakes=True,
+        )
+        return node
 
-        return await self._until_agreed(attempt, audit)
+    return await ctx.retry_conflicts(attempt, audit)
 
-    # --- requests -----------------------------------------------------------------------------
-    async def remember_request(
-        self, scope: str, key: str, fingerprint: str, *, keep: timedelta
-    ) -> IdempotencyRecord | None:
-        first = _remembered_row(IdempotencyRecord(fingerprint=fingerprint))
-        _unused, (known,) = await self._tell("remember", _named(scope, key), first, _length(keep))
-        return _remembered(text(known)) if known else None
 
-    async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
-        await self._tell("answer", _named(scope, key), _remembered_row(answer))
+async def node_events(ctx: Context, since: datetime, limit: int) -> tuple[NodeEvent, ...]:
+    _unused, (answer,) = await ctx.read("node_marks", micros(since), str(limit))
+    found = [_decode_event(each) for each in texts(answer)]
+    return tuple(sorted(found, key=lambda mark: (mark.at, mark.node_id, mark.joined)))
 
-    async def forget_request(self, scope: str, key: str) -> None:
-        await self._tell("forget_request", _named(scope, key))
+
+async def _find_node(ctx: Context, node_id: NodeId) -> tuple[Node, datetime]:
+    found = [node for node in await list_nodes(ctx) if node.id == node_id]
+    if not found:
+        raise node_not_found(node_id)
+    return found[0], await ctx.now()
+
+
+def _node_body(node: Node) -> str:
+    offers = {name: defaults_to_plain(node.defaults.get(name)) for name in published_names(node)}
+    return to_json(
+        {
+            "version": node.version,
+            "roles": list(node.roles),
+            "capacity": node.capacity,
+            "offers": offers,
+        }
+    )
+
+
+def _decode_node(fields: list[str]) -> Node:
+    body, started, heartbeat, lease, offset, drain, report, node_id = fields
+    plain = json.loads(body)
+    return Node(
+        id=NodeId(node_id),
+        version=plain["version"],
+        roles=tuple(plain["roles"]),
+        capacity=plain["capacity"],
+        capabilities=capabilities_in(plain["offers"]),
+        defaults=defaults_from_plain(plain["offers"]),
+        started_at=moment(started),
+        heartbeat_at=moment(heartbeat),
+        lease_until=moment(lease),
+        clock_offset=int(offset) / 1_000_000,
+        drain=drain == "1",
+        report=report_from_text(report),
+    )
+
+
+def _decode_event(row: str) -> NodeEvent:
+    at, node_id, joined, version = json.loads(row)
+    return NodeEvent(at=moment(at), node_id=NodeId(node_id), version=version, joined=joined == "1")
+
+
+def _offset(seconds: float) -> str:
+    return str(round(seconds * 1_000_000))
 
 
 def _length(duration: timedelta) -> str:
     return str(duration // MICROSECOND)
 
 
-def _offset(seconds: float) -> str:
-    return str(round(seconds * 1_000_000))
+# --- audit
+
+
+async def append_audit(ctx: Context, entry: AuditEntry) -> AuditEntry:
+    async def attempt(trail: AuditTrail) -> tuple[AuditEntry, ...] | None:
+        _unused, (answer,) = await ctx.commit_units([[trail.expected, trail.ops]])
+        return None if answer == "head" else trail.entries
+
+    async with ctx.audit_turn():
+        _unused, (appended,) = await ctx.append_audit(entry, attempt)
+    return appended
+
+
+async def list_audit(ctx: Context, query: AuditQuery) -> tuple[AuditEntry, ...]:
+    found: list[AuditEntry] = []
+    before = query.before
+    while len(found) < query.limit:
+        highest = "" if before is None else f"({before}"
+        _unused, (answer, more) = await ctx.read(
+            "page", "audit", "1", "", highest, "", "", str(CHUNK), "audit"
+        )
+        entries = [audit_from_plain(json.loads(each)) for each in texts(answer)]
+        found.extend(entry for entry in entries if matches_audit(entry, query))
+        if more != "1" or (query.since and entries[-1].at < query.since - _APPENDED_WITHIN):
+            break
+        before = entries[-1].number
+    return tuple(found[: query.limit])
+
+
+# --- keys
+
+
+async def add_key(ctx: Context, key: ApiKey, audit: AuditEntry | None) -> ApiKey:
+    try:
+        async with ctx.audit_turn(audit):
+            await ctx.commit(
+                [["value", "keys", key.id, ""]],
+                [["set", "keys", key.id, to_json(key_to_plain(key))]],
+                audit,
+            )
+    except WriteConflict:
+        raise AlreadyExists(_("key {id} exists already", id=key.id)) from None
+    return key
+
+
+async def get_key(ctx: Context, key_id: KeyId) -> ApiKey | None:
+    _unused, (answer,) = await ctx.read("value", "keys", key_id)
+    return key_from_plain(json.loads(text(answer))) if answer else None
+
+
+async def list_keys(ctx: Context) -> tuple[ApiKey, ...]:
+    _unused, (answer,) = await ctx.read("values", "keys")
+    found = [key_from_plain(json.loads(each)) for each in texts(answer)]
+    return tuple(sorted(found, key=lambda key: (key.created_at, key.id)))
+
+
+async def change_key(
+    ctx: Context,
+    key_id: KeyId,
+    change: Callable[[ApiKey, datetime], ApiKey],
+    audit: AuditEntry | None,
+) -> ApiKey:
+    async def attempt() -> ApiKey:
+        now, (answer,) = await ctx.read("value", "keys", key_id)
+        if not answer:
+            raise NotFound(_("key {id} not found", id=key_id))
+        changed = change(key_from_plain(json.loads(text(answer))), now)
+        await ctx.commit(
+            [["value", "keys", key_id, answer]],
+            [["set", "keys", key_id, to_json(key_to_plain(changed))]],
+            audit,
+        )
+        return changed
+
+    return await ctx.retry_conflicts(attempt, audit)
+
+
+# --- requests
+
+
+async def remember_request(
+    ctx: Context, scope: str, key: str, fingerprint: str, keep: timedelta
+) -> IdempotencyRecord | None:
+    first = _remembered_row(IdempotencyRecord(fingerprint=fingerprint))
+    _unused, (known,) = await ctx.write("remember", _named(scope, key), first, _length(keep))
+    return _remembered(text(known)) if known else None
+
+
+async def answer_request(ctx: Context, scope: str, key: str, answer: IdempotencyRecord) -> None:
+    await ctx.write("answer", _named(scope, key), _remembered_row(answer))
+
+
+async def forget_request(ctx: Context, scope: str, key: str) -> None:
+    await ctx.write("forget_request", _named(scope, key))
 
 
 def _named(scope: str, key: str) -> str:
@@ -264,95 +360,38 @@ def _remembered(row: str) -> IdempotencyRecord:
     )
 
 
-def _node_body(node: Node) -> str:
-    offers = {name: defaults_to_plain(node.defaults.get(name)) for name in published_names(node)}
-    return to_json(
-        {
-            "version": node.version,
-            "roles": list(node.roles),
-            "capacity": node.capacity,
-            "offers": offers,
-        }
-    )
+# --- checkpoints
 
 
-def _node(fields: list[str]) -> Node:
-    body, started, heartbeat, lease, offset, drain, report, node_id = fields
-    plain = json.loads(body)
-    return Node(
-        id=NodeId(node_id),
-        version=plain["version"],
-        roles=tuple(plain["roles"]),
-        capacity=plain["capacity"],
-        capabilities=capabilities_in(plain["offers"]),
-        defaults=defaults_from_plain(plain["offers"]),
-        started_at=moment(started),
-        heartbeat_at=moment(heartbeat),
-        lease_until=moment(lease),
-        clock_offset=int(offset) / 1_000_000,
-        drain=drain == "1",
-        report=report_from_text(report),
-    )
+async def save_checkpoint(ctx: Context, run_id: RunId, fence: int, name: str, value: str) -> bool:
+    _unused, (answer,) = await ctx.write("keep_state", run_id, str(fence), name, value)
+    return answer == "1"
 
 
-# --- operations on nodes
+async def get_checkpoint(ctx: Context, name: str) -> Checkpoint | None:
+    _unused, (answer,) = await ctx.read("value", "states", name)
+    return decode_checkpoint(name, text(answer)) if answer else None
 
 
-class RedisNodeStore(RedisRecords):
-    async def drain_node(
-        self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
-    ) -> Node:
-        async def attempt() -> Node:
-            node, now = await self._node(node_id)
-            if node.lease_until <= now:
-                raise node_gone(node_id)
-            await self._commit(
-                [["alive", node_id]],
-                [["drain_node", node_id, "1" if drain else ""]],
-                [audit] if audit else (),
-                wakes=True,
-            )
-            return replace(node, drain=drain)
+async def set_checkpoint(
+    ctx: Context, name: str, value: str | None, audit: AuditEntry | None
+) -> Checkpoint | None:
+    async def attempt() -> Checkpoint | None:
+        now, (answer,) = await ctx.read("value", "states", name)
+        before = text(answer)
+        ops: list[Wire] = [["unset", "states", name]]
+        if value is not None:
+            ops = [["set", "states", name, checkpoint_row(value, micros(now), "")]]
+        await ctx.commit([["value", "states", name, before]], ops, audit)
+        return decode_checkpoint(name, before) if before else None
 
-        return await self._until_agreed(attempt, audit)
-
-    async def forget_node(self, node_id: NodeId, audit: AuditEntry | None = None) -> Node:
-        async def attempt() -> Node:
-            node, now = await self._node(node_id)
-            if node.lease_until > now:
-                raise node_alive(node_id)
-            _now, (_known, held) = await self._ask("held", node_id)
-            settling, _ended = await self._lost([RunId(each) for each in texts(held)], {node_id})
-            await self._commit(
-                [*settling.expected, ["gone", node_id]],
-                [*settling.ops, ["drop_node", node_id]],
-                [audit] if audit else (),
-                wakes=True,
-            )
-            return node
-
-        return await self._until_agreed(attempt, audit)
-
-    async def node_events(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
-        _unused, (answer,) = await self._ask("node_marks", micros(since), str(limit))
-        found = [_mark(each) for each in texts(answer)]
-        return tuple(sorted(found, key=lambda mark: (mark.at, mark.node_id, mark.joined)))
-
-    async def count_prunable(self, before: datetime, *, most: int) -> int:
-        _unused, (answer,) = await self._ask("prunable", micros(before), str(most))
-        return int(text(answer))
-
-    async def size(self) -> int | None:
-        """Memory of the whole server, including other data."""
-        return await memory_of(self._connections)
-
-    async def _node(self, node_id: NodeId) -> tuple[Node, datetime]:
-        found = [node for node in await self.nodes() if node.id == node_id]
-        if not found:
-            raise node_not_found(node_id)
-        return found[0], await self._now()
+    return await ctx.retry_conflicts(attempt, audit)
 
 
-def _mark(row: str) -> NodeEvent:
-    at, node_id, joined, version = json.loads(row)
-    return NodeEvent(at=moment(at), node_id=NodeId(node_id), version=version, joined=joined == "1")
+def checkpoint_row(value: str, changed: str, run_id: str) -> str:
+    return to_json([value, changed, run_id])
+
+
+def decode_checkpoint(name: str, row: str) -> Checkpoint:
+    value, changed, run_id = json.loads(row)
+    return Checkpoint(name=name, value=value, changed_at=moment(changed), run_id=RunId(run_id))

@@ -117,7 +117,7 @@ async def reinitialize(connections: Connections, marker: Marker) -> Identity:
 async def _create_identity(
     connections: Connections, *, create: bool, anew: bool = False
 ) -> Identity | None:
-    answer = await connections.tell(
+    answer = await connections.write(
         FOUNDING,
         connections.address.prefix,
         uuid4().hex,

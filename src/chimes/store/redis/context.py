@@ -1,4 +1,4 @@
-"""Base of the Redis store: script calls, optimistic commits, batching, loading records."""
+"""The context of the store's functions: script calls, optimistic commits, batching, caches."""
 
 from __future__ import annotations
 
@@ -111,6 +111,8 @@ class _Batch(Generic[Asked, Answer]):
 
 
 T = TypeVar("T")
+#: Audit entries of a change: none, one or several.
+Audit = AuditEntry | Sequence[AuditEntry] | None
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +121,8 @@ CONFLICT_TRIES = 200
 CONFLICT_SECONDS = 8.0
 #: Runs enqueued per script call.
 ADDED_TOGETHER = 200
+#: Cached in-flight runs; more than any node has permits.
+MOST_HELD = 20_000
 
 
 class WriteConflict(Exception):
@@ -157,71 +161,102 @@ class AuditTrail:
         ]
 
 
-class RedisBase:
+class Context:
+    """Passed to every function of the store."""
+
     def __init__(self, connections: Connections, clock: Clock | None = None) -> None:
         """Without a clock the server's clock is used; a clock is for tests."""
-        self._connections = connections
-        self._clock = clock
+        self.connections = connections
+        self.clock = clock
+        self.wakeup = Wakeup()
+        #: Empty before the store is opened.
+        self.store_id = ""
+        #: Sender id, to ignore own wake-up messages.
+        self.sender = f"{os.getpid()}-{uuid4().hex[:12]}"
+        self.run_rows = RunRows()
+        self.schedule_rows = ScheduleRows()
+        #: Counter of conflicts that were resolved by reading again.
+        self.conflicts = 0
+        #: Runs in flight in this process, with their revisions.
+        self.in_flight: OrderedDict[RunId, tuple[Run, str]] = OrderedDict()
+        #: Cached end of the audit chain; each event loop appends in turn.
+        self.audit_head: tuple[int, str] | None = None
+        self._audit_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
+        self._audit_locks = WeakKeyDictionary()
         self._elapsed = SystemClock()
-        self._wakeup = Wakeup()
-        self._store_id = ""
         #: The id of the store whose loss was logged.
         self._lost_id: str | None = None
-        self._runs = RunRows()
-        self._schedules = ScheduleRows()
-        self._asking_now = Batcher(self._ask_now, most=10_000)
-        self._adding = Batcher(self._add_together, most=ADDED_TOGETHER)
-        self._conflicts = 0
-        #: Runs in flight in this process, with their revisions.
-        self._in_hand: OrderedDict[RunId, tuple[Run, str]] = OrderedDict()
-        #: Cached end of the audit chain; each event loop appends in turn.
-        self._head: tuple[int, str] | None = None
-        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
-        self._turns = WeakKeyDictionary()
-        #: Sender id, to ignore own wake-up messages.
-        self._me = f"{os.getpid()}-{uuid4().hex[:12]}"
+        self._now = Batcher(self._read_now, most=10_000)
+        self._add = Batcher(self._add_runs, most=ADDED_TOGETHER)
 
     def wake(self) -> None:
-        self._wakeup.wake()
+        self.wakeup.wake()
+
+    def hold(self, run: Run, revision: str) -> None:
+        """Cache a run that this process has claimed."""
+        self.in_flight[run.id] = run, revision
+        if len(self.in_flight) > MOST_HELD:
+            self.in_flight.popitem(last=False)
+
+    def drop_caches(self) -> None:
+        """Forget what was read from a store that was lost or replaced."""
+        self.audit_head = None
+        self.in_flight.clear()
 
     # --- scripts ------------------------------------------------------------------------------
-    async def _ask(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
+    async def read(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
         """Run a read-only script; returns the server's time and the response."""
         try:
-            return _dated(await self._connections.ask(READING, *self._call(verb, args)))
+            return _dated(await self.connections.read(READING, *self._call(verb, args)))
         except StoreLost as error:
             self._notice_loss(error)
             raise
 
-    async def _tell(
+    async def write(
         self, verb: str, *args: Wire, urgent: bool = False
     ) -> tuple[datetime, list[Wire]]:
         """Run a writing script. `urgent`: also while the server is out of memory."""
         script = URGENT[verb] if urgent else WRITING[verb]
         try:
-            return _dated(await self._connections.tell(script, *self._call(verb, args)))
+            return _dated(await self.connections.write(script, *self._call(verb, args)))
         except StoreLost as error:
             self._notice_loss(error)
             raise
 
     def _notice_loss(self, error: StoreLost) -> None:
         """Log the loss of the store once: it needs an operator."""
-        if self._lost_id != self._store_id:
-            self._lost_id = self._store_id
-            self._head = None
-            self._in_hand.clear()
+        if self._lost_id != self.store_id:
+            self._lost_id = self.store_id
+            self.drop_caches()
             _log.critical("%s", error, extra={"event": "store_lost"})
 
     def _call(self, verb: str, args: tuple[Wire, ...]) -> tuple[str | bytes, ...]:
-        address = self._connections.address
-        now = micros(self._clock.now()) if self._clock is not None else ""
-        return (address.prefix, self._store_id, now, self._me, address.channel, verb, pack(args))
+        address = self.connections.address
+        now = micros(self.clock.now()) if self.clock is not None else ""
+        return (address.prefix, self.store_id, now, self.sender, address.channel, verb, pack(args))
 
-    async def _commit(
+    async def now(self) -> datetime:
+        """The server's time; concurrent callers share a call."""
+        return await self._now(None)
+
+    async def _read_now(self, asked: Sequence[None]) -> list[datetime]:
+        now, _unused = await self.read("now")
+        return [now] * len(asked)
+
+    async def add_run(self, row: Wire) -> tuple[datetime, Wire]:
+        """Insert a run without an audit entry; concurrent callers share a call."""
+        return await self._add(row)
+
+    async def _add_runs(self, rows_: Sequence[Wire]) -> list[tuple[datetime, Wire]]:
+        now, (answer,) = await self.write("add", list(rows_), [])
+        return [(now, each) for each in rows(answer)]
+
+    # --- optimistic commits -------------------------------------------------------------------
+    async def commit(
         self,
         expected: list[Wire],
         ops: list[Wire],
-        audit: Sequence[AuditEntry] = (),
+        audit: Audit = None,
         *,
         wakes: bool = False,
         urgent: bool = False,
@@ -230,114 +265,107 @@ class RedisBase:
 
         async def attempt(trail: AuditTrail) -> datetime | None:
             unit: Wire = [[*expected, *trail.expected], [*ops, *trail.ops]]
-            now, (answer,) = await self._commit_units([unit], wakes=wakes, urgent=urgent)
+            now, (answer,) = await self.commit_units([unit], wakes=wakes, urgent=urgent)
             if answer == "head":
                 return None
             if answer != "done":
                 raise WriteConflict(answer)
             return now
 
-        return (await self._appending(audit, attempt))[0]
+        return (await self.append_audit(audit, attempt))[0]
 
-    async def _appending(
-        self, audit: Sequence[AuditEntry], attempt: Callable[[AuditTrail], Awaitable[T | None]]
-    ) -> tuple[T, tuple[AuditEntry, ...]]:
-        """A change with audit entries, within `_turn`. An entry contains the hash of the previous
-        one, so `attempt` is repeated while it returns None: another entry came between."""
-        if not audit:
-            answer = await attempt(AuditTrail((0, ""), ()))
-            assert answer is not None
-            return answer, ()
-        for _unused in range(CONFLICT_TRIES):
-            if self._head is None:
-                _now, (number, digest) = await self._ask("head")
-                self._head = int(text(number)), text(digest)
-            trail = AuditTrail(self._head, audit)
-            # After any error the end of the chain must be read again.
-            self._head = None
-            answer = await attempt(trail)
-            if answer is not None:
-                self._head = trail.head
-                return answer, trail.entries
-        raise StoreBusy(_("too many concurrent audit entries; try again"))
-
-    async def _commit_units(
+    async def commit_units(
         self, units: list[Wire], *, wakes: bool = False, urgent: bool = False
     ) -> tuple[datetime, list[str]]:
         """Commit each unit separately; returns `done` or the conflict."""
         wake = "1" if wakes else ""
-        now, (answers, woken) = await self._tell("commit", units, wake, urgent=urgent)
+        now, (answers, woken) = await self.write("commit", units, wake, urgent=urgent)
         if woken == "1":
             self.wake()
         return now, [text(answer) for answer in rows(answers)]
 
+    async def append_audit(
+        self, audit: Audit, attempt: Callable[[AuditTrail], Awaitable[T | None]]
+    ) -> tuple[T, tuple[AuditEntry, ...]]:
+        """A change with audit entries, within `audit_turn`. An entry contains the hash of the
+        previous one, so `attempt` is repeated while it returns None: another entry came between."""
+        if not audit:
+            answer = await attempt(AuditTrail((0, ""), ()))
+            assert answer is not None
+            return answer, ()
+        entries = [audit] if isinstance(audit, AuditEntry) else audit
+        for _unused in range(CONFLICT_TRIES):
+            if self.audit_head is None:
+                _now, (number, digest) = await self.read("head")
+                self.audit_head = int(text(number)), text(digest)
+            trail = AuditTrail(self.audit_head, entries)
+            # After any error the end of the chain must be read again.
+            self.audit_head = None
+            answer = await attempt(trail)
+            if answer is not None:
+                self.audit_head = trail.head
+                return answer, trail.entries
+        raise StoreBusy(_("too many concurrent audit entries; try again"))
+
     @asynccontextmanager
-    async def _turn(self, audit: object = True) -> AsyncIterator[None]:
+    async def audit_turn(self, audit: object = True) -> AsyncIterator[None]:
         """Serialise appends to the audit trail within this event loop, including the preceding
         reads, which would be stale after waiting."""
         if not audit:
             yield
             return
-        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        async with self._audit_locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             yield
 
-    async def _until_agreed(
-        self, attempt: Callable[[], Awaitable[T]], audit: AuditEntry | None = None
-    ) -> T:
+    async def retry_conflicts(self, attempt: Callable[[], Awaitable[T]], audit: Audit = None) -> T:
         """Read, compute and commit; restart on every conflict."""
-        async with self._turn(audit):
-            return await self._repeated(attempt)
-
-    async def _repeated(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        begun = self._elapsed.monotonic()
-        for tries in range(CONFLICT_TRIES):
-            try:
-                return await attempt()
-            except WriteConflict:
-                self._conflicts += 1
-                if self._elapsed.monotonic() - begun > CONFLICT_SECONDS:
-                    break
-                await asyncio.sleep(random.uniform(0, 0.002) * min(tries, 5))  # noqa: S311
+        async with self.audit_turn(audit):
+            begun = self._elapsed.monotonic()
+            for tries in range(CONFLICT_TRIES):
+                try:
+                    return await attempt()
+                except WriteConflict:
+                    self.conflicts += 1
+                    if self._elapsed.monotonic() - begun > CONFLICT_SECONDS:
+                        break
+                    await asyncio.sleep(random.uniform(0, 0.002) * min(tries, 5))  # noqa: S311
         raise StoreBusy(_("too many concurrent changes; try again"))
 
-    async def _ask_now(self, asked: Sequence[None]) -> list[datetime]:
-        now, _unused = await self._ask("now")
-        return [now] * len(asked)
-
-    async def _add_together(self, rows_: Sequence[Wire]) -> list[tuple[datetime, Wire]]:
-        """Insert new runs of several callers without audit entries."""
-        now, (answer,) = await self._tell("add", list(rows_), [])
-        return [(now, each) for each in rows(answer)]
-
     # --- records ------------------------------------------------------------------------------
-    async def _read_runs(self, ids: Collection[RunId]) -> dict[RunId, tuple[Run, str]]:
+    def decode_run(self, record: Wire) -> Run:
+        return self.run_rows.run(record)[0]
+
+    def decode_schedule(self, record: Wire) -> Schedule:
+        return self.schedule_rows.schedule(record)[0]
+
+    async def read_runs(self, ids: Collection[RunId]) -> dict[RunId, tuple[Run, str]]:
         """Runs with their revisions; missing ones are left out."""
-        _now, found, _children = await self._read_family(ids, children=False)
+        _now, found, _steps = await self.read_runs_with_steps(ids, steps=False)
         return found
 
-    async def _read_family(
-        self, ids: Collection[RunId], *, children: bool = True
+    async def read_runs_with_steps(
+        self, ids: Collection[RunId], *, steps: bool = True
     ) -> tuple[datetime, dict[RunId, tuple[Run, str]], dict[RunId, list[RunId]]]:
         """The runs, and the unfinished steps of flows among them."""
-        now, (answer,) = await self._ask("runs", list(ids), "1" if children else "")
+        now, (answer,) = await self.read("runs", list(ids), "1" if steps else "")
         found: dict[RunId, tuple[Run, str]] = {}
         of: dict[RunId, list[RunId]] = {}
         for each in rows(answer):
-            record, born = items(each)
-            run, rev = self._runs.run(record)
+            record, step_records = items(each)
+            run, rev = self.run_rows.run(record)
             found[run.id] = run, rev
-            for child_record in rows(born):
-                child, child_rev = self._runs.run(child_record)
-                found.setdefault(child.id, (child, child_rev))
-                of.setdefault(run.id, []).append(child.id)
+            for step_record in rows(step_records):
+                step, step_rev = self.run_rows.run(step_record)
+                found.setdefault(step.id, (step, step_rev))
+                of.setdefault(run.id, []).append(step.id)
         return now, found, of
 
-    async def _read_schedule(
+    async def read_schedule(
         self, schedule_id: ScheduleId
     ) -> tuple[datetime, tuple[Schedule, Revision] | None]:
-        now, (answer,) = await self._ask("schedules", [schedule_id], "")
+        now, (answer,) = await self.read("schedules", [schedule_id], "")
         found = rows(answer)
-        return now, self._schedules.schedule(found[0][0]) if found else None
+        return now, self.schedule_rows.schedule(found[0][0]) if found else None
 
 
 def _dated(answer: bytes) -> tuple[datetime, list[Wire]]:
