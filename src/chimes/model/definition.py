@@ -71,6 +71,9 @@ class FlowTarget:
         return f"flow:{self.name}"
 
 
+_PAIR_KEY_PREFIX = "sync:"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncTarget:
     """Synchronise one collection of a source of `chimes.yaml`. EventNative calls its runs tasks: at
@@ -87,7 +90,19 @@ class SyncTarget:
     @property
     def key(self) -> str:
         """The concurrency key of the pair and the name of its checkpoint. Ids contain no `#`."""
-        return f"sync:{self.source}#{self.collection}"
+        return f"{_PAIR_KEY_PREFIX}{self.source}#{self.collection}"
+
+
+def parse_pair_key(key: str) -> tuple[str, str]:
+    """Source and collection of a key that `is_pair_key`."""
+    source, _unused, collection = key.removeprefix(_PAIR_KEY_PREFIX).partition("#")
+    return source, collection
+
+
+def is_pair_key(key: str) -> bool:
+    """Whether a concurrency key belongs to a pair. No other schedule may use one: its runs would
+    count as runs of the pair."""
+    return key.startswith(_PAIR_KEY_PREFIX) and "#" in key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

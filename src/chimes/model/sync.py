@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
@@ -217,8 +216,6 @@ def task_fields(run: Run) -> dict[str, str | int]:
 
 # --- at most one active run per pair of source and collection
 
-_KEY_PREFIX: Final = "sync:"
-
 
 def require_exclusive(policy: Policy, target: SyncTarget) -> Policy:
     """The policy with the key and limit of the pair. InvalidInput if it requires more than one run
@@ -240,15 +237,3 @@ def require_exclusive(policy: Policy, target: SyncTarget) -> Policy:
                 code="one_at_a_time",
             )
     return replace(policy, concurrency_key=target.key, max_concurrent_runs=1)
-
-
-def parse_pair_key(key: str) -> tuple[str, str]:
-    """Source and collection of a key that `is_pair_key`."""
-    source, _unused, collection = key.removeprefix(_KEY_PREFIX).partition("#")
-    return source, collection
-
-
-def is_pair_key(key: str) -> bool:
-    """Whether a concurrency key belongs to a pair. No other schedule may use one: its runs would
-    count as runs of the pair."""
-    return key.startswith(_KEY_PREFIX) and "#" in key

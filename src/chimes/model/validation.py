@@ -35,10 +35,11 @@ from chimes.model.definition import (
     SyncTarget,
     Target,
     TaskTarget,
+    is_pair_key,
 )
 from chimes.model.egress import Egress, parse_http_url
 from chimes.model.schedule import Schedule
-from chimes.model.sync import MAX_SYNC_TIMEOUT, is_pair_key, require_exclusive
+from chimes.model.sync import MAX_SYNC_TIMEOUT, require_exclusive
 from chimes.triggers import Cron, Every, Trigger, never_fires, parse_zone
 
 MAX_ARGUMENT_BYTES = 64 * 1024

@@ -33,13 +33,15 @@ from chimes.model.definition import (
     SyncTarget,
     Target,
     apply_task_defaults,
+    is_pair_key,
+    parse_pair_key,
     unchanged_fields,
 )
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace, declared_ids
 from chimes.model.listing import ScheduleQuery
 from chimes.model.node import Node
 from chimes.model.schedule import Schedule
-from chimes.model.sync import HIGH, SYNC_TIMEOUT, is_pair_key, parse_pair_key, task_policy
+from chimes.model.sync import HIGH, SYNC_TIMEOUT, task_policy
 from chimes.model.validation import (
     SHORTEST_INTERVAL,
     check_fires,

@@ -27,12 +27,13 @@ from chimes.model.definition import (
     SyncTarget,
     Target,
     TaskTarget,
+    is_pair_key,
 )
 from chimes.model.egress import parse_http_url
 from chimes.model.ids import ScheduleId
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, apply_edit, plan_after, set_cursor
-from chimes.model.sync import is_pair_key, require_exclusive
+from chimes.model.sync import require_exclusive
 from chimes.model.validation import check_target
 from chimes.store.codec.values import (
     Plain,
