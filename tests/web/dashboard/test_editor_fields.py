@@ -20,8 +20,13 @@ from chimes.services.schedules.templates import list_templates
 from chimes.triggers import Cron, Every, Once, Trigger, trigger_from_dict
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.dashboard.core.preferences import DisplayPreferences, resolve_display
-from chimes.web.dashboard.editor.description import parse_description, with_template
-from chimes.web.dashboard.editor.form import definition_of, fields_of, new_fields
+from chimes.web.dashboard.editor.form import (
+    definition_of,
+    fields_of,
+    new_fields,
+    parse_description,
+    with_template,
+)
 from chimes.web.dashboard.editor.merge import diff, merge, patch_of, value_text
 from chimes.web.dashboard.editor.preview import build_preview, clock_notes, retry_times
 from chimes.web.dashboard.editor.snippets import as_command, as_curl, as_yaml

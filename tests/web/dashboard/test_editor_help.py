@@ -16,12 +16,17 @@ from chimes.model.definition import Backoff, Policy
 from chimes.model.ids import ScheduleId
 from chimes.triggers import Cron, Every, Trigger, trigger_from_dict
 from chimes.web.dashboard.core.preferences import DisplayPreferences, resolve_display
-from chimes.web.dashboard.editor.cron_parts import CHOICES, cron_parts
-from chimes.web.dashboard.editor.description import parse_description
-from chimes.web.dashboard.editor.form import definition_of, form_field_for, new_fields
+from chimes.web.dashboard.editor.form import (
+    definition_of,
+    form_field_for,
+    new_fields,
+    parse_description,
+)
 from chimes.web.dashboard.editor.preview import (
+    CHOICES,
     build_neighbours,
     build_preview,
+    cron_parts,
     excluded_times,
     fires_per_hour,
 )

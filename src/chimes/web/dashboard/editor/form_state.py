@@ -14,19 +14,20 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from chimes.errors import InvalidInput, NeedsClarification
+from chimes.i18n import Message, _
 from chimes.model.definition import FlowTarget, Policy, SyncTarget, Target
 from chimes.model.ids import ScheduleId
+from chimes.model.node import Node
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule, apply_edit
 from chimes.model.validation import check_fires
 from chimes.redaction import HIDDEN
-from chimes.services.schedules.rules import default_policy
+from chimes.services.schedules.rules import ACTION, AGENT, default_policy
 from chimes.triggers import Trigger, trigger_from_dict
 from chimes.triggers.calendars import holiday_days, parse_calendar
 from chimes.web.api.schemas import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
 from chimes.web.api.translate import patched_target, policy_from, schedule_out
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.editor.cron_parts import CronPart, cron_parts
 from chimes.web.dashboard.editor.form import (
     definition_of,
     example_for,
@@ -35,13 +36,14 @@ from chimes.web.dashboard.editor.form import (
     form_field_for,
 )
 from chimes.web.dashboard.editor.merge import Change, MergeConflict, diff, patch_of
-from chimes.web.dashboard.editor.options import missing_setup
 from chimes.web.dashboard.editor.preview import (
     NEIGHBOURS,
+    CronPart,
     Neighbours,
     Preview,
     build_neighbours,
     build_preview,
+    cron_parts,
 )
 from chimes.web.dashboard.editor.snippets import Command, as_command, as_curl, as_yaml
 from chimes.web.dashboard.editor.trigger_fields import MAX_EXCLUSIONS, Fields, JsonObject
@@ -375,3 +377,85 @@ def patch_for(edit: Edit, body: JsonObject) -> JsonObject:
 def contains_masked_secret(body: Mapping[str, object]) -> bool:
     """Whether a secret is masked, so that the body cannot restore it."""
     return HIDDEN in json.dumps(body, ensure_ascii=False, default=str)
+
+
+# --- what active nodes can execute ----------------------------------------------------------------
+_MISSING: Mapping[str, Message] = {
+    AGENT: _("No agent is configured. Set CHIMES_AGENT_PIPELINE, or use an HTTP request instead."),
+    ACTION: _("No action service is configured. Set CHIMES_ACTION_URL."),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncPair:
+    """A collection of a data source."""
+
+    name: str
+    #: `python`, `command` or `http_json`; empty if only other nodes have the source.
+    driver: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    tasks: tuple[str, ...] = ()
+    flows: tuple[str, ...] = ()
+    pairs: tuple[SyncPair, ...] = ()
+    agent: bool = False
+    action: bool = False
+    #: JSON Schema of the arguments, by task.
+    arguments: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+
+async def available_options(request: PageRequest) -> Options:
+    nodes = await _active_nodes(request)
+    known = {name for node in nodes for name in (*node.capabilities, *node.defaults)}
+    pairs = {target.key for target, _policy in request.context.sources.now.pairs()}
+    pairs |= {name for name in known if name.startswith("sync:") and "#" in name}
+    sources = request.context.sources.now.by_id
+    named = sorted(key.removeprefix("sync:").replace("#", "/", 1) for key in pairs)
+    return Options(
+        tasks=_named(known, "task:"),
+        flows=_named(known, "flow:"),
+        pairs=tuple(
+            SyncPair(name=name, driver=sources[source].driver if source in sources else "")
+            for name in named
+            for source in (name.partition("/")[0],)
+        ),
+        agent=_is_configured(nodes, AGENT),
+        action=_is_configured(nodes, ACTION),
+        arguments=_arguments(nodes),
+    )
+
+
+async def missing_setup(request: PageRequest, kind: str) -> str:
+    """Returns what is not configured for runs of this kind; empty if nothing is missing."""
+    if kind not in _MISSING or _is_configured(await _active_nodes(request), kind):
+        return ""
+    return _MISSING[kind]
+
+
+async def _active_nodes(request: PageRequest) -> list[Node]:
+    return list(await request.context.nodes.list_active(request.now))
+
+
+def _is_configured(nodes: list[Node], kind: str) -> bool:
+    """Every node claims such runs to report what is missing; only nodes that can execute them
+    publish defaults."""
+    return any(kind in node.defaults for node in nodes)
+
+
+def _named(known: set[str], prefix: str) -> tuple[str, ...]:
+    """Returns the names with the prefix. Steps of flows are tasks that cannot be run alone."""
+    flows = {name.removeprefix("flow:") for name in known if name.startswith("flow:")}
+    found = {name.removeprefix(prefix) for name in known if name.startswith(prefix)}
+    return tuple(sorted(n for n in found if n.partition("/")[0] not in flows or "/" not in n))
+
+
+def _arguments(nodes: list[Node]) -> Mapping[str, Mapping[str, object]]:
+    """Returns argument schemas by task; the node that started last wins."""
+    return {
+        name.removeprefix("task:"): defaults.arguments
+        for node in sorted(nodes, key=lambda node: node.started_at)
+        for name, defaults in node.defaults.items()
+        if name.startswith("task:") and defaults.arguments
+    }

@@ -31,17 +31,19 @@ from chimes.triggers import Cron, parse_zone, trigger_from_dict
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from, schedule_out
 from chimes.web.dashboard.core.page_request import PageRequest, PageRouter, form_error_from
-from chimes.web.dashboard.editor.description import parse_description, with_template
 from chimes.web.dashboard.editor.form import (
     definition_of,
     field_error_from,
     fields_from,
     fields_of,
     new_fields,
+    parse_description,
+    with_template,
 )
 from chimes.web.dashboard.editor.form_state import (
     Edit,
     FormState,
+    available_options,
     build_state,
     known_zones,
     open_schedule,
@@ -50,7 +52,6 @@ from chimes.web.dashboard.editor.form_state import (
     validation_errors,
 )
 from chimes.web.dashboard.editor.merge import value_text
-from chimes.web.dashboard.editor.options import available_options
 from chimes.web.dashboard.editor.preview import NEIGHBOURS
 from chimes.web.dashboard.editor.recipient_fields import filled_rows, recipient_body
 from chimes.web.dashboard.editor.save import (

@@ -26,6 +26,7 @@ from chimes.web.dashboard.editor.form import definition_of, field_error_from, fi
 from chimes.web.dashboard.editor.form_state import (
     Edit,
     FormState,
+    available_options,
     build_state,
     contains_masked_secret,
     known_zones,
@@ -35,7 +36,6 @@ from chimes.web.dashboard.editor.form_state import (
     resolve_zone,
 )
 from chimes.web.dashboard.editor.merge import diff, flatten, get_value, merge, patch_of, set_value
-from chimes.web.dashboard.editor.options import available_options
 from chimes.web.dashboard.editor.target_fields import arguments_from_schema, missing_argument
 from chimes.web.dashboard.editor.trigger_fields import Fields, JsonObject
 from chimes.web.problems import FieldError
