@@ -165,7 +165,7 @@ async def test_prefetch_uses_the_last_permits_shortly_before(rig: Rig) -> None:
         # A busy machine may be too late.
         await until(lambda: not rig.engines[0].running)
         await rig.store.prune_runs(before=slot_of(made) + FAR, limit=BATCH)
-    raise AssertionError("the last places stayed empty")
+    raise AssertionError("the last permits stayed unused")
 
 
 async def test_a_dispatch_cap_disables_prefetch(rig: Rig) -> None:

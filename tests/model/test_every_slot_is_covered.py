@@ -50,7 +50,7 @@ class ScheduleSimulation:
             for run_id in firing.cancel:
                 self.end(run_id)
             assert len(self.admitted) <= self.limit
-        raise AssertionError("the schedule stays due for ever")
+        raise AssertionError("the schedule stays due")
 
     def end(self, run_id: RunId) -> None:
         self.admitted.remove(run_id)

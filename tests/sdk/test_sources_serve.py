@@ -258,7 +258,7 @@ def test_killed_node_leaves_no_processes(tmp_path: Path, start: Start, sqlite_ur
         lambda: len(found := pids(tmp_path, "*")) == 2 * len(names) and found, "the tasks"
     )
     node.kill()
-    wait_until(lambda: not any(map(alive, started)), "the end of all of it", within=10)
+    wait_until(lambda: not any(map(alive, started)), "the end of all processes", within=10)
 
 
 async def test_shutdown_grace_ends_running_tasks(

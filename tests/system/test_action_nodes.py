@@ -187,7 +187,7 @@ def test_late_release_of_a_suspended_node_changes_nothing(
         before = ended_run(heir, schedule_id)
     finally:
         sleeper.send(signal.SIGCONT)
-    wait_until(lambda: sleeper.try_get("/ready"), "the sleeper to be back")
+    wait_until(lambda: sleeper.try_get("/ready"), "the suspended node to continue")
     after = ended_run(heir, schedule_id)
     assert before == after
     assert (after["status"], len(actions.executed())) == ("succeeded", 1)

@@ -73,7 +73,9 @@ def test_failover_that_loses_commits_is_detected_and_slots_run_again(
         promote(standby)
         way.redirect_to(standby.url)
         for node in nodes:
-            wait_until(lambda node=node: regressed(node), "the regression to be detected", within=60)
+            wait_until(
+                lambda node=node: regressed(node), "the regression to be detected", within=60
+            )
         wait_for_more_calls(receiver)
         assert nodes[0].get("/api/v1/audit?verb=regress")["items"]
         assert_every_slot_ran_once(nodes[0], ticks)
@@ -173,7 +175,7 @@ def can_mount() -> bool:
 @pytest.fixture
 def small() -> Iterator[tuple[SmallDisk, PrivateServer]]:
     if not can_mount():
-        pytest.skip("a disk of one's own needs the right to mount")
+        pytest.skip("mounting a tmpfs is not permitted")
     kind = SmallDisk(160)
     try:
         with start_server(kind, durable=True) as server:

@@ -53,7 +53,7 @@ def test_the_first_key_ends_open_mode_without_a_restart(
     )
     admin = key_for(sqlite, "root", "admin")
     member = key_for(sqlite, "bob", "member")
-    wait_until(lambda: node.call("GET", "/api/v1/schedules").status == 401, "keys to be on")
+    wait_until(lambda: node.call("GET", "/api/v1/schedules").status == 401, "keys to be required")
     assert node.call("GET", "/jobs").status == 401
     assert node.call("GET", "/health").status == 200
     denied = node.call(

@@ -71,7 +71,7 @@ def test_chat_is_linked_with_a_code_from_the_command_line(
         return done.stdout
 
     bot.receive_message(chimes("connect").strip(), CHAT)
-    bot.wait(lambda: any("confirm" in text for text in bot.texts(CHAT)), "the chat to be told")
+    bot.wait(lambda: any("confirm" in text for text in bot.texts(CHAT)), "the reply in the chat")
     assert "waiting" in chimes("list")
     assert "system:default" in chimes("confirm", str(CHAT))
     assert "linked" in chimes("list")
