@@ -37,7 +37,7 @@ from starlette.types import ASGIApp, Message
 from suite.postgres import Postgres
 
 from chimes.config import Settings
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import InboxId, RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.notification import InboxItem

@@ -18,14 +18,14 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter, process_time
 
-from chimes.model.access import AuditEntry
-from chimes.model.definition import HttpTarget
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.node import Node
 from chimes.model.planning import plan
 from chimes.model.run import Attempt, AttemptEnd, Completion, LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import HttpTarget
 from chimes.store.port import ClaimRequest
 from chimes.store.sql import SqlStore, open_sqlite
 from chimes.testing import SettableClock

@@ -8,21 +8,8 @@ from datetime import UTC, datetime, time, timedelta
 from itertools import count
 from typing import Any
 
-from chimes.model.access import ApiKey, AuditEntry, Owner, OwnerType, Role
-from chimes.model.definition import (
-    ActionTarget,
-    Channel,
-    Digest,
-    FlowTarget,
-    HttpTarget,
-    NotifyOn,
-    Period,
-    Policy,
-    QuietHours,
-    Recipient,
-    SyncTarget,
-    TaskTarget,
-)
+from chimes.model.access import ApiKey, Owner, OwnerType, Role
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.node import Node
 from chimes.model.notification import (
@@ -32,8 +19,11 @@ from chimes.model.notification import (
     DeliveryState,
     InboxItem,
 )
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Attempt, AttemptEnd, Completion, LogEntry, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, plan_after
+from chimes.model.target import ActionTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
 from chimes.store.port import ClaimRequest
 from chimes.testing import DEFAULT_NOW
 from chimes.triggers import Every
@@ -334,7 +324,7 @@ def full_item(item_id: str = "full-item") -> InboxItem:
 
 def full_schedule(schedule_id: str = "full") -> Schedule:
     """A schedule without a default value in any field: shows which field a store loses."""
-    from chimes.model.definition import Backoff, Misfire, OnLost, Overlap
+    from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
     from chimes.model.schedule import Dependency
 
     micro = timedelta(microseconds=7)

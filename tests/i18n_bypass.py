@@ -41,7 +41,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("engine/in_flight.py", "'ownership lost'", "internal; completions have messages of their own"),
     ("engine/in_flight.py", "'shutdown grace", "internal; completions have messages of their own"),
     ("targets/action/runner.py", "'the run ", "sent to the service that executes the action"),
-    ("triggers/kinds.py", "f'every ", "an expression to try"),
+    ("triggers/forms.py", "f'every ", "an expression to try"),
     ("cli/schedules.py", "f'action {name}'", "the name of the schedule that is made"),
     ("web/dashboard/core/times.py", "f'Unix ", "a name and a number"),
     ("web/dashboard/schedule/definition.py", "\"  -H 'Content-Type", "a command to copy"),

@@ -14,7 +14,7 @@ from chimes.cli import command as failure
 from chimes.config import Settings
 from chimes.config.settings import FIELDS
 from chimes.model.access import Role
-from chimes.model.definition import Backoff, Misfire, OnLost, Overlap
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
 from chimes.model.run import Reason, RunStatus
 from chimes.services.schedules.templates import TEMPLATES
 from chimes.targets.flow.advance import FailReason, SkipReason

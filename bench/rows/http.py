@@ -20,10 +20,11 @@ from suite.bench import Bench
 from suite.report import Line, line
 from suite.rounds import ratio
 
-from chimes.model.definition import HttpTarget, Policy
 from chimes.model.egress import EgressRules
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Origin, Run
+from chimes.model.target import HttpTarget
 from chimes.targets.base import Call
 from chimes.targets.http import HttpCallback
 from chimes.targets.http.request import build_request

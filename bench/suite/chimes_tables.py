@@ -14,10 +14,11 @@ from datetime import UTC, datetime, timedelta
 
 from chimes.clock import SystemClock
 from chimes.config import Settings, store_location
-from chimes.model.definition import Policy, TaskTarget
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.policy import Policy
 from chimes.model.run import Origin, Run
 from chimes.model.schedule import Schedule
+from chimes.model.target import TaskTarget
 from chimes.runtime.composition import build_store
 from chimes.store.port import Store
 from chimes.store.sql.tables import DUE

@@ -13,13 +13,8 @@ if TYPE_CHECKING:
         RunNotCarriedOut,
         RunTimedOut,
     )
-    from chimes.model.definition import (
-        ActionTarget,
-        AgentTarget,
-        HttpTarget,
-        MessageTarget,
-        Recipient,
-    )
+    from chimes.model.recipient import Recipient
+    from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, MessageTarget
     from chimes.sdk.app import Chimes
     from chimes.sdk.flows import AppFlow as Flow
     from chimes.sdk.handles import RunHandle, ScheduleInfo
@@ -73,13 +68,8 @@ _EXPORTS = {
         "RunNotCarriedOut",
         "RunTimedOut",
     ),
-    "chimes.model.definition": (
-        "ActionTarget",
-        "AgentTarget",
-        "HttpTarget",
-        "MessageTarget",
-        "Recipient",
-    ),
+    "chimes.model.recipient": ("Recipient",),
+    "chimes.model.target": ("ActionTarget", "AgentTarget", "HttpTarget", "MessageTarget"),
     "chimes.targets.python": (
         "Cancel",
         "Context",

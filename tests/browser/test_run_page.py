@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from chimes.model.definition import TaskTarget
 from chimes.model.run import RunStatus
+from chimes.model.target import TaskTarget
 from tests.browser.conftest import PHONE, Site, Visitor
 from tests.browser.page_checks import accessible, fits
 from tests.browser.test_runs import SecondNode, now, second_node

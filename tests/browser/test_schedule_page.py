@@ -7,7 +7,8 @@ from datetime import timedelta
 
 from playwright.sync_api import expect
 
-from chimes.model.definition import Channel, Policy, Recipient
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import mark_source
 from chimes.triggers import Cron
 from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor

@@ -8,10 +8,11 @@ import pytest
 
 from chimes.cli.store import export_lines, parse_export
 from chimes.errors import InvalidInput
-from chimes.model.access import Scope, chain_entry
+from chimes.model.access import Scope
+from chimes.model.audit import chain_entry
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.definition import AgentTarget
 from chimes.model.ids import RunId
+from chimes.model.target import AgentTarget
 from chimes.store.port import Item, RunLog
 from tests.builders import (
     ACTION,

@@ -13,7 +13,8 @@ import pytest
 from chimes.cli.import_kweaver import ImportPlan, plan_import, schedule_from_row, zone_matches
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER
-from chimes.model.definition import ActionTarget, Policy
+from chimes.model.policy import Policy
+from chimes.model.target import ActionTarget
 from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
 from chimes.web.compat.kweaver.translate import schedule_out
 from tests.forking import run_chimes

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from chimes.cli.command import NOT_FOUND, USAGE
-from chimes.model.definition import AgentTarget
 from chimes.model.ids import RunId
 from chimes.model.run import RunStatus
+from chimes.model.target import AgentTarget
 from chimes.store.sql import open_sqlite
 from tests.builders import NOW, a_run, a_schedule
 from tests.cli.conftest import Cli

@@ -9,7 +9,7 @@ import pytest
 
 from chimes.client import Client
 from chimes.errors import InvalidInput
-from chimes.model.definition import SyncTarget
+from chimes.model.target import SyncTarget
 from tests.cli.conftest import Cli, Server
 
 SOURCE = """

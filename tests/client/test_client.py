@@ -20,7 +20,7 @@ from chimes.errors import (
     RunCanceled,
     RunFailed,
 )
-from chimes.model.definition import FlowTarget, HttpTarget, TaskTarget
+from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.triggers import Every
 from tests.cli.conftest import Server
 from tests.client.conftest import KEY

@@ -21,15 +21,8 @@ from chimes.client.requests import (
 )
 from chimes.client.values import cron_spec, schedule_info
 from chimes.errors import InvalidInput
-from chimes.model.definition import (
-    AgentTarget,
-    Channel,
-    FlowTarget,
-    HttpTarget,
-    NotifyOn,
-    Recipient,
-    TaskTarget,
-)
+from chimes.model.recipient import Channel, NotifyOn, Recipient
+from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, TaskTarget
 from chimes.triggers import Cron, Every
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from

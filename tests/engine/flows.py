@@ -6,10 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 from chimes.engine import Engine
-from chimes.model.definition import FlowTarget, Policy
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
+from chimes.model.policy import Policy
 from chimes.model.run import Run
+from chimes.model.target import FlowTarget
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowBuilder, FlowRunner
 from chimes.targets.python import PythonTask, Registry

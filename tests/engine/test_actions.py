@@ -14,7 +14,7 @@ from chimes.engine.executor import checkpoint_of
 from chimes.engine.maintenance import CheckpointCleaner
 from chimes.errors import StoreUnavailable
 from chimes.model.checkpoint import action_checkpoint_name
-from chimes.model.definition import Backoff, Policy
+from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from chimes.engine import executor as execution
-from chimes.model.definition import Policy
+from chimes.model.policy import Policy
 from chimes.model.run import Attempt, Completion, LogEntry, Outcome, Run, RunStatus
 from chimes.store.memory import MemoryStore
 from tests.builders import a_run

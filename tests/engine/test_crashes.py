@@ -18,8 +18,8 @@ import pytest
 from chimes.engine import Engine
 from chimes.engine.events import Event, RunRescued
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import OnLost, Policy
 from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import pause_schedule
 from chimes.store.port import Store

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from chimes.engine import Engine
-from chimes.model.definition import Channel, Digest, Period, Policy, Recipient
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Digest, Period, Recipient
 from chimes.model.run import RunStatus
 from chimes.notifications.inbox import Inbox
 from chimes.store.port import Store

@@ -27,7 +27,6 @@ from chimes.engine.events import (
 from chimes.errors import StoreUnavailable
 from chimes.i18n import in_language
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
-from chimes.model.definition import Channel, Misfire, NotifyOn, Policy, Recipient
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import (
     MAX_DELIVERY_ATTEMPTS,
@@ -35,6 +34,8 @@ from chimes.model.notification import (
     DeliveryCompletion,
     DeliveryState,
 )
+from chimes.model.policy import Misfire, Policy
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.notifications import outcomes as completions

@@ -22,7 +22,6 @@ from chimes.engine.deliverer import (
 )
 from chimes.engine.events import DeliveryEnded, DeliveryRetrying, SenderRaised
 from chimes.errors import InvalidInput
-from chimes.model.definition import Channel, Digest, NotifyOn, Period, Policy, QuietHours, Recipient
 from chimes.model.ids import RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import (
@@ -34,6 +33,8 @@ from chimes.model.notification import (
     digest_of,
     plan_deliveries,
 )
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.digest import DigestMembers

@@ -13,7 +13,7 @@ from chimes.engine import engine as engine_module
 from chimes.engine import recorder
 from chimes.engine.events import DrainEnded, DrainStarted
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import OnLost, Policy
+from chimes.model.policy import OnLost, Policy
 from chimes.model.run import AttemptEnd, Completion, Outcome, RunStatus
 from chimes.store.port import CompletionResult
 from chimes.targets.base import Call

@@ -48,11 +48,12 @@ from chimes.engine.events import (
 from chimes.engine.metrics import Metrics
 from chimes.errors import StoreUnavailable
 from chimes.log import JsonFormatter
-from chimes.model.definition import AgentTarget, Misfire, Policy
 from chimes.model.ids import NodeId
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import PolicyPlan
+from chimes.model.policy import Misfire, Policy
 from chimes.model.run import AttemptEnd, Outcome, RunStatus, claim
+from chimes.model.target import AgentTarget
 from chimes.redaction import Redactor
 from tests.builders import NOW, a_completion, a_delivery, a_run, a_schedule
 from tests.engine.rig import FAILURE, SUCCESS, Rig, until

@@ -13,8 +13,8 @@ from chimes.engine import in_flight
 from chimes.engine.events import RunReleased, RunRetrying, TargetRaised, TargetStuck
 from chimes.engine.in_flight import DEFAULT_LOG_LIMITS
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import Backoff, Policy
 from chimes.model.planning import manual_run
+from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, Outcome, Reason, RunStatus
 from chimes.targets.base import Call, WrongNode
 from tests.builders import a_run

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from chimes.engine.events import RunEnded, ScheduleBroken, SchedulesFired
 from chimes.engine.poller import PollAfter, PollNow
 from chimes.engine.scheduler import BATCH
-from chimes.model.definition import Misfire, Overlap, Policy
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import FireContext, PolicyPlan, plan
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.model.schedule import (
     Dependency,

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from chimes.engine import Engine
-from chimes.model.definition import FlowTarget, Policy
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
+from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Run, RunStatus
+from chimes.model.target import FlowTarget
 from chimes.store.port import Store
 from chimes.store.sql import open_sqlite
 from tests.builders import a_run

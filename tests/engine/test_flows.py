@@ -59,7 +59,7 @@ async def test_outputs_are_passed_by_name_between_steps(flows: FlowRig) -> None:
 
 # History and last result of the schedule are those of the flow, not of its steps.
 async def test_a_scheduled_flow_is_one_run_of_its_schedule(flows: FlowRig) -> None:
-    from chimes.model.definition import FlowTarget
+    from chimes.model.target import FlowTarget
 
     flow = FlowBuilder("half")
     flow.step(name="good")(lambda: 1)

@@ -14,7 +14,7 @@ from chimes.engine.events import (
     RunRescued,
 )
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import OnLost, Policy
+from chimes.model.policy import OnLost, Policy
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Outcome, Reason, RunStatus
 from chimes.targets.base import Call
 from tests.builders import a_run

@@ -8,9 +8,9 @@ import pytest
 
 from chimes.engine.events import DutyFailed
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.run import Outcome, RunStatus
+from chimes.model.target import SyncTarget
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call
 from tests.builders import a_sync_run

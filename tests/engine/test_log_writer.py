@@ -20,9 +20,9 @@ from chimes.engine.in_flight import (
 )
 from chimes.engine.recorder import LOG_BATCH_CHARACTERS, LOG_BATCH_LINES, LogWriter
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import TaskTarget
 from chimes.model.ids import RunId
 from chimes.model.run import Completion, LogEntry, Outcome, RunStatus
+from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call
 from tests.builders import NOW, a_completion, a_node, a_run, claim_request

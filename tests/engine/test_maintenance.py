@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from chimes.engine.events import RunsPruned
-from chimes.model.definition import Misfire, Policy
+from chimes.model.policy import Misfire, Policy
 from tests.engine.rig import Rig, eventually, until
 
 

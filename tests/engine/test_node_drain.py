@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from chimes.engine.events import NodeDraining, NodeJoined, NodeResumed, SchedulesFired
-from chimes.model.definition import OnLost, Policy
 from chimes.model.ids import NodeId
 from chimes.model.node import Node, NodeState
+from chimes.model.policy import OnLost, Policy
 from chimes.model.run import RunStatus
 from tests.builders import ALICE, a_run
 from tests.engine.rig import Faults, Recording, Rig, eventually, until

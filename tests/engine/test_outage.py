@@ -9,7 +9,7 @@ import pytest
 from chimes.engine import reconciler
 from chimes.engine.events import CompletionFenced, DutyFailed, DutyRecovered, RunEnded
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import OnLost, Policy
+from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Outcome, RunStatus
 from chimes.targets.base import Call
 from tests.builders import a_run, claim_request

@@ -17,9 +17,9 @@ from chimes.clock import SystemClock
 from chimes.engine.events import RunEnded, SchedulesFired
 from chimes.engine.prefetch import FULL_CAPACITY_LEAD
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import OnLost, Policy
 from chimes.model.ids import ScheduleId, slot_run_id
 from chimes.model.planning import PREFETCH_CUTOFF
+from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Schedule,

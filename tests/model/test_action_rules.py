@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.definition import ActionTarget
+from chimes.model.target import ActionTarget
 from chimes.model.validation import MAX_IDENTITIES, MAX_IDENTITIES_BYTES, check_target
 from tests.builders import ACTION
 from tests.tables import each_row

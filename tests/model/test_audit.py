@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from chimes.model.access import AuditEntry, chain_entry, entry_hash, verify_chain
+from chimes.model.audit import AuditEntry, chain_entry, entry_hash, verify_chain
 from chimes.store.codec.records import audit_from_plain, audit_to_plain
 from tests.builders import HOUR, NOW, an_entry
 

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from chimes.model.change import fast_constructor, replace
-from chimes.model.definition import TaskTarget
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import TaskTarget
 from tests.builders import HOUR, NOW, a_run, a_schedule
 
 

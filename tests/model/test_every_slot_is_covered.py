@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chimes.model.definition import Misfire, Overlap, Policy
 from chimes.model.ids import RunId
 from chimes.model.planning import ON_TIME_LIMIT, FireContext, plan, runs_to_insert
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, set_cursor
 from chimes.triggers import Cron, Every

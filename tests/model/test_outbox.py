@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import Channel, Digest, NotifyOn, Period, Policy, QuietHours, Recipient
 from chimes.model.ids import RunId
 from chimes.model.notification import (
     DIGEST_SLACK,
@@ -21,6 +20,8 @@ from chimes.model.notification import (
     make_test_delivery,
     plan_deliveries,
 )
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 

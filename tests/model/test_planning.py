@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import Misfire, Overlap, Policy
 from chimes.model.ids import ScheduleId, slot_run_id
 from chimes.model.planning import ON_TIME_LIMIT, PolicyPlan, plan
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Origin, Reason, Run
 from chimes.model.schedule import Dependency, set_cursor
 from chimes.triggers import Cron, Every, Once

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from chimes.model.definition import Misfire, Policy
 from chimes.model.ids import RunId, slot_run_id
 from chimes.model.planning import (
     PolicyPlan,
@@ -18,6 +17,7 @@ from chimes.model.planning import (
     runs_to_insert,
     slot_run,
 )
+from chimes.model.policy import Misfire, Policy
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Schedule, move_next_run, reschedule_next, set_cursor
 from chimes.triggers import Every, Once

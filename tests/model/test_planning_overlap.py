@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from chimes.model.definition import Misfire, Overlap, Policy
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import BLOCKING_RUN, FireContext, cancels_only_own_runs, plan
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.model.schedule import Dependency
 from chimes.triggers import Every

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.model.change import replace
-from chimes.model.definition import Misfire, Overlap, Policy
 from chimes.model.ids import NodeId, RunId
 from chimes.model.planning import (
     FireContext,
@@ -18,6 +17,7 @@ from chimes.model.planning import (
     _plan_single_slot,
     plan,
 )
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import claim
 from chimes.triggers import Cron, Every
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule

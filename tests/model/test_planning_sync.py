@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chimes.model.definition import SyncTarget
 from chimes.model.planning import plan
 from chimes.model.run import Reason
 from chimes.model.sync import task_policy
+from chimes.model.target import SyncTarget
 from chimes.triggers import Every
 from tests.builders import NOW, SECOND, due_schedule
 from tests.model.fire_plans import FREE, QUEUED, SKIPPED, planned_runs, with_active_runs

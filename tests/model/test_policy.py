@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chimes.model.definition import RETRY_AFTER_CAP, UNLIMITED, Backoff, Overlap, Policy
+from chimes.model.policy import RETRY_AFTER_CAP, UNLIMITED, Backoff, Overlap, Policy
 from tests.builders import HOUR, MINUTE, SECOND
 
 EXPONENTIAL = Policy(backoff=Backoff.EXPONENTIAL, retry_backoff=5 * SECOND, backoff_cap=MINUTE)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import Policy
 from chimes.model.ids import NodeId
 from chimes.model.planning import (
     PREFETCH_CUTOFF,
@@ -21,6 +20,7 @@ from chimes.model.planning import (
     prefetch_plan,
     withdraw_prefetched,
 )
+from chimes.model.policy import Policy
 from chimes.model.run import Origin, Run, RunStatus, cancel, mark_lost, release
 from chimes.model.schedule import Dependency, Schedule
 from chimes.triggers import Every

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chimes.model.definition import Digest, Period, QuietHours
+from chimes.model.recipient import Digest, Period, QuietHours
 
 NEW_YORK, BANGKOK = "America/New_York", "Asia/Bangkok"
 MOMENTS = st.integers(1_767_225_600, 1_830_297_600).map(

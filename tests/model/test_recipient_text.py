@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.definition import format_recipient, parse_recipient
+from chimes.model.recipient import format_recipient, parse_recipient
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from, recipients_out
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import Backoff, OnLost, Policy
 from chimes.model.ids import NodeId
+from chimes.model.policy import Backoff, OnLost, Policy
 from chimes.model.run import (
     CRASH_LIMIT,
     Attempt,

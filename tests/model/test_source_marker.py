@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import Channel, HttpTarget, Overlap, Policy, Recipient, TaskTarget
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Overlap, Policy
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import (
     Dependency,
     clear_source_marker,
@@ -21,6 +22,7 @@ from chimes.model.schedule import (
     reattach,
     source_marker,
 )
+from chimes.model.target import HttpTarget, TaskTarget
 from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.triggers import Cron
 from tests.builders import NOW, a_schedule

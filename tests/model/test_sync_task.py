@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chimes.model.definition import SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.run import RunStatus
 from chimes.model.sync import (
@@ -22,6 +21,7 @@ from chimes.model.sync import (
     task_status,
     task_time,
 )
+from chimes.model.target import SyncTarget
 from tests.builders import a_run
 
 PAIR = SyncTarget(source="my_source", collection="users_all")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.definition import HttpTarget
 from chimes.model.egress import EgressRules
+from chimes.model.target import HttpTarget
 from chimes.model.validation import check_http_target
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()

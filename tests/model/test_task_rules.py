@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.definition import FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.model.egress import EgressRules
+from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.model.validation import MAX_ARGUMENT_BYTES, check_target
 from chimes.redaction import mask_arguments
 from tests.builders import FLOW, ODD_JSON, TARGET, TASK

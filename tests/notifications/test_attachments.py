@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from chimes.model.definition import Channel
 from chimes.model.egress import EgressRules
 from chimes.model.notification import Artifact
+from chimes.model.recipient import Channel
 from chimes.notifications.attachments import CAPACITY, AttachmentFetcher
 from chimes.notifications.base import Sent
 from chimes.notifications.email import Email, Server, parse_sender

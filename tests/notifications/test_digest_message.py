@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.definition import Channel, Digest, NotifyOn, Period, Recipient
 from chimes.model.notification import Delivery, make_test_delivery, plan_deliveries
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.notifications.base import DeliveryAttempt
 from chimes.notifications.digest import MAX_LISTED_RUNS, DigestMembers, build_digest_message

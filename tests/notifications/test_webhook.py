@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook as Verifier
 
-from chimes.model.definition import Channel
 from chimes.model.egress import Egress
+from chimes.model.recipient import Channel
 from chimes.model.run import RunStatus
 from chimes.notifications.base import Refused, Retry, Sent
 from chimes.notifications.webhook import Webhook

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from chimes.config import Settings
-from chimes.model.definition import Channel, TaskTarget
+from chimes.model.recipient import Channel
 from chimes.model.run import Outcome
+from chimes.model.target import TaskTarget
 from chimes.notifications.base import DeliveryAttempt, Result, Sent
 from chimes.runtime.channels import LazyHttpRunner, LazyWebhook, wait_for_schedule
 from chimes.runtime.composition import open_local

@@ -21,8 +21,10 @@ from chimes.model.checkpoint import (
     agent_checkpoint_name,
     decode_agent_checkpoint,
 )
-from chimes.model.definition import Backoff, Channel, HttpTarget, NotifyOn, Policy
+from chimes.model.policy import Backoff, Policy
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Run, RunStatus
+from chimes.model.target import HttpTarget
 from chimes.services.runs import RunRequest
 from chimes.targets.agent import pipeline
 from tests.sdk.inspection import QUICK, eventually, runs_of, stored

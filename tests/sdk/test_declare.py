@@ -8,7 +8,8 @@ import pytest
 
 from chimes import Chimes, Cron, Every, HttpTarget, Once
 from chimes.errors import InvalidInput, InvalidTrigger
-from chimes.model.definition import FlowTarget, Misfire, OnLost, Overlap, TaskTarget
+from chimes.model.policy import Misfire, OnLost, Overlap
+from chimes.model.target import FlowTarget, TaskTarget
 from chimes.sdk.declare import Mode
 from chimes.triggers.calendars import parse_calendar
 from tests.sdk.inspection import QUICK, stored

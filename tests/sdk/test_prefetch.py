@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from chimes.model.definition import TaskTarget
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery
 from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, pause_schedule
+from chimes.model.target import TaskTarget
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every
 from tests.builders import a_schedule

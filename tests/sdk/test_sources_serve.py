@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from chimes.config import Settings
-from chimes.model.definition import SyncTarget
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.run import AttemptEnd, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import SyncTarget
 from chimes.runtime.composition import Services, open_local
 from tests.sdk.conftest import SHARED, store_url
 from tests.sdk.inspection import eventually

@@ -10,8 +10,9 @@ import pytest
 
 from chimes import Chimes
 from chimes.client import AsyncClient
-from chimes.model.definition import FlowTarget, OnLost, Overlap, Policy, TaskTarget
+from chimes.model.policy import OnLost, Overlap, Policy
 from chimes.model.run import RunStatus
+from chimes.model.target import FlowTarget, TaskTarget
 from tests.sdk.inspection import QUICK, runs_of, stored
 from tests.sdk.process import Start
 

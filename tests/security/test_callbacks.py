@@ -19,9 +19,9 @@ from standardwebhooks.webhooks import WebhookVerificationError
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
-from chimes.model.definition import HttpTarget
 from chimes.model.egress import EgressRules, ModeEgress
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.target import HttpTarget
 from chimes.model.validation import check_http_target
 from tests.builders import NOW
 from tests.tables import each_row

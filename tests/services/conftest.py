@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from chimes.model.access import Actor, Role
-from chimes.model.definition import Target
+from chimes.model.target import Target
 from chimes.services.access import AccessService
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunService

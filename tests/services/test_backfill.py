@@ -6,9 +6,9 @@ import pytest
 
 from chimes.errors import InvalidInput
 from chimes.model.access import Actor, Role
-from chimes.model.definition import Overlap, Policy
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.manual_runs import BACKFILL_LIMIT, ManualRuns, Pace, check_pace, paced

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from chimes.errors import Conflict, NotAllowed, NotFound
-from chimes.model.access import Actor, AuditEntry, Role
+from chimes.model.access import Actor, Role
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, KeyId
 from chimes.model.listing import InboxQuery
 from chimes.model.notification import (

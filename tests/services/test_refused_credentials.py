@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Actor, Role
-from chimes.model.definition import Channel, NotifyOn, Recipient
 from chimes.model.ids import DeliveryId, RunId
 from chimes.model.insights import (
     AttentionList,
@@ -18,6 +17,7 @@ from chimes.model.insights import (
     merge_attention,
 )
 from chimes.model.notification import Delivery, DeliveryState
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.attention import CODES, credential_refusals, is_authentication_error

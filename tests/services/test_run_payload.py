@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.definition import HttpTarget
 from chimes.model.listing import AuditQuery
+from chimes.model.target import HttpTarget
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.service import ScheduleService

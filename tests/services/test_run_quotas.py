@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from chimes.errors import QuotaExceeded
-from chimes.model.definition import HttpTarget, Policy
 from chimes.model.listing import AuditQuery, RunQuery
+from chimes.model.policy import Policy
 from chimes.model.run import Reason, RunStatus
+from chimes.model.target import HttpTarget
 from chimes.services.access import RunLimits
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest, RunService

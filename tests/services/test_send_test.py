@@ -11,10 +11,11 @@ import pytest
 
 from chimes.errors import InvalidInput, NotAllowed, NotFound, RateLimited
 from chimes.model.access import Actor, Role
-from chimes.model.definition import Channel, NotifyOn, Policy, Recipient
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.notification import DeliveryCompletion, DeliveryState
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.services.notifications import TEST_BURST, TEST_INTERVAL_SECONDS, NotificationService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import StoreUnavailable
-from chimes.model.access import AuditEntry, verify_chain
+from chimes.model.audit import AuditEntry, verify_chain
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.run import LogEntry, Run, RunStatus

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import AgentTarget, Channel, NotifyOn, Policy
 from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.schedule import apply_edit
+from chimes.model.target import AgentTarget
 from chimes.store.codec.values import to_text
 from chimes.store.jsonfile import JsonFileStore
 from chimes.store.jsonfile import files as disk

@@ -13,10 +13,11 @@ from datetime import timedelta
 import pytest
 
 from chimes.errors import QuotaExceeded
-from chimes.model.access import AuditEntry, Quota
-from chimes.model.definition import Overlap, Policy
+from chimes.model.access import Quota
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.store.sql import SqlStore, open_mariadb
 from chimes.store.sql.database.base import Tx, Work

@@ -15,7 +15,7 @@ import pytest
 
 from chimes.errors import ConfigError, SchemaMismatch
 from chimes.failpoints import Injected
-from chimes.model.definition import Policy
+from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
 from chimes.store.sql.database import mariadb as mariadb_migration

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from chimes.errors import StoreBusy
-from chimes.model.definition import Overlap, Policy
 from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.store.port import FireResult
 from chimes.store.sql import SqlStore

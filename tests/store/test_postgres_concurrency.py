@@ -16,11 +16,12 @@ import asyncpg
 import pytest
 
 from chimes.errors import QuotaExceeded
-from chimes.model.access import Quota, verify_chain
-from chimes.model.definition import Overlap, Policy
+from chimes.model.access import Quota
+from chimes.model.audit import verify_chain
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import reschedule_next
 from chimes.store.port import ClaimRequest, FireResult

@@ -17,9 +17,9 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from chimes.errors import SchemaMismatch
-from chimes.model.definition import Policy
 from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch, describe_rollback
 from chimes.store.sql import SqlStore, migrations, open_postgres

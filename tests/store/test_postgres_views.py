@@ -10,12 +10,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from chimes.model.access import verify_chain
-from chimes.model.definition import FlowTarget, TaskTarget
+from chimes.model.audit import verify_chain
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.planning import FireContext, PolicyPlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, pause_schedule
+from chimes.model.target import FlowTarget, TaskTarget
 from chimes.services.schedules.templates import TEMPLATES
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Cron, Every, Once

@@ -10,13 +10,13 @@ import pytest
 import redis
 
 from chimes.errors import Conflict
-from chimes.model.definition import SyncTarget
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import delete_schedule
 from chimes.model.sync import task_id
+from chimes.model.target import SyncTarget
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from chimes.model.definition import HttpTarget
 from chimes.model.schedule import Schedule
+from chimes.model.target import HttpTarget
 from chimes.store.redis.rows import SHOWN_SCHEDULE_ROWS, RunRows, ScheduleRows, all_fields
 from tests.builders import a_run, a_schedule
 

@@ -13,11 +13,12 @@ import redis
 
 from chimes.errors import Conflict, QuotaExceeded
 from chimes.model.access import Quota
-from chimes.model.definition import Channel, Misfire, NotifyOn, Policy, Recipient
 from chimes.model.ids import DeliveryId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
+from chimes.model.policy import Misfire, Policy
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Reason, RunStatus
 from chimes.store.redis import RedisStore, notifications
 from chimes.store.redis.context import Context

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from chimes.errors import ConfigError, StoreLost, StoreUnavailable, StoreUnsafe
-from chimes.model.definition import Channel, Policy
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel
 from chimes.model.run import RunStatus
 from chimes.store.epoch import describe_rollback
 from chimes.store.redis import RedisStore, open_redis

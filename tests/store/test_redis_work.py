@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from chimes.errors import StoreUnavailable
-from chimes.model.access import verify_chain
+from chimes.model.audit import verify_chain
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.planning import FireContext, FirePlan, plan

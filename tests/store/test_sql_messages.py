@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.definition import Channel, Policy
 from chimes.model.notification import Delivery, DeliveryState
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
 from tests.builders import (

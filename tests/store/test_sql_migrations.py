@@ -15,8 +15,8 @@ from sqlalchemy import Connection, create_engine
 from chimes.errors import SchemaMismatch, StoreUnavailable
 from chimes.model.access import ApiKey, Scope
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.definition import Policy
 from chimes.model.notification import Delivery, InboxItem
+from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.store.port import Item
 from chimes.store.sql import migrations, open_sqlite

@@ -15,8 +15,9 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, update
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from chimes.model.definition import Channel, Misfire, NotifyOn, Policy
 from chimes.model.notification import DeliveryState
+from chimes.model.policy import Misfire, Policy
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Completion, Reason, Run, RunStatus
 from chimes.sdk.transactions import run_on_asyncpg
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite

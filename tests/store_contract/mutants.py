@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
-from chimes.model.access import AuditEntry, Quota
+from chimes.model.access import Quota
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.node import HeartbeatResult, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, plan_deliveries

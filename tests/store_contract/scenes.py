@@ -8,11 +8,12 @@ from typing import Any
 
 from chimes.model.access import Scope
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.definition import Channel, Policy
 from chimes.model.ids import NodeId
 from chimes.model.listing import DeliveryQuery, RunQuery
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.planning import plan
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
 from chimes.store.port import ApiKey, AuditEntry, Item, RunLog, Store

@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 
-from chimes.model.definition import Overlap, Policy
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.store.port import Store
 from chimes.testing import SettableClock

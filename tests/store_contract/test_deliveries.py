@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.definition import Channel, NotifyOn
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
 from chimes.model.notification import (
@@ -19,6 +18,7 @@ from chimes.model.notification import (
     complete_delivery,
     reopen_delivery,
 )
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from chimes.model.definition import Overlap, Policy
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus, cancel, complete, unblock
 from chimes.model.schedule import delete_schedule, pause_schedule, record_run
 from chimes.store.port import CompletionResult, Store

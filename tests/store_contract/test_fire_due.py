@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from chimes.model.definition import Misfire, Overlap, Policy
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import BLOCKING_RUN, FireContext, PolicyPlan, plan
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus, cancel, claim
 from chimes.model.schedule import Dependency, Schedule, delete_schedule, stop_with_error
 from chimes.store.port import FireResult, Store

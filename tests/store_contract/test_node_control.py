@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from chimes.errors import Conflict, NotFound
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import HeartbeatResult, NodeEvent, NodeReport, NodeState

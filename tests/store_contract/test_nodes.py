@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from chimes.model.definition import OnLost, Policy, RunDefaults
 from chimes.model.ids import NodeId
 from chimes.model.node import HeartbeatResult
+from chimes.model.policy import OnLost, Policy, RunDefaults
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Reason, RunStatus, mark_lost, mark_started
 from chimes.model.schedule import record_run
 from chimes.store.port import Store

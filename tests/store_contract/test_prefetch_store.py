@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import Misfire, Overlap, Policy, TaskTarget
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import (
@@ -21,6 +20,7 @@ from chimes.model.planning import (
     manual_run,
     plan,
 )
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus, release_or_cancel
 from chimes.model.schedule import (
     Dependency,
@@ -33,6 +33,7 @@ from chimes.model.schedule import (
     resume_schedule,
     skip_next_slot,
 )
+from chimes.model.target import TaskTarget
 from chimes.store.port import FireResult, PrefetchStore, PrefetchWindow, Store
 from chimes.store.sql import SqlStore
 from chimes.testing import SettableClock

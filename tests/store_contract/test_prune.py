@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from chimes.model.definition import FlowTarget
 from chimes.model.ids import RunId
 from chimes.model.insights import RunFilter, Window
 from chimes.model.planning import plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import FlowTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

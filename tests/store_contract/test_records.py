@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
-from chimes.model.access import ApiKey, AuditEntry, Role, Scope, chain_entry, revoke, verify_chain
-from chimes.model.definition import Channel
+from chimes.model.access import ApiKey, Role, Scope, revoke
+from chimes.model.audit import AuditEntry, chain_entry, verify_chain
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery, Counts
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
+from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import delete_schedule
 from chimes.store.port import IdempotencyRecord, Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chimes.model.definition import OnLost, Policy
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
+from chimes.model.policy import OnLost, Policy
 from chimes.model.run import RunStatus, claim, mark_started, release
 from chimes.store.port import Store
 from chimes.testing import SettableClock

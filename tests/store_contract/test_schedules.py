@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
-from chimes.model.definition import FlowTarget, TaskTarget
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.planning import end_immediately, plan, slot_run
@@ -23,6 +22,7 @@ from chimes.model.schedule import (
     restore_schedule,
     skip_next_slot,
 )
+from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once, Trigger

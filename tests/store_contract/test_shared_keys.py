@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chimes.model.definition import Overlap, Policy
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Reason, request_cancel
 from chimes.model.schedule import pause_schedule
 from chimes.store.port import Store

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from chimes.model.definition import ActionTarget, Policy
 from chimes.model.egress import Egress
+from chimes.model.policy import Policy
+from chimes.model.target import ActionTarget
 from chimes.targets.action import ActionConfig, ActionRunner
 from chimes.targets.action.service import checked_config
 from chimes.targets.base import Call

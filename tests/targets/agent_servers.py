@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from chimes.model.definition import AgentTarget, Policy
+from chimes.model.policy import Policy
+from chimes.model.target import AgentTarget
 from chimes.targets.agent import AgentConfig, AgentPrompt
 from chimes.targets.agent.service import checked_config
 from chimes.targets.base import Call

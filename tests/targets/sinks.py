@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from chimes.model.definition import HttpTarget, Policy
 from chimes.model.egress import Egress, EgressRules
+from chimes.model.policy import Policy
+from chimes.model.target import HttpTarget
 from chimes.targets.base import Call
 from chimes.targets.http import HttpCallback
 from tests.builders import NOW, a_run

@@ -11,8 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from chimes.model.definition import Policy, TaskTarget
+from chimes.model.policy import Policy
 from chimes.model.run import Outcome
+from chimes.model.target import TaskTarget
 from chimes.targets.base import Call
 from chimes.targets.python import PythonTask, Registry, Task
 from tests.builders import NOW, a_run

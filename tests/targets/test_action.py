@@ -19,9 +19,9 @@ from chimes.model.checkpoint import (
     encode_action_checkpoint,
     execution_end,
 )
-from chimes.model.definition import ActionTarget
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Origin
+from chimes.model.target import ActionTarget
 from chimes.targets.action import ActionConfig
 from chimes.targets.action import runner as following
 from chimes.targets.action.service import checked_config

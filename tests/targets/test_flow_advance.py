@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chimes.model.definition import FlowTarget, TaskTarget
 from chimes.model.ids import RunId, step_run_id
 from chimes.model.run import AttemptEnd, Origin, Outcome, Run, RunStatus
+from chimes.model.target import FlowTarget, TaskTarget
 from chimes.targets.flow import Flow, FlowBuilder, RunIf
 from chimes.targets.flow.advance import BATCH, Elements, advance, ids_of
 from chimes.targets.flow.definition import MOST_ELEMENTS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.definition import Backoff, OnLost
+from chimes.model.policy import Backoff, OnLost
 from chimes.targets.flow import FlowBuilder, FlowRunner, RunIf
 from chimes.targets.python import Context, Isolation
 from tests.tables import each_row

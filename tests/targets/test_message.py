@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.definition import (
+from chimes.model.run import AttemptEnd
+from chimes.model.target import (
     HttpTarget,
     MessageTarget,
     payload_name,
     payload_of,
     same_but_payload,
 )
-from chimes.model.run import AttemptEnd
 from chimes.model.validation import MAX_MESSAGE_BYTES, check_target
 from chimes.store.codec.values import target_from_plain, target_to_plain
 from chimes.store.jsonfile.jobs import target_keys

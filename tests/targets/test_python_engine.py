@@ -12,9 +12,10 @@ import pytest
 from chimes.clock import SystemClock
 from chimes.engine.events import TargetStuck
 from chimes.engine.in_flight import LOG_LIMITS_BY_KIND
-from chimes.model.definition import Policy, TaskTarget
 from chimes.model.ids import RunId
+from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
+from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
 from chimes.targets.python import PythonTask
 from chimes.targets.python.wire import LOG_LIMITS

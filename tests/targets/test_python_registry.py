@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import AlreadyExists, InvalidInput, NotFound
-from chimes.model.definition import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.targets.python import Isolation, PythonTask, Registry, Task
 from tests.tables import each_row
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from chimes.model.definition import SyncTarget
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd
+from chimes.model.target import SyncTarget
 from chimes.targets.sync.http_driver import max_cursor, open_for_append, write_all
 from chimes.targets.sync.worker_link import DriverFailure
 from tests.targets.sync_calls import ExecutedRun, StoredCheckpoint, a_runner, execute

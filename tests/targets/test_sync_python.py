@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import SyncTarget
 from chimes.model.run import AttemptEnd
+from chimes.model.target import SyncTarget
 from chimes.targets.base import WrongNode
 from chimes.targets.sync.runner import SyncRunner
 from tests.targets.sync_calls import MODULE, ExecutedRun, StoredCheckpoint, a_runner, execute

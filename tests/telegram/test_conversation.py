@@ -12,11 +12,12 @@ import pytest
 from chimes.i18n import in_language
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.definition import AgentTarget, Channel
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.notification import InboxItem
+from chimes.model.recipient import Channel
 from chimes.model.schedule import Schedule
+from chimes.model.target import AgentTarget
 from chimes.notifications.telegram_api import Action, encode
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService

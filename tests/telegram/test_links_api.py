@@ -10,8 +10,8 @@ import pytest
 from chimes.config import Settings
 from chimes.engine.deliverer import RecipientPreferences
 from chimes.model.access import Owner, OwnerType, Role
-from chimes.model.definition import Channel, Recipient
 from chimes.model.listing import AuditQuery, ScheduleQuery
+from chimes.model.recipient import Channel, Recipient
 from chimes.notifications.telegram_api import BotApi
 from chimes.telegram.bot import Bot
 from tests.builders import a_delivery

@@ -18,8 +18,9 @@ from starlette.routing import BaseRoute
 from chimes.config import Settings
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
-from chimes.model.definition import RunDefaults, Target
+from chimes.model.policy import RunDefaults
 from chimes.model.sync import Sources, task_policy
+from chimes.model.target import Target
 from chimes.model.validation import check_target
 from chimes.services.access import AccessService
 from chimes.services.nodes import SourceRegistry

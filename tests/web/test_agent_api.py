@@ -11,19 +11,10 @@ import pytest
 from chimes.config.file import parsed_yaml
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.checkpoint import AgentCheckpoint, agent_callback_name, agent_checkpoint_name
-from chimes.model.definition import (
-    Backoff,
-    Channel,
-    Digest,
-    NotifyOn,
-    Period,
-    Policy,
-    QuietHours,
-    Recipient,
-    RunDefaults,
-)
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery
+from chimes.model.policy import Backoff, Policy, RunDefaults
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from
 from chimes.web.compat.ksana.translate import job_from_schedule

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from chimes.errors import StoreUnavailable
-from chimes.model.access import AuditEntry, Quota, Role
+from chimes.model.access import Quota, Role
+from chimes.model.audit import AuditEntry
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Role
-from chimes.model.definition import AgentTarget, Channel
 from chimes.model.listing import AuditQuery
+from chimes.model.recipient import Channel
 from chimes.model.run import Run, RunStatus
+from chimes.model.target import AgentTarget
 from tests.builders import ALICE, BOB, NOW, a_run, a_schedule
 from tests.web.rig import Rig, serving
 

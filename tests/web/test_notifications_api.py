@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Role
-from chimes.model.definition import Channel, Recipient
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Artifact, DeliveryState
+from chimes.model.recipient import Channel, Recipient
 from tests.builders import ALICE, BOB, NOW, a_delivery, an_item
 from tests.web.rig import Rig
 

@@ -8,7 +8,7 @@ import pytest
 
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER, Role
-from chimes.model.definition import (
+from chimes.model.target import (
     ActionTarget,
     AgentTarget,
     FlowTarget,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import SyncTarget
 from chimes.model.run import AttemptEnd
 from chimes.model.sync import HIGH, Collection, Source, Sources
 from chimes.model.sync import NOW as NOW_CLASS
+from chimes.model.target import SyncTarget
 from chimes.web.compat.ksana.routes import ksana_router
 from tests.builders import HOUR, a_completion, a_node, claim_request
 from tests.web.rig import HTTP, Rig, definition, serving

@@ -19,9 +19,10 @@ from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted, joined
 from chimes.model.access import Owner
-from chimes.model.definition import ActionTarget, Policy
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule, plan_after, set_cursor
+from chimes.model.target import ActionTarget
 from chimes.model.validation import check_target
 from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
 from chimes.triggers import Cron

@@ -27,7 +27,7 @@ from chimes import i18n
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, Message, _, in_language
 from chimes.language.languages import known, named, of_environment
-from chimes.model.definition import format_recipient
+from chimes.model.recipient import format_recipient
 from chimes.model.run import RUN_REASONS
 from chimes.redaction import escape_control
 

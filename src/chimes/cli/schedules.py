@@ -53,7 +53,7 @@ from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
 from chimes.language import describe, note_in_words, read_trigger, remark, warnings_in_words
-from chimes.model.definition import parse_recipient
+from chimes.model.recipient import parse_recipient
 from chimes.redaction import escape_control
 from chimes.triggers import Every, Trigger
 

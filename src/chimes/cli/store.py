@@ -39,7 +39,8 @@ from chimes.clock import SystemClock
 from chimes.config import Settings, StoreLocation, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError, InvalidInput
 from chimes.i18n import _, counted
-from chimes.model.access import ApiKey, AuditEntry
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, InboxItem

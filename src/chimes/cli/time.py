@@ -25,7 +25,7 @@ from chimes.i18n import _
 from chimes.language import describe, note_in_words, remark, short_weekday, warnings_in_words
 from chimes.services.schedules.templates import render_templates
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment, parse_zone
-from chimes.triggers.kinds import parse_trigger_text
+from chimes.triggers.forms import parse_trigger_text
 
 _DIALECTS = click.Choice(["auto", "unix", "seconds", "quartz"])
 

@@ -9,20 +9,18 @@ from urllib.parse import quote
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.definition import (
-    DEFAULT_LATE_AFTER,
-    WEEKDAYS,
+from chimes.model.recipient import DEFAULT_LATE_AFTER, WEEKDAYS, Recipient
+from chimes.model.target import (
     ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
-    Recipient,
     SyncTarget,
     TaskTarget,
 )
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
-from chimes.triggers.kinds import parse_trigger_text
+from chimes.triggers.forms import parse_trigger_text
 
 Json = dict[str, object]
 Duration = str | timedelta | int | float

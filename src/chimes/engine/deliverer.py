@@ -37,7 +37,6 @@ from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
 from chimes.i18n import ENGLISH, _
 from chimes.model.access import Owner, OwnerType
-from chimes.model.definition import Channel, NotifyOn, Recipient
 from chimes.model.ids import DeliveryId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, RunQuery
 from chimes.model.notification import (
@@ -51,6 +50,7 @@ from chimes.model.notification import (
     digest_id_for,
     digest_of,
 )
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Run
 from chimes.notifications.base import (
     DeliveryAttempt,

@@ -34,10 +34,10 @@ from chimes.engine.scheduler import Scheduler
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
 from chimes.failpoints import hit
-from chimes.model.definition import RunDefaults
 from chimes.model.ids import NodeId, RunId
 from chimes.model.node import NodeReport
 from chimes.model.planning import plan
+from chimes.model.policy import RunDefaults
 from chimes.notifications.base import Sender
 from chimes.services.schedules.prompts import plan_without_prompts
 from chimes.store.epoch import EpochStore

@@ -39,9 +39,10 @@ from chimes.model.checkpoint import (
     agent_callback_name,
     agent_checkpoint_name,
 )
-from chimes.model.definition import ActionTarget, AgentTarget, OnLost, SyncTarget
 from chimes.model.ids import RunId
+from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
+from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
 from chimes.store.port import PrefetchStore, Store
 from chimes.targets.base import Call, TargetRunner, WrongNode
 

@@ -22,18 +22,18 @@ from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import (
     action_checkpoint_name,
     agent_callback_name,
     agent_checkpoint_name,
 )
-from chimes.model.definition import ActionTarget, AgentTarget, SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule, resume_schedule
 from chimes.model.sync import TASK_RUN_STATUSES
+from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
 from chimes.store.port import Store
 
 RESCUE_BATCH = 200

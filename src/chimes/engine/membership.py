@@ -30,10 +30,11 @@ from chimes.engine.events import (
     StoreRegressed,
 )
 from chimes.engine.poller import NextPoll, PollAfter, PollOnEvent
-from chimes.model.access import SYSTEM_OWNER, AuditEntry
-from chimes.model.definition import RunDefaults
+from chimes.model.access import SYSTEM_OWNER
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.node import Node, NodeReport
+from chimes.model.policy import RunDefaults
 from chimes.store.epoch import Epoch, EpochStore, describe_rollback
 from chimes.store.port import Store
 

@@ -43,9 +43,9 @@ from chimes.engine.events import (
     TargetStuck,
 )
 from chimes.errors import StoreUnavailable
-from chimes.model.definition import Channel
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, DeliveryState
+from chimes.model.recipient import Channel
 from chimes.model.run import Run, RunStatus
 
 # Plain Python numbers instead of prometheus_client's: those take a lock and several calls for each

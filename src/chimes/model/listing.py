@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from chimes.model.access import Owner
-from chimes.model.definition import Channel
 from chimes.model.ids import DeliveryId, NodeId, RunId, ScheduleId
 from chimes.model.notification import DeliveryState
+from chimes.model.recipient import Channel
 from chimes.model.run import Origin, RunStatus
 
 Row = TypeVar("Row", covariant=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from chimes.model.definition import RunDefaults, is_pair_key
 from chimes.model.ids import NodeId, RunId
+from chimes.model.policy import RunDefaults
+from chimes.model.target import is_pair_key
 
 
 class NodeState(StrEnum):

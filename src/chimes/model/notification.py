@@ -17,8 +17,8 @@ from enum import StrEnum
 from chimes.i18n import freeze
 from chimes.model.access import Owner
 from chimes.model.change import replace
-from chimes.model.definition import NotifyOn, Recipient
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
+from chimes.model.recipient import NotifyOn, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")

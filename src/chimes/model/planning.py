@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from chimes.model.change import fast_constructor, replace
-from chimes.model.definition import UNLIMITED, Misfire, Overlap
 from chimes.model.ids import NodeId, RunId, ScheduleId, manual_run_id, slot_run_id
+from chimes.model.policy import UNLIMITED, Misfire, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblock
 from chimes.model.schedule import Schedule, due_time, has_runs_left, plan_after, set_cursor
 

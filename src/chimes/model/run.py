@@ -13,8 +13,9 @@ from typing import Final
 from chimes.i18n import Message, _, freeze
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.change import fast_constructor, replace
-from chimes.model.definition import MAX_RETRY_DELAY, OnLost, Policy, Target
 from chimes.model.ids import DEFAULT_NAMESPACE, NodeId, RunId, ScheduleId
+from chimes.model.policy import MAX_RETRY_DELAY, OnLost, Policy
+from chimes.model.target import Target
 
 
 class Reason:

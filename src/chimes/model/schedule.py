@@ -13,9 +13,10 @@ from chimes.errors import QuotaExceeded
 from chimes.i18n import _, freeze
 from chimes.model.access import SYSTEM_OWNER, Owner, Quota
 from chimes.model.change import replace
-from chimes.model.definition import Policy, Target
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, stored_namespaces
+from chimes.model.policy import Policy
 from chimes.model.run import Run, RunStatus
+from chimes.model.target import Target
 from chimes.triggers import Once, Trigger
 
 

@@ -10,9 +10,10 @@ from enum import StrEnum
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner
-from chimes.model.definition import Misfire, Overlap, Policy, SyncTarget
 from chimes.model.ids import RunId, manual_run_id
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.target import SyncTarget
 from chimes.triggers import Trigger
 
 #: Namespace of the schedules and runs of collections.

@@ -21,25 +21,22 @@ from typing import assert_never
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import _
 from chimes.model.change import replace
-from chimes.model.definition import (
-    SELECTABLE_EVENTS,
+from chimes.model.egress import Egress, parse_http_url
+from chimes.model.policy import Policy
+from chimes.model.recipient import SELECTABLE_EVENTS, Channel, NotifyOn, Recipient
+from chimes.model.schedule import Schedule
+from chimes.model.sync import MAX_SYNC_TIMEOUT, require_exclusive
+from chimes.model.target import (
     ActionTarget,
     AgentTarget,
-    Channel,
     FlowTarget,
     HttpTarget,
     MessageTarget,
-    NotifyOn,
-    Policy,
-    Recipient,
     SyncTarget,
     Target,
     TaskTarget,
     is_pair_key,
 )
-from chimes.model.egress import Egress, parse_http_url
-from chimes.model.schedule import Schedule
-from chimes.model.sync import MAX_SYNC_TIMEOUT, require_exclusive
 from chimes.triggers import Cron, Every, Trigger, never_fires, parse_zone
 
 MAX_ARGUMENT_BYTES = 64 * 1024

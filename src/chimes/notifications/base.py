@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from chimes.model.access import Owner
-from chimes.model.definition import Channel, Recipient
 from chimes.model.ids import DeliveryId
 from chimes.model.notification import InboxItem
+from chimes.model.recipient import Channel, Recipient
 from chimes.notifications.message import NotificationMessage
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chimes.i18n import Message, _, counted, in_language
-from chimes.model.definition import NotifyOn
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, digest_end
+from chimes.model.recipient import NotifyOn
 from chimes.model.run import Run
 from chimes.notifications.message import (
     MAX_NAME,

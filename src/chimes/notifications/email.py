@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from chimes.errors import ConfigError
 from chimes.i18n import _
-from chimes.model.definition import Channel
+from chimes.model.recipient import Channel
 from chimes.notifications.attachments import AttachmentFetcher, FetchBudget, File
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.message import link_line, one_line

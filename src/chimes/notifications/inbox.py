@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 from chimes.i18n import _, in_language
-from chimes.model.definition import Channel
 from chimes.model.ids import InboxId
 from chimes.model.notification import DELIVERY_NAMESPACE, InboxItem
+from chimes.model.recipient import Channel
 from chimes.notifications.base import DeliveryAttempt, Result, Sent
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_url

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Literal
 
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, LANGUAGES, Message, _, counted, in_language, translate
-from chimes.model.definition import AgentTarget, Channel, NotifyOn
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Artifact, Delivery, is_late
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Run, RunStatus, describe_reason
+from chimes.model.target import AgentTarget
 from chimes.triggers import format_moment, parse_zone
 
 if TYPE_CHECKING:

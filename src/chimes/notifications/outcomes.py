@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chimes.model.definition import Channel
 from chimes.model.notification import (
     MAX_DELIVERY_ATTEMPTS,
     MAX_RATE_LIMITED_CLAIMS,
@@ -13,6 +12,7 @@ from chimes.model.notification import (
     delivery_retry_delay,
     rate_limited_delay,
 )
+from chimes.model.recipient import Channel
 from chimes.notifications.base import DeliveryAttempt, Result, Retry, Sent
 from chimes.notifications.inbox import undelivered
 

@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
 from chimes.i18n import Message, _, in_language
-from chimes.model.definition import Channel
 from chimes.model.notification import Artifact
+from chimes.model.recipient import Channel
 from chimes.notifications.attachments import AttachmentFetcher, FetchBudget
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.message import CUT, NotificationMessage, link_line, one_line, split

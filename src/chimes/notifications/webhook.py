@@ -10,8 +10,8 @@ import aiohttp
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.definition import Channel
 from chimes.model.egress import Egress, parse_http_url
+from chimes.model.recipient import Channel
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.targets.http.connection import (
     EgressDenied,

@@ -20,12 +20,13 @@ from chimes.errors import ChimesError, ConfigError, InvalidInput, NotFound, Stor
 from chimes.i18n import _
 from chimes.log import configure_logging
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.definition import RunDefaults, SyncTarget
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.node import Node
+from chimes.model.policy import RunDefaults
 from chimes.model.schedule import Schedule
 from chimes.model.sync import SYNC_NAMESPACE, Sources, task_name, task_policy
+from chimes.model.target import SyncTarget
 from chimes.runtime.composition import Services, build_services, build_store
 from chimes.sdk.declare import (
     Declaration,

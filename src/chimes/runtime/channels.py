@@ -16,9 +16,9 @@ from chimes import __version__
 from chimes.config import Settings
 from chimes.errors import ConfigError, StoreError
 from chimes.i18n import _
-from chimes.model.definition import Channel
 from chimes.model.egress import Egress
 from chimes.model.listing import ScheduleQuery
+from chimes.model.recipient import Channel
 from chimes.model.run import Outcome
 from chimes.notifications.base import DeliveryAttempt, Result, Sender
 from chimes.notifications.inbox import Inbox

@@ -15,9 +15,10 @@ from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.definition import RunDefaults, Target
 from chimes.model.egress import Egress, EgressRules, ModeEgress
 from chimes.model.planning import plan
+from chimes.model.policy import RunDefaults
+from chimes.model.target import Target
 from chimes.model.validation import check_recipients, check_target
 from chimes.sdk.handles import RunWaiters
 from chimes.services.access import AccessService, OwnerQuotas, RunLimits

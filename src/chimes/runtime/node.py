@@ -18,7 +18,8 @@ from chimes.engine.metrics import Metrics
 from chimes.engine.poller import Duty, Poller
 from chimes.errors import ChimesError, StoreError, StoreUnavailable
 from chimes.i18n import _, joined
-from chimes.model.definition import RunDefaults, SyncTarget
+from chimes.model.policy import RunDefaults
+from chimes.model.target import SyncTarget
 from chimes.runtime.channels import LazyHttpRunner, build_senders, wait_for_schedule
 from chimes.runtime.composition import Runtime, merge_capabilities
 from chimes.runtime.health import FailingDuties

@@ -17,11 +17,13 @@ from chimes.errors import AlreadyExists, ChimesError, Conflict, NotFound
 from chimes.i18n import _
 from chimes.log import configure_logging
 from chimes.model.access import Owner
-from chimes.model.definition import Recipient, RunDefaults, TaskTarget
 from chimes.model.ids import DEFAULT_NAMESPACE, RunId, canonical_namespace
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.planning import manual_run
+from chimes.model.policy import RunDefaults
+from chimes.model.recipient import Recipient
 from chimes.model.schedule import Schedule
+from chimes.model.target import TaskTarget
 from chimes.model.validation import check_priority, check_target, clean_name
 from chimes.runtime.composition import Runtime, build_services, build_store
 from chimes.runtime.signals import loop_factory, stop_gracefully, stop_signals

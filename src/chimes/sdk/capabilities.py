@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from chimes.model.definition import Policy, RunDefaults
+from chimes.model.policy import Policy, RunDefaults
 from chimes.sdk.flows import AppFlow
 from chimes.targets.python.registry import Registry, Task, argument_schema
 

@@ -19,22 +19,9 @@ from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.i18n import Message, _
 from chimes.model.access import SYSTEM_OWNER, Owner
-from chimes.model.definition import (
-    ActionTarget,
-    AgentTarget,
-    Backoff,
-    FlowTarget,
-    HttpTarget,
-    MessageTarget,
-    Misfire,
-    OnLost,
-    Overlap,
-    Policy,
-    Recipient,
-    Target,
-    TaskTarget,
-)
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.recipient import Recipient
 from chimes.model.schedule import (
     Dependency,
     Schedule,
@@ -42,6 +29,15 @@ from chimes.model.schedule import (
     is_detached,
     mark_source,
     move_source,
+)
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
+    Target,
+    TaskTarget,
 )
 from chimes.model.validation import check_policy, check_recipients, check_target, longest_timeout
 from chimes.sdk.arguments import Duration, to_datetime, to_duration, to_enum, with_suggestion
@@ -62,7 +58,7 @@ from chimes.triggers import (
     never_fires,
     trigger_from_dict,
 )
-from chimes.triggers.kinds import parse_trigger_text
+from chimes.triggers.forms import parse_trigger_text
 
 if TYPE_CHECKING:
     from chimes.language import Parsed

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from chimes.model.access import Owner
-from chimes.model.definition import FlowTarget, Policy
+from chimes.model.policy import Policy
+from chimes.model.target import FlowTarget
 from chimes.model.validation import check_target
 from chimes.sdk.arguments import Duration, Moment, to_duration
 from chimes.sdk.declare import json_input

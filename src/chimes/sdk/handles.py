@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 from chimes.engine.events import Event, RunEnded
 from chimes.errors import Conflict, RunCanceled, RunFailed, RunLost, RunNotCarriedOut, RunTimedOut
 from chimes.i18n import _
-from chimes.model.definition import (
+from chimes.model.ids import RunId, canonical_namespace
+from chimes.model.run import LogEntry, Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.target import (
     ActionTarget,
     AgentTarget,
     FlowTarget,
@@ -21,11 +24,8 @@ from chimes.model.definition import (
     SyncTarget,
     TaskTarget,
 )
-from chimes.model.ids import RunId, canonical_namespace
-from chimes.model.run import LogEntry, Run, RunStatus
-from chimes.model.schedule import Schedule
 from chimes.sdk.arguments import Duration, to_duration
-from chimes.triggers.kinds import format_trigger_text
+from chimes.triggers.forms import format_trigger_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, TypedDict, TypeVar
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
 from chimes.model.access import SYSTEM_OWNER, Owner
-from chimes.model.definition import Backoff, OnLost, Policy, TaskTarget
 from chimes.model.ids import RunId, id_namespace, manual_run_id
+from chimes.model.policy import Backoff, OnLost, Policy
 from chimes.model.run import Run
+from chimes.model.target import TaskTarget
 from chimes.model.validation import check_name, check_priority
 from chimes.sdk.arguments import (
     Duration,

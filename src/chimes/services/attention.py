@@ -18,8 +18,8 @@ from datetime import datetime, timedelta
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
-from chimes.model.access import Actor, AuditEntry, Owner
-from chimes.model.definition import Channel
+from chimes.model.access import Actor, Owner
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
     ERROR_KEY_LENGTH,
@@ -31,6 +31,7 @@ from chimes.model.insights import (
 )
 from chimes.model.listing import DeliveryQuery, RunQuery, ScheduleQuery
 from chimes.model.notification import Delivery, DeliveryState
+from chimes.model.recipient import Channel
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_text

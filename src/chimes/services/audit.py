@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chimes.errors import NotAllowed, NotFound
-from chimes.model.access import Actor, AuditEntry, Owner, entry_hash, follows
+from chimes.model.access import Actor, Owner
+from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.notification import InboxItem

@@ -10,23 +10,17 @@ from datetime import datetime, timedelta
 
 from chimes.errors import NotAllowed, NotFound
 from chimes.i18n import _
-from chimes.model.access import SYSTEM_OWNER, Actor, AuditEntry
+from chimes.model.access import SYSTEM_OWNER, Actor
+from chimes.model.audit import AuditEntry
 from chimes.model.change import replace
-from chimes.model.definition import (
-    AgentTarget,
-    FlowTarget,
-    HttpTarget,
-    Misfire,
-    Policy,
-    Target,
-    TaskTarget,
-)
 from chimes.model.ids import DEFAULT_NAMESPACE, InboxId, NodeId, ScheduleId, declared_id
 from chimes.model.listing import RunQuery
 from chimes.model.notification import InboxItem
 from chimes.model.planning import end_immediately, slot_run
+from chimes.model.policy import Misfire, Policy
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule, plan_after
+from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.services.audit import entry
 from chimes.store.port import Item, RunLog, Store
 from chimes.triggers import Cron

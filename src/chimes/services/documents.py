@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from chimes.errors import StoreUnavailable
 from chimes.i18n import _
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH
 from chimes.store.port import Store
 

@@ -9,7 +9,8 @@ from typing import Literal
 
 from chimes.errors import Conflict, NotAllowed
 from chimes.i18n import _
-from chimes.model.access import SYSTEM_OWNER, Actor, AuditEntry
+from chimes.model.access import SYSTEM_OWNER, Actor
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.node import Node, NodeEvent
 from chimes.model.sync import Sources

@@ -12,7 +12,6 @@ from typing import Literal, NoReturn
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, RateLimited
 from chimes.i18n import Message, _
 from chimes.model.access import Actor, Owner, Role
-from chimes.model.definition import Recipient
 from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
@@ -25,6 +24,7 @@ from chimes.model.notification import (
     change_inbox_item,
     make_test_delivery,
 )
+from chimes.model.recipient import Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_recipients
 from chimes.notifications.message import CHANNELS

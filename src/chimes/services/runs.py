@@ -8,21 +8,15 @@ from datetime import datetime
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
-from chimes.model.access import Actor, AuditEntry, Owner
-from chimes.model.definition import (
-    PRIORITY,
-    UNLIMITED,
-    Policy,
-    RunDefaults,
-    SyncTarget,
-    Target,
-    apply_task_defaults,
-)
+from chimes.model.access import Actor, Owner
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import DEFAULT_NAMESPACE, RunId
 from chimes.model.listing import AuditQuery, Page, RunQuery
 from chimes.model.planning import retry_run
+from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, apply_task_defaults
 from chimes.model.run import LogEntry, Origin, Reason, Run
 from chimes.model.sync import NOW as NOW_CLASS
+from chimes.model.target import SyncTarget, Target
 from chimes.model.validation import (
     LONGEST_WAIT,
     check_priority,

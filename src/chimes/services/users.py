@@ -24,7 +24,8 @@ from chimes.errors import (
     RateLimited,
 )
 from chimes.i18n import _
-from chimes.model.access import ANONYMOUS_OWNER, Actor, AuditEntry, Owner, OwnerType, Role
+from chimes.model.access import ANONYMOUS_OWNER, Actor, Owner, OwnerType, Role
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId
 from chimes.services.access import USERS, AccessService
 from chimes.services.audit import entry

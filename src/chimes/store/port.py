@@ -16,9 +16,9 @@ from typing import Protocol, runtime_checkable
 
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
-from chimes.model.access import ApiKey, AuditEntry, Owner, Quota
+from chimes.model.access import ApiKey, Owner, Quota
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.definition import Channel
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     ALL_RUNS,
@@ -43,6 +43,7 @@ from chimes.model.listing import (
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
 from chimes.model.planning import FireContext, FirePlan
+from chimes.model.recipient import Channel
 from chimes.model.run import Completion, LogEntry, Run
 from chimes.model.schedule import Schedule
 

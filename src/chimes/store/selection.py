@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from chimes.clock import to_micros
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.access import AuditEntry, Owner
+from chimes.model.access import Owner
+from chimes.model.audit import AuditEntry
 from chimes.model.change import fast_constructor
 from chimes.model.ids import NodeId, RunId, ScheduleId, stored_namespaces
 from chimes.model.insights import (

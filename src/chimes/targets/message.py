@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from chimes.i18n import _
-from chimes.model.definition import MessageTarget
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.target import MessageTarget
 from chimes.targets.base import Call
 
 #: Characters of the text in the log; the result has all of it.

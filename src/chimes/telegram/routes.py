@@ -12,14 +12,16 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotAuthenticated
 from chimes.i18n import _
-from chimes.model.access import Actor, AuditEntry
+from chimes.model.access import Actor
+from chimes.model.audit import AuditEntry
 from chimes.model.listing import AuditQuery
 from chimes.notifications.telegram_api import BotApiError
 from chimes.store.port import Store
 from chimes.telegram.bot import NO_WAIT, Bot, LongPolling, UpdateInProgress
 from chimes.telegram.conversation import INTERFACE
+from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
-from chimes.web.context import WebContext, authenticate
+from chimes.web.context import WebContext
 from chimes.web.problems import native_response
 
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key", "?api_key")

@@ -2,18 +2,10 @@
 
 from chimes.triggers.base import Fire, Note
 from chimes.triggers.calendars import Calendar, Window
-from chimes.triggers.kinds import (
-    NEVER_FIRES,
-    Cron,
-    Dialect,
-    Dst,
-    Every,
-    Once,
-    Trigger,
-    ensure_fires,
-    never_fires,
-    trigger_from_dict,
-)
+from chimes.triggers.cron import Cron, Dialect, Dst
+from chimes.triggers.every import Every
+from chimes.triggers.forms import NEVER_FIRES, Trigger, ensure_fires, never_fires, trigger_from_dict
+from chimes.triggers.once import Once
 from chimes.triggers.values import (
     format_duration_go,
     format_duration_iso,

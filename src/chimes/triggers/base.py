@@ -160,7 +160,7 @@ class TriggerBase:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by value; the search is compiled again."""
-        from chimes.triggers.kinds import trigger_from_dict
+        from chimes.triggers.forms import trigger_from_dict
 
         return trigger_from_dict, (self.to_dict(),)
 

@@ -24,8 +24,9 @@ from chimes.web.api import (
     time,
 )
 from chimes.web.api.streams import StreamCounter
+from chimes.web.auth import Authenticator
 from chimes.web.compat.base import CompatRouter
-from chimes.web.context import Authenticator, WebContext
+from chimes.web.context import WebContext
 from chimes.web.health import health_router
 from chimes.web.middleware import RequestLimits, ResponseHeaders
 from chimes.web.openapi import docs_router, operation_name

@@ -9,10 +9,11 @@ import pytest
 
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import Role
-from chimes.model.definition import FlowTarget, HttpTarget, Overlap, Policy, RunDefaults, TaskTarget
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
+from chimes.model.policy import Overlap, Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
+from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target, longest_timeout
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest

@@ -8,8 +8,9 @@ import pytest
 
 from chimes.errors import InvalidInput, NotFound
 from chimes.model.access import Actor
-from chimes.model.definition import HttpTarget, Overlap
+from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
+from chimes.model.target import HttpTarget
 from chimes.services.schedules.history import (
     Version,
     list_schedule_audit,

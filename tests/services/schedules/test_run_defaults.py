@@ -8,19 +8,17 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.definition import (
+from chimes.model.policy import (
     TASK_POLICY_FIELDS,
     Backoff,
-    FlowTarget,
-    HttpTarget,
     Misfire,
     OnLost,
     Overlap,
     Policy,
     RunDefaults,
-    TaskTarget,
 )
 from chimes.model.schedule import Schedule
+from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest

@@ -19,13 +19,15 @@ from chimes.errors import (
     StaleVersion,
     StoreUnavailable,
 )
-from chimes.model.access import Actor, Quota, verify_chain
-from chimes.model.definition import HttpTarget, Overlap, Policy
+from chimes.model.access import Actor, Quota
+from chimes.model.audit import verify_chain
 from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.listing import AuditQuery, RunQuery, ScheduleQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Dependency, Schedule
+from chimes.model.target import HttpTarget
 from chimes.services.manual_runs import BACKFILL_LIMIT, ManualRuns
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from chimes.errors import Conflict, InvalidInput
-from chimes.model.definition import PRIORITY, HttpTarget, Overlap, Policy, RunDefaults, SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.planning import plan
+from chimes.model.policy import PRIORITY, Overlap, Policy, RunDefaults
 from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import HIGH, LOW, SYNC_TIMEOUT, task_policy
 from chimes.model.sync import NOW as NOW_CLASS
+from chimes.model.target import HttpTarget, SyncTarget
 from chimes.model.validation import check_target, longest_timeout
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest, RunService

@@ -9,10 +9,10 @@ from functools import partial
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from chimes.model.definition import Channel
 from chimes.model.ids import InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
+from chimes.model.recipient import Channel
 from tests.builders import SECOND, a_completion, a_delivery_completion, an_entry, an_item
 from tests.store_contract.machine.strategies import INTERVALS, amount, index
 from tests.store_contract.machine.tasks import TaskRules

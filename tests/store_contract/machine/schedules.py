@@ -12,9 +12,9 @@ from hypothesis.stateful import precondition, rule
 
 from chimes.errors import QuotaExceeded
 from chimes.model.access import Quota
-from chimes.model.definition import Policy, Target
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import end_immediately, slot_run
+from chimes.model.policy import Policy
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Dependency,
@@ -27,6 +27,7 @@ from chimes.model.schedule import (
     resume_schedule,
     skip_next_slot,
 )
+from chimes.model.target import Target
 from chimes.store.port import ScheduleEdit
 from chimes.triggers import Every, Once
 from tests.builders import NOW, TARGET, a_schedule, an_entry

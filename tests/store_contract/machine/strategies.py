@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from chimes.model.definition import (
-    ActionTarget,
-    FlowTarget,
-    Misfire,
-    OnLost,
-    Overlap,
-    Policy,
-    Target,
-    TaskTarget,
-)
+from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.run import AttemptEnd
+from chimes.model.target import ActionTarget, FlowTarget, Target, TaskTarget
 from tests.builders import ACTION, CHAT, FLOW, HOOK, INBOX, SECOND, SYNC, TARGET, TASK
 
 POLICIES = (

@@ -7,9 +7,9 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from chimes.model.definition import OnLost
 from chimes.model.ids import NodeId
 from chimes.model.planning import plan
+from chimes.model.policy import OnLost
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Completion, Run, owns_fence
 from chimes.store.port import FireResult
 from tests.builders import (

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
-from chimes.model.definition import Policy, RunDefaults
 from chimes.model.ids import NodeId
 from chimes.model.node import Node
+from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import RunStatus
 from tests.builders import a_run, an_entry
 from tests.web.dashboard.browsing import HOST, Browser, browsing

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Actor
-from chimes.model.definition import Policy, RunDefaults
+from chimes.model.policy import Policy, RunDefaults
 from chimes.telegram.links import Links
 from tests.builders import a_node
 from tests.web.dashboard.browsing import Browser, browsing

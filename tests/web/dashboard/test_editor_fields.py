@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from chimes.cli.command import run
 from chimes.errors import InvalidInput
-from chimes.model.definition import Backoff, HttpTarget, Policy
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Backoff, Policy
 from chimes.model.schedule import Schedule, plan_after, set_cursor
+from chimes.model.target import HttpTarget
 from chimes.services.schedules.templates import list_templates
 from chimes.triggers import Cron, Every, Once, Trigger, trigger_from_dict
 from chimes.web.api.schemas import ScheduleIn

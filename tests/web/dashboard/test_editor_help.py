@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
-from chimes.model.definition import Backoff, Policy
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Backoff, Policy
 from chimes.triggers import Cron, Every, Trigger, trigger_from_dict
 from chimes.web.dashboard.core.preferences import DisplayPreferences, resolve_display
 from chimes.web.dashboard.editor.form import (

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import NotifyOn
 from chimes.model.listing import DeliveryQuery
 from chimes.model.notification import DeliveryCompletion
+from chimes.model.recipient import NotifyOn
 from chimes.services.notifications import TEST_BURST
 from chimes.web.dashboard.editor.form import form_field_for
 from chimes.web.dashboard.editor.recipient_fields import recipient_fields, recipients_body

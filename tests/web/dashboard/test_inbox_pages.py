@@ -11,11 +11,12 @@ import pytest
 
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType, Role
-from chimes.model.definition import AgentTarget, Channel, HttpTarget, Recipient
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
 from chimes.model.notification import DeliveryState, InboxItem
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Run
+from chimes.model.target import AgentTarget, HttpTarget
 from chimes.model.validation import MAX_PROMPT_BYTES
 from chimes.notifications.base import DeliveryAttempt
 from chimes.notifications.inbox import Inbox

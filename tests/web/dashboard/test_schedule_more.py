@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from chimes.model.access import Owner, OwnerType, Role
-from chimes.model.definition import Channel, Recipient
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import Result, StatusCounts
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Schedule, is_detached, mark_source, plan_after
 from chimes.services.schedules.history import Decision, FireLogEntry

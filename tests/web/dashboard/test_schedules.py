@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.definition import payload_of
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Origin, RunStatus
+from chimes.model.target import payload_of
 from chimes.triggers import Cron, Every, Once, Trigger
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences

@@ -17,13 +17,14 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.config import Settings, load_settings
-from chimes.model.access import SYSTEM_OWNER, AuditEntry, chain_entry
-from chimes.model.definition import Channel, NotifyOn
+from chimes.model.access import SYSTEM_OWNER
+from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import NodeId
 from chimes.model.insights import LagBucket, LagHistogram, bracket_of
 from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.node import NodeEvent, NodeReport
 from chimes.model.notification import DeliveryState
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.sync import Source, Sources
 from chimes.web.dashboard.core.audit import changes_of
 from chimes.web.dashboard.system.about import licences

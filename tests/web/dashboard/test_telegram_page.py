@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chimes.model.definition import Channel, NotifyOn
 from chimes.model.listing import AuditQuery, DeliveryQuery
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.services import notifications as messages
 from chimes.telegram.links import Links
 from chimes.web.dashboard.account.routes import deep_link, qr_code

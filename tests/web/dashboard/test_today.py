@@ -13,7 +13,6 @@ import pytest
 from chimes import Chimes
 from chimes.errors import NotAllowed, NotFound
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, OwnerType, Role, Scope
-from chimes.model.definition import Channel
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import (
     ENGINE,
@@ -31,6 +30,7 @@ from chimes.model.insights import (
 )
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
+from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, plan_after
 from chimes.services.attention import (

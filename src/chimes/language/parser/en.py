@@ -1,47 +1,25 @@
-"""English patterns for times, days, intervals and limits."""
+"""The grammar of English."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
 
+from chimes.language.parser import parts
 from chimes.language.parser.rules import (
-    AMBIGUOUS,
-    IMPOSSIBLE,
-    LIMITED,
-    NO_DATE,
-    NO_INTERVAL,
     NO_PRICE,
-    NO_UNIT,
-    ONE_OF,
-    RESIDUE,
-    SPAN_OR_RESIDUE,
-    VAGUE,
-    YESTERDAY,
-    AtMinutes,
-    Clock,
-    Daily,
-    Delay,
-    InMonths,
-    Interval,
-    Meaning,
-    MonthDays,
-    Named,
-    OnlyOnce,
-    Part,
-    PartOfDay,
-    Period,
-    Portion,
-    Problem,
-    RelativeDay,
-    RelativeMonthDay,
-    RelativeWeekday,
+    Common,
+    Grammar,
+    Parts,
     Rule,
-    Sure,
+    ToParts,
+    alternatives,
     christian_year,
     clock,
-    date_of,
+    digital,
     in_portion,
+    marked,
+    numbers_of,
     rule,
     whole_hours,
 )
@@ -54,7 +32,6 @@ _ONES = (
     "nineteen",
 )
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "ninety": 90}
-_ZERO = "zero"
 _ORDINALS = (
     *("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"),
     *("tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth"),
@@ -62,105 +39,121 @@ _ORDINALS = (
     *("twenty-third", "twenty-fourth", "twenty-fifth", "twenty-sixth", "twenty-seventh"),
     *("twenty-eighth", "twenty-ninth", "thirtieth", "thirty-first"),
 )
-_BY_LENGTH = sorted(_ONES, key=len, reverse=True)
-_ONE = "|".join(_BY_LENGTH)
-WORD = rf"(?:{_ZERO}|(?:{'|'.join(_TENS)})(?:[- ](?:{_ONE}))?|{_ONE})(?![a-z])"
+_NUMBERS = {"zero": 0, "a": 1, "an": 1, **_TENS}
+_NUMBERS |= {word: index + 1 for words in (_ONES, _ORDINALS) for index, word in enumerate(words)}
+_ONE = alternatives(_ONES)
+WORD = rf"(?:zero|(?:{'|'.join(_TENS)})(?:[- ]{_ONE})?|{_ONE})(?![a-z])"
 NUMBER = rf"(?:[0-9]{{1,6}}|{WORD})"
 HOUR = rf"(?:[0-9]{{1,2}}|{WORD})"
-ORDINAL_WORD = rf"(?:{'|'.join(sorted(_ORDINALS, key=len, reverse=True))})"
+ORDINAL_WORD = alternatives(_ORDINALS)
 #: 1st, 2nd, fifteenth.
 ORDINAL = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)|{ORDINAL_WORD})(?![a-z0-9])"
 
 
 def number(text: str) -> int:
-    if text.isdigit():
-        return int(text)
-    total = 0
-    for word in text.replace("-", " ").split():
-        if word != _ZERO:
-            total += _TENS[word] if word in _TENS else _ONES.index(word) + 1
-    return total
-
-
-def ordinal(text: str) -> int:
-    """The number of `1st`, `first` or a plain number."""
+    """The value of `15`, `fifteen`, `15th` or `fifteenth`."""
     digits = text.rstrip("dhnrst")
     if digits.isdigit():
         return int(digits)
-    return _ORDINALS.index(text) + 1
+    if text in _NUMBERS:
+        return _NUMBERS[text]
+    return sum(_NUMBERS[word] for word in text.replace("-", " ").split())
+
+
+# Durations.
+
+END = r"(?![a-z0-9])"
+_UNITS = {
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "milli": timedelta(milliseconds=1),
+}
+_UNIT = r"(?:hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s|milliseconds?)(?![a-z0-9])"
+_COUNT = rf"(?:[0-9]{{1,6}}(?:\.[0-9]{{1,2}})?|{WORD}|an?)"
+_PIECE = rf"{_COUNT}[ -]?{_UNIT}"
+_DURATION_LINK = r"(?:,? and |, ?| )"
+_HALVES = (
+    r"half(?:[ -]an?)?[ -]hour|half[ -]a[ -]minute|(?:a )?quarter(?: of)? an hour"
+    r"|(?:a )?quarter[ -]hour"
+)
+# `2 hours and a half`, `two and a half hours`; "every hour and a half".
+_AND_HALF = (
+    rf"(?:(?:{_COUNT}[ -])?(?:hours?|hrs?|minutes?|mins?) and a half"
+    rf"|{_COUNT} and a half (?:hours?|hrs?|minutes?|mins?))"
+)
+_SHORT = r"[0-9]{1,4}h[0-9]{1,4}m"
+DURATION = (
+    rf"(?:(?:{_HALVES}|{_AND_HALF}|{_SHORT}){END}|{_PIECE}(?:{_DURATION_LINK}{_PIECE}){{0,3}})"
+)
+
+
+def duration(text: str) -> timedelta:
+    if re.fullmatch(_HALVES, text):
+        if "quarter" in text:
+            return timedelta(minutes=15)
+        return _UNITS["m" if "minute" in text else "h"] / 2
+    if re.fullmatch(_AND_HALF, text):
+        unit = _UNITS["m" if "min" in text else "h"]
+        said = re.match(_COUNT, text)
+        return duration(f"{said[0] if said else 'a'} {'m' if 'min' in text else 'h'}") + unit / 2
+    if re.fullmatch(_SHORT, text):
+        hours, _, minutes = text[:-1].partition("h")
+        return timedelta(hours=int(hours), minutes=int(minutes))
+    total = timedelta(0)
+    for item in re.finditer(rf"({_COUNT})[ -]?({_UNIT})", text):
+        unit = _UNITS["milli"] if item[2].startswith("milli") else _UNITS[item[2][0]]
+        count = item[1]
+        if "." in count:
+            whole, _, part = count.partition(".")
+            total += unit * int(whole) + unit * int(part) / 10 ** len(part)
+        else:
+            total += unit * number(count)
+    return total
 
 
 # Times of day.
 
-END = r"(?![a-z0-9])"
 _AT = r"(?P<at>(?:at|@)(?: exactly)? ?)?"
 _HOUR = rf"(?P<h>{HOUR})"
 _HALF = r"(?P<half>a\.?m\.?|p\.?m\.?)(?![a-z0-9])"
 _SHARP = r"(?: ?(?:sharp|exactly|on the dot))?"
 
 
-def _halved(hour: int, minute: int, half: str, second: int = 0) -> Clock | Problem:
+def _halved(hour: int, minute: int, half: str, second: int = 0) -> parts.Clock | parts.Problem:
     """On the 12-hour clock: 12am is midnight, 12pm noon."""
     if not 1 <= hour <= 12:
-        return Problem(("contradiction",))
+        return parts.Problem(("contradiction",))
     read = clock(hour % 12 + (12 if half.startswith("p") else 0), minute, second)
-    if isinstance(read, Clock) and read.hour == read.minute == 0:
-        return Clock(0, 0, second, midnight=True)
+    if isinstance(read, parts.Clock) and read.hour == read.minute == 0:
+        return parts.Clock(0, 0, second, midnight=True)
     return read
 
 
-def _with_half(found: re.Match[str]) -> tuple[Part, ...]:
+def _with_half(found: re.Match[str]) -> Parts:
     minute, second = number(found["m"] or "0"), int(found["s"] or 0)
-    return (_marked(_halved(number(found["h"]), minute, found["half"], second), found),)
+    return marked(_halved(number(found["h"]), minute, found["half"], second), found)
 
 
-def _marked(read: Clock | Problem, found: re.Match[str]) -> Clock | Problem:
-    if isinstance(read, Problem):
-        return read
-    return Clock(
-        read.hour,
-        read.minute,
-        read.second,
-        sure=read.sure,
-        midnight=read.midnight,
-        marked=bool(found["at"]),
-        whole=read.whole,
-    )
-
-
-def _official(found: re.Match[str]) -> tuple[Part, ...]:
+def _official(found: re.Match[str]) -> Parts:
     """`09:00`, `at 9:30`, `15:00 hrs`."""
-    hour, minute = int(found["h"]), int(found["m"])
-    read = clock(hour, minute, int(found["s"] or 0))
-    if isinstance(read, Problem):
-        return (read,)
-    sure: Sure = "usual" if 1 <= hour <= 12 else "certain"
-    return (
-        Clock(
-            hour,
-            minute,
-            read.second,
-            int((found["f"] or "").ljust(6, "0")),
-            sure,
-            marked=bool(found["at"]),
-        ),
-    )
+    return digital(*found.group("h", "m", "s", "f"), at=bool(found["at"]))
 
 
-def _bare(found: re.Match[str]) -> tuple[Part, ...]:
+def _bare(found: re.Match[str]) -> Parts:
     """`at 9`, `9 o'clock`: ambiguous up to twelve, 24-hour clock from thirteen on."""
     hour = number(found["h"])
     if hour > 23:
-        return (IMPOSSIBLE,)
-    sure: Sure = "certain" if hour > 12 else "open"
-    return (Clock(hour, sure=sure, marked=bool(found["at"]), whole=True),)
+        return (parts.IMPOSSIBLE,)
+    certainty: parts.Certainty = "certain" if hour > 12 else "open"
+    return marked(parts.Clock(hour, certainty=certainty, whole=True), found)
 
 
-def _military(found: re.Match[str]) -> tuple[Part, ...]:
-    return (_marked(clock(int(found["h"]), int(found["m"])), found),)
+def _military(found: re.Match[str]) -> Parts:
+    return marked(clock(int(found["h"]), int(found["m"])), found)
 
 
-_PORTIONS: dict[str, Portion] = {
+_PORTIONS: dict[str, parts.Portion] = {
     "in the morning": "morning",
     "in the afternoon": "afternoon",
     "in the evening": "evening",
@@ -168,34 +161,34 @@ _PORTIONS: dict[str, Portion] = {
 }
 
 
-def _with_portion(found: re.Match[str]) -> tuple[Part, ...]:
+def _with_portion(found: re.Match[str]) -> Parts:
     """`9 in the morning`, also as an element of a list."""
     minute = int(found["m"] or 0)
-    read = in_portion(number(found["h"]), minute, _PORTIONS[found["portion"]])
-    return (_marked(read, found),)
+    return marked(in_portion(number(found["h"]), minute, _PORTIONS[found["portion"]]), found)
 
 
+_DAY_PORTIONS: tuple[parts.Portion, ...] = ("morning", "afternoon", "evening", "night")
 _MINUTES = {"half": 30, "quarter": 15, "a quarter": 15}
 
 
-def _spoken(found: re.Match[str]) -> tuple[Part, ...]:
+def _spoken(found: re.Match[str]) -> Parts:
     """`half past 9`, `quarter to 9am`, `ten past noon`."""
     said = found["n"]
-    minute = _MINUTES[said] if said in _MINUTES else number(said)
+    minute = _MINUTES.get(said) or number(said)
     if minute > 59:
-        return (IMPOSSIBLE,)
+        return (parts.IMPOSSIBLE,)
     if found["way"] != "past" and said.isdigit() and int(said) <= 12 and not found["unit"]:
         # "10 to 11am" may be ten minutes or an hour.
-        return (AMBIGUOUS,)
+        return (parts.AMBIGUOUS,)
     hour = 12 if found["noon"] else number(found["h"])
     if not 1 <= hour <= 12:
-        return (Problem(("contradiction",)),)
+        return (parts.Problem(("contradiction",)),)
     half = "pm" if found["noon"] else found["half"]
-    sure: Sure = "certain" if half else "open"
+    certainty: parts.Certainty = "certain" if half else "open"
     if half:
         hour = hour % 12 + (12 if half.startswith("p") else 0)
     total = hour * 60 + (minute if found["way"] == "past" else -minute)
-    return (Clock(total // 60 % 24, total % 60, sure=sure, marked=bool(found["at"])),)
+    return marked(parts.Clock(total // 60 % 24, total % 60, certainty=certainty), found)
 
 
 _PAST = (
@@ -203,7 +196,7 @@ _PAST = (
     r"(?P<way>past|to|before|till) "
 )
 _THE = r"(?:(?:in|during) the )"
-CLOCK_RULES: list[Rule] = [
+_CLOCK_RULES: list[Rule] = [
     rule(rf"{_AT}(?P<h>{WORD})[ -](?P<m>{WORD})(?P<s>) ?{_HALF}{_SHARP}", _with_half),
     rule(rf"{_AT}(?P<h>[0-9]{{1,2}})h(?P<m>[0-9]{{2}}){END}", _military),
     rule(
@@ -235,22 +228,23 @@ CLOCK_RULES: list[Rule] = [
     ),
     rule(
         rf"{_AT}(?:12(?::00)? )?(?:noon|midday|noontime){END}",
-        lambda m: (Clock(12, marked=bool(m["at"])),),
+        lambda found: marked(parts.Clock(12), found),
     ),
     rule(
         rf"{_AT}(?:12(?::00)? )?midnight{END}",
-        lambda m: (Clock(0, midnight=True, marked=bool(m["at"])),),
+        lambda found: marked(parts.Clock(0, midnight=True), found),
     ),
-    rule(rf"{_THE}?(?:early |late )?mornings?{END}", PartOfDay("morning")),
-    rule(rf"{_THE}?(?:early |late )?afternoons?{END}", PartOfDay("afternoon")),
-    rule(rf"{_THE}?(?:early |late )?evenings?{END}", PartOfDay("evening")),
-    rule(rf"(?:at |{_THE})?(?:late )?nights?{END}", PartOfDay("night")),
+    *(
+        rule(rf"{_THE}?(?:early |late )?{portion}s?{END}", parts.PartOfDay(portion))
+        for portion in _DAY_PORTIONS[:-1]
+    ),
+    rule(rf"(?:at |{_THE})?(?:late )?nights?{END}", parts.PartOfDay("night")),
 ]
 
 
 # Days.
 
-_END = r"(?![a-z0-9]|'s)"
+_DAY_END = r"(?![a-z0-9]|'s)"
 _DAY_NAMES = (
     ("sunday", "sun"),
     ("monday", "mon"),
@@ -269,7 +263,7 @@ _WEEKDAYS = {name: day for day, names in enumerate(_DAY_NAMES) for name in names
 _MONTHS = {name: index + 1 for index, names in enumerate(_MONTH_NAMES) for name in names}
 _DAY = rf"(?:{'|'.join(_WEEKDAYS)})"
 _MONTH = rf"(?:{'|'.join(_MONTHS)})\.?(?![a-z])"
-_W = rf"{_DAY}(?:s|\.)?{_END}"
+_W = rf"{_DAY}(?:s|\.)?{_DAY_END}"
 _TO = r" ?(?:-|to|through|thru|until|till) ?"
 _ITEM = rf"{_W}(?:{_TO}{_W})?"
 _LINK = r"(?: ?(?:,? ?and(?: on)?|,|&|/|\+) ?(?:every |on )?| )"
@@ -280,45 +274,35 @@ _WORKING = r"(?:weekday|week day|workday|work day|working day|business day)"
 
 def weekdays(text: str) -> frozenset[int]:
     """The days of `Monday to Friday and Sunday`."""
-    found: set[int] = set()
-    for item in re.finditer(rf"(?<![a-z])({_DAY})s?\.?(?:{_TO}({_DAY})s?(?![a-z]))?", text):
-        first = _WEEKDAYS[item[1]]
-        last = _WEEKDAYS[item[2]] if item[2] else first
-        found |= {(first + step) % 7 for step in range((last - first) % 7 + 1)}
-    return frozenset(found)
+    pattern = rf"(?<![a-z])({_DAY})s?\.?(?:{_TO}({_DAY})s?(?![a-z]))?"
+    return numbers_of(pattern, _WEEKDAYS, text)
 
 
+_common = Common(number, weekdays, duration)
 _PLURAL = re.compile(rf"(?:{'|'.join(names[0] for names in _DAY_NAMES)})s")
 
 
-def _named(found: re.Match[str]) -> tuple[Part, ...]:
+def _named(found: re.Match[str]) -> Parts:
     every = found[0].startswith(("every", "each", "once")) or _PLURAL.search(found[0]) is not None
-    return (Named(weekdays(found[0]), every),)
+    return (parts.Weekdays(weekdays(found[0]), every),)
 
 
-def _weekday_of(text: str) -> int:
-    return min(weekdays(text))
-
-
-def _named_portion(portion: Portion) -> Meaning:
+def _named_portion(portion: parts.Portion) -> ToParts:
     """`weekday mornings`, `Friday evenings`: the plural means every one."""
 
-    def meaning(found: re.Match[str]) -> tuple[Part, ...]:
-        days = weekdays(found["list"]) or _MONDAY_TO_FRIDAY.weekdays
-        return Named(days, every=True), PartOfDay(portion)
+    def to_parts(found: re.Match[str]) -> Parts:
+        days = weekdays(found["list"]) or parts.WORKING_DAYS.weekdays
+        return parts.Weekdays(days, every=True), parts.PartOfDay(portion)
 
-    return meaning
+    return to_parts
 
-
-_DAYS_PORTIONS: tuple[Portion, ...] = ("morning", "afternoon", "evening", "night")
-_MONDAY_TO_FRIDAY = Named(frozenset(range(1, 6)), every=True)
-_WEEKEND = Named(frozenset({0, 6}), every=True)
 
 # Days of a month: `the 1st and the 15th`, `the last day`, `the second Monday`.
 _NTH = r"(?:first|second|third|fourth|fifth|last|[1-5](?:st|nd|rd|th))"
 _MONTH_DAY = (
-    rf"(?:(?:the )?(?:{_NTH} (?:{_W}|{_WORKING}{_END}|day{_END})|(?:very )?last day{_END}"
-    rf"|{ORDINAL}(?: day{_END})?)|day [0-9]{{1,2}}(?![0-9a-z:.]))"
+    rf"(?:(?:the )?(?:{_NTH} (?:{_W}|{_WORKING}{_DAY_END}|day{_DAY_END})"
+    rf"|(?:very )?last day{_DAY_END}|{ORDINAL}(?: day{_DAY_END})?)"
+    r"|day [0-9]{1,2}(?![0-9a-z:.]))"
 )
 _MONTH_DAYS = rf"(?P<days>{_MONTH_DAY}(?: ?(?:,? ?and(?: on)?|,|&) ?{_MONTH_DAY}){{0,9}})"
 _EACH_MONTH = r"(?: (?:of|in) (?:every|each|all) months?| (?:every|each) month| monthly)(?![a-z])"
@@ -328,42 +312,42 @@ _ON = r"(?:on )?"
 _LONE_ORDINAL = rf"{ORDINAL_WORD}(?![a-z])(?! (?:{_DAY}|{_WORKING}|day|of|and)|,)"
 
 
-def _month_days(every: bool, text: str) -> tuple[Part, ...]:
+def _month_days(every: bool, text: str) -> Parts:
     dates: list[str] = []
     days: list[str] = []
     for item in re.split(r",? and(?: on)? |, ?| ?& ?", text):
         term, by_weekday = _month_term(item.removeprefix("on ").removeprefix("the "))
         if term is None:
-            return (NO_DATE,)
+            return (parts.NO_DATE,)
         (days if by_weekday else dates).append(term)
     if dates and days:
-        return (AMBIGUOUS,)
-    return (MonthDays(tuple(dict.fromkeys(dates or days)), every, bool(days)),)
+        return (parts.AMBIGUOUS,)
+    return (parts.MonthDays(tuple(dict.fromkeys(dates or days)), every, bool(days)),)
 
 
 def _month_term(text: str) -> tuple[str | None, bool]:
     nth, _, what = text.removeprefix("very ").partition(" ")
     if not what:
-        day = ordinal(nth)
+        day = number(nth)
         return (str(day) if 1 <= day <= 31 else None), False
     if nth == "day":
         return (what if 1 <= int(what) <= 31 else None), False
     if re.fullmatch(_WORKING, what):
         return {"last": "LW", "first": "1W", "1st": "1W"}.get(nth), False
     if what == "day":
-        return ("L" if nth == "last" else str(ordinal(nth))), False
-    weekday = _weekday_of(what)
-    return (f"{weekday}L" if nth == "last" else f"{weekday}#{ordinal(nth)}"), True
+        return ("L" if nth == "last" else str(number(nth))), False
+    weekday = _common.weekday(what)
+    return (f"{weekday}L" if nth == "last" else f"{weekday}#{number(nth)}"), True
 
 
-def _monthly(every: bool) -> Meaning:
+def _monthly(every: bool) -> ToParts:
     return lambda found: _month_days(every, found["days"])
 
 
-def _every_nth(found: re.Match[str]) -> tuple[Part, ...]:
+def _every_nth(found: re.Match[str]) -> Parts:
     """`every second Monday` is every other one, or one in each month?"""
     if re.match(rf"(?:second|third|fourth|2nd|3rd|4th) {_W}", found["days"]):
-        return (AMBIGUOUS,)
+        return (parts.AMBIGUOUS,)
     return _month_days(True, found["days"])
 
 
@@ -373,40 +357,25 @@ _EVERY_DATE = rf"(?P<every>{_EVERY}(?:year(?: on)? )?)?"
 _WEEKDAY_FIRST = rf"(?:(?P<w>{_W}),? (?:the )?)?"
 
 
-def _date(found: re.Match[str]) -> tuple[Part, ...]:
+def _date(found: re.Match[str]) -> Parts:
     said = found["year"]
     year = christian_year(int(re.sub(r"\D", "", said))) if said else None
     month = _MONTHS[found["month"].rstrip(".")]
-    made = date_of(year, month, ordinal(found["day"]), every=bool(found["every"]))
-    if found["w"] and not isinstance(made[0], Problem):
-        return (*made, Named(frozenset({_weekday_of(found["w"])}), every=False))
-    return made
+    return _common.date(found, year, month, every=bool(found["every"]))
 
 
-def _counted(found: re.Match[str]) -> tuple[Part, ...]:
-    """`every 2 days`: ambiguous without a first day."""
-    if number(found["n"]) != 1:
-        return (NO_INTERVAL,)
-    unit = found["u"]
-    if unit == "day":
-        return (Daily(),)
-    return (Period("week" if unit == "week" else "month" if unit == "month" else "year"),)
+_COUNTED: dict[str, parts.Part] = {
+    "day": parts.Daily(),
+    "week": parts.Period("week"),
+    "month": parts.Period("month"),
+    "year": parts.Period("year"),
+}
 
 
-def _ahead(found: re.Match[str]) -> tuple[Part, ...]:
-    count = 1 if found["n"] in ("a", "one") else number(found["n"])
-    return (RelativeDay(count * (7 if found["u"] == "week" else 1)) if count else AMBIGUOUS,)
-
-
-def months(text: str) -> frozenset[int]:
-    found: set[int] = set()
-    for item in re.finditer(
-        rf"({'|'.join(_MONTHS)})\.?(?: ?(?:-|to|through) ?({'|'.join(_MONTHS)}))?", text
-    ):
-        first = _MONTHS[item[1]]
-        last = _MONTHS[item[2]] if item[2] else first
-        found |= {(first - 1 + step) % 12 + 1 for step in range((last - first) % 12 + 1)}
-    return frozenset(found)
+def _in_months(found: re.Match[str]) -> Parts:
+    name = alternatives(_MONTHS)
+    pattern = rf"({name})\.?(?: ?(?:-|to|through) ?({name}))?"
+    return (parts.InMonths(numbers_of(pattern, _MONTHS, found[0], first=1)),)
 
 
 _MONTH_ITEM = rf"{_MONTH}(?: ?(?:-|to|through) ?{_MONTH})?"
@@ -415,53 +384,49 @@ _MANY = r"(?:other|second|2nd|third|3rd|fourth|4th|few|couple of|several|alterna
 _PERIOD = r"(?:day|week|month|year)"
 
 
-def _week(weeks: int | None, *, either: bool = False) -> Meaning:
-    return lambda found: (RelativeWeekday(_weekday_of(found["w"]), weeks, either),)
+def _this_month(found: re.Match[str]) -> Parts:
+    return (parts.RelativeMonthDay(number(found["day"]), int(found["which"] == "next")),)
 
 
-def _this_month(found: re.Match[str]) -> tuple[Part, ...]:
-    return (RelativeMonthDay(ordinal(found["day"]), int(found["which"] == "next")),)
-
-
-DAYS_RULES: list[Rule] = [
+_DAY_RULES: list[Rule] = [
     rule(
         rf"(?:(?:once )?(?:every ?day(?: of the week)?|each day|every single day|daily)"
-        rf"|once (?:a|per) day){_END}",
-        Daily(),
+        rf"|once (?:a|per) day){_DAY_END}",
+        parts.Daily(),
     ),
     *(
         each
-        for portion in _DAYS_PORTIONS
+        for portion in _DAY_PORTIONS
         for each in (
-            rule(rf"{_EVERY}{portion}{_END}", (Daily(), PartOfDay(portion))),
-            rule(rf"this {portion}{_END}", (RelativeDay(0), PartOfDay(portion))),
+            rule(rf"{_EVERY}{portion}{_DAY_END}", (parts.Daily(), parts.PartOfDay(portion))),
+            rule(rf"this {portion}{_DAY_END}", (parts.RelativeDay(0), parts.PartOfDay(portion))),
             rule(
-                rf"(?:{_EVERY}|on )?(?P<list>{_LIST}|{_WORKING}) {portion}s{_END}",
+                rf"(?:{_EVERY}|on )?(?P<list>{_LIST}|{_WORKING}) {portion}s{_DAY_END}",
                 _named_portion(portion),
             ),
         )
     ),
-    rule(rf"nightly{_END}", (Daily(), PartOfDay("night"))),
-    rule(rf"(?:{_EVERY}{_WORKING}s?|(?:on )?(?:all )?{_WORKING}s){_END}", _MONDAY_TO_FRIDAY),
-    rule(rf"(?:{_EVERY}weekend(?: day)?s?|(?:on |at )?(?:the )?weekends){_END}", _WEEKEND),
+    rule(rf"nightly{_DAY_END}", (parts.Daily(), parts.PartOfDay("night"))),
+    rule(rf"(?:{_EVERY}{_WORKING}s?|(?:on )?(?:all )?{_WORKING}s){_DAY_END}", parts.WORKING_DAYS),
+    rule(rf"(?:{_EVERY}weekend(?: day)?s?|(?:on |at )?(?:the )?weekends){_DAY_END}", parts.WEEKEND),
     rule(rf"(?:{_EVERY}|on (?:every |each )?)?{_LIST}", _named),
     rule(
         rf"(?:every ?day,?(?: from)?|from) (?P<range>{_W}{_TO}{_W})",
-        lambda found: (Named(weekdays(found["range"]), every=True),),
+        lambda found: (parts.Weekdays(weekdays(found["range"]), every=True),),
     ),
-    rule(rf"(?:{_EVERY}week|weekly|once (?:a|per) week){_END}", Period("week")),
-    rule(rf"(?:{_EVERY}month|monthly|once (?:a|per) month){_END}", Period("month")),
-    rule(rf"(?:{_EVERY}year|yearly|annually|once (?:a|per) year){_END}", Period("year")),
-    rule(rf"every (?P<n>{NUMBER}) ?(?P<u>{_PERIOD})s?(?! of){_END}", _counted),
+    rule(rf"(?:{_EVERY}week|weekly|once (?:a|per) week){_DAY_END}", parts.Period("week")),
+    rule(rf"(?:{_EVERY}month|monthly|once (?:a|per) month){_DAY_END}", parts.Period("month")),
+    rule(rf"(?:{_EVERY}year|yearly|annually|once (?:a|per) year){_DAY_END}", parts.Period("year")),
+    rule(rf"every (?P<n>{NUMBER}) ?(?P<u>{_PERIOD})s?(?! of){_DAY_END}", _common.counted(_COUNTED)),
     rule(
-        rf"every {_MANY} {_PERIOD}s?{_END}|every (?:quarter|fortnight|decade){_END}"
-        rf"|(?:bi-?weekly|bi-?monthly|fortnightly|quarterly|bi-?annually){_END}"
+        rf"every {_MANY} {_PERIOD}s?{_DAY_END}|every (?:quarter|fortnight|decade){_DAY_END}"
+        rf"|(?:bi-?weekly|bi-?monthly|fortnightly|quarterly|bi-?annually){_DAY_END}"
         rf"|(?:every )?(?:other|alternate) {_W}"
-        rf"|(?:twice|{NUMBER} times|several times) (?:an?|per|every) (?:hour|{_PERIOD}){_END}"
-        rf"|twice daily{_END}",
-        NO_INTERVAL,
+        rf"|(?:twice|{NUMBER} times|several times) (?:an?|per|every) (?:hour|{_PERIOD}){_DAY_END}"
+        rf"|twice daily{_DAY_END}",
+        parts.NO_INTERVAL,
     ),
-    rule(rf"(?:on )?last {_W}", YESTERDAY),
+    rule(rf"(?:on )?last {_W}", parts.YESTERDAY),
     rule(rf"{_ON}{_MONTH_DAYS}{_EACH_MONTH}", _monthly(every=True)),
     rule(
         rf"(?:on |(?!{_LONE_ORDINAL})){_MONTH_DAYS}{_THE_MONTH}?",
@@ -470,8 +435,8 @@ DAYS_RULES: list[Rule] = [
     rule(rf"{_EVERY}{_MONTH_DAYS}{_THE_MONTH}", _monthly(every=True)),
     rule(rf"{_EVERY}(?!day |second(?! (?:{_DAY}|{_WORKING}|day))){_MONTH_DAYS}", _every_nth),
     rule(
-        rf"(?:(?:at )?(?:the )?end of (?:every|each) month|every month[- ]end){_END}",
-        MonthDays(("L",), every=True),
+        rf"(?:(?:at )?(?:the )?end of (?:every|each) month|every month[- ]end){_DAY_END}",
+        parts.MonthDays(("L",), every=True),
     ),
     rule(
         rf"(?:on )?{_EVERY_DATE}{_WEEKDAY_FIRST}(?:the )?{_DATE_DAY}(?: day)?[ -]?(?:of )?"
@@ -482,136 +447,80 @@ DAYS_RULES: list[Rule] = [
         rf"(?:on )?{_EVERY_DATE}{_WEEKDAY_FIRST}(?P<month>{_MONTH}) (?:the )?{_DATE_DAY}{_YEAR}",
         _date,
     ),
-    rule(rf"(?:in|from|only in) {_MONTH_LIST}", lambda found: (InMonths(months(found[0])),)),
-    rule(rf"(?:until|till|through|thru)(?: the)?(?: end of)? {_MONTH}(?! [0-9])", LIMITED),
-    rule(rf"today{_END}", RelativeDay(0)),
-    rule(rf"tonight{_END}", (RelativeDay(0), PartOfDay("night"))),
-    rule(rf"(?:tomorrow|tmrw|tmr){_END}", RelativeDay(1)),
-    rule(rf"(?:on )?(?:the )?day after tomorrow{_END}", RelativeDay(2)),
-    rule(rf"yesterday{_END}", YESTERDAY),
-    rule(rf"in (?P<n>a|{NUMBER}) (?P<u>day|week)s?(?: time| from now)?{_END}", _ahead),
-    rule(rf"(?P<n>a|{NUMBER}) (?P<u>day|week)s? from (?:now|today){_END}", _ahead),
-    rule(rf"(?:on )?this (?P<w>{_W})", _week(0)),
-    rule(rf"(?:on )?(?:this |the )?(?:coming|upcoming) (?P<w>{_W})", _week(None)),
-    rule(rf"(?:on )?next (?P<w>{_W})", _week(1, either=True)),
-    rule(rf"(?:on )?(?P<w>{_W}),? (?:of )?next week{_END}", _week(1)),
-    rule(rf"next week,?(?: on)? (?P<w>{_W})", _week(1)),
-    rule(rf"(?:on )?(?P<w>{_W}),? (?:of )?this week{_END}", _week(0)),
-    rule(rf"this week,?(?: on)? (?P<w>{_W})", _week(0)),
-    rule(rf"(?:on )?the (?P<day>{ORDINAL}) of (?P<which>next|this) month{_END}", _this_month),
+    rule(rf"(?:in|from|only in) {_MONTH_LIST}", _in_months),
+    rule(rf"(?:until|till|through|thru)(?: the)?(?: end of)? {_MONTH}(?! [0-9])", parts.LIMITED),
+    rule(rf"today{_DAY_END}", parts.RelativeDay(0)),
+    rule(rf"tonight{_DAY_END}", (parts.RelativeDay(0), parts.PartOfDay("night"))),
+    rule(rf"(?:tomorrow|tmrw|tmr){_DAY_END}", parts.RelativeDay(1)),
+    rule(rf"(?:on )?(?:the )?day after tomorrow{_DAY_END}", parts.RelativeDay(2)),
+    rule(rf"yesterday{_DAY_END}", parts.YESTERDAY),
+    rule(
+        rf"in (?P<n>a|{NUMBER}) (?P<u>day|week)s?(?: time| from now)?{_DAY_END}",
+        _common.ahead("day"),
+    ),
+    rule(
+        rf"(?P<n>a|{NUMBER}) (?P<u>day|week)s? from (?:now|today){_DAY_END}", _common.ahead("day")
+    ),
+    rule(rf"(?:on )?this (?P<w>{_W})", _common.week(0)),
+    rule(rf"(?:on )?(?:this |the )?(?:coming|upcoming) (?P<w>{_W})", _common.week(None)),
+    rule(rf"(?:on )?next (?P<w>{_W})", _common.week(1, either=True)),
+    rule(rf"(?:on )?(?P<w>{_W}),? (?:of )?next week{_DAY_END}", _common.week(1)),
+    rule(rf"next week,?(?: on)? (?P<w>{_W})", _common.week(1)),
+    rule(rf"(?:on )?(?P<w>{_W}),? (?:of )?this week{_DAY_END}", _common.week(0)),
+    rule(rf"this week,?(?: on)? (?P<w>{_W})", _common.week(0)),
+    rule(rf"(?:on )?the (?P<day>{ORDINAL}) of (?P<which>next|this) month{_DAY_END}", _this_month),
     rule(rf"(?P<which>next|this) month,? on the (?P<day>{ORDINAL})", _this_month),
-    rule(rf"(?:next|this) (?:week|month|year){_END}", Problem(("date",), loose=True)),
-    rule(rf"(?:(?:just )?once(?: only)?|one time|only once){_END}", OnlyOnce()),
+    rule(rf"(?:next|this) (?:week|month|year){_DAY_END}", parts.Problem(("date",), loose=True)),
+    rule(rf"(?:(?:just )?once(?: only)?|one time|only once){_DAY_END}", parts.OnlyOnce()),
 ]
 
 
 # Intervals, delays, ranges of hours and limits.
 
-_SPANS_END = r"(?![a-z0-9])"
-_UNITS = {
-    "h": timedelta(hours=1),
-    "m": timedelta(minutes=1),
-    "s": timedelta(seconds=1),
-    "milli": timedelta(milliseconds=1),
-}
-_UNIT = r"(?:hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s|milliseconds?)(?![a-z0-9])"
-_COUNT = rf"(?:[0-9]{{1,6}}(?:\.[0-9]{{1,2}})?|{WORD}|an?)"
-_PIECE = rf"{_COUNT}[ -]?{_UNIT}"
-_SPANS_LINK = r"(?:,? and |, ?| )"
-_HALVES = (
-    r"half(?:[ -]an?)?[ -]hour|half[ -]a[ -]minute|(?:a )?quarter(?: of)? an hour"
-    r"|(?:a )?quarter[ -]hour"
-)
-# `2 hours and a half`, `two and a half hours`; "every hour and a half".
-_AND_HALF = (
-    rf"(?:(?:{_COUNT}[ -])?(?:hours?|hrs?|minutes?|mins?) and a half"
-    rf"|{_COUNT} and a half (?:hours?|hrs?|minutes?|mins?))"
-)
-_SHORT = r"[0-9]{1,4}h[0-9]{1,4}m"
-DURATION = (
-    rf"(?:(?:{_HALVES}|{_AND_HALF}|{_SHORT}){_SPANS_END}|{_PIECE}(?:{_SPANS_LINK}{_PIECE}){{0,3}})"
-)
 
-
-def duration(text: str) -> timedelta:
-    if re.fullmatch(_HALVES, text):
-        if "quarter" in text:
-            return timedelta(minutes=15)
-        return _UNITS["m" if "minute" in text else "h"] / 2
-    if re.fullmatch(_AND_HALF, text):
-        unit = _UNITS["m" if "min" in text else "h"]
-        said = re.match(_COUNT, text)
-        return duration(f"{said[0] if said else 'a'} {'m' if 'min' in text else 'h'}") + unit / 2
-    if re.fullmatch(_SHORT, text):
-        hours, _, minutes = text[:-1].partition("h")
-        return timedelta(hours=int(hours), minutes=int(minutes))
-    total = timedelta(0)
-    for item in re.finditer(rf"({_COUNT})[ -]?({_UNIT})", text):
-        unit = _UNITS["milli"] if item[2].startswith("milli") else _UNITS[item[2][0]]
-        count = item[1]
-        if count in ("a", "an"):
-            total += unit
-        elif "." in count:
-            whole, _, part = count.partition(".")
-            total += unit * int(whole) + unit * int(part) / 10 ** len(part)
-        else:
-            total += unit * number(count)
-    return total
-
-
-def _interval(found: re.Match[str]) -> tuple[Part, ...]:
-    step = duration(found["d"])
-    return (Interval(step),) if step else (NO_INTERVAL,)
-
-
-def _delay(found: re.Match[str]) -> tuple[Part, ...]:
-    after = duration(found["d"])
-    return (Delay(after),) if after else (NO_INTERVAL,)
-
-
-def _minutes(found: re.Match[str]) -> tuple[Part, ...]:
+def _minutes(found: re.Match[str]) -> Parts:
     minutes = frozenset(int(each) for each in re.findall("[0-9]+", found[0]))
-    return (AtMinutes(minutes),) if max(minutes) <= 59 else (IMPOSSIBLE,)
+    return (parts.AtMinutes(minutes),) if max(minutes) <= 59 else (parts.IMPOSSIBLE,)
 
 
-_SPANS_EVERY = r"(?:once )?(?:every|each) "
+_EACH = r"(?:once )?(?:every|each) "
 _UNIT_WORD = r"(?:h|hr|hour|m|min|minute|s|sec|second|millisecond|day|week|month|year)"
 _TIME_BEHIND = (
     r"(?= (?:at |on )?(?:[0-9]|noon|midnight|mon|tue|wed|thu|fri|sat|sun|tomorrow|today|every))"
 )
-SPANS_RULES: list[Rule] = [
-    rule(rf"{_SPANS_EVERY}(?P<d>{DURATION})", _interval),
+_INTERVAL_RULES: list[Rule] = [
+    rule(rf"{_EACH}(?P<d>{DURATION})", _common.interval),
     rule(
-        rf"{_SPANS_EVERY}(?P<d>hour|minute|second(?! (?:day|week|month|year|\w+day))){_SPANS_END}",
-        lambda found: (Interval(_UNITS[found["d"][0]]),),
+        rf"{_EACH}(?P<d>hour|minute|second(?! (?:day|week|month|year|\w+day))){END}",
+        lambda found: (parts.Interval(_UNITS[found["d"][0]]),),
     ),
-    rule(rf"(?:hourly|once an hour){_SPANS_END}", Interval(timedelta(hours=1))),
+    rule(rf"(?:hourly|once an hour){END}", parts.Interval(timedelta(hours=1))),
     rule(
-        rf"every (?P<n>{NUMBER}) days of 24 hours{_SPANS_END}",
-        lambda found: (Interval(timedelta(days=number(found["n"]))),),
+        rf"every (?P<n>{NUMBER}) days of 24 hours{END}",
+        lambda found: (parts.Interval(timedelta(days=number(found["n"]))),),
     ),
-    rule(rf"every (?:other|few|couple of|several|some) {_UNIT_WORD}s?{_SPANS_END}", NO_INTERVAL),
-    rule(rf"every - ?[0-9]+ ?{_UNIT}", NO_INTERVAL),
+    rule(rf"every (?:other|few|couple of|several|some) {_UNIT_WORD}s?{END}", parts.NO_INTERVAL),
+    rule(rf"every - ?[0-9]+ ?{_UNIT}", parts.NO_INTERVAL),
     rule(
         r"every -? ?[0-9]+(?:\.[0-9]+)?(?![0-9.:/]|st|nd|rd|th)"
         rf"(?! ?(?:{_UNIT_WORD}s?|[ap]\.?m)(?![a-z]))",
-        NO_UNIT,
+        parts.NO_UNIT,
     ),
-    rule(rf"(?:in|after) (?P<d>{DURATION})(?: time| from now)?{_SPANS_END}", _delay),
-    rule(rf"(?P<d>{DURATION}) (?:from now|later){_SPANS_END}", _delay),
-    rule(r"in [0-9]+(?= ?$)", NO_UNIT),
+    rule(rf"(?:in|after) (?P<d>{DURATION})(?: time| from now)?{END}", _common.delay),
+    rule(rf"(?P<d>{DURATION}) (?:from now|later){END}", _common.delay),
+    rule(r"in [0-9]+(?= ?$)", parts.NO_UNIT),
     rule(
         rf"(?:(?<=me )|^)in [0-9]{{1,6}}(?= [a-z])(?! ?(?:{_UNIT_WORD}s?|[ap]\.?m)(?![a-z]))",
-        NO_UNIT,
+        parts.NO_UNIT,
     ),
     rule(
-        rf"(?:in|{_SPANS_EVERY.rstrip()}) (?:[0-9]{{7,}}|[0-9]+[/⁄][0-9]+)(?: of)?"
+        rf"(?:in|{_EACH.rstrip()}) (?:[0-9]{{7,}}|[0-9]+[/⁄][0-9]+)(?: of)?"
         rf"(?: an?)? ?{_UNIT}",
-        NO_INTERVAL,
+        parts.NO_INTERVAL,
     ),
-    rule(rf"(?:in|{_SPANS_EVERY.rstrip()}) {NUMBER} ?(?:-|to|or) ?{NUMBER} ?{_UNIT}", AMBIGUOUS),
-    rule(rf"in (?:a few|a couple of|several|some) {_UNIT_WORD}s?{_SPANS_END}", NO_INTERVAL),
-    rule(rf"in (?:about|around|roughly|approximately|maybe|almost) {DURATION}", AMBIGUOUS),
+    rule(rf"(?:in|{_EACH.rstrip()}) {NUMBER} ?(?:-|to|or) ?{NUMBER} ?{_UNIT}", parts.AMBIGUOUS),
+    rule(rf"in (?:a few|a couple of|several|some) {_UNIT_WORD}s?{END}", parts.NO_INTERVAL),
+    rule(rf"in (?:about|around|roughly|approximately|maybe|almost) {DURATION}", parts.AMBIGUOUS),
     rule(r"at :[0-9]{2}(?:(?:,| and) ?:[0-9]{2}){0,11}(?![0-9])", _minutes),
     rule(
         r"(?:at )?minutes? [0-9]{1,2}(?:(?:, ?| and )[0-9]{1,2}){0,11}(?![0-9:.])"
@@ -619,18 +528,18 @@ SPANS_RULES: list[Rule] = [
         _minutes,
     ),
     rule(
-        rf"(?:at )?[0-9]{{1,2}} (?:minutes )?past(?: the)? (?:every |each )?hour{_SPANS_END}",
+        rf"(?:at )?[0-9]{{1,2}} (?:minutes )?past(?: the)? (?:every |each )?hour{END}",
         _minutes,
     ),
     rule(
-        rf"(?:at )?(?:a )?quarter past(?: the| every)? hour{_SPANS_END}",
-        AtMinutes(frozenset({15})),
+        rf"(?:at )?(?:a )?quarter past(?: the| every)? hour{END}",
+        parts.AtMinutes(frozenset({15})),
     ),
     rule(
-        rf"on the half[ -]hour{_SPANS_END}|(?:at )?half past (?:the|every) hour{_SPANS_END}",
-        AtMinutes(frozenset({30})),
+        rf"on the half[ -]hour{END}|(?:at )?half past (?:the|every) hour{END}",
+        parts.AtMinutes(frozenset({30})),
     ),
-    rule(rf"on the hour{_SPANS_END}", AtMinutes(frozenset({0}))),
+    rule(rf"on the hour{END}", parts.AtMinutes(frozenset({0}))),
     rule(
         r"(?:from |between )?(?P<first>[0-9]{1,2}) ?(?:-|to|and) ?(?P<last>[0-9]{1,2})"
         r"(?![0-9:.a-z%/]| ?[ap]\.?m)(?: ?(?:hours|hrs|h)(?![a-z]))?",
@@ -639,38 +548,143 @@ SPANS_RULES: list[Rule] = [
     rule(
         r"(?:around|about|approximately|approx\.?|roughly|circa|sometime|some time|near|before"
         r"|after|by|past)(?= (?:[0-9]|noon|midnight|at|in the|tomorrow|today|next|this))",
-        VAGUE,
+        parts.VAGUE,
     ),
-    rule(rf"or{_TIME_BEHIND}", ONE_OF),
+    rule(rf"or{_TIME_BEHIND}", parts.VAGUE),
     rule(
         r"(?:until|till|except(?: for)?(?: on)?|excluding|but(?: not)?(?: on)?|other than"
         r"|through|thru|starting(?: from| on)?|beginning(?: on)?|since|ending|unless"
         r"|skip(?:ping)?)(?![a-z])",
-        RESIDUE,
+        parts.RESIDUE,
     ),
     rule(
         r"(?:except(?: for)?|excluding|but not|other than|skip(?:ping)?)(?: on)?(?: the| any| all)?"
-        rf"(?: public| bank| national)? (?:holidays?|weekends?){_SPANS_END}",
-        LIMITED,
+        rf"(?: public| bank| national)? (?:holidays?|weekends?){END}",
+        parts.LIMITED,
     ),
-    rule(r"from(?![a-z])", SPAN_OR_RESIDUE),
+    rule(r"from(?![a-z])", parts.SPAN_OR_RESIDUE),
     rule(
         rf"for (?:the )?(?:next |first )?(?:an?|{NUMBER}) (?:day|week|month|year|time)s?(?! of)"
-        rf"{_SPANS_END}"
-        rf"|onwards?{_SPANS_END}|at the latest{_SPANS_END}|or so{_SPANS_END}|-?ish{_SPANS_END}",
-        LIMITED,
+        rf"{END}"
+        rf"|onwards?{END}|at the latest{END}|or so{END}|-?ish{END}",
+        parts.LIMITED,
     ),
 ]
 
 
-RULES = [*CLOCK_RULES, *DAYS_RULES, *SPANS_RULES]
-#: Joining words without a meaning of their own.
-JOINING = r"(?:at|on|in|of|the|for|@|between)(?![a-z0-9])"
-#: Conjunctions between two parts of one kind.
-LISTING = r"and(?![a-z0-9])"
-#: Requests; may precede the time words or stand between them.
-REQUEST = re.compile(
-    r"(?:please|pls|kindly|hey|hi|can you|could you|would you|will you|i want you to"
-    r"|i'd like you to|remind me|reminder|remind us|notify me|alert me|tell me|ping me|wake me up"
-    r"|set|schedule|run|an?|me|to)(?![a-z0-9])"
+# Recipients.
+
+#: Not followed by more words about the channel: `to telegram`, not `to telegram users`.
+_END = r"(?=$| ?[,.;:!?)]| (?:and|if|when|then|please|only|too|as|with|at|about)(?![a-z]))"
+_SENDS = (
+    r"(?<![a-z])(?:send|sends|post|notify|tell|message|report|deliver|push|ping|alert|remind"
+    r"|forward|share|write|put|drop|let me know|inform|e-?mail)(?![a-z])"
+)
+
+GRAMMAR = Grammar(
+    code="en",
+    name="english",
+    examples=(
+        "every weekday at 9am summarise the news",
+        "tomorrow at 14:30 call the supplier",
+        "every 15 minutes check the site",
+        "on the last day of every month at 18:00 send the report",
+    ),
+    rules=[*_CLOCK_RULES, *_DAY_RULES, *_INTERVAL_RULES],
+    duration=duration,
+    joining=r"(?:at|on|in|of|the|for|@|between)(?![a-z0-9])",
+    listing=r"and(?![a-z0-9])",
+    ranging="to|until|till|through",
+    between="between",
+    between_and="and",
+    request=(
+        r"(?:please|pls|kindly|hey|hi|can you|could you|would you|will you|i want you to"
+        r"|i'd like you to|remind me|reminder|remind us|notify me|alert me|tell me|ping me"
+        r"|wake me up|set|schedule|run|an?|me|to)(?![a-z0-9])"
+    ),
+    local_time=r"(?:local|my) time(?![a-z0-9])",
+    place_time=(
+        r"(?:in )?(?P<place>[a-z][a-z.]{0,15}(?: [a-z.]{1,16}){0,2}?)(?:'s)?"
+        r" (?:local |standard )?time(?![a-z0-9])"
+    ),
+    # "Story time", "log time" are tasks; `Mars time` is an unknown zone.
+    unknown_zone=(
+        r"[ ,(]*(?:in )?(?:(?:africa|america|asia|europe|australia|pacific|atlantic|indian|etc)/"
+        r"|(?:et|pt|ct|mt)(?![a-z0-9'])"
+        r"|(?:us|usa|eu|american?|california|texas|florida|brazil|canada|russian?|french|european)"
+        r" (?:local |standard )?time(?![a-z]))"
+        r"|[ ,(]*(?:in )?(?!(?:story|quality|family|game|play|bed|lunch|dinner|tea|coffee|break|nap"
+        r"|free|full|part|real|first|next|last|long|prime|show|reading|screen|meal|movie|prayer"
+        r"|bath|meeting|study|quiet|bible|work|team|travel|response|run|load|build|log|track|book"
+        r"|find|save|spend|make|take|check|report|enter|submit|block|sync|record|the|my|our|your"
+        r"|some|all) )(?:(?:south|north|east|west|sri|costa|new|san|los|el|saudi) )?"
+        r"[a-z][a-z/_.]* time(?![a-z])"
+    ),
+    numeral=rf"(?<![a-z]){WORD}|(?<![a-z])(?:hundred|thousand|dozen)",
+    first_number=WORD,
+    unit=r"(?:hours?|hrs?|minutes?|mins?|seconds?|days?|weeks?|months?|years?)(?![a-z])",
+    number_link=r"(?:or|and|to|plus|point)(?![a-z])",
+    range_link="to |or ",
+    negation=(
+        r"(?<![a-z])(?:not|never|don't|do not|doesn't|no longer"
+        r"|(?:second|third|2nd|3rd|next)[ -]to|last but|penultimate|stop|cancel|than|at most"
+        r"|at least|within|before|after|until|till|except|unless|almost|nearly|minus|plus|any time)"
+        r"|(?<![a-z])[0-9]+ (?:days?|weeks?) (?:before|after)"
+    ),
+    before=r"(?:and|the|of|in|on|at|for)(?![a-z0-9])",
+    which_before=r"(?<![a-z])(?:this|next|last|past|coming) ",
+    year_before="years?|years? on",
+    left_over=(
+        r"-?ish(?![a-z])|(?:and|to) ?(?:at )?[0-9]|(?:or|and a half|ago)(?![a-z])"
+        r"|(?:twice|thrice|three times)(?![a-z])"
+        r"|(?:except|excluding|but|unless|until|till|through|thru|starting|beginning|during"
+        r"|minus|plus|give or take|not (?:on|in|at|before|after|during)"
+        r"|only (?:on|in|if|when))(?![a-z])"
+        r"|[0-9]* ?(?:[ap]\.?m\.?|o'?clock)(?![a-z])"
+        r"|(?:[0-9]+ ?second|[0-9]* ?(?:hours?|hrs?|minutes?|mins?|seconds))(?![a-z]| of )"
+        r"|(?:and )?[0-9]+ ?(?:hours?|hrs?|minutes?|mins?)(?= ?(?:$|,))"
+        r"|[0-9]+ ?(?:days?|weeks?|months?|times)(?![a-z]| of )"
+    ),
+    of_event=r"(?:before|after|while|when|as long as)(?![a-z])",
+    hours_and=rf"(?:[0-9]|{WORD}|(?<![a-z])an?) ?(?:hours?|hrs?)",
+    lasting=rf"(?<![a-z])for (?:about )?(?P<d>{DURATION})",
+    about=r"(?<![a-z])(?:about|of|for|regarding|before|after)(?![a-z])",
+    every=r"(?<![a-z])(?:every|each)",
+    then=r"(?<![a-z])(?:and|then)(?![a-z])",
+    unread_every=r"(?:every|each)(?![a-z])",
+    of_task=(
+        r"(?:(?P<adverb>hourly|daily|weekly|monthly|quarterly|yearly|nightly)"
+        r"|(?:(?:early |late )?(?:morning|afternoon|evening|night)|business days?|weekdays?"
+        r"|weekends?|(?:mon|tues?|weds?|wednes|thu|thurs?|fri|satur|sat|sun)(?:days?)?))"
+        r"(?= (?!at|on|in|for|and|or|of|to|from|until|till|except|but|only|every|each)[a-z])"
+    ),
+    recipients=(
+        (
+            "telegram",
+            rf"{_SENDS}.*(?<![a-z])(?:to|on|via|by|through|in|over|into) (?:my |our |the )?"
+            rf"telegram(?: (?:chat|channel|group))?{_END}",
+        ),
+        (
+            "telegram",
+            r"(?<![a-z])telegram me(?![a-z])|(?<![a-z])(?:tell|notify|message|alert|remind|ping) me"
+            r" (?:on|via|by|through|over) telegram(?![a-z])",
+        ),
+        ("email", r"(?<![a-z])e-?mail me(?![a-z])|(?<![a-z])send me an? e-?mail(?![a-z])"),
+        (
+            "email",
+            rf"(?<![a-z])(?:send|notify|tell|alert|remind|inform|let) me(?![a-z]).*"
+            rf"(?<![a-z])(?:by|via|through|over) e-?mail{_END}",
+        ),
+        ("email", rf"{_SENDS}.*(?<![a-z])to my e-?mail(?: address)?{_END}"),
+        ("inbox", rf"{_SENDS}.*(?<![a-z])(?:to|in|into) (?:my |the )?inbox{_END}"),
+    ),
+    to_address=(
+        r"(?<![a-z])(?:send|e-?mail|mail|forward|deliver|report|notify)(?![a-z])(?:.* to|) "
+    ),
+    no_recipient=r"(?<![a-z])(?:not|don't|never|without|instead of|rather than|stop)(?![a-z])",
+    on_failure=(
+        r"(?<![a-z])(?:if|when|whenever|in case)(?: it| that| this| one| anything| something)?"
+        r"(?: ever)? (?:fails?|failed|breaks?|goes wrong|went wrong|is down|is broken|errors?)"
+        r"(?![a-z])|(?<![a-z])on (?:failure|errors?)(?![a-z])"
+    ),
 )

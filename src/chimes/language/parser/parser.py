@@ -12,24 +12,23 @@ from chimes.errors import InvalidInput, NeedsClarification
 from chimes.i18n import Message, _, in_language, joined
 from chimes.language.description import describe
 from chimes.language.parser.decide import decide
-from chimes.language.parser.phrases import Meaning
-from chimes.language.parser.recipients import NamedRecipient, recipients_in
-from chimes.language.parser.rules import (
-    Ask,
+from chimes.language.parser.grammars import GRAMMARS, language_of
+from chimes.language.parser.parts import (
     Choice,
     Daily,
     MonthDays,
-    Named,
     RelativeDay,
     RelativeWeekday,
-    Text,
-    fold,
-    language_of,
+    Unclear,
+    Weekdays,
 )
+from chimes.language.parser.phrases import Meaning
+from chimes.language.parser.recipients import NamedRecipient, recipients_in
+from chimes.language.parser.text import Text, fold
 from chimes.language.parser.trigger_builder import build
 from chimes.language.round_trip import has_limit, parse_description
 from chimes.triggers import Dialect, Every, Trigger, parse_zone
-from chimes.triggers.kinds import parse_trigger_text
+from chimes.triggers.forms import parse_trigger_text
 from chimes.triggers.values import to_microseconds
 
 # Suggested answers to a question: the same text made unambiguous.
@@ -60,7 +59,7 @@ _ZONES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def answers_to(ask: Ask, text: Text, reads: Callable[[str], bool]) -> tuple[str, ...]:
+def answers_to(ask: Unclear, text: Text, reads: Callable[[str], bool]) -> tuple[str, ...]:
     """One text per possible time or zone; only texts that parse without another question."""
     if ask.place is None:
         return ()
@@ -79,24 +78,24 @@ def _zones(said: str) -> tuple[str, ...]:
 
 # Stable names of recognised forms; the first four are Softnix's.
 
-_LANGUAGES = {"th": "thai", "en": "english", "zh": "chinese"}
+_GRAMMARS = {grammar.code: grammar for grammar in GRAMMARS}
 
 
-def pattern_of(said: Meaning, language: str) -> str:
-    return f"{_LANGUAGES[language]}_{_form(said)}"
+def pattern_of(meaning: Meaning, language: str) -> str:
+    return f"{_GRAMMARS[language].name}_{_form(meaning)}"
 
 
-def _form(said: Meaning) -> str:
-    if said.delay is not None:
+def _form(meaning: Meaning) -> str:
+    if meaning.delay is not None:
         return "delay"
-    if said.interval is not None:
+    if meaning.interval is not None:
         return "interval"
-    if said.once is not None:
-        return f"{_once(said)}_time"
-    match said.again:
+    if meaning.once is not None:
+        return f"{_once(meaning)}_time"
+    match meaning.recurring:
         case Daily():
             return "daily_time"
-        case Named():
+        case Weekdays():
             return "weekday_time"
         case MonthDays():
             return "monthly_time"
@@ -104,8 +103,8 @@ def _form(said: Meaning) -> str:
             return "yearly_time"
 
 
-def _once(said: Meaning) -> str:
-    match said.once:
+def _once(meaning: Meaning) -> str:
+    match meaning.once:
         case RelativeDay(days=0):
             return "today"
         case RelativeDay(days=1):
@@ -139,27 +138,6 @@ _CHOICES: Mapping[Choice, Message] = {
     "zone": _("In which time zone? Name it as in Asia/Bangkok."),
     "date": _("Which date exactly? Write it as in 2027-02-10."),
 }
-#: Examples in each language; they are parsed, not translated.
-_EXAMPLES = {
-    "en": (
-        "every weekday at 9am summarise the news",
-        "tomorrow at 14:30 call the supplier",
-        "every 15 minutes check the site",
-        "on the last day of every month at 18:00 send the report",
-    ),
-    "th": (
-        "ทุกวัน 09:00 สรุปข่าว",
-        "พรุ่งนี้ 14:30 โทรหาลูกค้า",
-        "ทุกวันจันทร์ 08:30 ส่งรายงาน",
-        "อีก 5 นาที เตือนประชุม",
-    ),
-    "zh": (
-        "每天早上9点总结新闻",
-        "明天下午3点开会",
-        "每周一 08:30 发送报告",
-        "每隔15分钟检查网站",
-    ),
-}
 
 
 class Question(NamedTuple):
@@ -168,10 +146,10 @@ class Question(NamedTuple):
     language: str
 
 
-def question(ask: Ask, language: str) -> Question:
+def question(ask: Unclear, language: str) -> Question:
     """Falls back to English."""
     known = language.partition("-")[0].lower()
-    known = known if known in _EXAMPLES else "en"
+    known = known if known in _GRAMMARS else "en"
     parts = [_MESSAGES[each] for each in ask.missing]
     if ask.readings:
         one, other = ask.readings
@@ -180,7 +158,7 @@ def question(ask: Ask, language: str) -> Question:
         parts.append(_CHOICES[ask.choice])
     if ask.words:
         parts.append(_("Not read: “{words}”.", words=ask.words[:_LONGEST_SHOWN]))
-    return Question(in_language(joined(" ", parts), known), _EXAMPLES[known], known)
+    return Question(in_language(joined(" ", parts), known), _GRAMMARS[known].examples, known)
 
 
 LONGEST_TEXT = 4096
@@ -238,13 +216,13 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     language = language_of(folded.folded)
     try:
         found = _read(folded, now, zone, language)
-    except Ask as ask:
+    except Unclear as ask:
         known = parse_description(text, language)
         if known is None:
             answers = answers_to(ask, folded, lambda each: _is_read(each, now, zone))
             raise _clarification(ask, lang or language, answers) from None
         if known.next_after(now) is None:
-            raise _clarification(Ask("past"), lang or language) from None
+            raise _clarification(Unclear("past"), lang or language) from None
         return _described(known, zone, language)
     # A sentence of `describe` always means the described trigger.
     if describe(found.trigger, language) == text.strip():
@@ -254,19 +232,19 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
         return _described(known, zone, language)
     if has_limit(text, language):
         # A shortened description (e.g. a long list of dates) is not a task.
-        raise _clarification(Ask("residue"), lang or language)
+        raise _clarification(Unclear("residue"), lang or language)
     return found
 
 
 def _read(text: Text, now: datetime, home: str, language: str) -> Parsed:
     decided = decide(text)
-    zone = decided.said.zone or home
+    zone = decided.meaning.zone or home
     return Parsed(
-        trigger=build(decided.said, now, zone, home),
+        trigger=build(decided.meaning, now, zone, home),
         task=decided.task,
         timezone=zone,
         language=language,
-        pattern=pattern_of(decided.said, language),
+        pattern=pattern_of(decided.meaning, language),
         recipients=recipients_in(decided.task),
     )
 
@@ -284,12 +262,14 @@ def _described(trigger: Trigger, zone: str, language: str) -> Parsed:
 def _is_read(text: str, now: datetime, home: str) -> bool:
     try:
         _read(fold(text), now, home, "en")
-    except Ask:
+    except Unclear:
         return False
     return len(text) <= LONGEST_TEXT
 
 
-def _clarification(ask: Ask, language: str, answers: tuple[str, ...] = ()) -> NeedsClarification:
+def _clarification(
+    ask: Unclear, language: str, answers: tuple[str, ...] = ()
+) -> NeedsClarification:
     found = question(ask, language)
     return NeedsClarification(
         found.message,

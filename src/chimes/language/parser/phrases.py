@@ -8,24 +8,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
-from chimes.language.parser import en as en_words
-from chimes.language.parser import rules as digits
-from chimes.language.parser import th as th_words
-from chimes.language.parser import zh as zh_words
-from chimes.language.parser.rules import (
-    Ask,
+from chimes.language.parser.grammars import GRAMMARS, any_of
+from chimes.language.parser.parts import (
     AtMinutes,
-    Book,
     Clock,
     Daily,
     Date,
     Delay,
-    Found,
     InMonths,
     Interval,
     InZone,
     MonthDays,
-    Named,
     OnlyOnce,
     Part,
     PartOfDay,
@@ -36,11 +29,11 @@ from chimes.language.parser.rules import (
     RelativeMonthDay,
     RelativeWeekday,
     Span,
-    is_chinese,
-    is_latin,
-    is_thai,
-    moved_hour,
+    Unclear,
+    Weekdays,
 )
+from chimes.language.parser.rules import DIGIT_RULES, Found, Grammar, RuleSet, moved_hour
+from chimes.language.parser.text import is_latin
 from chimes.triggers import zone_names
 
 # Zones named in a text: `Asia/Bangkok`, `Bangkok time`, `เวลากรุงเทพ`, `北京时间`.
@@ -76,13 +69,8 @@ _VAGUE = re.compile(
     r")(?![a-z0-9])"
 )
 #: The zone given by the caller.
-_GIVEN = re.compile(r"(?:local|my) time(?![a-z0-9])|(?:ตาม)?เวลาท้องถิ่น|(?:本地|当地)时间")
+_GIVEN = re.compile(any_of(lambda words: words.local_time))
 _UTC = re.compile(r"(?:utc|gmt)(?: time)?(?![a-z0-9+/-]| ?时间)")
-_THAI_ZONES = re.compile("[ก-๛]")
-_ENGLISH_ZONES = re.compile(
-    r"(?:in )?(?P<place>[a-z][a-z.]{0,15}(?: [a-z.]{1,16}){0,2}?)(?:'s)?"
-    r" (?:local |standard )?time(?![a-z0-9])"
-)
 
 
 @lru_cache(maxsize=1)
@@ -101,17 +89,15 @@ def _places() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(_place_time(grammar)) for grammar in GRAMMARS)
+
+
+def _place_time(grammar: Grammar) -> str:
+    if grammar.script is None:
+        return grammar.place_time
     words = sorted((word for words in _PLACES.values() for word in words.split()), key=len)
-    other = [re.escape(word) for word in reversed(words) if not word.isascii()]
-    thai = "|".join(word for word in other if _THAI_ZONES.search(word))
-    chinese = "|".join(word for word in other if not _THAI_ZONES.search(word))
-    return (
-        _ENGLISH_ZONES,
-        re.compile(
-            rf"(?:ตาม)?เวลา(?:ท้องถิ่น)?(?:ใน|ของ|ที่)? ?(?:ประเทศ|เมือง|นคร)?(?P<place>{thai}|utc)"
-        ),
-        re.compile(rf"(?P<place>{chinese}|utc) ?(?:当地)?时间"),
-    )
+    places = (re.escape(word) for word in reversed(words) if grammar.script(word[0]))
+    return grammar.place_time.replace("PLACES", "|".join(places))
 
 
 def zone_at(text: str, at: int) -> Found | None:
@@ -136,18 +122,16 @@ def zone_at(text: str, at: int) -> Found | None:
 
 # Time phrases: sequences of parts with only joining words between them.
 
-_DIGITS = Book(digits.RULES)
-_ENGLISH = Book(en_words.RULES)
-_THAI = Book(th_words.RULES)
-_CHINESE = Book(zh_words.RULES)
+_DIGITS = RuleSet(DIGIT_RULES)
+_LATIN = RuleSet(rule for grammar in GRAMMARS if not grammar.script for rule in grammar.rules)
+_SCRIPTS = [(each.script, RuleSet(each.rules)) for each in GRAMMARS if each.script]
 #: Maximum number of joining words and signs between parts.
 _MOST_JOINERS = 8
-_LISTING = re.compile("|".join(["[,、&/+]", en_words.LISTING, th_words.LISTING, zh_words.LISTING]))
-_JOINING = re.compile(
-    "|".join([_LISTING.pattern, "[ ()]", en_words.JOINING, th_words.JOINING, zh_words.JOINING])
-)
-_RANGING = re.compile(r" ?(?:-|to|until|till|through|ถึง|จนถึง|到|至) ?")
-_BETWEEN = re.compile(r" ?(?:and|และ|กับ|和|与) ?")
+_LISTING = re.compile(f"[,、&/+]|{any_of(lambda words: words.listing)}")
+_JOINING = re.compile(f"{_LISTING.pattern}|[ ()]|{any_of(lambda words: words.joining)}")
+_RANGING = re.compile(f" ?(?:-|{any_of(lambda words: words.ranging)}) ?")
+_BETWEEN = tuple(grammar.between for grammar in GRAMMARS if grammar.between)
+_BETWEEN_AND = re.compile(f" ?(?:{any_of(lambda words: words.between_and)}) ?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +188,8 @@ class _Scanner:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.everything = [_DIGITS, _ENGLISH]
-        if any(map(is_thai, text)):
-            self.everything.append(_THAI)
-        if any(map(is_chinese, text)):
-            self.everything.append(_CHINESE)
+        scripts = [rules for script, rules in _SCRIPTS if any(map(script, text))]
+        self.everything = [_DIGITS, _LATIN, *scripts]
         self.known: dict[int, Found | None] = {}
 
     def phrases(self) -> list[Phrase]:
@@ -267,7 +248,7 @@ class _Scanner:
     def _read(self, at: int) -> Found | None:
         if self.text[at] == " " or self._is_inside(at):
             return None
-        found = zone_at(self.text, at) or self._longest(self._books(at), at)
+        found = zone_at(self.text, at) or self._longest(self._rules(at), at)
         return None if found is None else self._range(at, found)
 
     def _is_inside(self, at: int) -> bool:
@@ -275,16 +256,15 @@ class _Scanner:
         text = self.text
         return bool(at) and is_latin(text[at]) and is_latin(text[at - 1])
 
-    def _books(self, at: int) -> list[Book]:
+    def _rules(self, at: int) -> list[RuleSet]:
         character = self.text[at]
-        if is_thai(character):
-            return [_THAI]
-        if is_chinese(character):
-            return [_CHINESE]
-        return [_ENGLISH] if character.isalpha() else self.everything
+        for script, rules in _SCRIPTS:
+            if script(character):
+                return [rules]
+        return [_LATIN] if character.isalpha() else self.everything
 
-    def _longest(self, books: list[Book], at: int) -> Found | None:
-        found = [each for book in books if (each := book.longest(self.text, at))]
+    def _longest(self, rule_sets: list[RuleSet], at: int) -> Found | None:
+        found = [each for rules in rule_sets if (each := rules.longest(self.text, at))]
         return max(found, key=lambda each: each.end, default=None)
 
     def _range(self, at: int, first: Found) -> Found:
@@ -293,8 +273,8 @@ class _Scanner:
         if not isinstance(start, Clock):
             return first
         link = _RANGING.match(self.text, first.end)
-        if link is None and self.text[:at].rstrip().endswith(("between", "ระหว่าง")):
-            link = _BETWEEN.match(self.text, first.end)
+        if link is None and self.text[:at].rstrip().endswith(_BETWEEN):
+            link = _BETWEEN_AND.match(self.text, first.end)
         if link is None:
             return first
         last = self._longest(self.everything, link.end())
@@ -314,11 +294,11 @@ def _is_loose(part: Part) -> bool:
 #: One-time days.
 SingleDay = Date | RelativeDay | RelativeWeekday | RelativeMonthDay
 #: Recurring days.
-Days = Daily | Named | MonthDays | Date
+Days = Daily | Weekdays | MonthDays | Date
 P = TypeVar("P")
 _NIGHT_ENDS = 6
 #: Thai hours that combine with a portion of the day: 9 โมงเช้า, บ่าย 3 โมง, 5 โมงเย็น.
-_SIXES: dict[Portion, range] = {
+_THAI_COUNTS: dict[Portion, range] = {
     "morning": range(6, 12),
     "afternoon": range(1, 6),
     "evening": range(4, 7),
@@ -341,27 +321,27 @@ class Meaning:
     #: The weekday named with a date.
     weekday: int | None = None
     #: Recurring days.
-    again: Days | None = None
+    recurring: Days | None = None
     months: frozenset[int] = frozenset()
 
 
-def meaning(phrase: Phrase) -> Meaning:
-    """Raises Ask."""
+def meaning_of(phrase: Phrase) -> Meaning:
+    """Raises Unclear."""
     phrase = _with_spans(phrase)
     parts = phrase.parts
     problem = next((part for part in parts if isinstance(part, Problem)), None)
     if problem is not None:
-        raise Ask(*problem.missing, choice=problem.choice)
+        raise Unclear(*problem.missing, choice=problem.choice)
     zone = _only([part.name for part in parts if isinstance(part, InZone)])
     delay = _only(_of(parts, Delay))
     if delay is not None:
         if not all(isinstance(part, Delay | InZone | OnlyOnce) for part in parts):
-            raise Ask("contradiction")
+            raise Unclear("contradiction")
         return Meaning(zone, delay=delay)
-    said = _days(phrase)
+    days = _days(phrase)
     interval = _only(_of(parts, Interval))
     found = replace(
-        said,
+        days,
         zone=zone,
         interval=interval,
         span=_only(_of(parts, Span)),
@@ -401,49 +381,49 @@ def _only(found: list[P]) -> P | None:
     if not found:
         return None
     if any(each != found[0] for each in found):
-        raise Ask("contradiction")
+        raise Unclear("contradiction")
     return found[0]
 
 
 def _checked_interval(found: Meaning, parts: tuple[Part, ...]) -> Meaning:
     if found.once is not None or found.clocks or _of(parts, OnlyOnce):
-        raise Ask("contradiction")
+        raise Unclear("contradiction")
     if _of(parts, PartOfDay):
-        raise Ask("ambiguous")
+        raise Unclear("ambiguous")
     return found
 
 
 def _checked_clocks(found: Meaning, parts: tuple[Part, ...]) -> Meaning:
     if found.span is not None:
-        raise Ask("ambiguous" if found.once else "interval")
+        raise Unclear("ambiguous" if found.once else "interval")
     if found.minutes is not None:
-        raise Ask("contradiction" if found.clocks else "time")
-    if _of(parts, OnlyOnce) and found.again is not None:
-        raise Ask("contradiction")
-    days = found.once is not None or found.again is not None
+        raise Unclear("contradiction" if found.clocks else "time")
+    if _of(parts, OnlyOnce) and found.recurring is not None:
+        raise Unclear("contradiction")
+    days = found.once is not None or found.recurring is not None
     if not found.clocks:
-        raise Ask("time") if days else Ask("date", "time")
+        raise Unclear("time") if days else Unclear("date", "time")
     if not days:
-        raise Ask("date")
+        raise Unclear("date")
     if found.once is not None:
         if len(found.clocks) > 1:
-            raise Ask("ambiguous")
+            raise Unclear("ambiguous")
         if found.clocks[0].midnight:
             # Which of the two nights around that day?
-            raise Ask("ambiguous", choice="night")
+            raise Unclear("ambiguous", choice="night")
     return found
 
 
 def _clocks(phrase: Phrase) -> tuple[Clock, ...]:
     portions = {part.portion for part in phrase.parts if isinstance(part, PartOfDay)}
     if len(portions) > 1:
-        raise Ask("contradiction")
+        raise Unclear("contradiction")
     found: list[Clock] = []
     for part, listed in zip(phrase.parts, phrase.listed, strict=True):
         if not isinstance(part, Clock):
             continue
         if found and not listed and part not in found:
-            raise Ask("contradiction")
+            raise Unclear("contradiction")
         found.append(part)
     read = [_placed(each, portions) for each in found]
     ordered = sorted(set(read), key=lambda each: (each.hour, each.minute, each.second))
@@ -452,34 +432,34 @@ def _clocks(phrase: Phrase) -> tuple[Clock, ...]:
 
 def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
     """The clock time in the named half of the day."""
-    plain = replace(clock, sure="certain", marked=False, whole=False, sixes=False)
+    plain = replace(clock, certainty="certain", marked=False, whole=False, thai_count=False)
     for portion in portions:
-        if clock.sixes and clock.hour not in _SIXES.get(portion, ()):
-            raise Ask("ambiguous", readings=_halves(clock) if clock.sure == "open" else ())
+        if clock.thai_count and clock.hour not in _THAI_COUNTS.get(portion, ()):
+            raise Unclear("ambiguous", readings=_halves(clock) if clock.certainty == "open" else ())
         if clock.midnight:
-            raise Ask("ambiguous")
-        if clock.sure == "certain" and portion == "night" and clock.hour < _NIGHT_ENDS:
+            raise Unclear("ambiguous")
+        if clock.certainty == "certain" and portion == "night" and clock.hour < _NIGHT_ENDS:
             # Close to midnight: the night before or after that day?
             return replace(plain, midnight=True)
         hour = moved_hour(clock.hour, portion)
-        if clock.sure == "certain":
+        if clock.certainty == "certain":
             # 9 am "in the evening" is a contradiction.
             allowed = clock.hour == hour or (clock.hour >= 12 and isinstance(hour, int))
             if not allowed or isinstance(hour, Problem):
-                raise Ask("contradiction")
+                raise Unclear("contradiction")
             return plain
         if isinstance(hour, Problem):
-            raise Ask(*hour.missing)
+            raise Unclear(*hour.missing)
         return replace(plain, hour=hour)
-    if clock.sure == "open":
-        raise Ask("ambiguous", readings=_halves(clock))
+    if clock.certainty == "open":
+        raise Unclear("ambiguous", readings=_halves(clock))
     return plain
 
 
 def _halves(clock: Clock) -> tuple[str, str]:
     """The two possible times of an ambiguous hour."""
     late = clock.hour % 12 + 12
-    early = clock.hour + 6 if clock.sixes and clock.hour < _NIGHT_ENDS else late - 12
+    early = clock.hour + 6 if clock.thai_count and clock.hour < _NIGHT_ENDS else late - 12
     return f"{early:02}:{clock.minute:02}", f"{late:02}:{clock.minute:02}"
 
 
@@ -514,24 +494,24 @@ def _days(phrase: Phrase) -> Meaning:
     ]
     _only(list(yearly))
     if len(kinds) > 1:
-        raise Ask("contradiction")
+        raise Unclear("contradiction")
     if not kinds:
         if period is not None:
-            raise Ask("date") if _of(parts, Clock) else Ask("date", "time")
+            raise Unclear("date") if _of(parts, Clock) else Unclear("date", "time")
         return Meaning(months=months)
-    return Meaning(again=_recurring(kinds[0], period), months=months)
+    return Meaning(recurring=_recurring(kinds[0], period), months=months)
 
 
-def _is_each_of(parts: tuple[Part, ...], named: Named) -> bool:
+def _is_each_of(parts: tuple[Part, ...], named: Weekdays) -> bool:
     """`周一到周五每天`: "every day" of the days named before."""
-    kinds = [type(part) for part in parts if isinstance(part, Daily | Named)]
+    kinds = [type(part) for part in parts if isinstance(part, Daily | Weekdays)]
     return len(named.weekdays) > 1 and kinds[-1] is Daily and kinds.count(Daily) == 1
 
 
-def _once(once: list[SingleDay], named: Named | None, others: bool) -> Meaning:
+def _once(once: list[SingleDay], named: Weekdays | None, others: bool) -> Meaning:
     day = _only(once)
     if others or (named is not None and (named.every or len(named.weekdays) > 1)):
-        raise Ask("contradiction")
+        raise Unclear("contradiction")
     weekday = None if named is None else next(iter(named.weekdays))
     return Meaning(once=day, weekday=weekday)
 
@@ -540,32 +520,32 @@ def _recurring(days: Days, period: Period | None) -> Days:
     unit = None if period is None else period.unit
     if isinstance(days, Daily):
         if unit is not None:
-            raise Ask("contradiction")
-    elif isinstance(days, Named):
+            raise Unclear("contradiction")
+    elif isinstance(days, Weekdays):
         if unit not in (None, "week"):
-            raise Ask("contradiction")
+            raise Unclear("contradiction")
         if not days.every and unit is None and len(days.weekdays) == 1:
             # The coming one or every one?
-            raise Ask("ambiguous", choice="weekly")
+            raise Unclear("ambiguous", choice="weekly")
     elif isinstance(days, MonthDays):
         if unit not in (None, "month"):
-            raise Ask("contradiction")
+            raise Unclear("contradiction")
         if not days.every and unit is None:
-            raise Ask("date")
+            raise Unclear("date")
     return days
 
 
-def _named(phrase: Phrase) -> Named | None:
-    found: Named | None = None
+def _named(phrase: Phrase) -> Weekdays | None:
+    found: Weekdays | None = None
     for part, listed in zip(phrase.parts, phrase.listed, strict=True):
-        if not isinstance(part, Named):
+        if not isinstance(part, Weekdays):
             continue
         if found is None or part.weekdays == found.weekdays:
-            found = Named(part.weekdays, part.every or (found is not None and found.every))
+            found = Weekdays(part.weekdays, part.every or (found is not None and found.every))
         elif listed:
-            found = Named(found.weekdays | part.weekdays, found.every or part.every)
+            found = Weekdays(found.weekdays | part.weekdays, found.every or part.every)
         else:
-            raise Ask("contradiction")
+            raise Unclear("contradiction")
     return found
 
 
@@ -580,5 +560,5 @@ def _month_days(phrase: Phrase) -> MonthDays | None:
             terms = (*found.terms, *(term for term in part.terms if term not in found.terms))
             found = replace(found, terms=terms, every=found.every or part.every)
         else:
-            raise Ask("contradiction")
+            raise Unclear("contradiction")
     return found

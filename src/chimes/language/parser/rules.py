@@ -1,236 +1,61 @@
-"""Rules of the grammar: patterns, the parts they produce, and text normalisation."""
+"""Rules of the grammars: patterns and the parts that they produce.
+
+A language is a `Grammar`. Functions that several languages need are here.
+"""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-# Parts: meanings independent of language. A phrase is a sequence of parts.
-
-#: What a question may ask for.
-Missing = Literal[
-    "time", "date", "past", "ambiguous", "contradiction", "residue", "interval", "unit"
-]
-#: The choices of an ambiguous text.
-Choice = Literal["weekly", "next", "night", "zone", "date"]
-Portion = Literal["dawn", "morning", "noon", "afternoon", "evening", "night"]
-#: See Clock.
-Sure = Literal["certain", "usual", "open"]
-#: Each term as cron writes it: `15`, `L`, `LW`, `1W` for dates; `1#2`, `5L` for weekdays.
-Terms = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """A time of day.
-
-    `certain`: unambiguous. `usual`: the morning unless a portion of the day is named. `open`:
-    either half of the day unless a portion is named.
-    """
-
-    hour: int
-    minute: int = 0
-    second: int = 0
-    microsecond: int = 0
-    sure: Sure = "certain"
-    midnight: bool = False
-    #: With "at": may be separated from its day.
-    marked: bool = False
-    #: An hour without minutes; in `9-17` it stands for the whole hour.
-    whole: bool = False
-    #: Thai hour count: 3 โมง is 15:00, or 09:00, but never 03:00; 9 โมง is never 21:00.
-    sixes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A range of times of day; `end` None: open."""
-
-    start: Clock
-    end: Clock | None
-
-
-@dataclass(frozen=True, slots=True)
-class PartOfDay:
-    portion: Portion
-
-
-@dataclass(frozen=True, slots=True)
-class Daily:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """Weekdays, Sunday is 0. Without `every` a single one may mean the coming one."""
-
-    weekdays: frozenset[int]
-    every: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """Every week, month or year; another part names the day."""
-
-    unit: Literal["week", "month", "year"]
-
-
-@dataclass(frozen=True, slots=True)
-class MonthDays:
-    """Days of a month: by date, or by weekday (`weekday`)."""
-
-    terms: Terms
-    every: bool
-    weekday: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Date:
-    """A calendar date; without a year this year's, or with `every` each year's."""
-
-    month: int
-    day: int
-    year: int | None = None
-    every: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RelativeDay:
-    """A number of days from today."""
-
-    days: int
-
-
-@dataclass(frozen=True, slots=True)
-class RelativeWeekday:
-    """A weekday of this week (0) or the next (1), or the next such day (None).
-
-    `either`: next week's or just the next one.
-    """
-
-    weekday: int
-    weeks: int | None
-    either: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RelativeMonthDay:
-    """A date of this month (0) or of the next (1)."""
-
-    day: int
-    months: int
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    step: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """A delay from now."""
-
-    after: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class AtMinutes:
-    """At these minutes of each hour."""
-
-    minutes: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class InMonths:
-    """In these months only."""
-
-    months: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class InZone:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class OnlyOnce:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Time words that lead to a question.
-
-    `loose`: only if a time follows, because they have other uses. `opens_span`: unless a span
-    follows.
-    """
-
-    missing: tuple[Missing, ...]
-    loose: bool = False
-    opens_span: bool = False
-    choice: Choice | None = None
-
-
-Part = (
-    Clock
-    | Span
-    | PartOfDay
-    | Daily
-    | Named
-    | Period
-    | MonthDays
-    | Date
-    | RelativeDay
-    | RelativeWeekday
-    | RelativeMonthDay
-    | Interval
-    | Delay
-    | AtMinutes
-    | InMonths
-    | InZone
-    | OnlyOnce
-    | Problem
+from chimes.language.parser.parts import (
+    AMBIGUOUS,
+    IMPOSSIBLE,
+    NO_DATE,
+    NO_INTERVAL,
+    AtMinutes,
+    Certainty,
+    Clock,
+    Date,
+    Delay,
+    Interval,
+    InZone,
+    MonthDays,
+    Part,
+    Portion,
+    Problem,
+    RelativeDay,
+    RelativeMonthDay,
+    RelativeWeekday,
+    Span,
+    Weekdays,
 )
+
+Parts = tuple[Part, ...]
+ToParts = Callable[[re.Match[str]], Parts]
+RecipientChannel = Literal["inbox", "telegram", "email"]
+#: The names of Telegram, and an e-mail address.
+TELEGRAM = r"(?:telegram|เทเลแกรม|เทเลแกรม์|电报|tg)"
+ADDRESS = r"[a-z0-9._%+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}"
 
 
 class Found(NamedTuple):
     """Recognised parts up to (not including) `end`."""
 
-    parts: tuple[Part, ...]
+    parts: Parts
     end: int
-
-
-Meaning = Callable[[re.Match[str]], tuple[Part, ...]]
-
-IMPOSSIBLE = Problem(("time", "contradiction"))
-AMBIGUOUS = Problem(("ambiguous",))
-NO_INTERVAL = Problem(("interval",))
-NO_UNIT = Problem(("unit",))
-NO_DATE = Problem(("date", "contradiction"))
-YESTERDAY = Problem(("past",), loose=True)
-#: "About", "before": near a time.
-VAGUE = Problem(("ambiguous",), loose=True)
-#: "Or".
-ONE_OF = Problem(("ambiguous",), loose=True)
-#: "Until", "except": limits that sentences cannot set.
-RESIDUE = Problem(("residue",), loose=True)
-#: "From": a span with an end on the same day, else a limit.
-SPAN_OR_RESIDUE = Problem(("residue",), loose=True, opens_span=True)
-#: "For three days".
-LIMITED = Problem(("residue",))
 
 
 class Rule(NamedTuple):
     source: str
-    meaning: Meaning
+    to_parts: ToParts
 
 
-def rule(pattern: str, meaning: Meaning | Part | tuple[Part, ...]) -> Rule:
+def rule(pattern: str, meaning: ToParts | Part | Parts) -> Rule:
     """`meaning` is a function of the match, or the parts themselves."""
     if callable(meaning):
         return Rule(pattern, meaning)
@@ -238,7 +63,88 @@ def rule(pattern: str, meaning: Meaning | Part | tuple[Part, ...]) -> Rule:
     return Rule(pattern, lambda _: parts)
 
 
-class Book:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """The words of one language, as patterns over folded text.
+
+    Patterns are tried together with those of the other languages, because texts mix languages.
+    An empty one means that the language has no such words.
+    """
+
+    code: str
+    #: Its name in `Parsed.pattern`.
+    name: str
+    #: Sentences that can be parsed, for questions.
+    examples: tuple[str, ...]
+    #: Whether a character is of its script. None: Latin.
+    script: Callable[[str], bool] | None = None
+    #: How many letters of other scripts a character counts for.
+    weight: int = 1
+
+    # Inside a phrase.
+    rules: list[Rule]
+    duration: Callable[[str], timedelta]
+    #: Joining words without a meaning of their own.
+    joining: str
+    #: Conjunctions between two parts of one kind.
+    listing: str
+    #: Between the ends of a range of times; the same after `between`.
+    ranging: str
+    between: str = ""
+    between_and: str
+    #: Requests; may precede the time words or stand between them.
+    request: str
+
+    # Zones.
+    #: The zone of the author.
+    local_time: str
+    #: A zone named by its place; `PLACES` stands for the places of the script.
+    place_time: str
+    #: Words after a time that look like a zone.
+    unknown_zone: str
+
+    # Words before a phrase that change it.
+    numeral: str
+    #: Also what else a phrase may begin with that counts as a number.
+    first_number: str
+    unit: str
+    #: Between two numbers of one phrase; of a range or a choice.
+    number_link: str
+    range_link: str
+    negation: str
+    #: Words that may stand between those and the phrase.
+    before: str
+    which_before: str = ""
+    year_before: str
+
+    # Words behind a phrase that change it; no task begins with them.
+    left_over: str
+    #: Only without a space.
+    left_over_glued: str = ""
+    of_event: str = ""
+    #: Hours without their minutes.
+    hours_and: str = ""
+    #: A duration of the whole; group d is the duration.
+    lasting: str
+
+    # Words between a day and a time, and around them.
+    about: str
+    every: str
+    then: str
+    #: "Every" that is not followed by a known time.
+    unread_every: str
+    #: Time words that name a task if another word follows; group adverb drops the words.
+    of_task: str
+
+    # Recipients named in a task.
+    recipients: tuple[tuple[RecipientChannel, str], ...]
+    #: Precedes an address.
+    to_address: str
+    no_recipient: str
+    on_failure: str
+
+
+class RuleSet:
     """Rules that are tried together.
 
     Compiled on first use, because most texts need one language only. `_any` rejects most positions
@@ -249,8 +155,8 @@ class Book:
         self._rules = list(rules)
 
     @cached_property
-    def _compiled(self) -> list[tuple[re.Pattern[str], Meaning]]:
-        return [(re.compile(source), meaning) for source, meaning in self._rules]
+    def _compiled(self) -> list[tuple[re.Pattern[str], ToParts]]:
+        return [(re.compile(source), to_parts) for source, to_parts in self._rules]
 
     @cached_property
     def _any(self) -> re.Pattern[str]:
@@ -262,12 +168,12 @@ class Book:
         if self._any.match(text, at) is None:
             return None
         best: Found | None = None
-        for pattern, meaning in self._compiled:
+        for pattern, to_parts in self._compiled:
             found = pattern.match(text, at)
             if found and _MARK.match(text, found.end()):
                 continue
             if found and found.end() > at and (best is None or found.end() > best.end):
-                best = Found(meaning(found), found.end())
+                best = Found(to_parts(found), found.end())
         return best
 
 
@@ -275,6 +181,120 @@ class Book:
 _MARK = re.compile("[ะัาำิ-ฺ็-๎ๅ]")
 #: The beginning of a capturing group.
 _GROUP = re.compile(r"\((?:\?P<\w+>|(?!\?))")
+
+
+class Common:
+    """Meanings that rules of several languages share.
+
+    A language supplies how it reads a number, weekdays and a duration.
+    """
+
+    def __init__(
+        self,
+        number: Callable[[str], int],
+        weekdays: Callable[[str], frozenset[int]],
+        duration: Callable[[str], timedelta],
+        number_pattern: str = "[0-9]+",
+    ) -> None:
+        self.number = number
+        self.weekdays = weekdays
+        self.duration = duration
+        self.number_pattern = number_pattern
+
+    def interval(self, found: re.Match[str]) -> Parts:
+        step = self.duration(found["d"])
+        return (Interval(step) if step else NO_INTERVAL,)
+
+    def delay(self, found: re.Match[str]) -> Parts:
+        after = self.duration(found["d"])
+        return (Delay(after) if after else NO_INTERVAL,)
+
+    def minute(self, found: re.Match[str]) -> Parts:
+        minute = self.number(found["n"])
+        return (AtMinutes(frozenset({minute})) if minute < 60 else IMPOSSIBLE,)
+
+    def counted(self, units: Mapping[str, Part]) -> ToParts:
+        """`every 2 days`: ambiguous without a first day."""
+        return lambda found: (units[found["u"]] if self.number(found["n"]) == 1 else NO_INTERVAL,)
+
+    def ahead(self, day: str) -> ToParts:
+        """`in 2 days`, `in 2 weeks`; `day` is the word for the first."""
+
+        def to_parts(found: re.Match[str]) -> Parts:
+            days = self.number(found["n"]) * (1 if found["u"] == day else 7)
+            return (RelativeDay(days) if days else AMBIGUOUS,)
+
+        return to_parts
+
+    def named(self, every: bool, *more: Part) -> ToParts:
+        return lambda found: (Weekdays(self.weekdays(found["list"]), every), *more)
+
+    def week(self, weeks: int | None, *, either: bool = False) -> ToParts:
+        return lambda found: (RelativeWeekday(self.weekday(found["w"]), weeks, either),)
+
+    def weekday(self, text: str) -> int:
+        return min(self.weekdays(text))
+
+    def month_day(self, months: int) -> ToParts:
+        return lambda found: (RelativeMonthDay(self.number(found["day"]), months),)
+
+    def month_days(self, every: bool) -> ToParts:
+        def to_parts(found: re.Match[str]) -> Parts:
+            texts = re.findall(self.number_pattern, found["days"])
+            days = sorted({self.number(text) for text in texts})
+            if days[0] < 1 or days[-1] > 31:
+                return (NO_DATE,)
+            return (MonthDays(tuple(str(day) for day in days), every),)
+
+        return to_parts
+
+    def nth_weekday(self, every: bool) -> ToParts:
+        """Groups: w; last, or n for another than the first."""
+
+        def to_parts(found: re.Match[str]) -> Parts:
+            nth = self.number(found["n"]) if found["n"] else 1
+            if not 1 <= nth <= 5:
+                return (NO_DATE,)
+            term = f"{self.weekday(found['w'])}{'L' if found['last'] else f'#{nth}'}"
+            return (MonthDays((term,), every, weekday=True),)
+
+        return to_parts
+
+    def date(
+        self, found: re.Match[str], year: int | None, month: int, *, every: bool = False
+    ) -> Parts:
+        """Groups: day; w is the weekday that may be named with it."""
+        made = date_of(year, month, self.number(found["day"]), every=every)
+        if found["w"] and isinstance(made[0], Date):
+            return (*made, Weekdays(self.weekdays(found["w"]), every=False))
+        return made
+
+
+def numbers_of(
+    pattern: str, numbers: Mapping[str, int], text: str, *, first: int = 0
+) -> frozenset[int]:
+    """Weekdays or months named in a text; the pattern captures a name and the end of a range.
+
+    `first` is the number of the first one.
+    """
+    size = len(set(numbers.values()))
+    found: set[int] = set()
+    for item in re.finditer(pattern, text):
+        start, end = numbers[item[1]], numbers[item[2] or item[1]]
+        length = (end - start) % size
+        found |= {(start - first + step) % size + first for step in range(length + 1)}
+    return frozenset(found)
+
+
+def alternatives(names: Iterable[str]) -> str:
+    """Any of the names; the longest first."""
+    ordered = sorted(names, key=len, reverse=True)
+    return f"(?:{'|'.join(re.escape(name) for name in ordered)})"
+
+
+def marked(read: Clock | Problem, found: re.Match[str]) -> Parts:
+    """The time, marked if the group at matched."""
+    return (replace(read, marked=bool(found["at"])) if isinstance(read, Clock) else read,)
 
 
 def clock(hour: int, minute: int = 0, second: int = 0) -> Clock | Problem:
@@ -319,7 +339,7 @@ def moved_hour(hour: int, portion: Portion) -> int | Problem:
     return AMBIGUOUS if hour <= 12 else Problem(("contradiction",))
 
 
-def whole_hours(found: re.Match[str]) -> tuple[Part, ...]:
+def whole_hours(found: re.Match[str]) -> Parts:
     """`9-17`: hours of the 24-hour clock, since the second is past noon."""
     first, last = int(found["first"]), int(found["last"])
     if last > 23 or first > 23:
@@ -327,97 +347,6 @@ def whole_hours(found: re.Match[str]) -> tuple[Part, ...]:
     if last <= 12:
         return (AMBIGUOUS,)
     return (Span(Clock(first, whole=True), Clock(last, whole=True)),)
-
-
-# Normalised text: NFKC, ASCII digits, lower case, single spaces. Every character keeps its
-# original position, so that the task keeps its spelling.
-
-_DASHES = dict.fromkeys("‐‑‒–—―−~〜～→", "-")
-_QUOTES = {"’": "'", "‘": "'", "ʼ": "'", "“": '"', "”": '"'}
-# Traditional to simplified, only for characters of the grammar.
-_SIMPLIFIED = dict(
-    zip(
-        "點鐘鍾週個後兩時號間禮這從開紐約東倫內過淩雙單當為終經隔當節兒幾壹貳參倆敦復舊羅馬韓國臺灣",
-        "点钟钟周个后两时号间礼这从开纽约东伦内过凌双单当为终经隔当节儿几一二三两敦复旧罗马韩国台湾",
-        strict=True,
-    )
-)
-_SAME = _DASHES | _QUOTES | _SIMPLIFIED
-_NIKHAHIT, _SARA_AA, _SARA_AM, _SARA_E, _SARA_AE = "\u0e4d", "\u0e32", "\u0e33", "\u0e40", "\u0e41"
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """`folded` is the normalised text; `origin[i]` is the position of its character i in `raw`."""
-
-    raw: str
-    folded: str
-    origin: tuple[int, ...]
-
-    def between(self, start: int, end: int) -> str:
-        """The original text of a range of `folded`."""
-        return self.raw[self.origin[start] : self.origin[end]]
-
-
-def fold(raw: str) -> Text:
-    found: list[str] = []
-    origin: list[int] = []
-    for index, each in enumerate(raw):
-        for character in _folded(each):
-            if character == " " and (not found or found[-1] == " "):
-                continue
-            if found and (joined := _JOINED.get((found[-1], character))):
-                found[-1] = joined
-                continue
-            if found and found[-1] in _TONES and character in _VOWELS:
-                # Combining marks in another order look the same.
-                found[-1], character = character, found[-1]
-            found.append(character)
-            origin.append(index)
-    return Text(raw, "".join(found), (*origin, len(raw)))
-
-
-_TONES, _VOWELS = frozenset("่้๊๋"), frozenset("ัิีึืุู")
-#: NFKC takes the Thai vowel AM apart, and many type AE as two E.
-_JOINED = {(_NIKHAHIT, _SARA_AA): _SARA_AM, (_SARA_E, _SARA_E): _SARA_AE}
-
-
-def _folded(character: str) -> str:
-    if character.isascii():
-        return " " if character.isspace() else _SAME.get(character, character.lower())
-    found = []
-    for each in unicodedata.normalize("NFKC", character).lower():
-        category = unicodedata.category(each)
-        if category == "Nd":
-            found.append(str(unicodedata.decimal(each)))
-        elif each.isspace():
-            found.append(" ")
-        elif category not in ("Cf", "Cc"):
-            found.append(_SAME.get(each, each))
-    return "".join(found)
-
-
-def language_of(text: str) -> str:
-    """By script: `th`, `zh`, else `en`; of two scripts the one with more letters."""
-    thai = sum(map(is_thai, text))
-    chinese = sum(map(is_chinese, text))
-    if thai or chinese:
-        # One Chinese character counts as three Thai letters.
-        return "th" if thai >= 3 * chinese else "zh"
-    return "en"
-
-
-def is_chinese(character: str) -> bool:
-    return "\u3400" <= character <= "\u9fff"
-
-
-def is_latin(character: str) -> bool:
-    """A letter or digit that is part of a word between spaces."""
-    return character.isascii() and character.isalnum()
-
-
-def is_thai(character: str) -> bool:
-    return "\u0e00" <= character <= "\u0e7f"
 
 
 # Times and dates in digits, shared by all languages.
@@ -432,7 +361,7 @@ def christian_year(year: int, *, buddhist: bool = False) -> int:
     return year - _BUDDHIST if buddhist or year >= _FIRST_BUDDHIST else year
 
 
-def date_of(year: int | None, month: int, day: int, *, every: bool = False) -> tuple[Part, ...]:
+def date_of(year: int | None, month: int, day: int, *, every: bool = False) -> Parts:
     """A valid date, or a problem."""
     if not 1 <= month <= 12 or not 1 <= day <= _LENGTHS[month - 1]:
         return (NO_DATE,)
@@ -445,30 +374,27 @@ def _is_leap(year: int) -> bool:
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
-def _clock(found: re.Match[str]) -> tuple[Part, ...]:
-    hour, minute = int(found[1]), int(found[2])
-    if len(found[2]) == 1:
-        return (IMPOSSIBLE,)
-    fraction = (found[4] or "").ljust(6, "0")
-    read = clock(hour, minute, int(found[3] or 0))
+def digital(
+    hour: str, minute: str, second: str | None, fraction: str | None, *, at: bool = False
+) -> Parts:
+    """`09:00:05.25`: up to twelve usually in the morning."""
+    read = clock(int(hour), int(minute), int(second or 0))
     if isinstance(read, Problem):
         return (read,)
-    return (
-        Clock(
-            hour,
-            minute,
-            read.second,
-            int(fraction),
-            sure="usual" if 1 <= hour <= 12 else "certain",
-        ),
-    )
+    certainty: Certainty = "usual" if 1 <= read.hour <= 12 else "certain"
+    microsecond = int((fraction or "").ljust(6, "0"))
+    return (replace(read, microsecond=microsecond, certainty=certainty, marked=at),)
 
 
-def _ordered(found: re.Match[str]) -> tuple[Part, ...]:
+def _clock(found: re.Match[str]) -> Parts:
+    return (IMPOSSIBLE,) if len(found[2]) == 1 else digital(*found.groups())
+
+
+def _ordered(found: re.Match[str]) -> Parts:
     return date_of(christian_year(int(found[1])), int(found[2]), int(found[3]))
 
 
-def _iso(found: re.Match[str]) -> tuple[Part, ...]:
+def _iso(found: re.Match[str]) -> Parts:
     """`2027-02-10T09:00`; an offset is rejected because it has no clock changes."""
     day = date_of(christian_year(int(found[1])), int(found[2]), int(found[3]))
     time = clock(int(found[4]), int(found[5]), int(found[6] or 0))
@@ -477,7 +403,7 @@ def _iso(found: re.Match[str]) -> tuple[Part, ...]:
     return (*day, time, *((InZone("UTC"),) if found[7] else ()))
 
 
-def _either_order(found: re.Match[str]) -> tuple[Part, ...]:
+def _either_order(found: re.Match[str]) -> Parts:
     """`10/02/2027` is in February here and in October there; a Buddhist year tells."""
     first, second, year = int(found[1]), int(found[2]), int(found[3])
     if len(found[3]) == 2:
@@ -495,7 +421,7 @@ _END = r"(?![0-9])(?![:.,][0-9])"
 NO_PRICE = (
     r"(?! ?(?:%|บาท|สตางค์|ล้าน|กก|กม|baht|usd|eur|dollars?|euros?|kg|km|元|块|美元|泰铢|公里|公斤))"
 )
-RULES: list[Rule] = [
+DIGIT_RULES: list[Rule] = [
     rule(
         r"([0-9]{4})-([0-9]{2})-([0-9]{2})t([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?"
         r"(?:(z)|([+-][0-9]{2}:?[0-9]{2}))?(?![0-9a-z])",
@@ -507,37 +433,9 @@ RULES: list[Rule] = [
     ),
     rule(r"([0-9]{1,2})\.([0-9]{2})()()" + _END + NO_PRICE, _clock),
     rule(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})" + _END.replace(":.,", "."), _ordered),
-    rule(
-        r"([0-9]{4})[/.]([0-9]{1,2})[/.]([0-9]{1,2})" + _END,
-        _ordered,
-    ),
+    rule(r"([0-9]{4})[/.]([0-9]{1,2})[/.]([0-9]{1,2})" + _END, _ordered),
     rule(r"([0-9]{1,2})/([0-9]{1,2})/([0-9]{4}|[0-9]{2})" + _END, _either_order),
     rule(r"([0-9]{1,2})-([0-9]{1,2})-([0-9]{4}|[0-9]{2})" + _END, _either_order),
     rule(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4}|[0-9]{2})" + _END, _either_order),
     rule(r"([0-9]{1,2})/([0-9]{1,2})(?![0-9/])", _WHICH_DATE),
 ]
-
-
-# A question; `parse` turns it into NeedsClarification.
-
-
-class Ask(Exception):
-    """The text is ambiguous or incomplete.
-
-    `words`: the unreadable part of the folded text; `readings`: possible times of an hour;
-    `choice`: other choices; `place`: where in the folded text a time would answer the question.
-    """
-
-    def __init__(
-        self,
-        *missing: Missing,
-        words: str = "",
-        readings: tuple[str, ...] = (),
-        choice: Choice | None = None,
-    ) -> None:
-        super().__init__(*missing)
-        self.missing = missing
-        self.words = words
-        self.readings = readings
-        self.choice = choice
-        self.place: tuple[int, int] | None = None

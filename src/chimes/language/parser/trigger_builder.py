@@ -5,19 +5,19 @@ from __future__ import annotations
 from datetime import date, datetime, time, timedelta
 
 from chimes.errors import InvalidTrigger
-from chimes.language.parser.phrases import Days, Meaning, SingleDay
-from chimes.language.parser.rules import (
-    Ask,
+from chimes.language.parser.parts import (
     Clock,
     Daily,
     Date,
     MonthDays,
-    Named,
     RelativeDay,
     RelativeMonthDay,
     RelativeWeekday,
     Span,
+    Unclear,
+    Weekdays,
 )
+from chimes.language.parser.phrases import Days, Meaning, SingleDay
 from chimes.triggers import Cron, Every, Once, Trigger
 
 _SECOND = timedelta(seconds=1)
@@ -26,44 +26,44 @@ _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 
 
-def build(said: Meaning, now: datetime, zone: str, home: str) -> Trigger:
-    """Raises Ask if the time is past, never occurs, or does not fit one trigger exactly.
+def build(meaning: Meaning, now: datetime, zone: str, home: str) -> Trigger:
+    """Raises Unclear if the time is past, never occurs, or does not fit one trigger exactly.
 
     `zone` is the named zone, else `home`, the zone of the author.
     """
-    if _is_relative(said) and _today(now, zone) != _today(now, home):
+    if _is_relative(meaning) and _today(now, zone) != _today(now, home):
         # "Tomorrow" differs between the named zone and the author's.
-        raise Ask("ambiguous", choice="date")
+        raise Unclear("ambiguous", choice="date")
     try:
-        trigger = _built(said, now, zone)
+        trigger = _built(meaning, now, zone)
     except (InvalidTrigger, OverflowError):
-        if isinstance(said.once, Date) and said.once.year and said.once.year < now.year:
-            raise Ask("past") from None
-        raise Ask("date" if said.once else "interval") from None
+        if isinstance(meaning.once, Date) and meaning.once.year and meaning.once.year < now.year:
+            raise Unclear("past") from None
+        raise Unclear("date" if meaning.once else "interval") from None
     if trigger.next_after(now) is None:
         if isinstance(trigger, Once):
-            raise Ask("past")
-        raise Ask("date", "contradiction")
+            raise Unclear("past")
+        raise Unclear("date", "contradiction")
     return trigger
 
 
-def _is_relative(said: Meaning) -> bool:
-    return isinstance(said.once, RelativeDay | RelativeWeekday | RelativeMonthDay)
+def _is_relative(meaning: Meaning) -> bool:
+    return isinstance(meaning.once, RelativeDay | RelativeWeekday | RelativeMonthDay)
 
 
 def _today(now: datetime, zone: str) -> date:
     return Once(now, timezone=zone).local(now).date()
 
 
-def _built(said: Meaning, now: datetime, zone: str) -> Trigger:
-    if said.delay is not None:
-        return _after(_whole_second(now + said.delay.after), zone)
-    if said.interval is not None:
-        return _interval(said, zone)
-    if said.once is not None:
-        return _once(said, now, zone)
-    assert said.again is not None
-    return _cron(_clock_fields(said.clocks), said, zone)
+def _built(meaning: Meaning, now: datetime, zone: str) -> Trigger:
+    if meaning.delay is not None:
+        return _after(_whole_second(now + meaning.delay.after), zone)
+    if meaning.interval is not None:
+        return _interval(meaning, zone)
+    if meaning.once is not None:
+        return _once(meaning, now, zone)
+    assert meaning.recurring is not None
+    return _cron(_clock_fields(meaning.clocks), meaning, zone)
 
 
 def _after(instant: datetime, zone: str) -> Once:
@@ -78,12 +78,12 @@ def _whole_second(moment: datetime) -> datetime:
     return moment if moment.microsecond == 0 else moment.replace(microsecond=0) + _SECOND
 
 
-def _once(said: Meaning, now: datetime, zone: str) -> Once:
-    assert said.once is not None
-    (clock,) = said.clocks
-    day = _single_day(said.once, _today(now, zone))
-    if said.weekday is not None and day.isoweekday() % 7 != said.weekday:
-        raise Ask("contradiction")
+def _once(meaning: Meaning, now: datetime, zone: str) -> Once:
+    assert meaning.once is not None
+    (clock,) = meaning.clocks
+    day = _single_day(meaning.once, _today(now, zone))
+    if meaning.weekday is not None and day.isoweekday() % 7 != meaning.weekday:
+        raise Unclear("contradiction")
     at = datetime.combine(day, time(clock.hour, clock.minute, clock.second, clock.microsecond))
     return Once(at.isoformat(), timezone=zone)
 
@@ -105,20 +105,20 @@ def _real_date(year: int, month: int, day: int) -> date:
     try:
         return date(year, month, day)
     except ValueError:
-        raise Ask("date", "contradiction") from None
+        raise Unclear("date", "contradiction") from None
 
 
 def _weekday(day: RelativeWeekday, today: date) -> date:
     if day.weeks is None:
         ahead = (day.weekday - today.isoweekday()) % 7
         if ahead == 0:
-            raise Ask("ambiguous")
+            raise Unclear("ambiguous")
         return today + timedelta(days=ahead)
     monday = today - timedelta(days=today.weekday())
     found = monday + timedelta(days=(day.weekday - 1) % 7, weeks=day.weeks)
     if day.either and found - today > timedelta(days=7):
         # "Next Friday" on a Wednesday is ambiguous.
-        raise Ask("ambiguous", choice="next")
+        raise Unclear("ambiguous", choice="next")
     return found
 
 
@@ -128,9 +128,9 @@ def _clock_fields(clocks: tuple[Clock, ...]) -> tuple[str, str, str]:
     minutes = {each.minute for each in clocks}
     hours = {each.hour for each in clocks}
     if len(seconds) * len(minutes) * len(hours) != len(clocks):
-        raise Ask("ambiguous")
+        raise Unclear("ambiguous")
     if any(each.microsecond for each in clocks):
-        raise Ask("time")
+        raise Unclear("time")
     return _numbers(seconds), _numbers(minutes), _numbers(hours)
 
 
@@ -138,9 +138,9 @@ def _numbers(values: set[int] | frozenset[int]) -> str:
     return ",".join(str(value) for value in sorted(values))
 
 
-def _cron(times: tuple[str, str, str], said: Meaning, zone: str) -> Cron:
+def _cron(times: tuple[str, str, str], meaning: Meaning, zone: str) -> Cron:
     second, minute, hour = times
-    day, month, weekday = _day_fields(said.again or Daily(), said.months)
+    day, month, weekday = _day_fields(meaning.recurring or Daily(), meaning.months)
     lead = "" if second == "0" else f"{second} "
     return Cron(f"{lead}{minute} {hour} {day} {month} {weekday}", timezone=zone)
 
@@ -150,7 +150,7 @@ def _day_fields(days: Days, months: frozenset[int]) -> tuple[str, str, str]:
     match days:
         case Daily():
             return "*", _months(months), "*"
-        case Named():
+        case Weekdays():
             return "*", _months(months), _weekdays(days.weekdays)
         case MonthDays():
             within = _months(months)
@@ -174,30 +174,30 @@ def _weekdays(weekdays: frozenset[int]) -> str:
     return _numbers(weekdays)
 
 
-def _interval(said: Meaning, zone: str) -> Trigger:
-    assert said.interval is not None
-    step = said.interval.step
-    everywhere = said.again is None or isinstance(said.again, Daily)
-    if everywhere and not (said.span or said.minutes or said.months):
+def _interval(meaning: Meaning, zone: str) -> Trigger:
+    assert meaning.interval is not None
+    step = meaning.interval.step
+    everywhere = meaning.recurring is None or isinstance(meaning.recurring, Daily)
+    if everywhere and not (meaning.span or meaning.minutes or meaning.months):
         # With a zone, an interval that divides the hour or day follows the clock of that zone.
-        fields = _grid(step) if said.zone and said.again is None else None
-        return Every(step) if fields is None else _cron(fields, said, zone)
-    if said.minutes is not None:
-        return _cron(_at_minutes(said, step), said, zone)
+        fields = _grid(step) if meaning.zone and meaning.recurring is None else None
+        return Every(step) if fields is None else _cron(fields, meaning, zone)
+    if meaning.minutes is not None:
+        return _cron(_at_minutes(meaning, step), meaning, zone)
     fields = _grid(step)
-    if said.span is not None:
-        fields = _within(step, said.span)
+    if meaning.span is not None:
+        fields = _within(step, meaning.span)
     if fields is None:
-        raise Ask("interval")
-    return _cron(fields, said, zone)
+        raise Unclear("interval")
+    return _cron(fields, meaning, zone)
 
 
-def _at_minutes(said: Meaning, step: timedelta) -> tuple[str, str, str]:
-    assert said.minutes is not None
-    if step % _HOUR or step >= _DAY or _DAY % step or said.span is not None:
-        raise Ask("contradiction")
+def _at_minutes(meaning: Meaning, step: timedelta) -> tuple[str, str, str]:
+    assert meaning.minutes is not None
+    if step % _HOUR or step >= _DAY or _DAY % step or meaning.span is not None:
+        raise Unclear("contradiction")
     hours = "*" if step == _HOUR else f"*/{step // _HOUR}"
-    return "0", _numbers(said.minutes.minutes), hours
+    return "0", _numbers(meaning.minutes.minutes), hours
 
 
 def _grid(step: timedelta) -> tuple[str, str, str] | None:
@@ -226,7 +226,7 @@ def _within(step: timedelta, span: Span) -> tuple[str, str, str] | None:
     if end is None:
         return _from(step, start)
     if start.hour > end.hour or start.second or end.second:
-        raise Ask("contradiction")
+        raise Unclear("contradiction")
     if step >= _HOUR:
         return _hours_within(step // _HOUR, start, end)
     minutes = step // _MINUTE

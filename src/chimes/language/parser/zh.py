@@ -1,49 +1,27 @@
-"""Chinese patterns for times, days, intervals and limits."""
+"""The grammar of Chinese."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
 
+from chimes.language.parser import parts
 from chimes.language.parser.rules import (
-    AMBIGUOUS,
-    IMPOSSIBLE,
-    LIMITED,
-    NO_DATE,
-    NO_INTERVAL,
-    NO_UNIT,
-    ONE_OF,
-    RESIDUE,
-    SPAN_OR_RESIDUE,
-    VAGUE,
-    YESTERDAY,
-    AtMinutes,
-    Clock,
-    Daily,
-    Date,
-    Delay,
-    Interval,
-    Meaning,
-    MonthDays,
-    Named,
-    OnlyOnce,
-    Part,
-    PartOfDay,
-    Period,
-    Portion,
-    Problem,
-    RelativeDay,
-    RelativeMonthDay,
-    RelativeWeekday,
+    ADDRESS,
+    TELEGRAM,
+    Common,
+    Grammar,
+    Parts,
     Rule,
-    Sure,
     christian_year,
     clock,
-    date_of,
     in_portion,
+    marked,
+    numbers_of,
     rule,
     whole_hours,
 )
+from chimes.language.parser.text import is_chinese
 
 # Numerals up to 99, in digits or characters.
 
@@ -64,9 +42,36 @@ def number(text: str) -> int:
     return (_DIGITS[tens] if tens else 1) * 10 + (_DIGITS[ones] if ones else 0)
 
 
+# Durations.
+
+_UNITS = {
+    "小": timedelta(hours=1),
+    "钟": timedelta(hours=1),
+    "分": timedelta(minutes=1),
+    "秒": timedelta(seconds=1),
+}
+_UNIT = r"(?:小时|钟头|分钟|分(?![析享配类发组种成期之家店开手别布散解])|秒钟?)"
+_PIECE = rf"(?:{NUMBER} ?个?半?{_UNIT}半?|半个?(?:小时|钟头|分钟)|[一三]刻钟)"
+DURATION = rf"(?P<d>{_PIECE}(?:(?:零|又|和)? ?{_PIECE}){{0,3}})"
+
+
+def duration(text: str) -> timedelta:
+    total = timedelta(0)
+    pattern = rf"半个?({_UNIT})|([一三])刻钟|({NUMBER}) ?个?(半)?({_UNIT})(半)?"
+    for item in re.finditer(pattern, text):
+        if item[1]:
+            total += _UNITS[item[1][0]] / 2
+        elif item[2]:
+            total += timedelta(minutes=15 if item[2] == "一" else 45)
+        else:
+            unit = _UNITS[item[5][0]]
+            total += unit * number(item[3]) + unit / 2 * (bool(item[4]) + bool(item[6]))
+    return total
+
+
 # Times of day.
 
-_PORTIONS: dict[str, Portion] = {
+_PORTIONS: dict[str, parts.Portion] = {
     "凌晨": "dawn",
     "清晨": "morning",
     "早晨": "morning",
@@ -114,51 +119,46 @@ def _minute(found: re.Match[str]) -> int:
     return number(said) if said else 0
 
 
-def _alone(found: re.Match[str]) -> tuple[Part, ...]:
+def _alone(found: re.Match[str]) -> Parts:
     """`9点` is the morning; 12点 and the small hours lead to a question unless written as 03点."""
     hour, minute = number(found["h"]), _minute(found)
     if found["unsure"]:
-        return (AMBIGUOUS,)
+        return (parts.AMBIGUOUS,)
     read = clock(hour, minute)
-    if not isinstance(read, Clock):
+    if not isinstance(read, parts.Clock):
         return (read,)
     written = found["h"].startswith("0") or hour in (0, *range(13, 24))
     is_open = not written and (1 <= hour <= _LAST_OPEN or hour == 12)
-    sure: Sure = "certain" if written else "open" if is_open else "usual"
+    certainty: parts.Certainty = "certain" if written else "open" if is_open else "usual"
     whole = not (found["half"] or found["q"] or found["m"] or found["m2"] or found["m3"])
-    return (Clock(hour, minute, sure=sure, marked=bool(found["at"]), whole=whole),)
+    return (parts.Clock(hour, minute, certainty=certainty, marked=bool(found["at"]), whole=whole),)
 
 
-def _in_portion(found: re.Match[str]) -> tuple[Part, ...]:
+def _in_portion(found: re.Match[str]) -> Parts:
     if found["unsure"]:
-        return (AMBIGUOUS,)
+        return (parts.AMBIGUOUS,)
     read = in_portion(number(found["h"]), _minute(found), _PORTIONS[found["p"]])
-    return (_marked(read, found),) if isinstance(read, Clock) else (read,)
+    return marked(read, found)
 
 
-def _marked(read: Clock, found: re.Match[str]) -> Clock:
-    return Clock(read.hour, read.minute, midnight=read.midnight, marked=bool(found["at"]))
-
-
-def _written(found: re.Match[str]) -> tuple[Part, ...]:
+def _written(found: re.Match[str]) -> Parts:
     """`晚上8:30`."""
-    read = in_portion(int(found["h"]), int(found["m"]), _PORTIONS[found["p"]])
-    return (_marked(read, found),) if isinstance(read, Clock) else (read,)
+    return marked(in_portion(int(found["h"]), int(found["m"]), _PORTIONS[found["p"]]), found)
 
 
-CLOCK_RULES: list[Rule] = [
+_CLOCK_RULES: list[Rule] = [
     rule(r"(?P<first>[0-9]{1,2}) ?(?:-|到|至) ?(?P<last>[0-9]{1,2}) ?(?:点|时)", whole_hours),
     rule(rf"{_AT}{_PORTION} ?的? ?{_HOUR}{_MINUTE}", _in_portion),
     rule(rf"{_AT}{_HOUR}{_MINUTE}", _alone),
     rule(rf"{_AT}{_PORTION} ?的? ?(?P<h>[0-9]{{1,2}})[:.](?P<m>[0-9]{{2}})(?![0-9:])", _written),
-    rule(rf"{_AT}(?:中午|正午)(?![0-9一二两十])", Clock(12)),
-    rule(rf"{_AT}(?:半夜|午夜|深夜|子夜)(?:12点|十二点|零点|0点)?", Clock(0, midnight=True)),
+    rule(rf"{_AT}(?:中午|正午)(?![0-9一二两十])", parts.Clock(12)),
+    rule(rf"{_AT}(?:半夜|午夜|深夜|子夜)(?:12点|十二点|零点|0点)?", parts.Clock(0, midnight=True)),
     rule(
         rf"{_AT}(?:半夜|深夜|后半夜) ?{_HOUR}{_MINUTE}",
-        lambda m: (Clock(number(m["h"]) % 24, _minute(m), sure="open"),),
+        lambda m: (parts.Clock(number(m["h"]) % 24, _minute(m), certainty="open"),),
     ),
     *(
-        rule(rf"{word}(?![餐饭班会报操茶安好])", PartOfDay(portion))
+        rule(rf"{word}(?![餐饭班会报操茶安好])", parts.PartOfDay(portion))
         for word, portion in _PORTIONS.items()
         if len(word) > 1 and portion != "noon"
     ),
@@ -192,250 +192,236 @@ _LATER = r"(?:之后|以后|后)"
 
 def weekdays(text: str) -> frozenset[int]:
     """The days of `周一到周五、周日`."""
-    found: set[int] = set()
     bare = re.sub(r"每一?个?|逢", "", text)
-    for item in re.finditer(rf"{_WEEK}?({_NAME})(?:{_TO}{_WEEK}?({_NAME}))?", bare):
-        first = _DAY_NAMES[item[1]]
-        last = _DAY_NAMES[item[2]] if item[2] else first
-        found |= {(first + step) % 7 for step in range((last - first) % 7 + 1)}
-    return frozenset(found)
+    return numbers_of(rf"{_WEEK}?({_NAME})(?:{_TO}{_WEEK}?({_NAME}))?", _DAY_NAMES, bare)
 
 
-def _named(every: bool) -> Meaning:
-    return lambda found: (Named(weekdays(found["list"]), every),)
-
-
-_NUMBER = rf"(?:[0-9]{{1,2}}(?![0-9:.])|{NUMBER})"
-_NUMBERS = (
-    rf"(?P<days>{_NUMBER} ?[号日]?(?: ?(?:、|,|和|及|与) ?{_NUMBER} ?[号日]?){{0,9}})(?<=[号日])"
+_common = Common(number, weekdays, duration, NUMBER)
+_DAY_NUMBER = rf"(?:[0-9]{{1,2}}(?![0-9:.])|{NUMBER})"
+_DAY_NUMBERS = (
+    rf"(?P<days>{_DAY_NUMBER} ?[号日]?(?: ?(?:、|,|和|及|与) ?{_DAY_NUMBER} ?[号日]?){{0,9}})"
+    r"(?<=[号日])"
 )
 
 
-def _month_days(every: bool) -> Meaning:
-    def meaning(found: re.Match[str]) -> tuple[Part, ...]:
-        days = sorted({number(each) for each in re.findall(NUMBER, found["days"])})
-        if days[0] < 1 or days[-1] > 31:
-            return (NO_DATE,)
-        return (MonthDays(tuple(str(day) for day in days), every),)
-
-    return meaning
-
-
-def _from_end(found: re.Match[str]) -> tuple[Part, ...]:
+def _from_end(found: re.Match[str]) -> Parts:
     back = number(found["n"]) - 1
     if not 0 <= back <= 30:
-        return (NO_DATE,)
-    return (MonthDays((f"L-{back}" if back else "L",), every=True),)
+        return (parts.NO_DATE,)
+    return (parts.MonthDays((f"L-{back}" if back else "L",), every=True),)
 
 
-_NTH = rf"(?P<nth>第(?P<n>{NUMBER})个?|最后一?个?|首个)的?(?P<w>{_W})"
+_NTH = rf"(?:第(?P<n>{NUMBER})个?|(?P<last>最后一?个?)|首个)的?(?P<w>{_W})"
 
 
-def _nth_weekday(every: bool) -> Meaning:
-    def meaning(found: re.Match[str]) -> tuple[Part, ...]:
-        weekday = min(weekdays(found["w"]))
-        if found["nth"].startswith("最"):
-            return (MonthDays((f"{weekday}L",), every, weekday=True),)
-        count = number(found["n"]) if found["n"] else 1
-        if not 1 <= count <= 5:
-            return (NO_DATE,)
-        return (MonthDays((f"{weekday}#{count}",), every, weekday=True),)
-
-    return meaning
-
-
-def _date(found: re.Match[str]) -> tuple[Part, ...]:
+def _date(found: re.Match[str]) -> Parts:
     year = None
     if found["year"]:
         if len(found["year"]) != 4:
-            return (AMBIGUOUS,)
+            return (parts.AMBIGUOUS,)
         digits = "".join(str(number(each)) for each in found["year"])
         year = christian_year(int(digits), buddhist=found["era"] == "佛历")
-    every = bool(found["every"])
-    made = date_of(year, number(found["month"]), number(found["day"]), every=every)
-    if found["w"] and isinstance(made[0], Date):
-        return (*made, Named(weekdays(found["w"]), every=False))
-    return made
+    return _common.date(found, year, number(found["month"]), every=bool(found["every"]))
 
 
-def _week(weeks: int) -> Meaning:
-    return lambda found: (RelativeWeekday(_DAY_NAMES[found["day"]], weeks),)
-
-
-def _this_month(months: int) -> Meaning:
-    return lambda found: (RelativeMonthDay(number(found["day"]), months),)
-
-
-def _ahead(found: re.Match[str]) -> tuple[Part, ...]:
-    days = number(found["n"]) * (1 if found["u"] == "天" else 7)
-    return (RelativeDay(days) if days else AMBIGUOUS,)
-
-
-_DAYS_PORTIONS: dict[str, Portion] = {"早上?": "morning", "晚上?": "night", "夜": "night"}
+_SHORT_PORTIONS: dict[str, parts.Portion] = {"早上?": "morning", "晚上?": "night", "夜": "night"}
 _MONTH_ENDS = {
     r"(?:最后一?天|月底|月末)": "L",
     rf"最后一?个?{_WORKING}": "LW",
     rf"(?:第一个?|首个){_WORKING}": "1W",
 }
-_OF_WEEK = rf"{_WEEK}的?{_WEEK}?(?P<day>{_NAME})"
+_OF_WEEK = rf"{_WEEK}的?{_WEEK}?(?P<w>{_NAME})"
 _MONTHLY = r"每一?个?月的?"
-DAYS_RULES: list[Rule] = [
-    rule(r"每一?[天日](?:一次)?的?|天天", Daily()),
+_DAY_RULES: list[Rule] = [
+    rule(r"每一?[天日](?:一次)?的?|天天", parts.Daily()),
     *(
         each
-        for word, portion in _DAYS_PORTIONS.items()
+        for word, portion in _SHORT_PORTIONS.items()
         for each in (
-            rule(rf"每{word}", (Daily(), PartOfDay(portion))),
-            rule(rf"今{word}(?!上)", (RelativeDay(0), PartOfDay(portion))),
-            rule(rf"明{word}(?!上)", (RelativeDay(1), PartOfDay(portion))),
+            rule(rf"每{word}", (parts.Daily(), parts.PartOfDay(portion))),
+            rule(rf"今{word}(?!上)", (parts.RelativeDay(0), parts.PartOfDay(portion))),
+            rule(rf"明{word}(?!上)", (parts.RelativeDay(1), parts.PartOfDay(portion))),
         )
     ),
-    rule(rf"{_EVERY}?{_WORKING}", Named(frozenset(range(1, 6)), every=True)),
-    rule(r"(?:每个?|每?逢)?(?:周末|双休日)", Named(frozenset({0, 6}), every=True)),
-    rule(rf"(?:每一?个?|每?逢)(?P<list>{_LIST})", _named(every=True)),
-    rule(rf"(?P<list>{_LIST})", _named(every=False)),
-    rule(rf"每一?个?{_WEEK}(?![日一二三四五六天1-7末])的?", Period("week")),
-    rule(_MONTHLY, Period("month")),
-    rule(r"每一?年的?", Period("year")),
+    rule(rf"{_EVERY}?{_WORKING}", parts.WORKING_DAYS),
+    rule(r"(?:每个?|每?逢)?(?:周末|双休日)", parts.WEEKEND),
+    rule(rf"(?:每一?个?|每?逢)(?P<list>{_LIST})", _common.named(every=True)),
+    rule(rf"(?P<list>{_LIST})", _common.named(every=False)),
+    rule(rf"每一?个?{_WEEK}(?![日一二三四五六天1-7末])的?", parts.Period("week")),
+    rule(_MONTHLY, parts.Period("month")),
+    rule(r"每一?年的?", parts.Period("year")),
     rule(
         rf"每隔? ?(?:{NUMBER}|几|数) ?(?:天|日|周|个?星期|个?礼拜|个?月|年)(?!号)"
         r"|隔[天日周]|每隔一?[天日周月年]|每个?季度?|单日|双日|单周|双周",
-        NO_INTERVAL,
+        parts.NO_INTERVAL,
     ),
-    rule(rf"{_MONTHLY}{_NUMBERS}", _month_days(every=True)),
-    rule(_NUMBERS, _month_days(every=False)),
-    rule(rf"{_MONTHLY}第(?P<days>{NUMBER})天", _month_days(every=True)),
+    rule(rf"{_MONTHLY}{_DAY_NUMBERS}", _common.month_days(every=True)),
+    rule(_DAY_NUMBERS, _common.month_days(every=False)),
+    rule(rf"{_MONTHLY}第(?P<days>{NUMBER})天", _common.month_days(every=True)),
     rule(rf"{_MONTHLY}倒数第(?P<n>{NUMBER})天", _from_end),
-    rule(r"每个?(?:月底|月末)", MonthDays(("L",), every=True)),
+    rule(r"每个?(?:月底|月末)", parts.MonthDays(("L",), every=True)),
     *(
         each
         for word, term in _MONTH_ENDS.items()
         for each in (
-            rule(rf"{_MONTHLY}{word}", MonthDays((term,), every=True)),
-            rule(word, MonthDays((term,), every=False)),
+            rule(rf"{_MONTHLY}{word}", parts.MonthDays((term,), every=True)),
+            rule(word, parts.MonthDays((term,), every=False)),
         )
     ),
-    rule(rf"{_MONTHLY}{_NTH}", _nth_weekday(every=True)),
-    rule(_NTH, _nth_weekday(every=False)),
-    rule(r"(?:每个?)?月(?:初|中旬?|上旬|下旬)", Problem(("date",))),
+    rule(rf"{_MONTHLY}{_NTH}", _common.nth_weekday(every=True)),
+    rule(_NTH, _common.nth_weekday(every=False)),
+    rule(r"(?:每个?)?月(?:初|中旬?|上旬|下旬)", parts.Problem(("date",))),
     rule(
         r"(?P<every>每年的?)?(?:(?P<era>佛历|公元)? ?"
         r"(?P<year>[0-9]{4}|[0-9]{2}|[〇零一二三四五六七八九]{2,4}) ?年)? ?"
         rf"(?P<month>{NUMBER}) ?月 ?(?P<day>{NUMBER}) ?[日号](?: ?\(?(?P<w>{_W})\)?)?",
         _date,
     ),
-    rule(r"今天|今日|当天", RelativeDay(0)),
-    rule(r"明天|明日", RelativeDay(1)),
-    rule(r"后天", RelativeDay(2)),
-    rule(r"大后天", RelativeDay(3)),
-    rule(r"[今明后]天的[今明后]天", AMBIGUOUS),
-    rule(rf"昨[天日晚]|前天|上个?{_W}", YESTERDAY),
-    rule(rf"(?P<n>{NUMBER}) ?(?P<u>天|周|个?星期|个?礼拜){_LATER}", _ahead),
-    rule(rf"下一?个?{_OF_WEEK}", _week(1)),
-    rule(rf"下下个?{_OF_WEEK}", _week(2)),
-    rule(rf"(?:本|这个?){_OF_WEEK}", _week(0)),
-    rule(rf"下个?月的?(?P<day>{_NUMBER}) ?[号日]", _this_month(1)),
-    rule(rf"(?:本|这个?|当)月的?(?P<day>{_NUMBER}) ?[号日]", _this_month(0)),
+    rule(r"今天|今日|当天", parts.RelativeDay(0)),
+    rule(r"明天|明日", parts.RelativeDay(1)),
+    rule(r"后天", parts.RelativeDay(2)),
+    rule(r"大后天", parts.RelativeDay(3)),
+    rule(r"[今明后]天的[今明后]天", parts.AMBIGUOUS),
+    rule(rf"昨[天日晚]|前天|上个?{_W}", parts.YESTERDAY),
+    rule(rf"(?P<n>{NUMBER}) ?(?P<u>天|周|个?星期|个?礼拜){_LATER}", _common.ahead("天")),
+    rule(rf"下一?个?{_OF_WEEK}", _common.week(1)),
+    rule(rf"下下个?{_OF_WEEK}", _common.week(2)),
+    rule(rf"(?:本|这个?){_OF_WEEK}", _common.week(0)),
+    rule(rf"下个?月的?(?P<day>{_DAY_NUMBER}) ?[号日]", _common.month_day(1)),
+    rule(rf"(?:本|这个?|当)月的?(?P<day>{_DAY_NUMBER}) ?[号日]", _common.month_day(0)),
     rule(
         r"(?:下一?个?(?:周|星期|礼拜)(?![日一二三四五六天1-7])|下个?月(?![0-9])|明年)",
-        Problem(("date",), loose=True),
+        parts.Problem(("date",), loose=True),
     ),
-    rule(r"(?:只|仅)?一次(?!性)", OnlyOnce()),
+    rule(r"(?:只|仅)?一次(?!性)", parts.OnlyOnce()),
 ]
 
 
 # Intervals, delays and limits.
 
-_UNITS = {
-    "小": timedelta(hours=1),
-    "钟": timedelta(hours=1),
-    "分": timedelta(minutes=1),
-    "秒": timedelta(seconds=1),
-}
-_UNIT = r"(?:小时|钟头|分钟|分(?![析享配类发组种成期之家店开手别布散解])|秒钟?)"
-_PIECE = rf"(?:{NUMBER} ?个?半?{_UNIT}半?|半个?(?:小时|钟头|分钟)|[一三]刻钟)"
-DURATION = rf"(?P<d>{_PIECE}(?:(?:零|又|和)? ?{_PIECE}){{0,3}})"
-
-
-def duration(text: str) -> timedelta:
-    total = timedelta(0)
-    pattern = rf"半个?({_UNIT})|([一三])刻钟|({NUMBER}) ?个?(半)?({_UNIT})(半)?"
-    for item in re.finditer(pattern, text):
-        if item[1]:
-            total += _UNITS[item[1][0]] / 2
-        elif item[2]:
-            total += timedelta(minutes=15 if item[2] == "一" else 45)
-        else:
-            unit = _UNITS[item[5][0]]
-            total += unit * number(item[3]) + unit / 2 * (bool(item[4]) + bool(item[6]))
-    return total
-
-
-def _interval(found: re.Match[str]) -> tuple[Part, ...]:
-    step = duration(found["d"])
-    return (Interval(step) if step else NO_INTERVAL,)
-
-
-def _delay(found: re.Match[str]) -> tuple[Part, ...]:
-    after = duration(found["d"])
-    return (Delay(after) if after else NO_INTERVAL,)
-
-
-def _spans_minute(found: re.Match[str]) -> tuple[Part, ...]:
-    minute = number(found["n"])
-    return (AtMinutes(frozenset({minute})) if minute < 60 else IMPOSSIBLE,)
-
-
 _EACH = r"每(?:隔|过)? ?"
 _NO_UNIT_BEHIND = r"(?! ?(?:个|小|分|秒|钟|天|日|周|星|礼|月|年|号|刻|点|时|[0-9:.]))"
-SPANS_RULES: list[Rule] = [
-    rule(rf"{_EACH}{DURATION}(?:一次)?", _interval),
-    rule(rf"{_EACH}个?(?:小时|钟头)(?:一次)?", Interval(timedelta(hours=1))),
-    rule(rf"{_EACH}分钟(?:一次)?", Interval(timedelta(minutes=1))),
-    rule(rf"{_EACH}秒钟?(?:一次)?", Interval(timedelta(seconds=1))),
-    rule(rf"{_EACH}(?:几|数|若干)个?{_UNIT}", NO_INTERVAL),
-    rule(rf"{_EACH}- ?[0-9]+ ?(?:个?{_UNIT})?", NO_INTERVAL),
-    rule(rf"{_EACH}[0-9]+{_NO_UNIT_BEHIND}", NO_UNIT),
-    rule(rf"(?:再?过|在)?{DURATION} ?(?:之后|以后|后)", _delay),
-    rule(rf"再?过{DURATION}", _delay),
+_INTERVAL_RULES: list[Rule] = [
+    rule(rf"{_EACH}{DURATION}(?:一次)?", _common.interval),
+    rule(rf"{_EACH}个?(?:小时|钟头)(?:一次)?", parts.Interval(timedelta(hours=1))),
+    rule(rf"{_EACH}分钟(?:一次)?", parts.Interval(timedelta(minutes=1))),
+    rule(rf"{_EACH}秒钟?(?:一次)?", parts.Interval(timedelta(seconds=1))),
+    rule(rf"{_EACH}(?:几|数|若干)个?{_UNIT}", parts.NO_INTERVAL),
+    rule(rf"{_EACH}- ?[0-9]+ ?(?:个?{_UNIT})?", parts.NO_INTERVAL),
+    rule(rf"{_EACH}[0-9]+{_NO_UNIT_BEHIND}", parts.NO_UNIT),
+    rule(rf"(?:再?过|在)?{DURATION} ?(?:之后|以后|后)", _common.delay),
+    rule(rf"再?过{DURATION}", _common.delay),
     rule(
-        rf"{_EACH}(?:[一二两三四五六七八九]{{2}}|负{NUMBER}|[0-9]{{7,}}) ?个?{_UNIT}", NO_INTERVAL
+        rf"{_EACH}(?:[一二两三四五六七八九]{{2}}|负{NUMBER}|[0-9]{{7,}}) ?个?{_UNIT}",
+        parts.NO_INTERVAL,
     ),
-    rule(rf"{_EACH}{NUMBER} ?(?:-|到|至|或) ?{NUMBER} ?个?{_UNIT}", AMBIGUOUS),
+    rule(rf"{_EACH}{NUMBER} ?(?:-|到|至|或) ?{NUMBER} ?个?{_UNIT}", parts.AMBIGUOUS),
     rule(
         r"(?:周末|双休日|法定|节?假日|假期|节日|国庆|春节|周[一二三四五六日天])[^,。 ]{0,6}除外",
-        LIMITED,
+        parts.LIMITED,
     ),
-    rule(rf"[0-9]{{7,}} ?个?{_UNIT}(?:之后|以后|后)", NO_INTERVAL),
-    rule(rf"再?过[0-9]+{_NO_UNIT_BEHIND}|[0-9]+ ?(?:之后|以后|后)(?![天台])", NO_UNIT),
-    rule(rf"的?第(?P<n>{NUMBER}) ?分钟?(?:的时候|时)?", _spans_minute),
-    rule(r"(?:的|在)?整点", AtMinutes(frozenset({0}))),
-    rule(r"每到?个?整点", (Interval(timedelta(hours=1)), AtMinutes(frozenset({0})))),
-    rule(r"大约|大概|约(?=[0-9早上下晚中])|差不多|接近", VAGUE),
+    rule(rf"[0-9]{{7,}} ?个?{_UNIT}(?:之后|以后|后)", parts.NO_INTERVAL),
+    rule(rf"再?过[0-9]+{_NO_UNIT_BEHIND}|[0-9]+ ?(?:之后|以后|后)(?![天台])", parts.NO_UNIT),
+    rule(rf"的?第(?P<n>{NUMBER}) ?分钟?(?:的时候|时)?", _common.minute),
+    rule(r"(?:的|在)?整点", parts.AtMinutes(frozenset({0}))),
+    rule(r"每到?个?整点", (parts.Interval(timedelta(hours=1)), parts.AtMinutes(frozenset({0})))),
+    rule(r"大约|大概|约(?=[0-9早上下晚中])|差不多|接近", parts.VAGUE),
     rule(
         r"(?<=[点半刻分钟0-9])"
         r"(?: ?(?:左右|前后|上下|多钟?|来钟|出头|光景|许(?![可愿多诺]))"
         r"|之?前(?![端台往沿])|以前|之?后(?!台)|以后)",
-        AMBIGUOUS,
+        parts.AMBIGUOUS,
     ),
-    rule(r"或者?(?:是)?|还是", ONE_OF),
-    rule(r"从|自|在(?=.{1,8}之?间)", SPAN_OR_RESIDUE),
-    rule(r"除[了去]?[^,。]{1,12}?(?:以外|之外|外)", LIMITED),
-    rule(r"(?:除了?|不包括|不含|跳过)(?:法定)?(?:节假日|假期|节日|假日)", LIMITED),
-    rule(r"除[了去]?|直到|不包括|截止到?|到|至|开始于?", RESIDUE),
+    rule(r"或者?(?:是)?|还是", parts.VAGUE),
+    rule(r"从|自|在(?=.{1,8}之?间)", parts.SPAN_OR_RESIDUE),
+    rule(r"除[了去]?[^,。]{1,12}?(?:以外|之外|外)", parts.LIMITED),
+    rule(r"(?:除了?|不包括|不含|跳过)(?:法定)?(?:节假日|假期|节日|假日)", parts.LIMITED),
+    rule(r"除[了去]?|直到|不包括|截止到?|到|至|开始于?", parts.RESIDUE),
     rule(
         rf"(?:连续|持续|为期|总?共|只) ?{NUMBER} ?(?:个?[天周月年次]|个?星期|个?礼拜)",
-        LIMITED,
+        parts.LIMITED,
     ),
 ]
 
 
-RULES = [*CLOCK_RULES, *DAYS_RULES, *SPANS_RULES]
-#: Joining words without a meaning of their own.
-JOINING = r"在|于|的|之间"
-#: Conjunctions between two parts of one kind.
-LISTING = r"和|及|与|以及|还有"
-#: Requests; may precede the time words or stand between them.
-REQUEST = re.compile(
-    r"(?:请你?|麻烦你?|帮我|提醒我|叫我|通知我|告诉我|给我|我要|我想要?|让我|记得|设置|定时)"
+# Recipients.
+
+_END = r"(?=$|[ ,.;!),。;!)、]|如果|若|一旦|并|然后|吧)"
+_SENDS = r"(?:发送|发布|发(?![现生展票])|推送|转发|通知|提醒|告诉|报告)"
+_MAIL = r"(?:电子邮件|电邮|邮件|e-?mail)"
+
+GRAMMAR = Grammar(
+    code="zh",
+    name="chinese",
+    examples=(
+        "每天早上9点总结新闻",
+        "明天下午3点开会",
+        "每周一 08:30 发送报告",
+        "每隔15分钟检查网站",
+    ),
+    script=is_chinese,
+    weight=3,
+    rules=[*_CLOCK_RULES, *_DAY_RULES, *_INTERVAL_RULES],
+    duration=duration,
+    joining="在|于|的|之间",
+    listing="和|及|与|以及|还有",
+    ranging="到|至",
+    between_and="和|与",
+    request="请你?|麻烦你?|帮我|提醒我|叫我|通知我|告诉我|给我|我要|我想要?|让我|记得|设置|定时",
+    local_time="(?:本地|当地)时间",
+    place_time="(?P<place>PLACES|utc) ?(?:当地)?时间",
+    unknown_zone=(
+        r"[ ,(]*(?!休息|吃|用|服|上[课班]|下[课班]|学习|阅读|睡|午|晚餐|早餐|亲子|自由|茶歇|会议"
+        r"|故事|家庭|运动|锻炼|打卡|截止|开会|起床|检查|整理|发送)[\u4e00-\u9fff]{2,5}时间"
+        r"(?!表|管理|线|到|轴)"
+    ),
+    numeral=f"{WORD}|[百千万几数]",
+    first_number=WORD,
+    unit="小时|钟头|分钟|秒|天|周|星期|礼拜|月|年",
+    number_link="[或到至和又加零点]",
+    range_link="[到至]",
+    negation=(
+        "农历|阴历|旧历|(?<!要)不|不是|不要|不用|不必|别|勿|至少|最多|少于|多于|不到|不超过|超过|将近|接近"
+        "|取消|停止"
+    ),
+    before="[和及与的]",
+    which_before="[这本下上]个?",
+    year_before="(?:年|月)(?:之?后|以后)?",
+    left_over=(
+        r"(?:和|及|到|至) ?(?:at )?[0-9]|或|[两二三四]次"
+        r"|除了|除去|除非|直到|仅限|左右|之间|期间|早晚|不到|刚过|差(?=[0-9一二两三四五六七八九十])"
+        r"|[加减](?=[0-9一二两三四五六七八九十])|多钟|半(?!小时|个|天|年|价|程|马|场|夜|身|球)"
+        r"|起(?![床飞草身来诉航跑步夜锅驾名重火])"
+        r"|[0-9一二两三四五六七八九十]+ ?(?:点|分(?!析|享|配|类)|小时|秒|号|刻"
+        r"|(?:天|周)(?=[后内之以, ]|一次|$))"
+    ),
+    lasting=f"(?:持续|连续|为期|共) ?{DURATION}",
+    about="关于|的",
+    every="每|逢",
+    then="然后|再|并",
+    unread_every="每(?!个?人|位|家|名)",
+    of_task=r"每[日天周月年](?=[\u4e00-\u9fff])",
+    recipients=(
+        (
+            "telegram",
+            rf"{_SENDS}.*?(?:到|至|给|去) ?(?:我的?)? ?{TELEGRAM} ?(?:群组?|频道|上|里)?{_END}",
+        ),
+        (
+            "telegram",
+            rf"(?:通过|用|在|走) ?(?:我的)? ?{TELEGRAM} ?上? ?{_SENDS}(?:给)? ?(?:我|$|[,。,])",
+        ),
+        (
+            "email",
+            rf"(?:发送?|推送|转发).*?(?:到|至) ?我?的? ?(?:电子)?(?:邮箱|{_MAIL}){_END}"
+            rf"|发送?(?:一?封)? ?{_MAIL} ?给 ?我|给我发送?(?:一?封)? ?{_MAIL}",
+        ),
+        ("email", rf"(?:通过|用|以) ?{_MAIL} ?(?:的?方式)? ?{_SENDS}(?:给)? ?我"),
+        ("inbox", rf"(?:{_SENDS}|放).*?(?:到|进|至|入) ?我?的? ?收件箱{_END}"),
+    ),
+    to_address=rf"{_SENDS}.*?(?:到|给|至) ?|给 ?(?={ADDRESS} ?发)",
+    no_recipient="不要|不用|别(?!的)|无需|停止",
+    on_failure=(
+        "(?:如果|若是?|一旦|要是)?(?:失败|出错|出问题|报错|挂了)(?:时|了|的话|就|则|的时候|才)"
+        "|(?:如果|若是?|一旦|要是)(?:失败|出错|出问题|报错|挂)"
+    ),
 )

@@ -13,21 +13,23 @@ from typing import Final
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.definition import (
+from chimes.model.recipient import (
     DEFAULT_LATE_AFTER,
     SELECTABLE_EVENTS,
     WEEKDAYS,
-    ActionTarget,
-    AgentTarget,
     Channel,
     Digest,
-    FlowTarget,
-    HttpTarget,
-    MessageTarget,
     NotifyOn,
     Period,
     QuietHours,
     Recipient,
+)
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
     SyncTarget,
     Target,
     TaskTarget,

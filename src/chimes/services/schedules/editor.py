@@ -10,7 +10,6 @@ from typing import TypeVar
 from chimes.errors import Conflict, InvalidInput, NotAllowed, StaleVersion, StoreUnavailable
 from chimes.i18n import _
 from chimes.model.access import Actor
-from chimes.model.definition import SyncTarget
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import FireContext, FirePlan, PolicyPlan, end_immediately, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus
@@ -21,6 +20,7 @@ from chimes.model.schedule import (
     pause_schedule,
     resume_schedule,
 )
+from chimes.model.target import SyncTarget
 from chimes.model.validation import check_text
 from chimes.services.audit import changes_between, entry
 from chimes.services.schedules.prompts import NAMESPACE

@@ -10,7 +10,8 @@ from enum import StrEnum
 from chimes.clock import to_micros
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
-from chimes.model.access import Actor, AuditEntry
+from chimes.model.access import Actor
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, Position, RunQuery, RunSort
 from chimes.model.run import Origin, Run, RunStatus

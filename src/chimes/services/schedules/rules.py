@@ -16,32 +16,33 @@ from chimes.config import Settings
 from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
-from chimes.model.definition import (
-    PRIORITY,
-    TASK_POLICY_FIELDS,
-    ActionTarget,
-    AgentTarget,
-    Backoff,
-    Channel,
-    FlowTarget,
-    HttpTarget,
-    MessageTarget,
-    Overlap,
-    Policy,
-    Recipient,
-    RunDefaults,
-    SyncTarget,
-    Target,
-    apply_task_defaults,
-    is_pair_key,
-    parse_pair_key,
-    unchanged_fields,
-)
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace, declared_ids
 from chimes.model.listing import ScheduleQuery
 from chimes.model.node import Node
+from chimes.model.policy import (
+    PRIORITY,
+    TASK_POLICY_FIELDS,
+    Backoff,
+    Overlap,
+    Policy,
+    RunDefaults,
+    apply_task_defaults,
+    unchanged_fields,
+)
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.sync import HIGH, SYNC_TIMEOUT, task_policy
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
+    SyncTarget,
+    Target,
+    is_pair_key,
+    parse_pair_key,
+)
 from chimes.model.validation import (
     SHORTEST_INTERVAL,
     check_fires,

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from chimes.errors import ChimesError, Conflict, NotAllowed, NotFound, StoreError
 from chimes.i18n import _
-from chimes.model.access import Actor, AuditEntry, Owner
-from chimes.model.definition import SyncTarget
+from chimes.model.access import Actor, Owner
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId, new_schedule_id
 from chimes.model.listing import AuditQuery, Page, ScheduleQuery, ScheduleSort
 from chimes.model.planning import end_immediately, plan, slot_run
@@ -30,6 +30,7 @@ from chimes.model.schedule import (
     restore_schedule,
     skip_next_slot,
 )
+from chimes.model.target import SyncTarget
 from chimes.model.validation import (
     check_id,
     check_text,

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _, from_stored, to_stored
-from chimes.model.access import ApiKey, AuditEntry, Role, Scope
+from chimes.model.access import ApiKey, Role, Scope
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.definition import NotifyOn, RunDefaults
 from chimes.model.ids import (
     DEFAULT_NAMESPACE,
     DeliveryId,
@@ -22,6 +22,8 @@ from chimes.model.ids import (
 )
 from chimes.model.node import NodeReport
 from chimes.model.notification import Artifact, Delivery, DeliveryState, InboxItem
+from chimes.model.policy import RunDefaults
+from chimes.model.recipient import NotifyOn
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
 from chimes.store.codec.values import (
     Plain,

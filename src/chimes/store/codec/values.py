@@ -11,31 +11,29 @@ from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _, from_stored, to_stored
 from chimes.model.access import Owner, OwnerType
-from chimes.model.definition import (
+from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.recipient import (
     DEFAULT_LATE_AFTER,
-    ActionTarget,
-    AgentTarget,
-    Backoff,
     Channel,
     Digest,
+    NotifyOn,
+    Period,
+    QuietHours,
+    Recipient,
+)
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Dependency, Schedule
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
-    Misfire,
-    NotifyOn,
-    OnLost,
-    Overlap,
-    Period,
-    Policy,
-    QuietHours,
-    Recipient,
     SyncTarget,
     Target,
     TaskTarget,
 )
-from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId
-from chimes.model.run import RunStatus
-from chimes.model.schedule import Dependency, Schedule
 from chimes.triggers import trigger_from_dict
 
 # --- strict reading of JSON data ------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run

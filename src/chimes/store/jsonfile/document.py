@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _, joined
-from chimes.model.access import ApiKey, AuditEntry
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, RunId, ScheduleId, new_schedule_id
 from chimes.model.notification import Delivery, InboxItem

@@ -15,25 +15,23 @@ from datetime import datetime, timedelta
 from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import Message, _, from_stored, to_stored
-from chimes.model.definition import (
+from chimes.model.egress import parse_http_url
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule, apply_edit, plan_after, set_cursor
+from chimes.model.sync import require_exclusive
+from chimes.model.target import (
     ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
-    Misfire,
-    Overlap,
-    Policy,
     SyncTarget,
     Target,
     TaskTarget,
     is_pair_key,
 )
-from chimes.model.egress import parse_http_url
-from chimes.model.ids import ScheduleId
-from chimes.model.run import RunStatus
-from chimes.model.schedule import Schedule, apply_edit, plan_after, set_cursor
-from chimes.model.sync import require_exclusive
 from chimes.model.validation import check_target
 from chimes.store.codec.values import (
     Plain,

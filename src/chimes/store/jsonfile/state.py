@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from chimes.model.access import ApiKey, AuditEntry
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
 from chimes.model.change import replace
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, InboxId, KeyId, RunId, ScheduleId

@@ -19,7 +19,7 @@ from types import TracebackType
 from chimes.clock import Clock
 from chimes.errors import StoreUnavailable, message_of
 from chimes.i18n import _, counted, joined
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 from chimes.model.run import Reason, cancel
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.archive import AuditArchive, MessageArchive, RunArchive

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from chimes.errors import NotFound
 from chimes.i18n import _
-from chimes.model.access import ApiKey, AuditEntry, Quota, chain_entry
+from chimes.model.access import ApiKey, Quota
+from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.listing import Counts

@@ -17,9 +17,9 @@ from chimes.clock import Clock, SystemClock
 from chimes.errors import AlreadyExists, NotFound
 from chimes.failpoints import hit
 from chimes.i18n import _
-from chimes.model.access import ApiKey, AuditEntry, Owner, Quota, gone_pause_entry
+from chimes.model.access import ApiKey, Owner, Quota
+from chimes.model.audit import AuditEntry, gone_pause_entry
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.definition import Channel
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     ALL_RUNS,
@@ -56,6 +56,7 @@ from chimes.model.planning import (
     FirePlan,
     runs_to_insert,
 )
+from chimes.model.recipient import Channel
 from chimes.model.run import (
     Completion,
     LogEntry,

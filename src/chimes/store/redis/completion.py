@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from chimes.i18n import to_stored
-from chimes.model.access import AuditEntry, gone_pause_entry
+from chimes.model.audit import AuditEntry, gone_pause_entry
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import (

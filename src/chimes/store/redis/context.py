@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from chimes.clock import Clock, SystemClock
 from chimes.errors import StoreBusy, StoreLost
 from chimes.i18n import _
-from chimes.model.access import AuditEntry, chain_entry
+from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule

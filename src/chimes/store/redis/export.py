@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 
-from chimes.model.access import ApiKey, AuditEntry
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, InboxItem

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from chimes.clock import MICROSECOND
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
-from chimes.model.access import AuditEntry
-from chimes.model.definition import Channel
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
@@ -22,6 +21,7 @@ from chimes.model.notification import (
     owns_delivery_fence,
     reopen_delivery,
 )
+from chimes.model.recipient import Channel
 from chimes.model.run import Reason
 from chimes.store.port import TokenGrant
 from chimes.store.redis.context import Context

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from chimes.clock import MICROSECOND
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
-from chimes.model.access import ApiKey, AuditEntry
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery

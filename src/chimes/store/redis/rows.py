@@ -19,7 +19,6 @@ from chimes.errors import message_of
 from chimes.i18n import _, from_stored, to_stored
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.change import replace
-from chimes.model.definition import Channel, HttpTarget, NotifyOn, Policy, Recipient, SyncTarget
 from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
 from chimes.model.notification import (
     Delivery,
@@ -29,9 +28,12 @@ from chimes.model.notification import (
     plan_deliveries,
 )
 from chimes.model.planning import cancels_only_own_runs, concurrency_key
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Attempt, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
+from chimes.model.target import HttpTarget, SyncTarget
 from chimes.store.codec.records import (
     attempt_from_plain,
     attempt_to_plain,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import (

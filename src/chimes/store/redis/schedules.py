@@ -7,7 +7,8 @@ from datetime import datetime
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
 from chimes.i18n import _
-from chimes.model.access import AuditEntry, Quota
+from chimes.model.access import Quota
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId, canonical_namespace
 from chimes.model.run import Reason, Run, cancel
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import bindparam, select, text
 
 from chimes.clock import MICROSECOND
-from chimes.model.access import gone_pause_entry
+from chimes.model.audit import gone_pause_entry
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Delivery, plan_deliveries

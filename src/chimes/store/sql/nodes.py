@@ -11,7 +11,8 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, text, update
 
-from chimes.model.access import AuditEntry, Owner, OwnerType
+from chimes.model.access import Owner, OwnerType
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.run import Run, mark_lost

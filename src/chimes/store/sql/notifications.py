@@ -10,8 +10,7 @@ from sqlalchemy import bindparam, delete, func, select, text, update
 
 from chimes.errors import NotFound
 from chimes.i18n import _
-from chimes.model.access import AuditEntry
-from chimes.model.definition import Channel
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
@@ -23,6 +22,7 @@ from chimes.model.notification import (
     owns_delivery_fence,
     reopen_delivery,
 )
+from chimes.model.recipient import Channel
 from chimes.model.run import Reason
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.listing import delivery_conditions, inbox_conditions, page_of

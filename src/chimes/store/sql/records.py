@@ -11,7 +11,8 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from chimes.clock import MICROSECOND
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
-from chimes.model.access import ApiKey, AuditEntry, chain_entry
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery

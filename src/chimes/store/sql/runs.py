@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ScalarSelect, bindparam, delete, select, text, update
 
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import LogEntry, Run, cancel_step, owns_fence, request_cancel

@@ -10,7 +10,8 @@ from sqlalchemy import case, func, select, text
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
 from chimes.i18n import _
-from chimes.model.access import AuditEntry, Owner, Quota
+from chimes.model.access import Owner, Quota
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.run import Reason, cancel

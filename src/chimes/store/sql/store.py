@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
-from chimes.model.access import ApiKey, AuditEntry, Owner, Quota
+from chimes.model.access import ApiKey, Owner, Quota
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.definition import Channel
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     ALL_RUNS,
@@ -41,6 +41,7 @@ from chimes.model.listing import (
 )
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
+from chimes.model.recipient import Channel
 from chimes.model.run import Completion, LogEntry, Run, queue_order
 from chimes.model.schedule import Schedule
 from chimes.store.epoch import Epoch

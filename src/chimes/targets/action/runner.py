@@ -15,9 +15,9 @@ from chimes.model.checkpoint import (
     encode_action_checkpoint,
     execution_end,
 )
-from chimes.model.definition import ActionTarget
 from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.target import ActionTarget
 from chimes.redaction import Redactor
 from chimes.targets.action.service import (
     ActionConfig,

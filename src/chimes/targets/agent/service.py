@@ -18,7 +18,7 @@ from yarl import URL
 
 from chimes.errors import ConfigError
 from chimes.i18n import _
-from chimes.model.definition import AgentTarget
+from chimes.model.target import AgentTarget
 from chimes.redaction import Redactor
 from chimes.targets.base import Call, TargetError
 from chimes.targets.http.connection import wait_asked

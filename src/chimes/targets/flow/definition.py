@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeVar, overload
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.definition import Backoff, OnLost, Policy
+from chimes.model.policy import Backoff, OnLost, Policy
 from chimes.targets.python.arguments import parameters_of
 from chimes.targets.python.registry import DEFAULT_TIMEOUT, Task, is_async
 from chimes.triggers.values import parse_duration

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from chimes.i18n import _
-from chimes.model.definition import FlowTarget
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.target import FlowTarget
 from chimes.targets.base import Call
 from chimes.targets.flow.advance import Elements, advance, ids_of
 from chimes.targets.flow.definition import Flow

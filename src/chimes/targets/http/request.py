@@ -16,9 +16,9 @@ from yarl import URL
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.definition import HttpTarget
 from chimes.model.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.model.run import Run
+from chimes.model.target import HttpTarget
 from chimes.model.validation import check_header_name, check_method, signing_key
 from chimes.redaction import HIDDEN, is_secret_name, mask_tail, query_pairs
 from chimes.targets.base import Call

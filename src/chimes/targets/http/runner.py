@@ -11,9 +11,9 @@ import aiohttp
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.definition import HttpTarget
 from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.target import HttpTarget
 from chimes.targets.base import Call
 from chimes.targets.http.connection import (
     EgressDenied,

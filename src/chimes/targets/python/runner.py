@@ -17,9 +17,9 @@ from chimes.clock import SystemClock
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _, counted
 from chimes.model.change import fast_constructor, replace
-from chimes.model.definition import TaskTarget
 from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, completion_of
+from chimes.model.target import TaskTarget
 from chimes.targets.base import Call
 from chimes.targets.process.channel import LogLine, RunLog
 from chimes.targets.process.child import Child, run_shielded

@@ -21,7 +21,8 @@ from chimes.model.sync import HIGH, MAX_SYNC_TIMEOUT, SYNC_TIMEOUT, Collection, 
 from chimes.model.validation import check_source_name
 from chimes.redaction import is_secret_field
 from chimes.triggers import Trigger
-from chimes.triggers.kinds import Once, ensure_fires, parse_trigger_text
+from chimes.triggers.forms import ensure_fires, parse_trigger_text
+from chimes.triggers.once import Once
 
 T = TypeVar("T")
 

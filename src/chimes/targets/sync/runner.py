@@ -16,10 +16,10 @@ from pathlib import Path
 from chimes.clock import Clock, SystemClock
 from chimes.i18n import _
 from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH
-from chimes.model.definition import SyncTarget
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.sync import Source, Sources
+from chimes.model.target import SyncTarget
 from chimes.redaction import Redactor
 from chimes.targets.base import Call, State, WrongNode
 from chimes.targets.process.channel import LogLine, RunLog

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from chimes.model.access import OwnerType, Role, Scope
-from chimes.model.definition import Backoff, Channel, Misfire, NotifyOn, OnLost, Overlap, Period
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
+from chimes.model.recipient import Channel, NotifyOn, Period
 from chimes.model.run import AttemptEnd, Origin, RunStatus
 from chimes.web.api.schemas import TRIGGER_SCHEMA
 

@@ -32,7 +32,8 @@ from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.store.port import IdempotencyRecord
 from chimes.triggers import format_moment, parse_moment
-from chimes.web.context import WebContext, authenticate
+from chimes.web.auth import authenticate
+from chimes.web.context import WebContext
 from chimes.web.problems import error_response
 from chimes.web.requests import check_query, read_json, request_in_progress
 

@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.errors import AlreadyExists, InvalidInput, StaleVersion
 from chimes.i18n import ENGLISH, _
-from chimes.model.definition import Overlap
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Overlap
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.services.manual_runs import Pace

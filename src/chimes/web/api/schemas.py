@@ -22,20 +22,16 @@ from pydantic_core import PydanticCustomError
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import OwnerType, Role, Scope
-from chimes.model.definition import (
+from chimes.model.ids import DEFAULT_NAMESPACE
+from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.recipient import (
     DEFAULT_LATE_AFTER,
     SELECTABLE_EVENTS,
     WEEKDAYS,
-    Backoff,
     Channel,
-    Misfire,
     NotifyOn,
-    OnLost,
-    Overlap,
     Period,
-    Policy,
 )
-from chimes.model.ids import DEFAULT_NAMESPACE
 from chimes.model.validation import ID_LIMIT, MAX_IDENTITIES, MAX_RECIPIENTS
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.values import suggest_name

@@ -12,29 +12,25 @@ from chimes.config import Settings
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, _, in_language
 from chimes.language import describe
-from chimes.model.access import Actor, ApiKey, AuditEntry, Owner
-from chimes.model.definition import (
-    PRIORITY,
-    WEEKDAYS,
+from chimes.model.access import Actor, ApiKey, Owner
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import ScheduleId, canonical_namespace
+from chimes.model.node import Node
+from chimes.model.policy import PRIORITY, Policy, apply_task_defaults
+from chimes.model.recipient import WEEKDAYS, Digest, QuietHours, Recipient
+from chimes.model.run import Attempt, LogEntry, Run
+from chimes.model.schedule import Dependency, Schedule, is_detached, source_marker
+from chimes.model.target import (
     ActionTarget,
     AgentTarget,
-    Digest,
     FlowTarget,
     HttpTarget,
     MessageTarget,
-    Policy,
-    QuietHours,
-    Recipient,
     SyncTarget,
     Target,
     TaskTarget,
-    apply_task_defaults,
     payload_name,
 )
-from chimes.model.ids import ScheduleId, canonical_namespace
-from chimes.model.node import Node
-from chimes.model.run import Attempt, LogEntry, Run
-from chimes.model.schedule import Dependency, Schedule, is_detached, source_marker
 from chimes.model.validation import check_text
 from chimes.redaction import (
     HIDDEN,

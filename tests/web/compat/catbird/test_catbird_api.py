@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Role
-from chimes.model.definition import FlowTarget, TaskTarget
 from chimes.model.planning import plan
+from chimes.model.target import FlowTarget, TaskTarget
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once, Trigger
-from chimes.triggers.kinds import format_trigger_text
+from chimes.triggers.forms import format_trigger_text
 from chimes.web.compat.catbird import routes
 from chimes.web.compat.catbird.routes import catbird_router
 from chimes.web.compat.catbird.translate import row_from_schedule, time_out

@@ -16,11 +16,11 @@ import pytest
 
 from chimes.errors import StoreBusy, StoreUnavailable
 from chimes.model.access import Role
-from chimes.model.definition import SyncTarget
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.sync import HIGH, Collection, Source, Sources, task_id
+from chimes.model.target import SyncTarget
 from chimes.web.compat.eventnative.routes import eventnative_router
 from tests.builders import (
     HOUR,

@@ -8,8 +8,8 @@ import pytest
 
 from chimes.config import Settings
 from chimes.model.access import Quota, Role
-from chimes.model.definition import ActionTarget
 from chimes.model.listing import AuditQuery
+from chimes.model.target import ActionTarget
 from chimes.services.schedules.rules import Limits
 from chimes.web.compat.kweaver.routes import kweaver_router
 from tests.builders import ALICE, BOB

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Actor
-from chimes.model.definition import AgentTarget, Backoff, Channel, Misfire, Overlap, Recipient
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Backoff, Misfire, Overlap
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import AgentTarget
 from chimes.web.compat.softnix import routes
 from tests.builders import NOW, a_run
 from tests.tables import each_row

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Column
 
-from chimes.model.definition import UNLIMITED
 from chimes.model.planning import PREFETCH_CUTOFF
+from chimes.model.policy import UNLIMITED
 from chimes.model.run import Origin, RunStatus
 from chimes.store.sql.dialects.base import PLAIN_COMPLETION
 from chimes.store.sql.tables import (

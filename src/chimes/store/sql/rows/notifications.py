@@ -11,9 +11,9 @@ from sqlalchemy import Row
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _, from_stored
 from chimes.model.access import SYSTEM_OWNER
-from chimes.model.definition import Channel, NotifyOn, Recipient
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Reason
 from chimes.store.codec.records import artifacts_from_plain, artifacts_to_plain
 from chimes.store.codec.values import recipient_from_plain, recipient_to_plain

@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from chimes.model.access import ApiKey, AuditEntry, Role, Scope
+from chimes.model.access import ApiKey, Role, Scope
+from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.node import Node, NodeEvent, capabilities_in, published_names

@@ -16,8 +16,9 @@ from chimes.errors import ChimesError
 from chimes.i18n import to_stored
 from chimes.model.access import Owner, OwnerType
 from chimes.model.change import fast_constructor
-from chimes.model.definition import Policy, Target, TaskTarget
+from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
+from chimes.model.target import Target, TaskTarget
 from chimes.store.codec.values import (
     policy_from_plain,
     policy_to_plain,

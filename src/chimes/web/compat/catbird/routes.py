@@ -8,9 +8,10 @@ from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.model.listing import ScheduleQuery, ScheduleSort
+from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.catbird.translate import PAGE, Row, row_from_schedule
-from chimes.web.context import WebContext, authenticate
+from chimes.web.context import WebContext
 from chimes.web.problems import native_response
 
 INTERFACE = "catbird"

@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from chimes.errors import NotAllowed, NotFound, StoreBusy
 from chimes.i18n import _
 from chimes.model.access import Actor, Role
-from chimes.model.definition import PRIORITY, SyncTarget
 from chimes.model.listing import RunQuery
+from chimes.model.policy import PRIORITY
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.sync import (
     SYNC_NAMESPACE,
@@ -25,8 +25,10 @@ from chimes.model.sync import (
     task_name,
     task_policy,
 )
+from chimes.model.target import SyncTarget
 from chimes.model.validation import PRIORITY_LIMIT
 from chimes.services.runs import RunRequest, RunService
+from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.eventnative.translate import (
     ACCEPTS,
@@ -42,7 +44,7 @@ from chimes.web.compat.eventnative.translate import (
     task_out,
     within,
 )
-from chimes.web.context import WebContext, authenticate, negotiated_language, set_language
+from chimes.web.context import WebContext, negotiated_language, set_language
 from chimes.web.problems import Problem
 from chimes.web.requests import RequestRejected
 

@@ -9,7 +9,6 @@ from datetime import datetime
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.definition import SyncTarget
 from chimes.model.listing import RunQuery
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.sync import (
@@ -20,6 +19,7 @@ from chimes.model.sync import (
     task_fields,
     task_time,
 )
+from chimes.model.target import SyncTarget
 from chimes.triggers import parse_moment
 
 #: Credentials: the admin token as EventNative clients send it, or a native admin key.

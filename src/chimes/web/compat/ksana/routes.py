@@ -12,6 +12,7 @@ from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, uuid7
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
+from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.ksana.translate import (
     Job,
@@ -20,13 +21,7 @@ from chimes.web.compat.ksana.translate import (
     job_from_schedule,
     schedule_from_job,
 )
-from chimes.web.context import (
-    WebContext,
-    authenticate,
-    language_of_headers,
-    negotiated_language,
-    set_language,
-)
+from chimes.web.context import WebContext, language_of_headers, negotiated_language, set_language
 from chimes.web.problems import Problem
 from chimes.web.requests import invalid_json, read_json
 

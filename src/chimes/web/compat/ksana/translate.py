@@ -10,22 +10,20 @@ from difflib import get_close_matches
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.access import Actor
-from chimes.model.definition import (
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.target import (
     ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
-    Misfire,
-    Overlap,
-    Policy,
     SyncTarget,
     Target,
     TaskTarget,
 )
-from chimes.model.ids import ScheduleId
-from chimes.model.run import RunStatus
-from chimes.model.schedule import Schedule
 from chimes.redaction import mask_arguments, mask_headers
 from chimes.triggers import (
     Cron,

@@ -14,14 +14,15 @@ from chimes.config import Settings
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.definition import ActionTarget
 from chimes.model.ids import ScheduleId, new_short_schedule_id
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
 from chimes.services.schedules.rules import action_policy
 from chimes.web import requests as requests
+from chimes.web.auth import authenticate, authenticate_internal
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.kweaver.errors import render
 from chimes.web.compat.kweaver.translate import (
@@ -44,7 +45,7 @@ from chimes.web.compat.kweaver.translate import (
     scope_from,
     written_by,
 )
-from chimes.web.context import WebContext, authenticate, authenticate_internal
+from chimes.web.context import WebContext
 from chimes.web.requests import read_json
 
 # Authentication. Without keys the account is in the headers. With keys the account is the owner of

@@ -13,11 +13,12 @@ from starlette.responses import JSONResponse, Response
 from chimes.errors import InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner
-from chimes.model.definition import AgentTarget
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
+from chimes.model.target import AgentTarget
 from chimes.services.schedules.prompts import new_short_id
+from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.softnix.translate import (
     Body,
@@ -39,7 +40,6 @@ from chimes.web.compat.softnix.translate import (
 )
 from chimes.web.context import (
     WebContext,
-    authenticate,
     negotiated_language,
     parse_sentence,
     preferred_language,

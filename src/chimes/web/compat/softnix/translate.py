@@ -12,10 +12,12 @@ from chimes.config import Settings
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.definition import AgentTarget, Channel, Policy, Recipient
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import AgentTarget
 from chimes.model.validation import ID_LIMIT, check_text
 from chimes.services.schedules.prompts import NAMESPACE, name_of, prompt_draft
 from chimes.services.schedules.rules import agent_policy

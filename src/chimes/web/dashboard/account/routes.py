@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NotAllowed, NotAuthenticated, NotFound, RateLimited
 from chimes.i18n import _, in_language
-from chimes.model.definition import Channel, Recipient
+from chimes.model.recipient import Channel, Recipient
 from chimes.services.preferences import DISPLAY_CHOICES
 from chimes.services.users import LIFE
 from chimes.telegram.links import Chat, NewCode

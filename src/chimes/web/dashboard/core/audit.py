@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from chimes.i18n import Message, _
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 
 #: Labels of the audit verbs, whether the action succeeded or was denied.
 VERB_LABELS: Mapping[str, Message] = {

@@ -19,7 +19,8 @@ from chimes.model.access import Actor, Owner, Role
 from chimes.services.insights import ClockWatch
 from chimes.services.preferences import Preferences
 from chimes.services.users import INTERFACE, Session, SessionService, UserService
-from chimes.web.context import Authenticator, WebContext
+from chimes.web.auth import Authenticator
+from chimes.web.context import WebContext
 from chimes.web.dashboard.core import preferences as cookies
 from chimes.web.dashboard.core.page_request import HOME, Form, PageRequest, local_url, read_form
 from chimes.web.dashboard.core.preferences import COOKIE, DisplayPreferences, resolve_display

@@ -31,7 +31,8 @@ from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
 from chimes.services.users import Session, SessionService, UserService
-from chimes.web.context import Authenticator, WebContext
+from chimes.web.auth import Authenticator
+from chimes.web.context import WebContext
 from chimes.web.dashboard.core.preferences import (
     FLASH,
     DisplayPreferences,

@@ -15,11 +15,12 @@ from pydantic import BaseModel, ValidationError
 
 from chimes.errors import InvalidInput, NeedsClarification
 from chimes.i18n import Message, _
-from chimes.model.definition import FlowTarget, Policy, SyncTarget, Target
 from chimes.model.ids import ScheduleId
 from chimes.model.node import Node
+from chimes.model.policy import Policy
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule, apply_edit
+from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.model.validation import check_fires
 from chimes.redaction import HIDDEN
 from chimes.services.schedules.rules import ACTION, AGENT, default_policy

@@ -12,9 +12,9 @@ from chimes.errors import InvalidTrigger
 from chimes.i18n import Message, _, in_language
 from chimes.language import describe, note_in_words, short_weekday, warnings_in_words
 from chimes.language.description import cautions
-from chimes.model.definition import Policy
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
+from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.triggers import Every, Fire, Once, Trigger
 from chimes.triggers.clock_changes import affected_fire, clock_changes

@@ -19,10 +19,11 @@ from chimes.errors import (
 )
 from chimes.i18n import _, in_language
 from chimes.language import describe
-from chimes.model.definition import Recipient, Target
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.recipient import Recipient
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
+from chimes.model.target import Target
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.redaction import HIDDEN
 from chimes.services.runs import RunRequest

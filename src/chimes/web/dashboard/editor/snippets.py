@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import yaml
 
 from chimes.errors import InvalidInput
-from chimes.model.definition import format_recipient
+from chimes.model.recipient import format_recipient
 from chimes.triggers import format_duration_go, parse_duration
 from chimes.web.dashboard.editor.trigger_fields import JsonObject
 

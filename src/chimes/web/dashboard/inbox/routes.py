@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, Response
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import Message, _, counted
 from chimes.model.access import Owner
-from chimes.model.definition import Channel, Recipient
 from chimes.model.ids import InboxId, RunId
 from chimes.model.listing import DeliveryQuery
 from chimes.model.notification import (
@@ -27,6 +26,7 @@ from chimes.model.notification import (
     InboxItem,
     Unsnooze,
 )
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.notifications.message import CHANNELS, MAX_NESTING, readable_markdown, sanitize

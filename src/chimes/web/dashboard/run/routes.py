@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from chimes.errors import InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
-from chimes.model.access import AuditEntry
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, RunId
 from chimes.model.insights import ERROR_KEY_LENGTH, FAILED_STATUSES, lag_of
 from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, RunSort

@@ -12,12 +12,12 @@ from functools import cache
 from itertools import islice
 
 from chimes.i18n import Message, _, counted, in_language
-from chimes.model.access import AuditEntry
-from chimes.model.definition import HttpTarget
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.planning import BLOCKING_RUN
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
+from chimes.model.target import HttpTarget
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_result
 from chimes.web.api.translate import target_out

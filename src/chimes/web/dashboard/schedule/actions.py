@@ -10,8 +10,8 @@ from starlette.responses import Response
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.i18n import _, counted
 from chimes.model.access import Actor
-from chimes.model.definition import Overlap
 from chimes.model.ids import ScheduleId
+from chimes.model.policy import Overlap
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.services.manual_runs import BACKFILL_LIMIT, BACKFILL_OVERLAPS, Backfill, Pace

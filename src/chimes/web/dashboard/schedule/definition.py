@@ -16,18 +16,18 @@ from yaml.tokens import KeyToken, ScalarToken, Token
 
 from chimes.errors import NotFound
 from chimes.i18n import _
-from chimes.model.definition import (
+from chimes.model.policy import Policy
+from chimes.model.recipient import format_recipient
+from chimes.model.schedule import Schedule, is_detached, reattach, source_marker
+from chimes.model.target import (
     ActionTarget,
     AgentTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
-    Policy,
     SyncTarget,
     TaskTarget,
-    format_recipient,
 )
-from chimes.model.schedule import Schedule, is_detached, reattach, source_marker
 from chimes.redaction import mask_arguments, mask_headers
 from chimes.services.schedules.history import with_version
 from chimes.triggers import format_duration_iso

@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 
 from chimes.errors import InvalidInput
 from chimes.i18n import Message, _, counted
-from chimes.model.access import AuditEntry
-from chimes.model.definition import Misfire
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
+from chimes.model.policy import Misfire
 from chimes.model.run import Reason, Run, RunStatus, describe_reason
 from chimes.services.schedules.history import Decision, FireLogEntry, FireLogFilter, FireLogPosition
 from chimes.web.dashboard.core.audit import Change, changes_of, describe_change

@@ -13,11 +13,11 @@ from starlette.responses import Response
 from chimes.errors import NotFound
 from chimes.i18n import Message, _
 from chimes.language import note_in_words, warnings_in_words
-from chimes.model.definition import Recipient
 from chimes.model.ids import DeliveryId
 from chimes.model.insights import RunFilter, StatusCounts, Window, assess_health
 from chimes.model.listing import DeliveryQuery, RunQuery, RunSort
 from chimes.model.notification import Delivery
+from chimes.model.recipient import Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, has_runs_left
 from chimes.notifications.message import CHANNELS

@@ -19,10 +19,10 @@ from chimes.clock import Clock
 from chimes.config import Settings
 from chimes.errors import ConfigError, InvalidInput, NotAllowed, NotFound, message_of
 from chimes.i18n import _, in_language
-from chimes.model.definition import Channel, Recipient
 from chimes.model.ids import DeliveryId
 from chimes.model.listing import DeliveryQuery
 from chimes.model.notification import DeliveryState
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.sync import Source, Sources
 from chimes.model.validation import SECRET_PREFIX
 from chimes.notifications.message import CHANNELS

@@ -9,8 +9,8 @@ from functools import partial
 from urllib.parse import urlencode
 
 from chimes.i18n import Message, _, counted, in_language
-from chimes.model.access import Actor, AuditEntry
-from chimes.model.definition import Channel
+from chimes.model.access import Actor
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     FAILED_STATUSES,
@@ -28,6 +28,7 @@ from chimes.model.insights import (
     sum_counts,
 )
 from chimes.model.node import Node
+from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed

@@ -1,0 +1,208 @@
+"""What a run does: a closed union of values. `chimes.targets` executes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from chimes.model.change import replace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpTarget:
+    """An HTTP callback. Placeholders in url, headers and body are filled at each attempt."""
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+    #: Status codes that count as success; empty means any 2xx.
+    expected_status: tuple[int, ...] = ()
+    #: Standard Webhooks keys (`whsec_...`); two while a key is being rotated.
+    signing_secrets: tuple[str, ...] = ()
+    #: Only an admin may disable certificate checks; it is audited.
+    verify_tls: bool = True
+    kind: Literal["http"] = "http"
+
+    @property
+    def requirement(self) -> str:
+        """The capability that a node must have to execute this."""
+        return self.kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskTarget:
+    """A Python task, by its registered name. The name is never imported: only nodes that have the
+    task can execute it."""
+
+    name: str
+    args: Mapping[str, object] = field(default_factory=dict)
+    kind: Literal["task"] = "task"
+
+    @property
+    def requirement(self) -> str:
+        return f"task:{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlowTarget:
+    """A flow: its steps become child runs, whose targets are tasks named `flow/step`."""
+
+    name: str
+    input: Mapping[str, object] = field(default_factory=dict)
+    kind: Literal["flow"] = "flow"
+
+    @property
+    def requirement(self) -> str:
+        return f"flow:{self.name}"
+
+
+_PAIR_KEY_PREFIX = "sync:"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncTarget:
+    """Synchronise one collection of a source of `chimes.yaml`. EventNative calls its runs tasks: at
+    most one per pair is active, so they share one concurrency key."""
+
+    source: str
+    collection: str
+    kind: Literal["sync"] = "sync"
+
+    @property
+    def requirement(self) -> str:
+        return f"sync:{self.source}"
+
+    @property
+    def key(self) -> str:
+        """The concurrency key of the pair and the name of its checkpoint. Ids contain no `#`."""
+        return f"{_PAIR_KEY_PREFIX}{self.source}#{self.collection}"
+
+
+def parse_pair_key(key: str) -> tuple[str, str]:
+    """Source and collection of a key that `is_pair_key`."""
+    source, _unused, collection = key.removeprefix(_PAIR_KEY_PREFIX).partition("#")
+    return source, collection
+
+
+def is_pair_key(key: str) -> bool:
+    """Whether a concurrency key belongs to a pair. No other schedule may use one: its runs would
+    count as runs of the pair."""
+    return key.startswith(_PAIR_KEY_PREFIX) and "#" in key
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentTarget:
+    """A prompt for the configured run pipeline. Its output is only data."""
+
+    prompt: str
+    #: `openai` or `runs`; empty: the configured one.
+    pipeline: str = ""
+    #: Empty: the configured one.
+    model: str = ""
+    #: Of the response; None: the configured limit.
+    max_tokens: int | None = None
+    kind: Literal["agent"] = "agent"
+
+    @property
+    def requirement(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionTarget:
+    """An action type of a knowledge network, executed by the configured action service."""
+
+    action_type_id: str
+    kn_id: str
+    branch: str = "main"
+    #: The objects of the action, each a JSON object.
+    identities: tuple[Mapping[str, object], ...] = ()
+    params: Mapping[str, object] = field(default_factory=dict)
+    #: The account that created the schedule; the action runs on its behalf.
+    account_id: str = ""
+    account_type: str = ""
+    kind: Literal["action"] = "action"
+
+    @property
+    def requirement(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageTarget:
+    """A reminder: the text is the result of the run and goes to the recipients of the schedule."""
+
+    #: Markdown.
+    text: str
+    kind: Literal["message"] = "message"
+
+    @property
+    def requirement(self) -> str:
+        return self.kind
+
+
+Target = (
+    HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget | ActionTarget | MessageTarget
+)
+
+
+# --- payload: the part of a target that a single run may override
+
+
+def payload_of(target: Target) -> str | Mapping[str, object] | None:
+    """Body, prompt, text or parameters, depending on the target; None for a sync."""
+    match target:
+        case HttpTarget():
+            return target.body
+        case AgentTarget():
+            return target.prompt
+        case TaskTarget():
+            return target.args
+        case FlowTarget():
+            return target.input
+        case ActionTarget():
+            return target.params
+        case MessageTarget():
+            return target.text
+        case SyncTarget():
+            return None
+
+
+def payload_name(target: Target) -> str:
+    """The field of the payload; empty for a sync."""
+    match target:
+        case HttpTarget():
+            return "body"
+        case AgentTarget():
+            return "prompt"
+        case TaskTarget():
+            return "args"
+        case FlowTarget():
+            return "input"
+        case ActionTarget():
+            return "params"
+        case MessageTarget():
+            return "text"
+        case SyncTarget():
+            return ""
+
+
+def same_but_payload(target: Target, other: Target) -> bool:
+    """Whether the targets differ only in their payload."""
+    match target, other:
+        case HttpTarget(), HttpTarget():
+            return replace(other, body=target.body) == target
+        case AgentTarget(), AgentTarget():
+            return replace(other, prompt=target.prompt) == target
+        case TaskTarget(), TaskTarget():
+            return replace(other, args=target.args) == target
+        case FlowTarget(), FlowTarget():
+            return replace(other, input=target.input) == target
+        case ActionTarget(), ActionTarget():
+            return replace(other, params=target.params) == target
+        case MessageTarget(), MessageTarget():
+            return True
+        case _:
+            return target == other
