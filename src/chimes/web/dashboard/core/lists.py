@@ -1,4 +1,4 @@
-"""Shared parts of the lists: saved filters, columns, filter completion, palette, export."""
+"""Shared parts of the lists: paging, saved filters, columns, completion, palette, export."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from urllib.parse import quote, urlencode
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from chimes.i18n import Message, _, in_language
-from chimes.model.listing import ScheduleQuery, ScheduleSort
+from chimes.model.listing import Position, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.preferences import ListName, SavedFilter
+from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core.filters import (
     KINDS,
     RUN_NAMES,
@@ -107,6 +108,21 @@ router = PageRouter()
 _MAX_SCHEDULES = 200
 _MAX_WORD_LENGTH = 200
 _FILTER_FIELDS = frozenset({"list", "name", "to", "q"})
+
+
+def page_position(request: PageRequest, *, numbers: bool = True) -> Position | None:
+    """Where the page of the URL starts. `numbers`: it is sorted by a number or a time."""
+    scope = cursor_scope(request.http)
+    return decode_cursor(request.query.get("cursor"), scope, numbers=numbers)
+
+
+def next_page(request: PageRequest, position: Position | None) -> str:
+    """URL of the page that starts there; empty if there is none."""
+    if position is None:
+        return ""
+    cursor = encode_cursor(position, cursor_scope(request.http))
+    url = request.http.url.include_query_params(cursor=cursor)
+    return f"{url.path}?{url.query}"
 
 
 def page_of(list_: ListName) -> str:

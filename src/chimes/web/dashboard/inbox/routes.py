@@ -27,12 +27,11 @@ from chimes.model.notification import (
     Unsnooze,
 )
 from chimes.model.recipient import Channel, Recipient
-from chimes.model.schedule import Schedule
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.notifications.message import CHANNELS, MAX_NESTING, readable_markdown, sanitize
 from chimes.services.manual_runs import may_reply, reply_id
 from chimes.triggers.values import parse_moment
-from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
+from chimes.web.dashboard.core.lists import next_page, page_position
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
     FormError,
@@ -54,6 +53,7 @@ from chimes.web.dashboard.inbox.views import (
     snooze_choices,
     telegram_states,
 )
+from chimes.web.dashboard.schedule.actions import find_schedule
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -170,19 +170,15 @@ async def render_inbox(
     that the form was on, and contains the message even if it no longer matches."""
     is_form = request.http.method == "POST"
     filter_ = parse_filter(_query_of(request.back_url()) if is_form else request.query)
-    question = cursor_scope(request.http)
-    after = decode_cursor(request.query.get("cursor"), question, numbers=True)
+    after = page_position(request)
     found, unread = await request.context.notifications.list_inbox(
         request.actor, replace(filter_.query(request.now), after=after)
     )
-    more = ""
-    if found.next is not None and not is_form:
-        url = request.http.url.include_query_params(cursor=encode_cursor(found.next, question))
-        more = f"{url.path}?{url.query}"
+    more = "" if is_form else next_page(request, found.next)
     items = found.items
     if is_form and item is not None and all(each.id != item.id for each in items):
         items = (item, *items)
-    schedule = None if item is None else await _schedule(request, item)
+    schedule = None if item is None else await find_schedule(request, item.schedule_id)
     deliveries = await _other_deliveries(request, item)
     return request.render(
         "inbox/page.html",
@@ -225,16 +221,6 @@ def _schedule_name(filter_: InboxFilter, items: tuple[InboxItem, ...]) -> str:
     """Returns the name of the schedule that the list is filtered by."""
     names = [each.schedule_name for each in items if each.schedule_id == filter_.schedule_id]
     return names[0] if names else filter_.schedule_id or ""
-
-
-async def _schedule(request: PageRequest, item: InboxItem) -> Schedule | None:
-    """Returns None if the message has no schedule or it was deleted."""
-    if item.schedule_id is None:
-        return None
-    try:
-        return await request.context.schedules.get(request.actor, item.schedule_id)
-    except NotFound:
-        return None
 
 
 async def _telegram_states(

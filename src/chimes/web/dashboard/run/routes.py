@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
 
-from chimes.errors import InvalidInput, NotAllowed, NotFound
+from chimes.errors import InvalidInput, NotAllowed
 from chimes.i18n import _
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, RunId
@@ -63,6 +63,7 @@ from chimes.web.dashboard.runs.views import (
     redacted_run,
     visible,
 )
+from chimes.web.dashboard.schedule.actions import find_schedule
 from chimes.web.dashboard.schedule.fire_log import outcome_reason
 from chimes.web.requests import validation_message
 
@@ -239,16 +240,6 @@ class FailureComparison:
     edits: tuple[Edit, ...]
 
 
-async def schedule_of(request: PageRequest, run: Run) -> Schedule | None:
-    """Returns None if the run has no schedule or it was deleted."""
-    if run.schedule_id is None:
-        return None
-    try:
-        return await request.context.schedules.get(request.actor, run.schedule_id)
-    except NotFound:
-        return None
-
-
 async def requested_by(request: PageRequest, run: Run) -> RunOrigin | None:
     """Returns who requested the run; None if the schedule did or no entry exists."""
     return (await request.context.runs.get_origins(request.actor, [run])).get(run.id)
@@ -380,7 +371,7 @@ async def _head(
     request: PageRequest, run: Run, deliveries: tuple[Delivery, ...]
 ) -> dict[str, object]:
     insights = request.context.insights
-    schedule = await schedule_of(request, run)
+    schedule = await find_schedule(request, run.schedule_id)
     zone = schedule.trigger.zone if schedule is not None else None
     medians = (
         await insights.get_expected_durations(request.actor, [run.schedule_id])

@@ -18,7 +18,6 @@ from chimes.model.run import Run, RunStatus
 from chimes.services.preferences import ListName
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment, parse_moment
-from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core import bulk
 from chimes.web.dashboard.core.bulk import BulkAction, Fetch, Outcome, Work
 from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter
@@ -26,6 +25,8 @@ from chimes.web.dashboard.core.lists import (
     EXPORT_BATCH,
     MAX_EXPORTED,
     file_response,
+    next_page,
+    page_position,
     saved_filters_of,
 )
 from chimes.web.dashboard.core.page_request import (
@@ -86,13 +87,8 @@ async def runs(request: PageRequest) -> Response:
         )
         answer.headers.add_vary_header("HX-Request")
         return answer
-    question = cursor_scope(request.http)
-    after = decode_cursor(request.query.get("cursor"), question, numbers=True)
-    found = await find_matching(request, search, after=after, limit=PAGE)
-    more = ""
-    if found.next is not None:
-        url = request.http.url.include_query_params(cursor=encode_cursor(found.next, question))
-        more = f"{url.path}?{url.query}"
+    found = await find_matching(request, search, after=page_position(request), limit=PAGE)
+    more = next_page(request, found.next)
     rows = rows_of(found.items, *await _row_context(request, found.items), request.now)
     cols = list_choices_of(request.http).shows(LIST)
     if request.is_htmx:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from starlette.responses import Response
 
-from chimes.errors import InvalidInput, NotAllowed
+from chimes.errors import InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _, counted
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
@@ -42,6 +42,16 @@ def schedule_id_of(request: PageRequest) -> ScheduleId:
 async def schedule_of(request: PageRequest) -> Schedule:
     """The schedule of the URL. NotFound also for schedules of other owners."""
     return await request.context.schedules.get(request.actor, schedule_id_of(request))
+
+
+async def find_schedule(request: PageRequest, schedule_id: ScheduleId | None) -> Schedule | None:
+    """None if there is no schedule or it was deleted."""
+    if schedule_id is None:
+        return None
+    try:
+        return await request.context.schedules.get(request.actor, schedule_id)
+    except NotFound:
+        return None
 
 
 def redirect_back(

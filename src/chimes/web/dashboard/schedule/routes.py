@@ -6,7 +6,6 @@ from asyncio import gather
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from urllib.parse import urlencode
 
 from starlette.responses import Response
 
@@ -25,8 +24,8 @@ from chimes.redaction import mask_url
 from chimes.services.schedules.history import FireLogPage
 from chimes.triggers import Fire as Slot
 from chimes.triggers import Note
-from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core import times
+from chimes.web.dashboard.core.lists import next_page, page_position
 from chimes.web.dashboard.core.page_request import PageRequest, PageRouter
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.runs.views import rows_of, visible
@@ -219,15 +218,10 @@ async def facts(request: PageRequest) -> Response:
 @router.get("/schedules/{id}/runs")
 async def runs(request: PageRequest) -> Response:
     schedule = await schedule_of(request)
-    scope = cursor_scope(request.http)
-    after = decode_cursor(request.query.get("cursor"), scope, numbers=True)
+    after = page_position(request)
     query = RunQuery(schedule_id=schedule.id, after=after, limit=PAGE_SIZE)
     found = await request.context.runs.find(request.actor, query)
-    more = ""
-    if found.next is not None:
-        more = (
-            f"{page_of(schedule.id)}/runs?{urlencode({'cursor': encode_cursor(found.next, scope)})}"
-        )
+    more = next_page(request, found.next)
     insights = request.context.insights
     medians, origins = await gather(
         insights.get_expected_durations(request.actor, [schedule.id]),

@@ -18,7 +18,6 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget, HttpTarget, Target, payload_name
 from chimes.redaction import mask_url
 from chimes.services.preferences import ListName
-from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.translate import patched_target, target_out
 from chimes.web.dashboard.core.filters import (
@@ -28,7 +27,7 @@ from chimes.web.dashboard.core.filters import (
     read_filter,
     schedule_filter,
 )
-from chimes.web.dashboard.core.lists import saved_filters_of
+from chimes.web.dashboard.core.lists import next_page, page_position, saved_filters_of
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
     FormError,
@@ -120,16 +119,12 @@ async def schedules(request: PageRequest) -> Response:
 async def _rows_page(
     request: PageRequest, filtered: FilteredQuery, sorting: Sorting, frame: Mapping[str, object]
 ) -> Response:
-    scope = cursor_scope(request.http)
-    after = decode_cursor(request.query.get("cursor"), scope, numbers=sorting.numbers)
+    after = page_position(request, numbers=sorting.numbers)
     found = await request.context.schedules.find(
         request.actor, replace(filtered.query, after=after, limit=PAGE_SIZE)
     )
     rows = await _rows(request, found.items)
-    more = ""
-    if found.next is not None:
-        url = request.http.url.include_query_params(cursor=encode_cursor(found.next, scope))
-        more = f"{url.path}?{url.query}"
+    more = next_page(request, found.next)
     back = sorting.address(filtered.filter, LIST_PAGE)
     values: dict[str, object] = {**frame, "rows": rows, "more": more, "back": back}
     template = f"schedules/{frame['view']}.html"
