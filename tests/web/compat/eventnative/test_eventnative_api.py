@@ -18,6 +18,7 @@ from chimes.errors import StoreBusy, StoreUnavailable
 from chimes.model.access import Role
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
+from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.sync import HIGH, Collection, Source, Sources, task_id
 from chimes.model.target import SyncTarget
@@ -561,10 +562,14 @@ async def test_scheduled_run_has_the_priority_of_its_collection(api: Api) -> Non
     assert made.status_code == 201, made.text
     assert made.json()["priority"] == HIGH
     assert made.json()["target"] == body["target"]
-    run = await api.client.post(f"/api/v1/schedules/{made.json()['id']}/run")
-    assert run.status_code == 202
+    api.rig.clock.advance(MINUTE)
+    await api.rig.store.fire_due(plan, limit=1)
+    (run,) = (await api.client.get(f"/api/v1/schedules/{made.json()['id']}/runs")).json()["items"]
     busy = await api.client.post("/api/v1/runs", json={"target": body["target"]})
-    assert (busy.status_code, busy.json()["id"]) == (200, run.json()["id"])
-    task = f"shop_orders_{run.json()['id']}"
-    assert await api.client.post("/tasks", params=PAIR)
-    assert (await api.get(task))["status"] == "SCHEDULED"
+    assert (busy.status_code, busy.json()["id"]) == (200, run["id"])
+    task = f"shop_orders_{run['id']}"
+    again = await api.client.post("/tasks", params=PAIR)
+    assert (again.status_code, again.json()) == (200, {"task_id": task})
+    found = await api.get(task)
+    assert found["status"] == "SCHEDULED"
+    assert found["priority"] == HIGH * 10**12 - int((NOW + MINUTE).timestamp())
