@@ -9,7 +9,8 @@ import asyncio
 import base64
 import dataclasses
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from standardwebhooks.webhooks import WebhookVerificationError
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
-from chimes.model.egress import EgressRules, ModeEgress
+from chimes.model.egress import Denial, EgressRules, ModeEgress
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
 from chimes.model.validation import check_http_target
@@ -29,6 +30,7 @@ from tests.targets.sinks import (
     OPEN,
     SERVER,
     Logged,
+    Sink,
     a_call,
     a_sink,
     answer,
@@ -115,14 +117,14 @@ async def test_own_port_is_denied_under_every_name(host: str) -> None:
         assert canary.connections == 0
 
 
-# The server is bound to every address, so only the established connection reveals the own port.
+def own_addresses() -> Iterator[str]:
+    yield "127.0.0.2"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("192.0.2.1", 9))
+        yield probe.getsockname()[0]
+
+
 async def test_own_port_on_another_address_of_the_machine_is_denied() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return  # the machine has no other address
-        address = probe.getsockname()[0]
     received: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -131,8 +133,30 @@ async def test_own_port_on_another_address_of_the_machine_is_denied() -> None:
     async with serving(listen, host="0.0.0.0") as port:
         rules = EgressRules(open_mode=True, own_ports=frozenset({("0.0.0.0", port)}))
         async with callback_runner(rules) as callback:
-            assert is_denied(await callback.execute(a_call(f"http://{address}:{port}/")))
+            for address in own_addresses():
+                outcome = await callback.execute(a_call(f"http://{address}:{port}/"))
+                assert is_denied(outcome), address
     assert set(received) <= {b""}
+
+
+class OwnMachineDenied(EgressRules):
+    """Denies what `own_ports` denies on an address that only the connection shows to be own."""
+
+    def check_address(self, *args: Any, same_machine: bool = False, **given: Any) -> Denial | None:
+        return Denial(text="own") if same_machine else None
+
+
+async def test_connection_between_equal_addresses_is_to_the_own_machine() -> None:
+    sink = Sink()
+    async with (
+        serving(sink.handle, host="0.0.0.0") as port,
+        callback_runner(OwnMachineDenied()) as callback,
+    ):
+        assert is_denied(await callback.execute(a_call(f"http://127.0.0.1:{port}/")))
+        assert sink.requests == []
+        # The other end of this connection is 127.0.0.1.
+        outcome = await callback.execute(a_call(f"http://127.0.0.2:{port}/"))
+        assert outcome.end is AttemptEnd.SUCCEEDED
 
 
 # The first key ends open mode while connections to private addresses are pooled.
@@ -506,14 +530,27 @@ async def test_secrets_are_masked_in_result_and_log() -> None:
     assert sink.last.target.startswith(f"/bot12345:AAbotsecret/send?api_key={key}"), "it was sent"
 
 
-async def test_refused_connections_have_the_same_error() -> None:
-    outcomes = []
-    async with callback_runner() as callback:
-        for _ in range(3):
-            with socket.socket() as closed:
-                closed.bind(("127.0.0.1", 0))
-                port = closed.getsockname()[1]
-                outcomes.append(await callback.execute(a_call(f"http://127.0.0.1:{port}/")))
-    assert {(outcome.code, outcome.error) for outcome in outcomes} == {
-        ("connect_failed", "connection refused")
-    }
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "name.example"])
+async def test_refused_connections_have_the_same_error(host: str) -> None:
+    with socket.socket() as closed:
+        closed.bind(("0.0.0.0", 0))
+        port = closed.getsockname()[1]
+        async with callback_runner(lookup=resolve_to_loopback) as callback:
+            outcome = await callback.execute(a_call(f"http://{host}:{port}/"))
+    assert (outcome.code, outcome.error) == ("connect_failed", "connection refused")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "name.example"])
+async def test_denied_call_does_not_reveal_whether_the_port_is_open(host: str) -> None:
+    errors = []
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        async with (
+            a_sink() as sink,
+            callback_runner(SERVER, lookup=resolve_to_loopback) as callback,
+        ):
+            for port in (sink.port, closed.getsockname()[1]):
+                outcome = await callback.execute(a_call(f"http://{host}:{port}/"))
+                assert is_denied(outcome)
+                errors.append(outcome.error.replace(str(port), "PORT"))
+    assert errors[0] == errors[1]
