@@ -125,6 +125,8 @@ async def test_a_failing_heartbeat_renews_nothing(node: Node) -> None:
 async def test_a_heartbeat_that_never_started_can_be_stopped(node: Node) -> None:
     """An engine whose start failed stops all its parts."""
     await node.heartbeat.stop()
+    assert node.faults.count["heartbeat"] == 0
+    assert node.membership.trusted
 
 
 async def test_joining_again_takes_another_id(node: Node) -> None:
