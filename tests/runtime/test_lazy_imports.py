@@ -154,7 +154,18 @@ async def test_a_schedule_preloads_the_http_client() -> None:
 
 async def test_close_cancels_the_wait_for_a_schedule() -> None:
     store = MemoryStore(SettableClock())
-    runner_proxy = LazyHttpRunner(_Runner, lambda: wait_for_schedule(store, "http"))
+    waiting, ended = asyncio.Event(), asyncio.Event()
+
+    async def expected() -> None:
+        waiting.set()
+        try:
+            await wait_for_schedule(store, "http")
+        finally:
+            ended.set()
+
+    runner_proxy = LazyHttpRunner(_Runner, expected)
     await runner_proxy.open()
-    await asyncio.sleep(0)
-    await runner_proxy.close()
+    async with asyncio.timeout(20):
+        await waiting.wait()
+        await runner_proxy.close()
+    assert ended.is_set()
