@@ -14,8 +14,6 @@ from chimes.triggers import Cron
 from tests.tables import each_row
 
 HERE = Path(__file__).parent / "vectors"
-SHARED = Path(__file__).parents[3] / "shared" / "vectors"
-NAMES = ("oracle_sample.jsonl", "quartz_tests.jsonl", "robfig.jsonl")
 
 # A day field that starts with `*` must match together with the other day field. robfig/cron treats
 # a field with a step as restricted and lets either of the two match.
@@ -47,13 +45,6 @@ def check_walk(trigger: Cron, row: Row) -> None:
     if found:
         before = trigger.previous_before(found[0])
         assert before is None or before <= start
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_copies_are_the_shared_vectors(name: str) -> None:
-    assert len(rows(name)) >= 86
-    if SHARED.exists():
-        assert (HERE / name).read_bytes() == (SHARED / name).read_bytes()
 
 
 @each_row("row", rows("oracle_sample.jsonl"), ids=label)
