@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chimes.errors import NeedsClarification
 from chimes.language import LANGUAGES, describe, parse
-from chimes.language.cron_sets import numbers, read
+from chimes.language.forms import numbers, read
 from chimes.language.round_trip import parse_description
 from chimes.triggers import Cron, Every, Once, Trigger
 from tests.language.expressions import ANY, meaning, parsed

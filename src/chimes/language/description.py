@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Literal, cast
 
 from chimes.i18n import Message, _, counted, in_language
-from chimes.language.cron_sets import ALL_DATES, body_of, day_rule, interval_of, numbers, read
+from chimes.language.forms import ALL_DATES, body_of, day_rule, interval_of, numbers, read
 from chimes.language.languages import LANGUAGES, named
 from chimes.language.words import Words
 from chimes.triggers import Cron, Note, Trigger
@@ -64,7 +64,7 @@ def cautions(trigger: Trigger) -> tuple[Caution, ...]:
     if not isinstance(trigger, Cron) or interval_of(trigger) is not None:
         return ()
     reading = read(trigger)
-    found = [*_days(reading.days), *_uneven_cautions(trigger)]
+    found = [*_day_cautions(reading.days), *_step_cautions(trigger)]
     if reading.fires_a_day > _OFTEN:
         found.append(Caution(code="often", count=reading.fires_a_day))
     elif len(reading.minutes) == 60 and len(reading.hours) < 24:
@@ -72,7 +72,7 @@ def cautions(trigger: Trigger) -> tuple[Caution, ...]:
     return tuple(found)
 
 
-def _days(days: DayFields) -> list[Caution]:
+def _day_cautions(days: DayFields) -> list[Caution]:
     rule = day_rule(days)
     found = []
     if rule.by_date and rule.by_weekday:
@@ -89,7 +89,7 @@ def _days(days: DayFields) -> list[Caution]:
     return found
 
 
-def _uneven_cautions(trigger: Cron) -> list[Caution]:
+def _step_cautions(trigger: Cron) -> list[Caution]:
     body = body_of(trigger)
     parts = DESCRIPTORS.get(body.lower(), body).split(" ")
     if len(parts) == 5:
@@ -98,12 +98,12 @@ def _uneven_cautions(trigger: Cron) -> list[Caution]:
     found = []
     for unit, text in zip(units, parts, strict=False):
         step = _STEP.fullmatch(text)
-        if step and (caution := _seam(unit, text, int(step[1]))):
+        if step and (caution := _uneven_step(unit, text, int(step[1]))):
             found.append(caution)
     return found
 
 
-def _seam(unit: Unit, text: str, step: int) -> Caution | None:
+def _uneven_step(unit: Unit, text: str, step: int) -> Caution | None:
     low, size = _SIZES[unit]
     first = low if text.startswith("*") else int(text.partition("/")[0])
     count = (low + size - 1 - first) // step + 1
@@ -144,7 +144,7 @@ def of_caution(caution: Caution) -> Message:
         case "both_days":
             return _("A day counts only if both its date and its weekday match")
         case "uneven_step":
-            return _uneven(caution)
+            return _uneven_message(caution)
         case "uneven_months":
             return _(
                 "The step of {step} days starts anew with each month, "
@@ -165,7 +165,7 @@ def of_caution(caution: Caution) -> Message:
             return _("Does not run in months without a day {count}", count=caution.count)
 
 
-def _uneven(caution: Caution) -> Message:
+def _uneven_message(caution: Caution) -> Message:
     match caution.unit:
         case "second":
             return counted(

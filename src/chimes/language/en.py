@@ -5,8 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import get_args
 
-from chimes.language.cron_sets import Numbers
-from chimes.language.forms import ClockUnit, Days, DurationUnit, Times, Weekdays, is_stretch
+from chimes.language.forms import (
+    ClockUnit,
+    Days,
+    DurationUnit,
+    Numbers,
+    Times,
+    Weekdays,
+    is_stretch,
+)
 from chimes.language.words import Words
 
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}

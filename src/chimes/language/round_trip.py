@@ -8,79 +8,32 @@ Sentences that people write are parsed by `language.parser`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from chimes.errors import InvalidTrigger
-from chimes.language.cron_sets import Numbers, range_words, steps, stretches
+from chimes.language import forms
 from chimes.language.description import describe, words_of
-from chimes.language.forms import (
-    DURATION_SIZES,
-    WORKING,
-    At,
-    ClockUnit,
-    DateKind,
-    DateTerm,
-    Days,
-    Listed,
-    Rate,
-    Repeated,
-    Times,
-    Values,
-    Weekdays,
-)
+from chimes.language.forms import Numbers, range_words, steps, stretches
 from chimes.language.languages import LANGUAGES
 from chimes.language.words import Words
-from chimes.triggers import Cron, Dst, Every, Once, Trigger
+from chimes.triggers import Cron, Every, Once, Trigger
 from chimes.triggers.calendars import DAY_NAMES
 
-# From the content of a sentence to candidate triggers.
+# From days and times to cron expressions.
 
 _DAY_NUMBERS = tuple("0123456")
-_SPECIAL: dict[DateKind, str] = {
+_SPECIAL: dict[forms.DateKind, str] = {
     "nearest": "{}W",
     "from_end": "L-{}",
     "nearest_from_end": "L-{}W",
     "last_working": "LW",
 }
-_CLOCK_CHANGES: dict[str, Dst] = {"vixie": "vixie", "robfig": "robfig"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """Content of a sentence: a time, an interval, or times on days."""
-
-    once: str | None = None
-    every: timedelta | None = None
-    anchor: str | None = None
-    jitter: timedelta | None = None
-    days: Days | None = None
-    times: Times | None = None
-    zone: str | None = None
-    clock_changes: Dst = "chimes"
-    #: Arguments of any trigger: start_at, end_at, max_runs.
-    limits: dict[str, Any] = field(default_factory=dict)
-    exclude: list[dict[str, object]] = field(default_factory=list)
-
-
-def triggers(draft: Draft) -> Iterator[Trigger]:
-    """Candidate triggers, most likely first. Raises InvalidTrigger if there is none."""
-    limits = {**draft.limits, "exclude": draft.exclude}
-    if draft.once is not None:
-        yield Once(draft.once, timezone=draft.zone, **limits)
-    elif draft.every is not None:
-        yield Every(draft.every, anchor=draft.anchor, jitter=draft.jitter, **limits)
-    else:
-        assert draft.days is not None
-        assert draft.times is not None
-        for expression in _expressions(draft.days, draft.times):
-            yield Cron(expression, timezone=draft.zone, dst=draft.clock_changes, **limits)
-
-
-def _expressions(days: Days, times: Times) -> Iterator[str]:
+def _expressions(days: forms.Days, times: forms.Times) -> Iterator[str]:
     second, minute, hour = _clock_fields(times)
     month = "*" if days.months is None else _field(days.months, 1, 12)
     for date, weekday in _day_fields(days):
@@ -93,10 +46,10 @@ def _expressions(days: Days, times: Times) -> Iterator[str]:
             yield " ".join((minute, hour, date, month, weekday))
 
 
-def _clock_fields(times: Times) -> tuple[str, str, str]:
-    if isinstance(times, At):
+def _clock_fields(times: forms.Times) -> tuple[str, str, str]:
+    if isinstance(times, forms.At):
         return _at(times)
-    if isinstance(times, Repeated):
+    if isinstance(times, forms.Repeated):
         return _repeated(times)
     hour = "*" if times.hours is None else _field(times.hours.numbers, 0, 23)
     which = _rated(times.which)
@@ -105,7 +58,7 @@ def _clock_fields(times: Times) -> tuple[str, str, str]:
     return which, "*" if times.minutes is None else _field(times.minutes.numbers, 0, 59), hour
 
 
-def _at(times: At) -> tuple[str, str, str]:
+def _at(times: forms.At) -> tuple[str, str, str]:
     parts = [[int(number) for number in clock.split(":")] for clock in times.clocks]
     hours, minutes, seconds = (
         _plain(_ordered(clock[place] for clock in parts if len(clock) > place))
@@ -114,7 +67,7 @@ def _at(times: At) -> tuple[str, str, str]:
     return seconds or "0", minutes, hours
 
 
-def _repeated(times: Repeated) -> tuple[str, str, str]:
+def _repeated(times: forms.Repeated) -> tuple[str, str, str]:
     start = times.stretches[0][0].split(":") if times.stretches else ["0", "0", "0"]
     hour = "*"
     if times.hours is not None:
@@ -141,8 +94,8 @@ def _repeated(times: Repeated) -> tuple[str, str, str]:
     return _from(rate.first or second, rate.step), "*", hour
 
 
-def _rated(which: Values | Rate) -> str:
-    if isinstance(which, Rate):
+def _rated(which: forms.Values | forms.Rate) -> str:
+    if isinstance(which, forms.Rate):
         return _from(which.first, which.step)
     return _field(which.numbers, 0, 59)
 
@@ -175,7 +128,7 @@ def _field(numbers: Numbers, low: int, high: int) -> str:
     return _listed(numbers)
 
 
-def _day_fields(days: Days) -> Iterator[tuple[str, str]]:
+def _day_fields(days: forms.Days) -> Iterator[tuple[str, str]]:
     quartz = days.years is not None
     if days.weekdays is None:
         dates = "*" if days.dates is None else _dates(days.dates)
@@ -201,7 +154,7 @@ def _starred(numbers: Numbers, field: range, most: int) -> Iterator[str]:
             yield ",".join([f"*/{step}", *range_words(stretches(rest), str, "-")])
 
 
-def _single_dates(terms: tuple[DateTerm, ...]) -> Numbers:
+def _single_dates(terms: tuple[forms.DateTerm, ...]) -> Numbers:
     return _ordered(
         day
         for term in terms
@@ -210,24 +163,24 @@ def _single_dates(terms: tuple[DateTerm, ...]) -> Numbers:
     )
 
 
-def _dates(terms: tuple[DateTerm, ...]) -> str:
+def _dates(terms: tuple[forms.DateTerm, ...]) -> str:
     single = _single_dates(terms)
     return ",".join([*([_listed(single)] if single else []), *_special_dates(terms)])
 
 
-def _special_dates(terms: tuple[DateTerm, ...]) -> list[str]:
+def _special_dates(terms: tuple[forms.DateTerm, ...]) -> list[str]:
     found = [_SPECIAL[term.kind].format(term.first) for term in terms if term.kind in _SPECIAL]
     return ["L" if each == "L-0" else each for each in found]
 
 
-def _weekdays(days: Weekdays, *, quartz: bool = False) -> str:
+def _weekdays(days: forms.Weekdays, *, quartz: bool = False) -> str:
     # Quartz numbers weekdays differently, so names are used.
     names = DAY_NAMES if quartz else _DAY_NUMBERS
     plain = range_words(stretches(days.every), names.__getitem__, "-")
     return ",".join([*plain, *_special_weekdays(days, names)])
 
 
-def _special_weekdays(days: Weekdays, names: Sequence[str] = _DAY_NUMBERS) -> list[str]:
+def _special_weekdays(days: forms.Weekdays, names: Sequence[str] = _DAY_NUMBERS) -> list[str]:
     found = [f"{names[day]}#{nth}" for day, nth in days.nth]
     return found + [f"{names[day]}L" for day in days.last]
 
@@ -238,7 +191,7 @@ _CLOCK = re.compile(r"\d\d:\d\d(?::\d\d)?")
 _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 _LARGEST = 9999
 #: The most specific first: the later ones also match parts of the others.
-_DATE_KINDS: tuple[DateKind, ...] = (
+_DATE_KINDS: tuple[forms.DateKind, ...] = (
     *("step", "nearest", "nearest_from_end", "from_end", "last_working", "days", "day"),
 )
 
@@ -249,6 +202,10 @@ def _pattern(template: str, **fields: str) -> str:
     return "".join(
         fields[text] if index % 2 else re.escape(text) for index, text in enumerate(texts)
     )
+
+
+def _compiled(template: str, **fields: str) -> re.Pattern[str]:
+    return re.compile(_pattern(template, **fields))
 
 
 def _group(name: str, pattern: str = r"\d+") -> str:
@@ -272,6 +229,9 @@ def _names(names: Iterable[str]) -> str:
     return _either(*map(re.escape, sorted(names, key=len, reverse=True)))
 
 
+Candidate = Callable[..., Trigger]
+
+
 class Sentences:
     """The sentences of one language."""
 
@@ -288,22 +248,28 @@ class Sentences:
         self._make_moment_patterns()
         self._make_exclusion_patterns()
 
-    def drafts(self, sentence: str) -> Iterator[Draft]:
-        """Possible contents; wrong ones are rejected by describing them."""
+    def candidates(self, sentence: str) -> list[Candidate]:
+        """Functions that build the triggers that the sentence may describe."""
         main, *clauses = sentence.split(self.words.between)
         main = f"{main[:1].lower()}{main[1:]}"
-        for found in (self._once(main), self._on_days(main), self._interval(main)):
-            for clause in clauses:
-                found = found and self._limited(found, clause)
-            if found is not None:
-                yield found
+        limits: dict[str, Any] = {"exclude": []}
+        for clause in clauses:
+            limit = self._limit(clause)
+            if limit is None:
+                return []
+            exclude = [*limits["exclude"], *limit.get("exclude", ())]
+            limits = {**limits, **limit, "exclude": exclude}
+        found = list(self._on_days(main))
+        if "dst" not in limits:
+            found = [*self._once(main), *found, *self._interval(main)]
+        return [partial(candidate, **limits) for candidate in found]
 
     def has_limit(self, sentence: str) -> bool:
         """Whether a clause states a start, an end, a maximum or an exclusion."""
         _, *clauses = sentence.split(self.words.between)
-        return any(self._limited(Draft(), clause) is not None for clause in clauses)
+        return any(self._limit(clause) is not None for clause in clauses)
 
-    # Times of day.
+    # forms.Times of day.
 
     def _make_time_patterns(self) -> None:
         words = self.words
@@ -347,7 +313,7 @@ class Sentences:
         orders = (_pattern(order, days=days, times=times) for order in words.orders)
         self.orders = [re.compile(order) for order in (f"(?P<days>){times}", *orders)]
 
-    def _stepped(self, *units: ClockUnit) -> str:
+    def _stepped(self, *units: forms.ClockUnit) -> str:
         return _pattern(
             self.words.stepped,
             step=_ordinal("step"),
@@ -357,10 +323,10 @@ class Sentences:
             last=_group("last"),
         )
 
-    def _values_pattern(self, *units: ClockUnit) -> str:
+    def _values_pattern(self, *units: forms.ClockUnit) -> str:
         point = _names(self.words.points[unit] for unit in units)
-        forms = self.words.numbered
-        numbered = (_pattern(form, point=point, numbers=self._several()) for form in forms)
+        templates = self.words.numbered
+        numbered = (_pattern(form, point=point, numbers=self._several()) for form in templates)
         return _either(*numbered, _unnamed(self._stepped(*units)))
 
     def _several(self, mark: str = " ") -> str:
@@ -370,18 +336,20 @@ class Sentences:
     def _list(self, element: str) -> str:
         return f"{element}(?:{_names(self.links)}+{element})*"
 
-    def _times(self, text: str) -> Times | None:
+    def _times(self, text: str) -> forms.Times | None:
         if self.clocks.fullmatch(text):
-            return At(tuple(_CLOCK.findall(text)))
+            return forms.At(tuple(_CLOCK.findall(text)))
         if found := self.listed.fullmatch(text) or self.listed_rate.fullmatch(text):
-            said = found.groupdict()
-            which = self._values(said["which"]) if "which" in said else self._rate(said["rate"])
+            groups = found.groupdict()
+            which = (
+                self._values(groups["which"]) if "which" in groups else self._rate(groups["rate"])
+            )
             assert which is not None
-            minutes, hours = self._values(said["minutes"]), self._hours(said["hours"])
-            return Listed(which=which, minutes=minutes, hours=hours)
+            minutes, hours = self._values(groups["minutes"]), self._hours(groups["hours"])
+            return forms.Listed(which=which, minutes=minutes, hours=hours)
         if found := self.repeated.fullmatch(text):
             clocks = _CLOCK.findall(found["stretches"] or "")
-            return Repeated(
+            return forms.Repeated(
                 rate=self._rate(found["rate"]),
                 at=self._values(found["at"]),
                 since=found["since"],
@@ -390,21 +358,21 @@ class Sentences:
             )
         return None
 
-    def _rate(self, text: str) -> Rate:
+    def _rate(self, text: str) -> forms.Rate:
         found = self.rate.fullmatch(text)
         assert found is not None
         names = {self.words.units[unit]: unit for unit in self.words.points}
         unit = names[found["one"] or found["unit"]]
-        return Rate(unit, int(found["step"] or 1), int(found["first"] or 0))
+        return forms.Rate(unit, int(found["step"] or 1), int(found["first"] or 0))
 
-    def _values(self, text: str | None) -> Values | None:
+    def _values(self, text: str | None) -> forms.Values | None:
         if not text:
             return None
-        unit: ClockUnit = "second" if self.words.points["second"] in text else "minute"
-        return Values(unit, self._numbers(text))
+        unit: forms.ClockUnit = "second" if self.words.points["second"] in text else "minute"
+        return forms.Values(unit, self._numbers(text))
 
-    def _hours(self, text: str | None) -> Values | None:
-        return Values("hour", self._numbers(text)) if text else None
+    def _hours(self, text: str | None) -> forms.Values | None:
+        return forms.Values("hour", self._numbers(text)) if text else None
 
     def _numbers(self, text: str) -> Numbers:
         if stepped := self.stepped.search(text):
@@ -414,7 +382,7 @@ class Sentences:
             found.update(range(_number(first), _number(last or first) + 1))
         return tuple(sorted(found))
 
-    # Days.
+    # forms.Days.
 
     def _make_day_patterns(self) -> None:
         words = self.words
@@ -424,15 +392,14 @@ class Sentences:
             _pattern(words.stepped_years, step=step, first=first, last=last),
         )
         body = _group("body", ".+?")
-        self.sentence = re.compile(
-            _pattern(words.sentence, words=body, years=f"{years}?", zone=self.zone)
-        )
+        self.sentence = _compiled(words.sentence, words=body, years=f"{years}?", zone=self.zone)
         nth, day = _group("nth", _names(words.nth)), _group("day", _names(words.weekdays))
-        self.special = re.compile(_pattern(words.nth_weekday, nth=nth, day=day))
-        forms = reversed(words.from_end)
-        ends = (_pattern(form, back=_group("back"), nth=_group("nth")) for form in forms)
+        self.special = _compiled(words.nth_weekday, nth=nth, day=day)
+        # The later ones may contain the first.
+        back, nth = _group("back"), _group("nth")
+        ends = (_pattern(form, back=back, nth=nth) for form in reversed(words.from_end))
         end = _group("end", "|".join(ends))
-        self.dates: list[tuple[DateKind, re.Pattern[str]]] = []
+        self.dates: list[tuple[forms.DateKind, re.Pattern[str]]] = []
         for kind in _DATE_KINDS:
             template = words.dates[kind]
             if kind in ("day", "days"):
@@ -442,21 +409,21 @@ class Sentences:
             self.dates.append((kind, re.compile(pattern)))
         _, self.only_if, _ = re.split(r"\{\w+\}", words.only_if)
 
-    def _on_days(self, main: str) -> Draft | None:
+    def _on_days(self, main: str) -> Iterator[Candidate]:
         found = self.sentence.fullmatch(main)
         order = found and next(
             filter(None, (order.fullmatch(found["body"]) for order in self.orders)), None
         )
         times = order and self._times(order["times"])
         if not (found and order and times):
-            return None
+            return
         years = None
         if found["years"] or found["step"]:
             years = self._numbers(found["years"]) if found["years"] else _progression(found)
-        zone = found["zone"] or "UTC"
-        return Draft(days=self._days(order["days"], years), times=times, zone=zone)
+        for expression in _expressions(self._days(order["days"], years), times):
+            yield partial(Cron, expression, timezone=found["zone"] or "UTC")
 
-    def _days(self, text: str, years: Numbers | None) -> Days:
+    def _days(self, text: str, years: Numbers | None) -> forms.Days:
         nth, last = [], []
         for found in self.special.finditer(text):
             day, which = self.words.weekdays.index(found["day"]), self.words.nth.index(found["nth"])
@@ -465,9 +432,9 @@ class Sentences:
             else:
                 nth.append((day, which + 1))
         dates, rest = self._dates(self.special.sub(" ", text))
-        every = WORKING if self.words.working_day in rest else self._weekdays(rest)
-        weekdays = Weekdays(every=every, nth=tuple(nth), last=tuple(last))
-        return Days(
+        every = forms.WORKING if self.words.working_day in rest else self._weekdays(rest)
+        weekdays = forms.Weekdays(every=every, nth=tuple(nth), last=tuple(last))
+        return forms.Days(
             dates=dates or None,
             weekdays=weekdays if every or nth or last else None,
             both=self.only_if in text,
@@ -488,23 +455,23 @@ class Sentences:
             found.update((start + offset) % len(known) + low for offset in range(length + 1))
         return tuple(sorted(found))
 
-    def _dates(self, text: str) -> tuple[tuple[DateTerm, ...], str]:
+    def _dates(self, text: str) -> tuple[tuple[forms.DateTerm, ...], str]:
         """The dates, and the text without them."""
-        found: list[DateTerm] = []
+        found: list[forms.DateTerm] = []
         for kind, pattern in self.dates:
             for match in pattern.finditer(text):
-                said = match.groupdict()
-                last, step = _number(said.get("last")), _number(said.get("step"), 1)
-                found.append(DateTerm(kind, self._first(said), last, step))
+                groups = match.groupdict()
+                last, step = _number(groups.get("last")), _number(groups.get("step"), 1)
+                found.append(forms.DateTerm(kind, self._first(groups), last, step))
             text = pattern.sub(" ", text)
         return tuple(found), text
 
-    def _first(self, said: Mapping[str, str | None]) -> int:
-        if nth := said.get("nth"):
+    def _first(self, groups: Mapping[str, str | None]) -> int:
+        if nth := groups.get("nth"):
             return _number(nth) - 1
-        if (end := said.get("end")) and not said.get("back"):
+        if (end := groups.get("end")) and not groups.get("back"):
             return self.words.from_end.index(end)
-        return _number(said.get("first") or said.get("back"))
+        return _number(groups.get("first") or groups.get("back"))
 
     # Moments, intervals and bounds.
 
@@ -523,11 +490,11 @@ class Sentences:
         )
         utc = _pattern(words.in_zone, zone=re.escape(words.zone_words("UTC")))
         bound = f"{moment}{_group('utc', utc)}?"
-        self.once = re.compile(_pattern(words.once, moment=moment, zone=self.zone))
-        self.since = re.compile(_pattern(words.since, moment=bound))
-        self.until = re.compile(_pattern(words.until, moment=bound))
-        self.at_most = re.compile(_pattern(words.at_most, count=r"(\d+)"))
-        self.clock_changes = re.compile(_pattern(words.clock_changes, rules=r"(\w+)"))
+        self.once = _compiled(words.once, moment=moment, zone=self.zone)
+        self.since = _compiled(words.since, moment=bound)
+        self.until = _compiled(words.until, moment=bound)
+        self.at_most = _compiled(words.at_most, count=r"(\d+)")
+        self.clock_changes = _compiled(words.clock_changes, rules=r"(\w+)")
         every = _either(
             _pattern(words.every_days, days=_group("days")),
             _pattern(words.every_unit, unit=_group("unit", _names(words.units.values()))),
@@ -537,23 +504,24 @@ class Sentences:
         delayed = _pattern(words.delayed, duration=_group("jitter", ".+"))
         self.interval = re.compile(f"{every}(?:{anchored})?(?:{delayed})?")
 
-    def _once(self, main: str) -> Draft | None:
-        found = self.once.fullmatch(main)
-        return Draft(once=self._moment(found), zone=found["zone"] or "UTC") if found else None
+    def _once(self, main: str) -> Iterator[Candidate]:
+        if found := self.once.fullmatch(main):
+            yield partial(Once, self._moment(found), timezone=found["zone"] or "UTC")
 
-    def _interval(self, main: str) -> Draft | None:
+    def _interval(self, main: str) -> Iterator[Candidate]:
         found = self.interval.fullmatch(main)
         if found is None:
-            return None
+            return
         days = found["days"]
         text = found["step"] or f"1 {found['unit']}"
         step = timedelta(days=int(days)) if days else self._duration(text)
         anchor = f"{self._moment(found)}Z" if found["year"] else None
         jitter = self._duration(found["jitter"]) if found["jitter"] else None
-        return Draft(every=step, anchor=anchor, jitter=jitter) if step else None
+        if step:
+            yield partial(Every, step, anchor=anchor, jitter=jitter)
 
     def _duration(self, text: str) -> timedelta | None:
-        sizes = {self.words.units[unit]: size for unit, size in DURATION_SIZES.items()}
+        sizes = {self.words.units[unit]: size for unit, size in forms.DURATION_SIZES.items()}
         parts = re.findall(rf"(\d+) ?({_names(sizes)})", text)
         return sum((int(count) * sizes[unit] for count, unit in parts), timedelta(0)) or None
 
@@ -563,21 +531,21 @@ class Sentences:
         clock = found["clock"] if len(found["clock"]) > 5 else f"{found['clock']}:00"
         return f"{int(found['year']):04d}-{month:02d}-{int(found['day']):02d}T{clock}"
 
-    def _limited(self, draft: Draft, clause: str) -> Draft | None:
-        limit: dict[str, Any] = {}
+    def _limit(self, clause: str) -> dict[str, Any] | None:
+        """The arguments of a trigger that a clause states; None if it states none."""
         if found := self.since.fullmatch(clause):
-            limit["start_at"] = self._moment(found) + ("Z" if found["utc"] else "")
-        elif found := self.until.fullmatch(clause):
-            limit["end_at"] = self._moment(found) + ("Z" if found["utc"] else "")
-        elif clause == self.words.only_once:
-            limit["max_runs"] = 1
-        elif found := self.at_most.fullmatch(clause):
-            limit["max_runs"] = int(found[1])
-        elif found := self.clock_changes.fullmatch(clause):
-            return replace(draft, clock_changes=_CLOCK_CHANGES.get(found[1], "chimes"))
-        elif found := self.excepting.fullmatch(clause):
-            return replace(draft, exclude=[*draft.exclude, self._exclusion(found)])
-        return replace(draft, limits=draft.limits | limit) if limit else None
+            return {"start_at": self._moment(found) + ("Z" if found["utc"] else "")}
+        if found := self.until.fullmatch(clause):
+            return {"end_at": self._moment(found) + ("Z" if found["utc"] else "")}
+        if clause == self.words.only_once:
+            return {"max_runs": 1}
+        if found := self.at_most.fullmatch(clause):
+            return {"max_runs": int(found[1])}
+        if found := self.clock_changes.fullmatch(clause):
+            return {"dst": found[1]}
+        if found := self.excepting.fullmatch(clause):
+            return {"exclude": [self._exclusion(found)]}
+        return None
 
     # Exclusions.
 
@@ -585,7 +553,7 @@ class Sentences:
         words = self.words
         days = _pattern(words.excepting, days=_group("days", ".+?"))
         self.excepting = re.compile(f"{days}{_group('moved', _names(words.moved.values()))}")
-        self.holidays = re.compile(_pattern(words.holidays, country=r"(\S+)"))
+        self.holidays = _compiled(words.holidays, country=r"(\S+)")
         weekday = _names(words.weekdays)
         weekdays = self._list(weekday)
         self.window = re.compile(
@@ -618,9 +586,9 @@ class Sentences:
         return {"days": days, "from": found["start"], "to": found["end"]}
 
 
-def _number(text: str | None, unsaid: int = 0) -> int:
+def _number(text: str | None, default: int = 0) -> int:
     """Bounded by the largest value of any field, so that a huge range cannot fill the memory."""
-    return min(int(text), _LARGEST) if text else unsaid
+    return min(int(text), _LARGEST) if text else default
 
 
 def _progression(found: re.Match[str]) -> Numbers:
@@ -643,11 +611,18 @@ def parse_description(text: str, lang: str) -> Trigger | None:
     if lang not in LANGUAGES or len(sentence) > _LONGEST:
         return None
     try:
-        drafts = list(_sentences(lang).drafts(sentence))
+        candidates = _sentences(lang).candidates(sentence)
     except (ValueError, OverflowError):
         # Numbers out of range.
         return None
-    return next((found for draft in drafts if (found := _confirmed(draft, sentence, lang))), None)
+    for candidate in candidates:
+        try:
+            trigger = candidate()
+        except (InvalidTrigger, ValueError):
+            continue
+        if describe(trigger, lang) == sentence:
+            return trigger
+    return None
 
 
 def has_limit(text: str, lang: str) -> bool:
@@ -656,13 +631,3 @@ def has_limit(text: str, lang: str) -> bool:
         return lang in LANGUAGES and _sentences(lang).has_limit(text.strip())
     except ValueError:
         return True
-
-
-def _confirmed(draft: Draft, sentence: str, lang: str) -> Trigger | None:
-    try:
-        for trigger in triggers(draft):
-            if describe(trigger, lang) == sentence:
-                return trigger
-    except (InvalidTrigger, ValueError):
-        return None
-    return None

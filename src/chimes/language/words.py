@@ -11,39 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from chimes.language.cron_sets import (
-    Numbers,
-    interval_of,
-    numbers,
-    range_words,
-    read,
-    steps,
-    stretches,
-)
-from chimes.language.forms import (
-    At,
-    ClockUnit,
-    DateKind,
-    DateTerm,
-    Days,
-    DurationUnit,
-    Listed,
-    Rate,
-    Repeated,
-    Times,
-    Values,
-    Weekdays,
-    all_day,
-    clock_words,
-    days_of,
-    duration_parts,
-    minute_words,
-    past_midnight,
-    shown_dates,
-    times_of,
-    weekday_stretches,
-    whole_days,
-)
+from chimes.language import forms
+from chimes.language.forms import Numbers, interval_of, range_words, steps, stretches
 from chimes.triggers import Calendar, Cron, Every, Once, Trigger, Window, parse_duration
 from chimes.triggers.calendars import OnExcluded
 
@@ -72,11 +41,11 @@ class Words:
     months: Sequence[str]
     #: The first to the fifth, the last.
     nth: Sequence[str]
-    units: Mapping[DurationUnit, str]
+    units: Mapping[forms.DurationUnit, str]
     #: The unit in "minute 5", where it may differ from the one in "5 minutes".
-    points: Mapping[ClockUnit, str]
+    points: Mapping[forms.ClockUnit, str]
 
-    # Times of day: {clocks}; {point} {numbers}; {step} {unit} {point} {first} {last}.
+    # forms.Times of day: {clocks}; {point} {numbers}; {step} {unit} {point} {first} {last}.
 
     clocks: str
     numbered: Plural
@@ -102,7 +71,7 @@ class Words:
     listed_rate: str
     of_minutes: str
 
-    # Days.
+    # forms.Days.
 
     every_day: str
     every_weekday: str
@@ -115,7 +84,7 @@ class Words:
     of_every_month: str
     of_months: str
     #: {first} {last} {step} {end}
-    dates: Mapping[DateKind, str]
+    dates: Mapping[forms.DateKind, str]
     #: The last day of a month, the one before, {back} days before or the {nth} from the end.
     from_end: tuple[str, str, str]
     #: {nth} {day}
@@ -170,8 +139,8 @@ class Words:
             moment = self.moment_words(trigger.local(trigger.instant), weekday=True)
             main = self.once.format(moment=moment, zone=self.zone_words(trigger.zone))
         elif isinstance(trigger, Cron) and interval_of(trigger) is None:
-            reading = read(trigger)
-            main = self._on_days(days_of(reading.days), times_of(reading), trigger.zone)
+            reading = forms.read(trigger)
+            main = self._on_days(forms.days_of(reading.days), forms.times_of(reading), trigger.zone)
         else:
             # An interval names no zone, so its bounds do.
             main, zone_of_bounds = self._interval(trigger), trigger.zone
@@ -195,21 +164,21 @@ class Words:
 
     def weekday_names(self, weekdays: Numbers, *, least: int = 3) -> list[str]:
         """Names from Monday on; `least` or more in a row as `Monday to Friday`."""
-        found = weekday_stretches(weekdays, least=least)
+        found = forms.weekday_stretches(weekdays, least=least)
         return range_words(found, self.weekdays.__getitem__, self.name_to)
 
     def month_names(self, months: Numbers) -> str:
         found = range_words(stretches(months), lambda each: self.months[each - 1], self.name_to)
         return self.joined(found)
 
-    # Times of day.
+    # forms.Times of day.
 
-    def times_words(self, times: Times) -> str:
-        if isinstance(times, At):
+    def times_words(self, times: forms.Times) -> str:
+        if isinstance(times, forms.At):
             return self.clocks.format(clocks=self.joined(times.clocks))
-        return self._repeated(times) if isinstance(times, Repeated) else self._listed(times)
+        return self._repeated(times) if isinstance(times, forms.Repeated) else self._listed(times)
 
-    def _repeated(self, times: Repeated) -> str:
+    def _repeated(self, times: forms.Repeated) -> str:
         within = ""
         if times.since is not None:
             within = self.since_clock.format(clock=times.since)
@@ -221,7 +190,7 @@ class Words:
         at = "" if times.at is None else self.repeated_at.format(at=self.at_words(times.at))
         return self.repeated.format(rate=self._rate(times.rate), at=at, within=within)
 
-    def _listed(self, times: Listed) -> str:
+    def _listed(self, times: forms.Listed) -> str:
         if times.hours is None:
             hours = self.every_unit.format(unit=self.units["hour"])
         else:
@@ -229,13 +198,13 @@ class Words:
         minutes = ""
         if times.minutes is not None:
             minutes = self.of_minutes.format(minutes=self.values_words(times.minutes))
-        if isinstance(times.which, Rate):
+        if isinstance(times.which, forms.Rate):
             rate = self._rate(times.which)
             return self.listed_rate.format(rate=rate, minutes=minutes, hours=hours)
         which = self.at_words(times.which)
         return self.listed.format(which=which, minutes=minutes, hours=hours)
 
-    def _rate(self, rate: Rate) -> str:
+    def _rate(self, rate: forms.Rate) -> str:
         unit = self.units[rate.unit]
         if rate.step == 1:
             return self.every_unit.format(unit=unit)
@@ -245,10 +214,10 @@ class Words:
             words += self.rate_start.format(point=self.points[rate.unit], first=rate.first)
         return words
 
-    def at_words(self, values: Values) -> str:
+    def at_words(self, values: forms.Values) -> str:
         return self.at_values.format(values=self.values_words(values))
 
-    def values_words(self, values: Values) -> str:
+    def values_words(self, values: forms.Values) -> str:
         """`minute 5`, `minutes 5, 10 and 20`, `every 5th minute from 10 to 40`."""
         found = steps(values.numbers)
         if found is None:
@@ -261,28 +230,28 @@ class Words:
             last=found.last,
         )
 
-    def hours_words(self, hours: Values) -> str:
+    def hours_words(self, hours: forms.Values) -> str:
         return self.values_words(hours)
 
-    def numbered_words(self, values: Values) -> str:
+    def numbered_words(self, values: forms.Values) -> str:
         template = self.numbered[len(values.numbers) > 1]
         shown = self.joined(self.ranges(values.numbers))
         return template.format(point=self.points[values.unit], numbers=shown)
 
-    # Days.
+    # forms.Days.
 
-    def _on_days(self, days: Days, times: Times, zone: str) -> str:
+    def _on_days(self, days: forms.Days, times: forms.Times, zone: str) -> str:
         return self.sentence.format(
             words=self.days_and_times(days, times),
             years=self._years(days.years),
             zone=self.zone_words(zone),
         )
 
-    def days_and_times(self, days: Days, times: Times) -> str:
+    def days_and_times(self, days: forms.Days, times: forms.Times) -> str:
         """Days and times in one of the `orders`; without "every day" where that is clear."""
         raise NotImplementedError
 
-    def days_words(self, days: Days) -> str:
+    def days_words(self, days: forms.Days) -> str:
         """`every day`, `every Monday`, `on the 1st of every month`, …"""
         months = days.months
         if days.dates is None:
@@ -298,7 +267,7 @@ class Words:
             return self.only_if.format(dates=dates, days=self.joined(choices, self.or_))
         return self.as_well_as.format(days=dates, others=self._weekdays(days.weekdays, months))
 
-    def _weekdays(self, weekdays: Weekdays, months: Numbers | None) -> str:
+    def _weekdays(self, weekdays: forms.Weekdays, months: Numbers | None) -> str:
         special = self._of_months(self.joined(self._special(weekdays)), months)
         if not weekdays.every:
             return special
@@ -307,26 +276,26 @@ class Words:
             return plain
         return self.as_well_as.format(days=plain, others=special)
 
-    def each_weekday(self, weekdays: Weekdays) -> str:
+    def each_weekday(self, weekdays: forms.Weekdays) -> str:
         """`every weekday`, `every Monday and Friday`."""
         if weekdays.working:
             return self.every_weekday.format(names=self.working_day)
         return self.every_weekday.format(names=self.joined(self.weekday_names(weekdays.every)))
 
-    def weekday_choices(self, weekdays: Weekdays) -> list[str]:
+    def weekday_choices(self, weekdays: forms.Weekdays) -> list[str]:
         """The weekdays that a date must fall on."""
         return [self.working_day] if weekdays.working else self.weekday_names(weekdays.every)
 
-    def _special(self, weekdays: Weekdays) -> list[str]:
+    def _special(self, weekdays: forms.Weekdays) -> list[str]:
         """`the first Monday`, `the last Friday`."""
         found = [(day, self.nth[nth - 1]) for day, nth in weekdays.nth]
         found += [(day, self.nth[-1]) for day in weekdays.last]
         return [self.nth_weekday.format(day=self.weekdays[day], nth=nth) for day, nth in found]
 
-    def dates_words(self, dates: Sequence[DateTerm], months: Numbers | None) -> str:
+    def dates_words(self, dates: Sequence[forms.DateTerm], months: Numbers | None) -> str:
         return self._of_months(self.joined([self.date_words(term) for term in dates]), months)
 
-    def date_words(self, term: DateTerm) -> str:
+    def date_words(self, term: forms.DateTerm) -> str:
         back = term.first
         return self.dates[term.kind].format(
             first=self.ordinal(term.first),
@@ -373,7 +342,7 @@ class Words:
             day=moment.day,
             month=self.months[moment.month - 1],
             year=moment.year,
-            clock=clock_words(moment),
+            clock=forms.clock_words(moment),
         )
         return words if zone is None else words + self.in_zone.format(zone=self.zone_words(zone))
 
@@ -391,10 +360,10 @@ class Words:
 
     def _every(self, step: timedelta) -> str:
         """`every minute`, `every 24 hours`, `every 7 days of 24 hours`."""
-        days = whole_days(step)
+        days = forms.whole_days(step)
         if days is not None:
             return self.every_days.format(days=days)
-        (count, unit), *more = duration_parts(step)
+        (count, unit), *more = forms.duration_parts(step)
         if count == 1 and not more:
             return self.every_unit.format(unit=self.units[unit])
         return self.every.format(duration=self.duration_words(step))
@@ -406,7 +375,7 @@ class Words:
     def duration_list(self, value: timedelta) -> list[str]:
         return [
             self.duration_part[count != 1].format(count=count, unit=self.units[unit])
-            for count, unit in duration_parts(value)
+            for count, unit in forms.duration_parts(value)
         ]
 
     def _clauses(self, trigger: Trigger, zone: str | None) -> list[str]:
@@ -430,17 +399,17 @@ class Words:
         elif calendar.weekly:
             days = self.joined([self._window(window) for window in calendar.weekly])
         else:
-            shown, more = shown_dates(calendar)
+            shown, more = forms.shown_dates(calendar)
             rest = [self.more_dates[more != 1].format(count=more)] if more else []
             days = self.excluded_dates.format(dates=self.joined([*shown, *rest]))
         return self.excepting.format(days=days) + self.moved[calendar.on_excluded]
 
     def _window(self, window: Window) -> str:
-        days = self.joined(self.weekday_names(numbers(window.weekdays)))
-        template = self.window_all_day if all_day(window) else self.window
+        days = self.joined(self.weekday_names(forms.numbers(window.weekdays)))
+        template = self.window_all_day if forms.all_day(window) else self.window
         return template.format(
             days=days,
-            start=minute_words(window.start),
-            end=minute_words(window.end),
-            next_day=self.next_day if past_midnight(window) else "",
+            start=forms.minute_words(window.start),
+            end=forms.minute_words(window.end),
+            next_day=self.next_day if forms.past_midnight(window) else "",
         )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chimes.language.cron_sets import Numbers
-from chimes.language.forms import At, DateTerm, Days, Repeated, Times, Values, Weekdays
+from chimes.language.forms import At, DateTerm, Days, Numbers, Repeated, Times, Values, Weekdays
 from chimes.language.words import Words, invariable
 
 

@@ -169,16 +169,16 @@ def decide(text: Text) -> Decision:
     found = _through_requests(folded, [_trimmed(folded, each) for each in phrases(folded)])
     if not found:
         raise Unclear("date", "time")
-    whole = [phrase for phrase in found if _asked(phrase) is None]
+    whole = [phrase for phrase in found if _unclear(phrase) is None]
     if len(whole) > 1:
         raise Unclear("contradiction")
     chosen = whole[0] if whole else _split(folded, found)
     try:
         meaning = meaning_of(chosen)
-    except Unclear as ask:
-        sharper = _sharper(folded, ask, chosen, found)
-        sharper.place = _place_of_answer(sharper, chosen)
-        raise sharper from None
+    except Unclear as unclear:
+        narrowed = _narrowed(folded, unclear, chosen, found)
+        narrowed.place = _place_of_answer(narrowed, chosen)
+        raise narrowed from None
     if zone := _zone_at_end(folded, found, chosen):
         chosen = chosen.joined(zone)
         meaning = meaning_of(chosen)
@@ -186,36 +186,36 @@ def decide(text: Text) -> Decision:
     return Decision(meaning, _task(text, chosen))
 
 
-def _sharper(text: str, ask: Unclear, chosen: Phrase, found: list[Phrase]) -> Unclear:
+def _narrowed(text: str, unclear: Unclear, chosen: Phrase, found: list[Phrase]) -> Unclear:
     """The question without the parts that the text already answers."""
-    if ask.missing == ("residue",):
-        return Unclear("residue", words=ask.words or text[chosen.start : chosen.end])
-    if ask.missing not in (("time",), ("date", "time")):
-        return ask
+    if unclear.missing == ("residue",):
+        return Unclear("residue", words=unclear.words or text[chosen.start : chosen.end])
+    if unclear.missing not in (("time",), ("date", "time")):
+        return unclear
     given = [each for each in found if each.start > chosen.start and _is_clock(each)]
     between = text[chosen.end : given[0].start].strip(" ,") if given else ""
     if not between or len(between) > _NEAR or _ABOUT.search(between):
-        return ask
-    return Unclear("date") if ask.missing[0] == "date" else Unclear("residue", words=between)
+        return unclear
+    return Unclear("date") if unclear.missing[0] == "date" else Unclear("residue", words=between)
 
 
-def _place_of_answer(ask: Unclear, chosen: Phrase) -> tuple[int, int] | None:
+def _place_of_answer(unclear: Unclear, chosen: Phrase) -> tuple[int, int] | None:
     """Position of the ambiguous hour or zone; after the days if there is no time."""
-    if ask.readings:
+    if unclear.readings:
         open_ = (
             place
             for part, place in zip(chosen.parts, chosen.places, strict=False)
             if isinstance(part, Clock) and part.certainty == "open"
         )
         return next(open_, None)
-    if ask.choice == "zone":
+    if unclear.choice == "zone":
         unsure = (
             place
             for part, place in zip(chosen.parts, chosen.places, strict=False)
             if isinstance(part, Problem) and part.choice == "zone"
         )
         return next(unsure, None)
-    return (chosen.end, chosen.end) if ask.missing == ("time",) else None
+    return (chosen.end, chosen.end) if unclear.missing == ("time",) else None
 
 
 def _trimmed(text: str, phrase: Phrase) -> Phrase:
@@ -226,10 +226,10 @@ def _trimmed(text: str, phrase: Phrase) -> Phrase:
         if named is None or named.end() != phrase.end or start == phrase.places[count - 1][0]:
             continue
         less = phrase.first(count)
-        if any(isinstance(part, Clock) for part in less.parts) and _asked(less) is None:
+        if any(isinstance(part, Clock) for part in less.parts) and _unclear(less) is None:
             if named["adverb"]:
                 return less
-            if _asked(phrase) is None and replace(meaning_of(phrase), weekday=None) == meaning_of(
+            if _unclear(phrase) is None and replace(meaning_of(phrase), weekday=None) == meaning_of(
                 less
             ):
                 # Still parsed, so that a weekday that contradicts the date leads to a question.
@@ -237,12 +237,12 @@ def _trimmed(text: str, phrase: Phrase) -> Phrase:
     return phrase
 
 
-def _asked(phrase: Phrase) -> Unclear | None:
+def _unclear(phrase: Phrase) -> Unclear | None:
     """The question that this phrase would lead to."""
     try:
         meaning_of(phrase)
-    except Unclear as ask:
-        return ask
+    except Unclear as unclear:
+        return unclear
     return None
 
 
@@ -292,7 +292,7 @@ def _split(text: str, found: list[Phrase]) -> Phrase:
     first, last = found[0], found[-1]
     if len(found) == 2 and _is_end(text, last) and _belong(text, first, last):
         return first.joined(last)
-    # Unclear about the phrase with the most content.
+    # The question is about the phrase with the most content.
     return max(found, key=lambda each: (_weight(each), -each.start))
 
 
@@ -301,11 +301,11 @@ def _belong(text: str, first: Phrase, last: Phrase) -> bool:
     if _ABOUT.search(text[first.end : last.start]):
         return False
     if _is_clock(last):
-        asked = _asked(first)
-        return _is_marked(last) and asked is not None and asked.missing == ("time",)
-    asked = _asked(last)
+        unclear = _unclear(first)
+        return _is_marked(last) and unclear is not None and unclear.missing == ("time",)
+    unclear = _unclear(last)
     again = _EVERY.match(text, last.start) is not None
-    return _is_clock(first) and again and asked is not None and asked.missing == ("time",)
+    return _is_clock(first) and again and unclear is not None and unclear.missing == ("time",)
 
 
 def _is_clock(phrase: Phrase) -> bool:
@@ -350,20 +350,20 @@ def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
     check_before(text, chosen, _without_request(text[: chosen.start]))
     check_behind(text, chosen)
     for other in others:
-        said = text[other.start : other.end]
+        words = text[other.start : other.end]
         ahead = other.start < chosen.start and _is_request(text[: other.start])
-        if _EVERY.search(said) or (ahead and any(isinstance(part, _DAYS) for part in other.parts)):
+        if _EVERY.search(words) or (ahead and any(isinstance(part, _DAYS) for part in other.parts)):
             raise Unclear("contradiction")
         between = text[chosen.end : other.start]
         second = _is_clock(other) and _is_marked(other) and _THEN.search(between)
         if second and not _ABOUT.search(between):
             # "At 9am do this, and at 5pm do that."
-            raise Unclear("contradiction", words=said)
+            raise Unclear("contradiction", words=words)
         limited = any(
             isinstance(part, Problem) and part.missing == ("residue",) for part in other.parts
         )
         if limited and (_is_end(text, other) or other.start < chosen.start):
-            raise Unclear("residue", words=said)
+            raise Unclear("residue", words=words)
 
 
 def _task(text: Text, chosen: Phrase) -> str:

@@ -5,24 +5,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from chimes.language.parser import parts
-from chimes.language.parser.rules import (
-    NO_PRICE,
-    Common,
-    Grammar,
-    Parts,
-    Rule,
-    ToParts,
-    alternatives,
-    christian_year,
-    clock,
-    digital,
-    in_portion,
-    marked,
-    numbers_of,
-    rule,
-    whole_hours,
-)
+from chimes.language.parser import parts, rules
+from chimes.language.parser.rules import Common, Grammar, Parts, Rule, ToParts, rule
 
 # Numerals.
 
@@ -41,11 +25,11 @@ _ORDINALS = (
 )
 _NUMBERS = {"zero": 0, "a": 1, "an": 1, **_TENS}
 _NUMBERS |= {word: index + 1 for words in (_ONES, _ORDINALS) for index, word in enumerate(words)}
-_ONE = alternatives(_ONES)
+_ONE = rules.alternatives(_ONES)
 WORD = rf"(?:zero|(?:{'|'.join(_TENS)})(?:[- ]{_ONE})?|{_ONE})(?![a-z])"
 NUMBER = rf"(?:[0-9]{{1,6}}|{WORD})"
 HOUR = rf"(?:[0-9]{{1,2}}|{WORD})"
-ORDINAL_WORD = alternatives(_ORDINALS)
+ORDINAL_WORD = rules.alternatives(_ORDINALS)
 #: 1st, 2nd, fifteenth.
 ORDINAL = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)|{ORDINAL_WORD})(?![a-z0-9])"
 
@@ -95,20 +79,20 @@ def duration(text: str) -> timedelta:
         return _UNITS["m" if "minute" in text else "h"] / 2
     if re.fullmatch(_AND_HALF, text):
         unit = _UNITS["m" if "min" in text else "h"]
-        said = re.match(_COUNT, text)
-        return duration(f"{said[0] if said else 'a'} {'m' if 'min' in text else 'h'}") + unit / 2
+        count = re.match(_COUNT, text)
+        return duration(f"{count[0] if count else 'a'} {'m' if 'min' in text else 'h'}") + unit / 2
     if re.fullmatch(_SHORT, text):
         hours, _, minutes = text[:-1].partition("h")
         return timedelta(hours=int(hours), minutes=int(minutes))
     total = timedelta(0)
     for item in re.finditer(rf"({_COUNT})[ -]?({_UNIT})", text):
         unit = _UNITS["milli"] if item[2].startswith("milli") else _UNITS[item[2][0]]
-        count = item[1]
-        if "." in count:
-            whole, _, part = count.partition(".")
+        amount = item[1]
+        if "." in amount:
+            whole, _, part = amount.partition(".")
             total += unit * int(whole) + unit * int(part) / 10 ** len(part)
         else:
-            total += unit * number(count)
+            total += unit * number(amount)
     return total
 
 
@@ -124,7 +108,7 @@ def _halved(hour: int, minute: int, half: str, second: int = 0) -> parts.Clock |
     """On the 12-hour clock: 12am is midnight, 12pm noon."""
     if not 1 <= hour <= 12:
         return parts.Problem(("contradiction",))
-    read = clock(hour % 12 + (12 if half.startswith("p") else 0), minute, second)
+    read = rules.clock(hour % 12 + (12 if half.startswith("p") else 0), minute, second)
     if isinstance(read, parts.Clock) and read.hour == read.minute == 0:
         return parts.Clock(0, 0, second, midnight=True)
     return read
@@ -132,12 +116,12 @@ def _halved(hour: int, minute: int, half: str, second: int = 0) -> parts.Clock |
 
 def _with_half(found: re.Match[str]) -> Parts:
     minute, second = number(found["m"] or "0"), int(found["s"] or 0)
-    return marked(_halved(number(found["h"]), minute, found["half"], second), found)
+    return rules.marked(_halved(number(found["h"]), minute, found["half"], second), found)
 
 
 def _official(found: re.Match[str]) -> Parts:
     """`09:00`, `at 9:30`, `15:00 hrs`."""
-    return digital(*found.group("h", "m", "s", "f"), at=bool(found["at"]))
+    return rules.digital(*found.group("h", "m", "s", "f"), at=bool(found["at"]))
 
 
 def _bare(found: re.Match[str]) -> Parts:
@@ -146,11 +130,11 @@ def _bare(found: re.Match[str]) -> Parts:
     if hour > 23:
         return (parts.IMPOSSIBLE,)
     certainty: parts.Certainty = "certain" if hour > 12 else "open"
-    return marked(parts.Clock(hour, certainty=certainty, whole=True), found)
+    return rules.marked(parts.Clock(hour, certainty=certainty, whole=True), found)
 
 
 def _military(found: re.Match[str]) -> Parts:
-    return marked(clock(int(found["h"]), int(found["m"])), found)
+    return rules.marked(rules.clock(int(found["h"]), int(found["m"])), found)
 
 
 _PORTIONS: dict[str, parts.Portion] = {
@@ -164,7 +148,9 @@ _PORTIONS: dict[str, parts.Portion] = {
 def _with_portion(found: re.Match[str]) -> Parts:
     """`9 in the morning`, also as an element of a list."""
     minute = int(found["m"] or 0)
-    return marked(in_portion(number(found["h"]), minute, _PORTIONS[found["portion"]]), found)
+    return rules.marked(
+        rules.in_portion(number(found["h"]), minute, _PORTIONS[found["portion"]]), found
+    )
 
 
 _DAY_PORTIONS: tuple[parts.Portion, ...] = ("morning", "afternoon", "evening", "night")
@@ -173,11 +159,11 @@ _MINUTES = {"half": 30, "quarter": 15, "a quarter": 15}
 
 def _spoken(found: re.Match[str]) -> Parts:
     """`half past 9`, `quarter to 9am`, `ten past noon`."""
-    said = found["n"]
-    minute = _MINUTES.get(said) or number(said)
+    count = found["n"]
+    minute = _MINUTES.get(count) or number(count)
     if minute > 59:
         return (parts.IMPOSSIBLE,)
-    if found["way"] != "past" and said.isdigit() and int(said) <= 12 and not found["unit"]:
+    if found["way"] != "past" and count.isdigit() and int(count) <= 12 and not found["unit"]:
         # "10 to 11am" may be ten minutes or an hour.
         return (parts.AMBIGUOUS,)
     hour = 12 if found["noon"] else number(found["h"])
@@ -188,7 +174,7 @@ def _spoken(found: re.Match[str]) -> Parts:
     if half:
         hour = hour % 12 + (12 if half.startswith("p") else 0)
     total = hour * 60 + (minute if found["way"] == "past" else -minute)
-    return marked(parts.Clock(total // 60 % 24, total % 60, certainty=certainty), found)
+    return rules.marked(parts.Clock(total // 60 % 24, total % 60, certainty=certainty), found)
 
 
 _PAST = (
@@ -206,10 +192,13 @@ _CLOCK_RULES: list[Rule] = [
     rule(
         rf"{_AT}(?P<h>[0-9]{{1,2}})[:.](?P<m>[0-9]{{2}})"
         r"(?::(?P<s>[0-9]{2})(?:\.(?P<f>[0-9]{1,6}))?)?"
-        rf"(?: ?(?:hours|hrs?|h|o'?clock))?(?![a-z0-9]|[:.,][0-9]){NO_PRICE}{_SHARP}",
+        rf"(?: ?(?:hours|hrs?|h|o'?clock))?(?![a-z0-9]|[:.,][0-9]){rules.NO_PRICE}{_SHARP}",
         _official,
     ),
-    rule(rf"(?P<at>(?:at|@) ?){_HOUR}(?: ?o'? ?clock)?(?![a-z0-9]|[:.,/][0-9]| ?%){_SHARP}", _bare),
+    rule(
+        rf"(?P<at>(?:at|@) ?){_HOUR}(?: ?o'? ?clock)?(?![a-z0-9]|[:.,/][0-9]| ?%){_SHARP}",
+        _bare,
+    ),
     rule(rf"(?P<at>){_HOUR} ?o'? ?clock{END}{_SHARP}", _bare),
     rule(
         rf"{_AT}{_HOUR}(?:[:.](?P<m>[0-9]{{2}}))?(?: ?o'? ?clock)? "
@@ -228,11 +217,11 @@ _CLOCK_RULES: list[Rule] = [
     ),
     rule(
         rf"{_AT}(?:12(?::00)? )?(?:noon|midday|noontime){END}",
-        lambda found: marked(parts.Clock(12), found),
+        lambda found: rules.marked(parts.Clock(12), found),
     ),
     rule(
         rf"{_AT}(?:12(?::00)? )?midnight{END}",
-        lambda found: marked(parts.Clock(0, midnight=True), found),
+        lambda found: rules.marked(parts.Clock(0, midnight=True), found),
     ),
     *(
         rule(rf"{_THE}?(?:early |late )?{portion}s?{END}", parts.PartOfDay(portion))
@@ -275,7 +264,7 @@ _WORKING = r"(?:weekday|week day|workday|work day|working day|business day)"
 def weekdays(text: str) -> frozenset[int]:
     """The days of `Monday to Friday and Sunday`."""
     pattern = rf"(?<![a-z])({_DAY})s?\.?(?:{_TO}({_DAY})s?(?![a-z]))?"
-    return numbers_of(pattern, _WEEKDAYS, text)
+    return rules.numbers_of(pattern, _WEEKDAYS, text)
 
 
 _common = Common(number, weekdays, duration)
@@ -358,8 +347,8 @@ _WEEKDAY_FIRST = rf"(?:(?P<w>{_W}),? (?:the )?)?"
 
 
 def _date(found: re.Match[str]) -> Parts:
-    said = found["year"]
-    year = christian_year(int(re.sub(r"\D", "", said))) if said else None
+    digits = re.sub(r"\D", "", found["year"] or "")
+    year = rules.christian_year(int(digits)) if digits else None
     month = _MONTHS[found["month"].rstrip(".")]
     return _common.date(found, year, month, every=bool(found["every"]))
 
@@ -373,9 +362,9 @@ _COUNTED: dict[str, parts.Part] = {
 
 
 def _in_months(found: re.Match[str]) -> Parts:
-    name = alternatives(_MONTHS)
+    name = rules.alternatives(_MONTHS)
     pattern = rf"({name})\.?(?: ?(?:-|to|through) ?({name}))?"
-    return (parts.InMonths(numbers_of(pattern, _MONTHS, found[0], first=1)),)
+    return (parts.InMonths(rules.numbers_of(pattern, _MONTHS, found[0], first=1)),)
 
 
 _MONTH_ITEM = rf"{_MONTH}(?: ?(?:-|to|through) ?{_MONTH})?"
@@ -543,7 +532,7 @@ _INTERVAL_RULES: list[Rule] = [
     rule(
         r"(?:from |between )?(?P<first>[0-9]{1,2}) ?(?:-|to|and) ?(?P<last>[0-9]{1,2})"
         r"(?![0-9:.a-z%/]| ?[ap]\.?m)(?: ?(?:hours|hrs|h)(?![a-z]))?",
-        whole_hours,
+        rules.whole_hours,
     ),
     rule(
         r"(?:around|about|approximately|approx\.?|roughly|circa|sometime|some time|near|before"

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
 
 from chimes.errors import InvalidInput, NeedsClarification
 from chimes.i18n import Message, _, in_language, joined
@@ -16,8 +15,12 @@ from chimes.language.parser.grammars import GRAMMARS, language_of
 from chimes.language.parser.parts import (
     Choice,
     Daily,
+    Date,
+    Delay,
+    Interval,
     MonthDays,
     RelativeDay,
+    RelativeMonthDay,
     RelativeWeekday,
     Unclear,
     Weekdays,
@@ -59,21 +62,21 @@ _ZONES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def answers_to(ask: Unclear, text: Text, reads: Callable[[str], bool]) -> tuple[str, ...]:
+def answers_to(unclear: Unclear, text: Text, reads: Callable[[str], bool]) -> tuple[str, ...]:
     """One text per possible time or zone; only texts that parse without another question."""
-    if ask.place is None:
+    if unclear.place is None:
         return ()
-    start, end = (text.origin[each] for each in ask.place)
+    start, end = (text.origin[each] for each in unclear.place)
     before, after = text.raw[:start].rstrip(), text.raw[end:].lstrip()
-    meant = ask.readings or _USUAL_TIMES
-    if ask.choice == "zone":
-        meant = _zones(text.folded[ask.place[0] : ask.place[1]])
+    meant = unclear.readings or _USUAL_TIMES
+    if unclear.choice == "zone":
+        meant = _zones(text.folded[unclear.place[0] : unclear.place[1]])
     found = (" ".join(part for part in (before, each, after) if part) for each in meant)
     return tuple(each for each in found if reads(each))
 
 
-def _zones(said: str) -> tuple[str, ...]:
-    return next((_ZONES[word] for word in re.findall("[a-z]+", said) if word in _ZONES), ())
+def _zones(text: str) -> tuple[str, ...]:
+    return next((_ZONES[word] for word in re.findall("[a-z]+", text) if word in _ZONES), ())
 
 
 # Stable names of recognised forms; the first four are Softnix's.
@@ -86,12 +89,17 @@ def pattern_of(meaning: Meaning, language: str) -> str:
 
 
 def _form(meaning: Meaning) -> str:
-    if meaning.delay is not None:
-        return "delay"
-    if meaning.interval is not None:
-        return "interval"
-    if meaning.once is not None:
-        return f"{_once(meaning)}_time"
+    match meaning.delay or meaning.interval or meaning.once:
+        case Delay():
+            return "delay"
+        case Interval():
+            return "interval"
+        case RelativeDay(days=days):
+            return {0: "today_time", 1: "tomorrow_time"}.get(days, "later_day_time")
+        case RelativeWeekday():
+            return "coming_weekday_time"
+        case Date() | RelativeMonthDay():
+            return "date_time"
     match meaning.recurring:
         case Daily():
             return "daily_time"
@@ -103,21 +111,7 @@ def _form(meaning: Meaning) -> str:
             return "yearly_time"
 
 
-def _once(meaning: Meaning) -> str:
-    match meaning.once:
-        case RelativeDay(days=0):
-            return "today"
-        case RelativeDay(days=1):
-            return "tomorrow"
-        case RelativeDay():
-            return "later_day"
-        case RelativeWeekday():
-            return "coming_weekday"
-        case _:
-            return "date"
-
-
-# Questions and examples.
+# Questions.
 
 _LONGEST_SHOWN = 40
 
@@ -138,27 +132,6 @@ _CHOICES: Mapping[Choice, Message] = {
     "zone": _("In which time zone? Name it as in Asia/Bangkok."),
     "date": _("Which date exactly? Write it as in 2027-02-10."),
 }
-
-
-class Question(NamedTuple):
-    message: str
-    examples: tuple[str, ...]
-    language: str
-
-
-def question(ask: Unclear, language: str) -> Question:
-    """Falls back to English."""
-    known = language.partition("-")[0].lower()
-    known = known if known in _GRAMMARS else "en"
-    parts = [_MESSAGES[each] for each in ask.missing]
-    if ask.readings:
-        one, other = ask.readings
-        parts.append(_("{one} or {other}?", one=one, other=other))
-    if ask.choice:
-        parts.append(_CHOICES[ask.choice])
-    if ask.words:
-        parts.append(_("Not read: “{words}”.", words=ask.words[:_LONGEST_SHOWN]))
-    return Question(in_language(joined(" ", parts), known), _GRAMMARS[known].examples, known)
 
 
 LONGEST_TEXT = 4096
@@ -216,11 +189,11 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     language = language_of(folded.folded)
     try:
         found = _read(folded, now, zone, language)
-    except Unclear as ask:
+    except Unclear as unclear:
         known = parse_description(text, language)
         if known is None:
-            answers = answers_to(ask, folded, lambda each: _is_read(each, now, zone))
-            raise _clarification(ask, lang or language, answers) from None
+            answers = answers_to(unclear, folded, lambda each: _is_read(each, now, zone))
+            raise _clarification(unclear, lang or language, answers) from None
         if known.next_after(now) is None:
             raise _clarification(Unclear("past"), lang or language) from None
         return _described(known, zone, language)
@@ -268,15 +241,25 @@ def _is_read(text: str, now: datetime, home: str) -> bool:
 
 
 def _clarification(
-    ask: Unclear, language: str, answers: tuple[str, ...] = ()
+    unclear: Unclear, language: str, answers: tuple[str, ...] = ()
 ) -> NeedsClarification:
-    found = question(ask, language)
+    """The question in this language, else in English."""
+    known = language.partition("-")[0].lower()
+    known = known if known in _GRAMMARS else "en"
+    texts = [_MESSAGES[each] for each in unclear.missing]
+    if unclear.readings:
+        one, other = unclear.readings
+        texts.append(_("{one} or {other}?", one=one, other=other))
+    if unclear.choice:
+        texts.append(_CHOICES[unclear.choice])
+    if unclear.words:
+        texts.append(_("Not read: “{words}”.", words=unclear.words[:_LONGEST_SHOWN]))
     return NeedsClarification(
-        found.message,
-        missing=ask.missing,
-        examples=found.examples,
+        in_language(joined(" ", texts), known),
+        missing=unclear.missing,
+        examples=_GRAMMARS[known].examples,
         answers=answers,
-        language=found.language,
+        language=known,
     )
 
 

@@ -170,26 +170,9 @@ class Problem:
     choice: Choice | None = None
 
 
-Part = (
-    Clock
-    | Span
-    | PartOfDay
-    | Daily
-    | Weekdays
-    | Period
-    | MonthDays
-    | Date
-    | RelativeDay
-    | RelativeWeekday
-    | RelativeMonthDay
-    | Interval
-    | Delay
-    | AtMinutes
-    | InMonths
-    | InZone
-    | OnlyOnce
-    | Problem
-)
+Time = Clock | Span | PartOfDay | AtMinutes | Interval | Delay
+Day = Daily | Weekdays | MonthDays | Date | RelativeDay | RelativeWeekday | RelativeMonthDay
+Part = Time | Day | Period | InMonths | InZone | OnlyOnce | Problem
 
 WORKING_DAYS = Weekdays(frozenset(range(1, 6)), every=True)
 WEEKEND = Weekdays(frozenset({0, 6}), every=True)

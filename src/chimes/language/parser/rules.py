@@ -12,30 +12,9 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from chimes.language.parser.parts import (
-    AMBIGUOUS,
-    IMPOSSIBLE,
-    NO_DATE,
-    NO_INTERVAL,
-    AtMinutes,
-    Certainty,
-    Clock,
-    Date,
-    Delay,
-    Interval,
-    InZone,
-    MonthDays,
-    Part,
-    Portion,
-    Problem,
-    RelativeDay,
-    RelativeMonthDay,
-    RelativeWeekday,
-    Span,
-    Weekdays,
-)
+from chimes.language.parser import parts
 
-Parts = tuple[Part, ...]
+Parts = tuple[parts.Part, ...]
 ToParts = Callable[[re.Match[str]], Parts]
 RecipientChannel = Literal["inbox", "telegram", "email"]
 #: The names of Telegram, and an e-mail address.
@@ -55,12 +34,12 @@ class Rule(NamedTuple):
     to_parts: ToParts
 
 
-def rule(pattern: str, meaning: ToParts | Part | Parts) -> Rule:
+def rule(pattern: str, meaning: ToParts | parts.Part | Parts) -> Rule:
     """`meaning` is a function of the match, or the parts themselves."""
     if callable(meaning):
         return Rule(pattern, meaning)
-    parts = meaning if isinstance(meaning, tuple) else (meaning,)
-    return Rule(pattern, lambda _: parts)
+    given = meaning if isinstance(meaning, tuple) else (meaning,)
+    return Rule(pattern, lambda _: given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,48 +182,50 @@ class Common:
 
     def interval(self, found: re.Match[str]) -> Parts:
         step = self.duration(found["d"])
-        return (Interval(step) if step else NO_INTERVAL,)
+        return (parts.Interval(step) if step else parts.NO_INTERVAL,)
 
     def delay(self, found: re.Match[str]) -> Parts:
         after = self.duration(found["d"])
-        return (Delay(after) if after else NO_INTERVAL,)
+        return (parts.Delay(after) if after else parts.NO_INTERVAL,)
 
     def minute(self, found: re.Match[str]) -> Parts:
         minute = self.number(found["n"])
-        return (AtMinutes(frozenset({minute})) if minute < 60 else IMPOSSIBLE,)
+        return (parts.AtMinutes(frozenset({minute})) if minute < 60 else parts.IMPOSSIBLE,)
 
-    def counted(self, units: Mapping[str, Part]) -> ToParts:
+    def counted(self, units: Mapping[str, parts.Part]) -> ToParts:
         """`every 2 days`: ambiguous without a first day."""
-        return lambda found: (units[found["u"]] if self.number(found["n"]) == 1 else NO_INTERVAL,)
+        return lambda found: (
+            units[found["u"]] if self.number(found["n"]) == 1 else parts.NO_INTERVAL,
+        )
 
     def ahead(self, day: str) -> ToParts:
         """`in 2 days`, `in 2 weeks`; `day` is the word for the first."""
 
         def to_parts(found: re.Match[str]) -> Parts:
             days = self.number(found["n"]) * (1 if found["u"] == day else 7)
-            return (RelativeDay(days) if days else AMBIGUOUS,)
+            return (parts.RelativeDay(days) if days else parts.AMBIGUOUS,)
 
         return to_parts
 
-    def named(self, every: bool, *more: Part) -> ToParts:
-        return lambda found: (Weekdays(self.weekdays(found["list"]), every), *more)
+    def named(self, every: bool, *more: parts.Part) -> ToParts:
+        return lambda found: (parts.Weekdays(self.weekdays(found["list"]), every), *more)
 
     def week(self, weeks: int | None, *, either: bool = False) -> ToParts:
-        return lambda found: (RelativeWeekday(self.weekday(found["w"]), weeks, either),)
+        return lambda found: (parts.RelativeWeekday(self.weekday(found["w"]), weeks, either),)
 
     def weekday(self, text: str) -> int:
         return min(self.weekdays(text))
 
     def month_day(self, months: int) -> ToParts:
-        return lambda found: (RelativeMonthDay(self.number(found["day"]), months),)
+        return lambda found: (parts.RelativeMonthDay(self.number(found["day"]), months),)
 
     def month_days(self, every: bool) -> ToParts:
         def to_parts(found: re.Match[str]) -> Parts:
             texts = re.findall(self.number_pattern, found["days"])
             days = sorted({self.number(text) for text in texts})
             if days[0] < 1 or days[-1] > 31:
-                return (NO_DATE,)
-            return (MonthDays(tuple(str(day) for day in days), every),)
+                return (parts.NO_DATE,)
+            return (parts.MonthDays(tuple(str(day) for day in days), every),)
 
         return to_parts
 
@@ -254,9 +235,9 @@ class Common:
         def to_parts(found: re.Match[str]) -> Parts:
             nth = self.number(found["n"]) if found["n"] else 1
             if not 1 <= nth <= 5:
-                return (NO_DATE,)
+                return (parts.NO_DATE,)
             term = f"{self.weekday(found['w'])}{'L' if found['last'] else f'#{nth}'}"
-            return (MonthDays((term,), every, weekday=True),)
+            return (parts.MonthDays((term,), every, weekday=True),)
 
         return to_parts
 
@@ -265,8 +246,8 @@ class Common:
     ) -> Parts:
         """Groups: day; w is the weekday that may be named with it."""
         made = date_of(year, month, self.number(found["day"]), every=every)
-        if found["w"] and isinstance(made[0], Date):
-            return (*made, Weekdays(self.weekdays(found["w"]), every=False))
+        if found["w"] and isinstance(made[0], parts.Date):
+            return (*made, parts.Weekdays(self.weekdays(found["w"]), every=False))
         return made
 
 
@@ -292,30 +273,30 @@ def alternatives(names: Iterable[str]) -> str:
     return f"(?:{'|'.join(re.escape(name) for name in ordered)})"
 
 
-def marked(read: Clock | Problem, found: re.Match[str]) -> Parts:
+def marked(read: parts.Clock | parts.Problem, found: re.Match[str]) -> Parts:
     """The time, marked if the group at matched."""
-    return (replace(read, marked=bool(found["at"])) if isinstance(read, Clock) else read,)
+    return (replace(read, marked=bool(found["at"])) if isinstance(read, parts.Clock) else read,)
 
 
-def clock(hour: int, minute: int = 0, second: int = 0) -> Clock | Problem:
+def clock(hour: int, minute: int = 0, second: int = 0) -> parts.Clock | parts.Problem:
     """An unambiguous time on the 24-hour clock."""
     if hour > 23 or minute > 59 or second > 59:
-        return IMPOSSIBLE
-    return Clock(hour, minute, second)
+        return parts.IMPOSSIBLE
+    return parts.Clock(hour, minute, second)
 
 
-def in_portion(hour: int, minute: int, portion: Portion) -> Clock | Problem:
+def in_portion(hour: int, minute: int, portion: parts.Portion) -> parts.Clock | parts.Problem:
     """An hour with its part of the day, `晚上8点` or `8 in the evening`."""
     if hour > 24 or minute > 59:
-        return IMPOSSIBLE
+        return parts.IMPOSSIBLE
     moved = moved_hour(hour, portion)
-    if isinstance(moved, Problem):
+    if isinstance(moved, parts.Problem):
         return moved
-    return Clock(moved, minute, midnight=moved == minute == 0 and portion == "dawn")
+    return parts.Clock(moved, minute, midnight=moved == minute == 0 and portion == "dawn")
 
 
 #: For each portion: spoken hours to hours of the day. Others are ambiguous or impossible.
-_HOURS: dict[Portion, dict[int, int]] = {
+_HOURS: dict[parts.Portion, dict[int, int]] = {
     "dawn": {**{hour: hour for hour in range(7)}, 12: 0},
     "morning": {hour: hour for hour in range(1, 12)},
     "noon": {10: 10, 11: 11, 12: 12, 1: 13, 2: 14, 13: 13, 14: 14},
@@ -323,30 +304,30 @@ _HOURS: dict[Portion, dict[int, int]] = {
     "evening": {hour: hour + 12 for hour in range(4, 12)},
     "night": {hour: hour + 12 for hour in range(5, 12)},
 }
-_AFTER_NOON: dict[Portion, range] = {
+_AFTER_NOON: dict[parts.Portion, range] = {
     "afternoon": range(12, 20),
     "evening": range(16, 24),
     "night": range(17, 24),
 }
 
 
-def moved_hour(hour: int, portion: Portion) -> int | Problem:
+def moved_hour(hour: int, portion: parts.Portion) -> int | parts.Problem:
     known = _HOURS[portion].get(hour)
     if known is not None:
         return known
     if hour in _AFTER_NOON.get(portion, ()):
         return hour
-    return AMBIGUOUS if hour <= 12 else Problem(("contradiction",))
+    return parts.AMBIGUOUS if hour <= 12 else parts.Problem(("contradiction",))
 
 
 def whole_hours(found: re.Match[str]) -> Parts:
     """`9-17`: hours of the 24-hour clock, since the second is past noon."""
     first, last = int(found["first"]), int(found["last"])
     if last > 23 or first > 23:
-        return (IMPOSSIBLE,)
+        return (parts.IMPOSSIBLE,)
     if last <= 12:
-        return (AMBIGUOUS,)
-    return (Span(Clock(first, whole=True), Clock(last, whole=True)),)
+        return (parts.AMBIGUOUS,)
+    return (parts.Span(parts.Clock(first, whole=True), parts.Clock(last, whole=True)),)
 
 
 # Times and dates in digits, shared by all languages.
@@ -364,10 +345,10 @@ def christian_year(year: int, *, buddhist: bool = False) -> int:
 def date_of(year: int | None, month: int, day: int, *, every: bool = False) -> Parts:
     """A valid date, or a problem."""
     if not 1 <= month <= 12 or not 1 <= day <= _LENGTHS[month - 1]:
-        return (NO_DATE,)
+        return (parts.NO_DATE,)
     if year is not None and month == 2 and day == 29 and not _is_leap(year):
-        return (NO_DATE,)
-    return (Date(month, day, year, every),)
+        return (parts.NO_DATE,)
+    return (parts.Date(month, day, year, every),)
 
 
 def _is_leap(year: int) -> bool:
@@ -379,15 +360,15 @@ def digital(
 ) -> Parts:
     """`09:00:05.25`: up to twelve usually in the morning."""
     read = clock(int(hour), int(minute), int(second or 0))
-    if isinstance(read, Problem):
+    if isinstance(read, parts.Problem):
         return (read,)
-    certainty: Certainty = "usual" if 1 <= read.hour <= 12 else "certain"
+    certainty: parts.Certainty = "usual" if 1 <= read.hour <= 12 else "certain"
     microsecond = int((fraction or "").ljust(6, "0"))
     return (replace(read, microsecond=microsecond, certainty=certainty, marked=at),)
 
 
 def _clock(found: re.Match[str]) -> Parts:
-    return (IMPOSSIBLE,) if len(found[2]) == 1 else digital(*found.groups())
+    return (parts.IMPOSSIBLE,) if len(found[2]) == 1 else digital(*found.groups())
 
 
 def _ordered(found: re.Match[str]) -> Parts:
@@ -399,15 +380,15 @@ def _iso(found: re.Match[str]) -> Parts:
     day = date_of(christian_year(int(found[1])), int(found[2]), int(found[3]))
     time = clock(int(found[4]), int(found[5]), int(found[6] or 0))
     if found[8]:
-        return (AMBIGUOUS,)
-    return (*day, time, *((InZone("UTC"),) if found[7] else ()))
+        return (parts.AMBIGUOUS,)
+    return (*day, time, *((parts.InZone("UTC"),) if found[7] else ()))
 
 
 def _either_order(found: re.Match[str]) -> Parts:
     """`10/02/2027` is in February here and in October there; a Buddhist year tells."""
     first, second, year = int(found[1]), int(found[2]), int(found[3])
     if len(found[3]) == 2:
-        return (AMBIGUOUS,)
+        return (parts.AMBIGUOUS,)
     if year >= _FIRST_BUDDHIST or first > 12 or first == second:
         return date_of(christian_year(year), second, first)
     if second > 12:
@@ -415,7 +396,7 @@ def _either_order(found: re.Match[str]) -> Parts:
     return (_WHICH_DATE,)
 
 
-_WHICH_DATE = Problem(("ambiguous",), choice="date")
+_WHICH_DATE = parts.Problem(("ambiguous",), choice="date")
 _END = r"(?![0-9])(?![:.,][0-9])"
 #: Not a time of day.
 NO_PRICE = (

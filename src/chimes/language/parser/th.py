@@ -6,22 +6,8 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
-from chimes.language.parser import parts
-from chimes.language.parser.rules import (
-    TELEGRAM,
-    Common,
-    Grammar,
-    Parts,
-    Rule,
-    ToParts,
-    alternatives,
-    christian_year,
-    clock,
-    marked,
-    numbers_of,
-    rule,
-    whole_hours,
-)
+from chimes.language.parser import parts, rules
+from chimes.language.parser.rules import Common, Grammar, Parts, Rule, ToParts, rule
 from chimes.language.parser.text import is_thai
 
 # Numerals up to 99, in digits or words.
@@ -86,15 +72,15 @@ _MINUTES = (
 def _minute(found: re.Match[str]) -> int:
     if found["half"]:
         return 30
-    said = found["m1"] or found["m2"] or found["m3"] or found["m4"]
-    return number(said) if said else 0
+    minute = found["m1"] or found["m2"] or found["m3"] or found["m4"]
+    return number(minute) if minute else 0
 
 
 def _made(found: re.Match[str], hour: int, *, usual: bool = False) -> Parts:
     minute = _minute(found)
     if found["unsure"]:
         return (parts.AMBIGUOUS,)
-    read = clock(hour, minute)
+    read = rules.clock(hour, minute)
     if not isinstance(read, parts.Clock):
         return (read,)
     made = replace(
@@ -104,7 +90,7 @@ def _made(found: re.Match[str], hour: int, *, usual: bool = False) -> Parts:
         whole=not any(found[each] for each in ("half", "m1", "m2", "m3", "m4")),
         thai_count=usual,
     )
-    return marked(made, found)
+    return rules.marked(made, found)
 
 
 def _counted(base: int, first: int, last: int, *, usual: bool = False) -> ToParts:
@@ -117,7 +103,7 @@ def _counted(base: int, first: int, last: int, *, usual: bool = False) -> ToPart
         if not usual or hour > 12:
             return (parts.AMBIGUOUS if hour <= 12 else parts.IMPOSSIBLE,)
         read = parts.Clock(hour, _minute(found), certainty="open", whole=True, thai_count=True)
-        return marked(read, found)
+        return rules.marked(read, found)
 
     return to_parts
 
@@ -128,16 +114,16 @@ def _fixed(hour: int) -> ToParts:
 
 def _official(found: re.Match[str]) -> Parts:
     """`14.30 น.`, `9 นาฬิกา`: the 24-hour clock, unambiguous."""
-    read = clock(int(found["oh"]), int(found["om"] or 0))
+    read = rules.clock(int(found["oh"]), int(found["om"] or 0))
     if not isinstance(read, parts.Clock):
         return (read,)
-    return marked(replace(read, whole=not found["om"]), found)
+    return rules.marked(replace(read, whole=not found["om"]), found)
 
 
 def _written(found: re.Match[str]) -> Parts:
     """`บ่าย 2:30`, `ตี 2.30`."""
     hour = int(found["h"]) + (12 if found["p"] == "บ่าย" else 0)
-    return marked(parts.Clock(hour, int(found["m"])), found)
+    return rules.marked(parts.Clock(hour, int(found["m"])), found)
 
 
 _OFFICIAL = r"(?P<oh>[0-9]{1,2})(?:[:.](?P<om>[0-9]{2}))? ?(?:น\.(?![สศพ]\.)|น(?![ก-๛.])|นาฬิกา)"
@@ -146,7 +132,9 @@ _OFFICIAL_WORDS = rf"{_HOUR} ?นาฬิกา{_MINUTES}"
 _NEXT = rf"(?= |$|{NUMBER}|เวลา|ตอน)"
 _DURING = r"(?:ใน)?(?:ตอน|ช่วง|เวลา) ?"
 _CLOCK_RULES: list[Rule] = [
-    rule(r"(?P<first>[0-9]{1,2}) ?(?:-|ถึง) ?(?P<last>[0-9]{1,2}) ?(?:น\.|นาฬิกา)", whole_hours),
+    rule(
+        r"(?P<first>[0-9]{1,2}) ?(?:-|ถึง) ?(?P<last>[0-9]{1,2}) ?(?:น\.|นาฬิกา)", rules.whole_hours
+    ),
     rule(_AT + _OFFICIAL, _official),
     rule(_AT + _OFFICIAL_WORDS, lambda found: _made(found, number(found["h"]))),
     rule(
@@ -188,23 +176,17 @@ _WEEKDAYS = {
     **dict.fromkeys(("เสาร์", "ส."), 6),
 }
 _MONTH_NAMES = (
-    ("มกราคม", "มกรา", "ม.ค."),
-    ("กุมภาพันธ์", "กุมภา", "ก.พ."),
-    ("มีนาคม", "มีนา", "มี.ค."),
-    ("เมษายน", "เมษา", "เม.ย."),
-    ("พฤษภาคม", "พฤษภา", "พ.ค."),
-    ("มิถุนายน", "มิถุนา", "มิ.ย."),
-    ("กรกฎาคม", "กรกฎา", "ก.ค."),
-    ("สิงหาคม", "สิงหา", "ส.ค."),
-    ("กันยายน", "กันยา", "ก.ย."),
-    ("ตุลาคม", "ตุลา", "ต.ค."),
-    ("พฤศจิกายน", "พฤศจิกา", "พ.ย."),
-    ("ธันวาคม", "ธันวา", "ธ.ค."),
+    *(("มกราคม", "มกรา", "ม.ค."), ("กุมภาพันธ์", "กุมภา", "ก.พ.")),
+    *(("มีนาคม", "มีนา", "มี.ค."), ("เมษายน", "เมษา", "เม.ย.")),
+    *(("พฤษภาคม", "พฤษภา", "พ.ค."), ("มิถุนายน", "มิถุนา", "มิ.ย.")),
+    *(("กรกฎาคม", "กรกฎา", "ก.ค."), ("สิงหาคม", "สิงหา", "ส.ค.")),
+    *(("กันยายน", "กันยา", "ก.ย."), ("ตุลาคม", "ตุลา", "ต.ค.")),
+    *(("พฤศจิกายน", "พฤศจิกา", "พ.ย."), ("ธันวาคม", "ธันวา", "ธ.ค.")),
 )
 _MONTHS = {name: index + 1 for index, names in enumerate(_MONTH_NAMES) for name in names}
 # `พ.` begins May, November and the Buddhist era, too, and `ส.` August.
-_DAY = r"(?!พ\.[คยศ]\.|ส\.ค\.)" + alternatives(_WEEKDAYS)
-_MONTH = alternatives(_MONTHS)
+_DAY = r"(?!พ\.[คยศ]\.|ส\.ค\.)" + rules.alternatives(_WEEKDAYS)
+_MONTH = rules.alternatives(_MONTHS)
 _W = rf"(?:วัน ?)?{_DAY}"
 _TO = r" ?(?:ถึง|จนถึง|-) ?"
 _ITEM = rf"{_W}(?:{_TO}{_W})?"
@@ -219,7 +201,7 @@ _DAY_NUMBERS = rf"(?P<days>{_DAY_NUMBER}(?: ?(?:และ|กับ|,) ?(?:ว�
 
 def weekdays(text: str) -> frozenset[int]:
     """The days of `จันทร์ถึงศุกร์ และ อาทิตย์`."""
-    return numbers_of(rf"({_DAY})(?:{_TO}(?:วัน ?)?({_DAY}))?", _WEEKDAYS, text)
+    return rules.numbers_of(rf"({_DAY})(?:{_TO}(?:วัน ?)?({_DAY}))?", _WEEKDAYS, text)
 
 
 _common = Common(number, weekdays, duration, NUMBER)
@@ -230,7 +212,7 @@ def _date(found: re.Match[str]) -> Parts:
     if found["year"]:
         if len(found["year"]) < 4:
             return (parts.AMBIGUOUS,)
-        year = christian_year(int(found["year"]), buddhist=found["era"] == "พ.ศ.")
+        year = rules.christian_year(int(found["year"]), buddhist=found["era"] == "พ.ศ.")
     every = bool(found["every"] or found["yearly"])
     return _common.date(found, year, _MONTHS[found["month"]], every=every)
 
@@ -445,7 +427,7 @@ GRAMMAR = Grammar(
     recipients=(
         (
             "telegram",
-            rf"{_SENDS}.*{_INTO} ?(?:กลุ่ม|ห้อง|แชท)? ?{TELEGRAM}(?:ของ ?{_ME}|{_ME})?{_END}",
+            rf"{_SENDS}.*{_INTO} ?(?:กลุ่ม|ห้อง|แชท)? ?{rules.TELEGRAM}(?:ของ ?{_ME}|{_ME})?{_END}",
         ),
         ("email", rf"{_SENDS}.*{_INTO} ?{_MAIL} ?(?:ของ ?)?{_ME}?{_END}"),
         ("email", rf"(?:ส่ง|เขียน) ?{_MAIL} ?(?:มา)?(?:หา|ถึง|ให้) ?{_ME}"),

@@ -5,22 +5,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from chimes.language.parser import parts
-from chimes.language.parser.rules import (
-    ADDRESS,
-    TELEGRAM,
-    Common,
-    Grammar,
-    Parts,
-    Rule,
-    christian_year,
-    clock,
-    in_portion,
-    marked,
-    numbers_of,
-    rule,
-    whole_hours,
-)
+from chimes.language.parser import parts, rules
+from chimes.language.parser.rules import Common, Grammar, Parts, Rule, rule
 from chimes.language.parser.text import is_chinese
 
 # Numerals up to 99, in digits or characters.
@@ -35,10 +21,10 @@ NUMBER = rf"(?:[0-9]{{1,6}}|{WORD})"
 def number(text: str) -> int:
     if text.isdigit() and text.isascii():
         return int(text)
-    said = text.replace("廿", "二十").replace("卅", "三十")
-    tens, ten, ones = said.rpartition("十")
+    text = text.replace("廿", "二十").replace("卅", "三十")
+    tens, ten, ones = text.rpartition("十")
     if not ten:
-        return _DIGITS[said[-1]]
+        return _DIGITS[text[-1]]
     return (_DIGITS[tens] if tens else 1) * 10 + (_DIGITS[ones] if ones else 0)
 
 
@@ -115,8 +101,8 @@ def _minute(found: re.Match[str]) -> int:
         return 30
     if found["q"]:
         return 15 if found["q"] in "一1" else 45
-    said = found["m"] or found["m2"] or found["m3"]
-    return number(said) if said else 0
+    minute = found["m"] or found["m2"] or found["m3"]
+    return number(minute) if minute else 0
 
 
 def _alone(found: re.Match[str]) -> Parts:
@@ -124,7 +110,7 @@ def _alone(found: re.Match[str]) -> Parts:
     hour, minute = number(found["h"]), _minute(found)
     if found["unsure"]:
         return (parts.AMBIGUOUS,)
-    read = clock(hour, minute)
+    read = rules.clock(hour, minute)
     if not isinstance(read, parts.Clock):
         return (read,)
     written = found["h"].startswith("0") or hour in (0, *range(13, 24))
@@ -137,17 +123,19 @@ def _alone(found: re.Match[str]) -> Parts:
 def _in_portion(found: re.Match[str]) -> Parts:
     if found["unsure"]:
         return (parts.AMBIGUOUS,)
-    read = in_portion(number(found["h"]), _minute(found), _PORTIONS[found["p"]])
-    return marked(read, found)
+    read = rules.in_portion(number(found["h"]), _minute(found), _PORTIONS[found["p"]])
+    return rules.marked(read, found)
 
 
 def _written(found: re.Match[str]) -> Parts:
     """`晚上8:30`."""
-    return marked(in_portion(int(found["h"]), int(found["m"]), _PORTIONS[found["p"]]), found)
+    return rules.marked(
+        rules.in_portion(int(found["h"]), int(found["m"]), _PORTIONS[found["p"]]), found
+    )
 
 
 _CLOCK_RULES: list[Rule] = [
-    rule(r"(?P<first>[0-9]{1,2}) ?(?:-|到|至) ?(?P<last>[0-9]{1,2}) ?(?:点|时)", whole_hours),
+    rule(r"(?P<first>[0-9]{1,2}) ?(?:-|到|至) ?(?P<last>[0-9]{1,2}) ?(?:点|时)", rules.whole_hours),
     rule(rf"{_AT}{_PORTION} ?的? ?{_HOUR}{_MINUTE}", _in_portion),
     rule(rf"{_AT}{_HOUR}{_MINUTE}", _alone),
     rule(rf"{_AT}{_PORTION} ?的? ?(?P<h>[0-9]{{1,2}})[:.](?P<m>[0-9]{{2}})(?![0-9:])", _written),
@@ -193,7 +181,7 @@ _LATER = r"(?:之后|以后|后)"
 def weekdays(text: str) -> frozenset[int]:
     """The days of `周一到周五、周日`."""
     bare = re.sub(r"每一?个?|逢", "", text)
-    return numbers_of(rf"{_WEEK}?({_NAME})(?:{_TO}{_WEEK}?({_NAME}))?", _DAY_NAMES, bare)
+    return rules.numbers_of(rf"{_WEEK}?({_NAME})(?:{_TO}{_WEEK}?({_NAME}))?", _DAY_NAMES, bare)
 
 
 _common = Common(number, weekdays, duration, NUMBER)
@@ -220,7 +208,7 @@ def _date(found: re.Match[str]) -> Parts:
         if len(found["year"]) != 4:
             return (parts.AMBIGUOUS,)
         digits = "".join(str(number(each)) for each in found["year"])
-        year = christian_year(int(digits), buddhist=found["era"] == "佛历")
+        year = rules.christian_year(int(digits), buddhist=found["era"] == "佛历")
     return _common.date(found, year, number(found["month"]), every=bool(found["every"]))
 
 
@@ -404,11 +392,13 @@ GRAMMAR = Grammar(
     recipients=(
         (
             "telegram",
-            rf"{_SENDS}.*?(?:到|至|给|去) ?(?:我的?)? ?{TELEGRAM} ?(?:群组?|频道|上|里)?{_END}",
+            rf"{_SENDS}.*?(?:到|至|给|去) ?(?:我的?)? ?{rules.TELEGRAM}"
+            rf" ?(?:群组?|频道|上|里)?{_END}",
         ),
         (
             "telegram",
-            rf"(?:通过|用|在|走) ?(?:我的)? ?{TELEGRAM} ?上? ?{_SENDS}(?:给)? ?(?:我|$|[,。,])",
+            rf"(?:通过|用|在|走) ?(?:我的)? ?{rules.TELEGRAM} ?上? ?{_SENDS}(?:给)?"
+            r" ?(?:我|$|[,。,])",
         ),
         (
             "email",
@@ -418,7 +408,7 @@ GRAMMAR = Grammar(
         ("email", rf"(?:通过|用|以) ?{_MAIL} ?(?:的?方式)? ?{_SENDS}(?:给)? ?我"),
         ("inbox", rf"(?:{_SENDS}|放).*?(?:到|进|至|入) ?我?的? ?收件箱{_END}"),
     ),
-    to_address=rf"{_SENDS}.*?(?:到|给|至) ?|给 ?(?={ADDRESS} ?发)",
+    to_address=rf"{_SENDS}.*?(?:到|给|至) ?|给 ?(?={rules.ADDRESS} ?发)",
     no_recipient="不要|不用|别(?!的)|无需|停止",
     on_failure=(
         "(?:如果|若是?|一旦|要是)?(?:失败|出错|出问题|报错|挂了)(?:时|了|的话|就|则|的时候|才)"
