@@ -73,13 +73,8 @@ def check_before(folded: str, chosen: Phrase, lead: str) -> None:
         raise Unclear("residue", words=changed[0].strip(" ,"))
     if _DAY.match(folded, start) and (other := _DAY_BEFORE.search(before)):
         raise Unclear("residue", words=other[0])
-    if (
-        isinstance(first, Delay)
-        and not joined
-        and lead
-        and is_chinese(lead[-1])
-        and lead[-1] not in "在再"
-    ):
+    of_event = lead and is_chinese(lead[-1]) and lead[-1] not in "在再"
+    if isinstance(first, Delay) and not joined and of_event:
         # "Five minutes after" something else.
         raise Unclear("ambiguous")
     if _DOTTED.match(folded, chosen.start) and lead.strip():
@@ -95,7 +90,7 @@ def check_behind(folded: str, chosen: Phrase) -> None:
             raise Unclear("residue", words=_whole_words(folded, left))
         if index == len(chosen.stretches) - 1:
             _check_zone(folded, chosen, end)
-    if any(isinstance(part, Delay | Interval) for part in chosen.parts):
+    if chosen.has(Delay, Interval):
         _check_duration(folded, chosen)
 
 
@@ -107,7 +102,7 @@ def _whole_words(folded: str, found: re.Match[str]) -> str:
 
 def _check_zone(folded: str, chosen: Phrase, end: int) -> None:
     """`9am |California time`: an unknown zone."""
-    if not any(isinstance(part, Clock) for part in chosen.parts):
+    if not chosen.has(Clock):
         return
     found = _UNKNOWN_ZONE.match(folded, end)
     if found:
@@ -201,21 +196,14 @@ def _narrowed(text: str, unclear: Unclear, chosen: Phrase, found: list[Phrase]) 
 
 def _place_of_answer(unclear: Unclear, chosen: Phrase) -> tuple[int, int] | None:
     """Position of the ambiguous hour or zone; after the days if there is no time."""
-    if unclear.readings:
-        open_ = (
-            place
-            for part, place in zip(chosen.parts, chosen.places, strict=False)
-            if isinstance(part, Clock) and part.certainty == "open"
-        )
-        return next(open_, None)
-    if unclear.choice == "zone":
-        unsure = (
-            place
-            for part, place in zip(chosen.parts, chosen.places, strict=False)
-            if isinstance(part, Problem) and part.choice == "zone"
-        )
-        return next(unsure, None)
-    return (chosen.end, chosen.end) if unclear.missing == ("time",) else None
+    if unclear.missing == ("time",):
+        return chosen.end, chosen.end
+    for part, place in zip(chosen.parts, chosen.places, strict=False):
+        if unclear.readings and isinstance(part, Clock) and part.certainty == "open":
+            return place
+        if unclear.choice == "zone" and isinstance(part, Problem) and part.choice == "zone":
+            return place
+    return None
 
 
 def _trimmed(text: str, phrase: Phrase) -> Phrase:
@@ -226,12 +214,11 @@ def _trimmed(text: str, phrase: Phrase) -> Phrase:
         if named is None or named.end() != phrase.end or start == phrase.places[count - 1][0]:
             continue
         less = phrase.first(count)
-        if any(isinstance(part, Clock) for part in less.parts) and _unclear(less) is None:
+        if less.has(Clock) and _unclear(less) is None:
             if named["adverb"]:
                 return less
-            if _unclear(phrase) is None and replace(meaning_of(phrase), weekday=None) == meaning_of(
-                less
-            ):
+            without = meaning_of(less)
+            if _unclear(phrase) is None and replace(meaning_of(phrase), weekday=None) == without:
                 # Still parsed, so that a weekday that contradicts the date leads to a question.
                 return replace(phrase, stretches=less.stretches, trimmed=True)
     return phrase
@@ -309,9 +296,7 @@ def _belong(text: str, first: Phrase, last: Phrase) -> bool:
 
 
 def _is_clock(phrase: Phrase) -> bool:
-    return any(isinstance(part, Clock) for part in phrase.parts) and all(
-        isinstance(part, Clock | InZone | PartOfDay) for part in phrase.parts
-    )
+    return phrase.has(Clock) and phrase.has_only(Clock, InZone, PartOfDay)
 
 
 def _is_marked(phrase: Phrase) -> bool:
@@ -330,7 +315,7 @@ def _zone_at_end(text: str, found: list[Phrase], chosen: Phrase) -> Phrase | Non
     last = found[-1]
     if last is chosen or not _is_end(text, last):
         return None
-    return last if all(isinstance(part, InZone) for part in last.parts) else None
+    return last if last.has_only(InZone) else None
 
 
 def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
@@ -352,7 +337,7 @@ def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
     for other in others:
         words = text[other.start : other.end]
         ahead = other.start < chosen.start and _is_request(text[: other.start])
-        if _EVERY.search(words) or (ahead and any(isinstance(part, _DAYS) for part in other.parts)):
+        if _EVERY.search(words) or (ahead and other.has(*_DAYS)):
             raise Unclear("contradiction")
         between = text[chosen.end : other.start]
         second = _is_clock(other) and _is_marked(other) and _THEN.search(between)

@@ -10,21 +10,10 @@ from datetime import datetime
 from chimes.errors import InvalidInput, NeedsClarification
 from chimes.i18n import Message, _, in_language, joined
 from chimes.language.description import describe
+from chimes.language.parser import parts
 from chimes.language.parser.decide import decide
 from chimes.language.parser.grammars import GRAMMARS, language_of
-from chimes.language.parser.parts import (
-    Choice,
-    Daily,
-    Date,
-    Delay,
-    Interval,
-    MonthDays,
-    RelativeDay,
-    RelativeMonthDay,
-    RelativeWeekday,
-    Unclear,
-    Weekdays,
-)
+from chimes.language.parser.parts import Unclear
 from chimes.language.parser.phrases import Meaning
 from chimes.language.parser.recipients import NamedRecipient, recipients_in
 from chimes.language.parser.text import Text, fold
@@ -90,22 +79,22 @@ def pattern_of(meaning: Meaning, language: str) -> str:
 
 def _form(meaning: Meaning) -> str:
     match meaning.delay or meaning.interval or meaning.once:
-        case Delay():
+        case parts.Delay():
             return "delay"
-        case Interval():
+        case parts.Interval():
             return "interval"
-        case RelativeDay(days=days):
+        case parts.RelativeDay(days=days):
             return {0: "today_time", 1: "tomorrow_time"}.get(days, "later_day_time")
-        case RelativeWeekday():
+        case parts.RelativeWeekday():
             return "coming_weekday_time"
-        case Date() | RelativeMonthDay():
+        case parts.Date() | parts.RelativeMonthDay():
             return "date_time"
     match meaning.recurring:
-        case Daily():
+        case parts.Daily():
             return "daily_time"
-        case Weekdays():
+        case parts.Weekdays():
             return "weekday_time"
-        case MonthDays():
+        case parts.MonthDays():
             return "monthly_time"
         case _:
             return "yearly_time"
@@ -125,13 +114,36 @@ _MESSAGES: Mapping[str, Message] = {
     "interval": _("How often, exactly? This interval cannot be kept."),
     "unit": _("In which unit: seconds, minutes or hours?"),
 }
-_CHOICES: Mapping[Choice, Message] = {
+_CHOICES: Mapping[parts.Choice, Message] = {
     "weekly": _("Only the coming one, or every week?"),
     "next": _("The one of this week, or of the next?"),
     "night": _("At the beginning of that day, or at its end?"),
     "zone": _("In which time zone? Name it as in Asia/Bangkok."),
     "date": _("Which date exactly? Write it as in 2027-02-10."),
 }
+
+
+def _clarification(
+    unclear: Unclear, language: str, answers: tuple[str, ...] = ()
+) -> NeedsClarification:
+    """The question in this language, else in English."""
+    known = language.partition("-")[0].lower()
+    known = known if known in _GRAMMARS else "en"
+    texts = [_MESSAGES[each] for each in unclear.missing]
+    if unclear.readings:
+        one, other = unclear.readings
+        texts.append(_("{one} or {other}?", one=one, other=other))
+    if unclear.choice:
+        texts.append(_CHOICES[unclear.choice])
+    if unclear.words:
+        texts.append(_("Not read: “{words}”.", words=unclear.words[:_LONGEST_SHOWN]))
+    return NeedsClarification(
+        in_language(joined(" ", texts), known),
+        missing=unclear.missing,
+        examples=_GRAMMARS[known].examples,
+        answers=answers,
+        language=known,
+    )
 
 
 LONGEST_TEXT = 4096
@@ -238,29 +250,6 @@ def _is_read(text: str, now: datetime, home: str) -> bool:
     except Unclear:
         return False
     return len(text) <= LONGEST_TEXT
-
-
-def _clarification(
-    unclear: Unclear, language: str, answers: tuple[str, ...] = ()
-) -> NeedsClarification:
-    """The question in this language, else in English."""
-    known = language.partition("-")[0].lower()
-    known = known if known in _GRAMMARS else "en"
-    texts = [_MESSAGES[each] for each in unclear.missing]
-    if unclear.readings:
-        one, other = unclear.readings
-        texts.append(_("{one} or {other}?", one=one, other=other))
-    if unclear.choice:
-        texts.append(_CHOICES[unclear.choice])
-    if unclear.words:
-        texts.append(_("Not read: “{words}”.", words=unclear.words[:_LONGEST_SHOWN]))
-    return NeedsClarification(
-        in_language(joined(" ", texts), known),
-        missing=unclear.missing,
-        examples=_GRAMMARS[known].examples,
-        answers=answers,
-        language=known,
-    )
 
 
 def read_trigger(

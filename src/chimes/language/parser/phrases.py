@@ -157,6 +157,12 @@ class Phrase:
     def end(self) -> int:
         return self.stretches[-1][1]
 
+    def has(self, *kinds: type[Part]) -> bool:
+        return any(isinstance(part, kinds) for part in self.parts)
+
+    def has_only(self, *kinds: type[Part]) -> bool:
+        return all(isinstance(part, kinds) for part in self.parts)
+
     def joined(self, other: Phrase) -> Phrase:
         """Both phrases as one."""
         return Phrase(
@@ -335,7 +341,7 @@ def meaning_of(phrase: Phrase) -> Meaning:
     zone = _only([part.name for part in parts if isinstance(part, InZone)])
     delay = _only(_of(parts, Delay))
     if delay is not None:
-        if not all(isinstance(part, Delay | InZone | OnlyOnce) for part in parts):
+        if not phrase.has_only(Delay, InZone, OnlyOnce):
             raise Unclear("contradiction")
         return Meaning(zone, delay=delay)
     days = _days(phrase)
@@ -355,7 +361,7 @@ def meaning_of(phrase: Phrase) -> Meaning:
 
 def _with_spans(phrase: Phrase) -> Phrase:
     """Combines `from` with the following span or, for an interval, time."""
-    repeats = any(isinstance(part, Interval) for part in phrase.parts)
+    repeats = phrase.has(Interval)
     parts: list[Part] = []
     listed: list[bool] = []
     for part, is_listed in zip(phrase.parts, phrase.listed, strict=True):

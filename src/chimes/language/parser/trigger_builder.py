@@ -5,18 +5,8 @@ from __future__ import annotations
 from datetime import date, datetime, time, timedelta
 
 from chimes.errors import InvalidTrigger
-from chimes.language.parser.parts import (
-    Clock,
-    Daily,
-    Date,
-    MonthDays,
-    RelativeDay,
-    RelativeMonthDay,
-    RelativeWeekday,
-    Span,
-    Unclear,
-    Weekdays,
-)
+from chimes.language.parser import parts
+from chimes.language.parser.parts import Unclear
 from chimes.language.parser.phrases import Days, Meaning, SingleDay
 from chimes.triggers import Cron, Every, Once, Trigger
 
@@ -37,7 +27,11 @@ def build(meaning: Meaning, now: datetime, zone: str, home: str) -> Trigger:
     try:
         trigger = _built(meaning, now, zone)
     except (InvalidTrigger, OverflowError):
-        if isinstance(meaning.once, Date) and meaning.once.year and meaning.once.year < now.year:
+        if (
+            isinstance(meaning.once, parts.Date)
+            and meaning.once.year
+            and meaning.once.year < now.year
+        ):
             raise Unclear("past") from None
         raise Unclear("date" if meaning.once else "interval") from None
     if trigger.next_after(now) is None:
@@ -48,7 +42,9 @@ def build(meaning: Meaning, now: datetime, zone: str, home: str) -> Trigger:
 
 
 def _is_relative(meaning: Meaning) -> bool:
-    return isinstance(meaning.once, RelativeDay | RelativeWeekday | RelativeMonthDay)
+    return isinstance(
+        meaning.once, parts.RelativeDay | parts.RelativeWeekday | parts.RelativeMonthDay
+    )
 
 
 def _today(now: datetime, zone: str) -> date:
@@ -90,11 +86,11 @@ def _once(meaning: Meaning, now: datetime, zone: str) -> Once:
 
 def _single_day(day: SingleDay, today: date) -> date:
     match day:
-        case RelativeDay():
+        case parts.RelativeDay():
             return today + timedelta(days=day.days)
-        case RelativeWeekday():
+        case parts.RelativeWeekday():
             return _weekday(day, today)
-        case RelativeMonthDay():
+        case parts.RelativeMonthDay():
             month = today.year * 12 + today.month - 1 + day.months
             return _real_date(month // 12, month % 12 + 1, day.day)
         case _:
@@ -108,7 +104,7 @@ def _real_date(year: int, month: int, day: int) -> date:
         raise Unclear("date", "contradiction") from None
 
 
-def _weekday(day: RelativeWeekday, today: date) -> date:
+def _weekday(day: parts.RelativeWeekday, today: date) -> date:
     if day.weeks is None:
         ahead = (day.weekday - today.isoweekday()) % 7
         if ahead == 0:
@@ -122,7 +118,7 @@ def _weekday(day: RelativeWeekday, today: date) -> date:
     return found
 
 
-def _clock_fields(clocks: tuple[Clock, ...]) -> tuple[str, str, str]:
+def _clock_fields(clocks: tuple[parts.Clock, ...]) -> tuple[str, str, str]:
     """Second, minute and hour fields; all times or none."""
     seconds = {each.second for each in clocks}
     minutes = {each.minute for each in clocks}
@@ -140,7 +136,7 @@ def _numbers(values: set[int] | frozenset[int]) -> str:
 
 def _cron(times: tuple[str, str, str], meaning: Meaning, zone: str) -> Cron:
     second, minute, hour = times
-    day, month, weekday = _day_fields(meaning.recurring or Daily(), meaning.months)
+    day, month, weekday = _day_fields(meaning.recurring or parts.Daily(), meaning.months)
     lead = "" if second == "0" else f"{second} "
     return Cron(f"{lead}{minute} {hour} {day} {month} {weekday}", timezone=zone)
 
@@ -148,11 +144,11 @@ def _cron(times: tuple[str, str, str], meaning: Meaning, zone: str) -> Cron:
 def _day_fields(days: Days, months: frozenset[int]) -> tuple[str, str, str]:
     """Day-of-month, month and day-of-week fields."""
     match days:
-        case Daily():
+        case parts.Daily():
             return "*", _months(months), "*"
-        case Weekdays():
+        case parts.Weekdays():
             return "*", _months(months), _weekdays(days.weekdays)
-        case MonthDays():
+        case parts.MonthDays():
             within = _months(months)
             terms = ",".join(days.terms)
             return ("*", within, terms) if days.weekday else (terms, within, "*")
@@ -177,7 +173,7 @@ def _weekdays(weekdays: frozenset[int]) -> str:
 def _interval(meaning: Meaning, zone: str) -> Trigger:
     assert meaning.interval is not None
     step = meaning.interval.step
-    everywhere = meaning.recurring is None or isinstance(meaning.recurring, Daily)
+    everywhere = meaning.recurring is None or isinstance(meaning.recurring, parts.Daily)
     if everywhere and not (meaning.span or meaning.minutes or meaning.months):
         # With a zone, an interval that divides the hour or day follows the clock of that zone.
         fields = _grid(step) if meaning.zone and meaning.recurring is None else None
@@ -217,7 +213,7 @@ def _every(count: int) -> str:
     return "*" if count == 1 else f"*/{count}"
 
 
-def _within(step: timedelta, span: Span) -> tuple[str, str, str] | None:
+def _within(step: timedelta, span: parts.Span) -> tuple[str, str, str] | None:
     """Cron fields of an interval within a range of times, if both ends match exactly."""
     fields = _grid(step)
     if fields is None or step < _MINUTE:
@@ -239,7 +235,7 @@ def _within(step: timedelta, span: Span) -> tuple[str, str, str] | None:
     return "0", field, hours
 
 
-def _hours_within(step: int, start: Clock, end: Clock) -> tuple[str, str, str] | None:
+def _hours_within(step: int, start: parts.Clock, end: parts.Clock) -> tuple[str, str, str] | None:
     if start.minute != end.minute or start.hour >= end.hour or (end.hour - start.hour) % step:
         return None
     if step == 1:
@@ -247,7 +243,7 @@ def _hours_within(step: int, start: Clock, end: Clock) -> tuple[str, str, str] |
     return "0", str(start.minute), _numbers(set(range(start.hour, end.hour + 1, step)))
 
 
-def _from(step: timedelta, start: Clock) -> tuple[str, str, str] | None:
+def _from(step: timedelta, start: parts.Clock) -> tuple[str, str, str] | None:
     """`every 2 hours from 01:15`, all round the clock."""
     if step < _HOUR or start.hour >= step // _HOUR or start.second:
         return None
