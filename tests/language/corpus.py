@@ -49,9 +49,9 @@ ROWS = [
     for lang in ("th", "en", "zh")
     for line in (_HERE / f"corpus_{lang}.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-READ = [row for row in ROWS if row.trigger is not None]
-ASKED = [row for row in ROWS if row.trigger is None]
-#: Phrases about recipients; half of them only look as if they named one.
+CLEAR = [row for row in ROWS if row.trigger is not None]
+UNCLEAR = [row for row in ROWS if row.trigger is None]
+#: Phrases about recipients; half of them name none.
 WITH_RECIPIENTS = [
     _row(json.loads(line)["lang"], line)
     for line in (_HERE / "corpus_recipients.jsonl").read_text(encoding="utf-8").splitlines()

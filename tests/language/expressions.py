@@ -1,4 +1,4 @@
-"""Any cron expression, for properties of its words."""
+"""Strategies for cron expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words to triggers: names of patterns, zones, clock changes, questions, and what is no text."""
+"""Parsing of sentences: patterns, zones, clock changes, questions and invalid arguments."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tests.tables import each_row
 
 BANGKOK = "Asia/Bangkok"
 NEW_YORK = "America/New_York"
-# A Monday, nine in the morning in Bangkok.
+# A Monday at 09:00 in Bangkok.
 NOW = datetime(2026, 11, 16, 2, tzinfo=UTC)
 
 
-def said(text: str, zone: str = BANGKOK, now: datetime = NOW) -> Parsed:
+def parsed(text: str, zone: str = BANGKOK, now: datetime = NOW) -> Parsed:
     return parse(text, now=now, timezone=zone)
 
 
-def asked(text: str, zone: str = BANGKOK, now: datetime = NOW) -> NeedsClarification:
+def question(text: str, zone: str = BANGKOK, now: datetime = NOW) -> NeedsClarification:
     with pytest.raises(NeedsClarification) as found:
         parse(text, now=now, timezone=zone)
     return found.value
 
 
 PATTERNS = [
-    # The original's names.
+    # Names that Softnix uses.
     ("วันนี้ 14:30 สรุปข่าว", "thai_today_time"),
     ("พรุ่งนี้ 09:00 สรุปข่าว", "thai_tomorrow_time"),
     ("ทุกวัน 09:00 สรุปข่าว", "thai_daily_time"),
@@ -46,12 +46,12 @@ PATTERNS = [
 
 
 @each_row(("text", "pattern"), PATTERNS)
-def test_patterns_have_names(text: str, pattern: str) -> None:
-    assert said(text).pattern == pattern
+def test_pattern_name(text: str, pattern: str) -> None:
+    assert parsed(text).pattern == pattern
 
 
-def test_the_result_is_a_value() -> None:
-    found = said("ทุกวันจันทร์ 09:00 ส่งรายงาน")
+def test_result_compares_by_value() -> None:
+    found = parsed("ทุกวันจันทร์ 09:00 ส่งรายงาน")
     assert found == Parsed(
         trigger=Cron("0 9 * * 1", timezone=BANGKOK),
         task="ส่งรายงาน",
@@ -59,7 +59,7 @@ def test_the_result_is_a_value() -> None:
         language="th",
         pattern="thai_weekday_time",
     )
-    assert said("ทุกวันจันทร์ 09:00 ส่งรายงาน") == found
+    assert parsed("ทุกวันจันทร์ 09:00 ส่งรายงาน") == found
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_the_result_is_a_value() -> None:
         ("ทุกวันจันทร์ เวลา 09:00 น. สรุปข่าว 新闻", "th"),
     ],
 )
-def test_the_language_is_that_of_the_script(text: str, language: str) -> None:
-    assert said(text).language == language
+def test_language_follows_the_script(text: str, language: str) -> None:
+    assert parsed(text).language == language
 
 
 ZONES = [
@@ -93,39 +93,39 @@ ZONES = [
 ]
 
 
-# A zone in the text wins.
+# A zone in the text has precedence over the given one.
 @each_row(("text", "given", "zone"), ZONES)
-def test_zones(text: str, given: str, zone: str) -> None:
-    found = said(text, given)
+def test_zone_of_the_trigger(text: str, given: str, zone: str) -> None:
+    found = parsed(text, given)
     assert found.timezone == zone
     assert found.trigger == Cron("0 9 * * *", timezone=zone)
 
 
-def test_two_zones_are_asked_about() -> None:
-    assert asked("every day at 9am Bangkok time, Tokyo time, x").missing == ("contradiction",)
+def test_two_zones_need_clarification() -> None:
+    assert question("every day at 9am Bangkok time, Tokyo time, x").missing == ("contradiction",)
 
 
-# An offset, or three letters, do not say what clock changes do.
+# An offset or an abbreviation does not determine the clock changes.
 @pytest.mark.parametrize("zone", ["UTC+7", "GMT-05:00", "EST", "Pacific time", "IST"])
-def test_vague_zones_are_asked_about(zone: str) -> None:
-    assert asked(f"every day at 9am {zone} x").missing == ("ambiguous",)
+def test_ambiguous_zone_needs_clarification(zone: str) -> None:
+    assert question(f"every day at 9am {zone} x").missing == ("ambiguous",)
 
 
-# An interval named with a zone is meant to lie on the clock of that zone, if it can.
-def test_intervals_with_a_zone() -> None:
-    assert said("every 15 minutes x").trigger == Every("15m")
-    assert said("every 15 minutes, UTC").trigger == Cron("*/15 * * * *", timezone="UTC")
-    assert said("every 6 hours Bangkok time x").trigger == Cron("0 */6 * * *", timezone=BANGKOK)
-    assert said("every 10 seconds Bangkok time x").trigger == Cron(
+# With a zone, an interval that divides the hour or the day follows the clock of that zone.
+def test_interval_with_a_zone() -> None:
+    assert parsed("every 15 minutes x").trigger == Every("15m")
+    assert parsed("every 15 minutes, UTC").trigger == Cron("*/15 * * * *", timezone="UTC")
+    assert parsed("every 6 hours Bangkok time x").trigger == Cron("0 */6 * * *", timezone=BANGKOK)
+    assert parsed("every 10 seconds Bangkok time x").trigger == Cron(
         "*/10 * * * * *", timezone=BANGKOK
     )
-    assert said("every 7 minutes Bangkok time x").trigger == Every("7m")
-    assert said("every 7 seconds Bangkok time x").trigger == Every("7s")
-    assert said("every 30 hours Bangkok time x").trigger == Every("30h")
+    assert parsed("every 7 minutes Bangkok time x").trigger == Every("7m")
+    assert parsed("every 7 seconds Bangkok time x").trigger == Every("7s")
+    assert parsed("every 30 hours Bangkok time x").trigger == Every("30h")
 
 
-def test_an_interval_keeps_the_zone_for_showing() -> None:
-    assert said("ทุก 15 นาที เช็ค").timezone == BANGKOK
+def test_interval_keeps_the_zone_for_display() -> None:
+    assert parsed("ทุก 15 นาที เช็ค").timezone == BANGKOK
 
 
 INTERVALS: list[tuple[str, Trigger]] = [
@@ -144,8 +144,8 @@ INTERVALS: list[tuple[str, Trigger]] = [
 
 
 @pytest.mark.parametrize(("text", "trigger"), INTERVALS)
-def test_intervals(text: str, trigger: Trigger) -> None:
-    assert said(text).trigger == trigger
+def test_interval_with_hours_minutes_or_days(text: str, trigger: Trigger) -> None:
+    assert parsed(text).trigger == trigger
 
 
 @each_row(
@@ -170,8 +170,8 @@ def test_intervals(text: str, trigger: Trigger) -> None:
         ("every 15 minutes every 20 minutes x", "contradiction"),
     ],
 )
-def test_intervals_that_cannot_be_kept_exactly(text: str, missing: str) -> None:
-    assert missing in asked(text).missing
+def test_interval_that_no_expression_states_needs_clarification(text: str, missing: str) -> None:
+    assert missing in question(text).missing
 
 
 DAYS = [
@@ -194,8 +194,8 @@ DAYS = [
 
 
 @each_row(("text", "expression"), DAYS)
-def test_days(text: str, expression: str) -> None:
-    assert said(text).trigger == Cron(expression, timezone=BANGKOK)
+def test_recurring_days(text: str, expression: str) -> None:
+    assert parsed(text).trigger == Cron(expression, timezone=BANGKOK)
 
 
 @each_row(
@@ -220,18 +220,18 @@ def test_days(text: str, expression: str) -> None:
         ("the coming Monday at 9am x", "ambiguous"),
     ],
 )
-def test_days_that_do_not_go_together(text: str, missing: str) -> None:
-    assert missing in asked(text).missing
+def test_contradictory_days_need_clarification(text: str, missing: str) -> None:
+    assert missing in question(text).missing
 
 
-def test_a_weekday_beside_its_day_is_checked() -> None:
-    assert said("tomorrow, Tuesday, at 9am x").trigger == said("tomorrow at 9am x").trigger
+def test_weekday_named_with_its_date_is_accepted() -> None:
+    assert parsed("tomorrow, Tuesday, at 9am x").trigger == parsed("tomorrow at 9am x").trigger
 
 
 @each_row(
     ("text", "missing"),
     [
-        # Never.
+        # February has no 31st.
         ("on the 31st of every month in February at 9am x", "date"),
         ("every day at 9am once x", "contradiction"),
         ("every day at 24 x", "contradiction"),
@@ -248,60 +248,58 @@ def test_a_weekday_beside_its_day_is_checked() -> None:
         ("每小时第75分 x", "contradiction"),
     ],
 )
-def test_what_cannot_be(text: str, missing: str) -> None:
-    assert missing in asked(text).missing
+def test_impossible_time_needs_clarification(text: str, missing: str) -> None:
+    assert missing in question(text).missing
 
 
-# "Next Friday" is one day only once this week's is over.
+# "Next Friday" is unambiguous from this week's Friday on.
 @pytest.mark.parametrize(("day", "expected"), [(19, None), (20, "2026-11-27"), (21, "2026-11-27")])
-def test_next_friday(day: int, expected: str | None) -> None:
+def test_next_friday_depends_on_the_day(day: int, expected: str | None) -> None:
     now = datetime(2026, 11, day, 2, tzinfo=UTC)
     if expected is None:
-        assert asked("next Friday at 5pm x", now=now).missing == ("ambiguous",)
+        assert question("next Friday at 5pm x", now=now).missing == ("ambiguous",)
     else:
-        found = said("next Friday at 5pm x", now=now).trigger
+        found = parsed("next Friday at 5pm x", now=now).trigger
         assert found == Once(f"{expected}T17:00:00", timezone=BANGKOK)
 
 
-# The day is that of the zone, not of UTC.
-def test_today_is_the_day_of_the_zone() -> None:
+def test_today_is_the_date_in_the_zone_not_in_utc() -> None:
     late = datetime(2026, 11, 16, 18, tzinfo=UTC)
-    assert said("วันนี้ 09:00 x", now=late).trigger == Once("2026-11-17T09:00:00", timezone=BANGKOK)
-    assert said("พรุ่งนี้ 09:00 x", now=late).trigger == Once("2026-11-18T09:00:00", timezone=BANGKOK)
+    assert parsed("วันนี้ 09:00 x", now=late).trigger == Once("2026-11-17T09:00:00", timezone=BANGKOK)
+    assert parsed("พรุ่งนี้ 09:00 x", now=late).trigger == Once("2026-11-18T09:00:00", timezone=BANGKOK)
 
 
-# Not even a second ago.
-def test_the_present_moment_is_past() -> None:
-    assert asked("วันนี้ 09:00 x").missing == ("past",)
+def test_current_moment_counts_as_past() -> None:
+    assert question("วันนี้ 09:00 x").missing == ("past",)
     before = NOW - timedelta(microseconds=1)
-    assert said("วันนี้ 09:00 x", now=before).trigger.next_after(before) == NOW
+    assert parsed("วันนี้ 09:00 x", now=before).trigger.next_after(before) == NOW
 
 
-def test_a_time_that_is_skipped_is_where_the_clocks_go_forward() -> None:
+def test_skipped_time_fires_at_the_clock_change() -> None:
     now = datetime(2027, 3, 13, 12, tzinfo=UTC)
-    found = said("tomorrow at 2:30 x", NEW_YORK, now).trigger
+    found = parsed("tomorrow at 2:30 x", NEW_YORK, now).trigger
     assert found.next_after(now) == datetime(2027, 3, 14, 7, tzinfo=UTC)
     assert found.warnings() == ("moved_by_gap",)
 
 
-def test_a_delay_is_elapsed_time_through_a_clock_change() -> None:
+def test_delay_is_elapsed_time_across_a_clock_change() -> None:
     now = datetime(2026, 11, 1, 5, 45, tzinfo=UTC)
     for minutes in (10, 30, 90):
-        found = said(f"in {minutes} minutes x", NEW_YORK, now).trigger
+        found = parsed(f"in {minutes} minutes x", NEW_YORK, now).trigger
         assert isinstance(found, Once)
         assert found.instant == now + timedelta(minutes=minutes)
         assert found.zone == NEW_YORK
 
 
-def test_a_delay_ends_on_a_whole_second() -> None:
+def test_delay_is_rounded_up_to_a_second() -> None:
     now = NOW + timedelta(microseconds=1)
-    found = said("in 5 minutes x", now=now).trigger
+    found = parsed("in 5 minutes x", now=now).trigger
     assert found == Once("2026-11-16T09:05:01", timezone=BANGKOK)
 
 
 def test_now_may_be_in_any_zone() -> None:
     there = NOW.astimezone(timezone(timedelta(hours=-5)))
-    assert said("พรุ่งนี้ 09:00 x", now=there) == said("พรุ่งนี้ 09:00 x")
+    assert parsed("พรุ่งนี้ 09:00 x", now=there) == parsed("พรุ่งนี้ 09:00 x")
 
 
 @pytest.mark.parametrize(
@@ -313,12 +311,12 @@ def test_now_may_be_in_any_zone() -> None:
         ("05/05/2027 09:00 x", Once("2027-05-05T09:00:00", timezone=BANGKOK)),
     ],
 )
-def test_dates_in_digits(text: str, at: Once) -> None:
-    assert said(text).trigger == at
+def test_date_in_digits(text: str, at: Once) -> None:
+    assert parsed(text).trigger == at
 
 
-def test_an_offset_is_asked_about() -> None:
-    assert asked("2027-02-10T09:00+07:00 x").missing == ("ambiguous",)
+def test_utc_offset_needs_clarification() -> None:
+    assert question("2027-02-10T09:00+07:00 x").missing == ("ambiguous",)
 
 
 @pytest.mark.parametrize(
@@ -329,15 +327,15 @@ def test_an_offset_is_asked_about() -> None:
         ("every 999999 hours x", "interval"),
     ],
 )
-def test_what_is_out_of_reach_is_asked_about(text: str, missing: str) -> None:
-    assert asked(text).missing == (missing,)
+def test_time_out_of_range_needs_clarification(text: str, missing: str) -> None:
+    assert question(text).missing == (missing,)
 
 
-# The questions are in the language of the text, or in the one that is asked for.
-def test_questions_have_a_language() -> None:
-    assert asked("ทุกวัน x").message == "กี่โมง?"
-    assert asked("每天 x").message == "几点？"
-    assert asked("every day x").message == "At what time?"
+# The language of the text, unless another is given.
+def test_language_of_a_question() -> None:
+    assert question("ทุกวัน x").message == "กี่โมง?"
+    assert question("每天 x").message == "几点？"
+    assert question("every day x").message == "At what time?"
     with pytest.raises(NeedsClarification) as found:
         parse("ทุกวัน x", now=NOW, lang="zh-CN")
     assert (found.value.message, found.value.language) == ("几点？", "zh")
@@ -346,13 +344,12 @@ def test_questions_have_a_language() -> None:
     assert found.value.message == "At what time?"
 
 
-def test_a_question_says_what_was_not_read() -> None:
-    found = asked("every day at 9am, except holidays, x")
+def test_question_quotes_the_words_that_were_not_parsed() -> None:
+    found = question("every day at 9am, except holidays, x")
     assert found.missing == ("residue",)
     assert "except" in found.message
 
 
-# The question names the readings.
 @pytest.mark.parametrize(
     ("text", "choice"),
     [
@@ -369,20 +366,20 @@ def test_a_question_says_what_was_not_read() -> None:
         ("03/04/2027 9:00 x", "Which date exactly?"),
     ],
 )
-def test_a_question_names_the_readings(text: str, choice: str) -> None:
-    assert choice in asked(text).message
+def test_question_names_the_possible_readings(text: str, choice: str) -> None:
+    assert choice in question(text).message
 
 
-# Tomorrow there is today here: which of them?
-def test_a_relative_day_in_a_zone_with_another_date_is_asked_about() -> None:
-    assert asked("tomorrow at 9am New York time x").missing == ("ambiguous",)
+# Tomorrow has another date in that zone than in the author's.
+def test_relative_day_in_a_zone_with_another_date_needs_clarification() -> None:
+    assert question("tomorrow at 9am New York time x").missing == ("ambiguous",)
     later = datetime(2026, 11, 16, 12, tzinfo=UTC)
-    found = said("tomorrow at 9am New York time x", now=later).trigger
+    found = parsed("tomorrow at 9am New York time x", now=later).trigger
     assert found == Once("2026-11-17T09:00:00", timezone=NEW_YORK)
 
 
-def test_a_question_is_invalid_input() -> None:
-    found = asked("every day x")
+def test_question_is_an_invalid_input_error() -> None:
+    found = question("every day x")
     assert isinstance(found, InvalidInput)
     assert (found.field, found.code) == ("text", "needs_clarification")
 
@@ -398,7 +395,7 @@ def test_a_question_is_invalid_input() -> None:
         ({"timezone": None}, "wrong_type"),
     ],
 )
-def test_what_is_no_text_zone_or_moment_is_refused(given: dict[str, object], code: str) -> None:
+def test_invalid_text_zone_or_moment_is_rejected(given: dict[str, object], code: str) -> None:
     arguments: dict[str, object] = {"text": "x", "now": NOW, "timezone": BANGKOK} | given
     text = arguments.pop("text")
     with pytest.raises(InvalidInput) as found:
@@ -419,22 +416,22 @@ EXPRESSIONS: list[tuple[str, Trigger]] = [
 
 
 @pytest.mark.parametrize(("text", "trigger"), EXPRESSIONS)
-def test_expressions_are_read_beside_words(text: str, trigger: Trigger) -> None:
+def test_read_trigger_accepts_an_expression(text: str, trigger: Trigger) -> None:
     found = read_trigger(text, now=NOW, timezone=BANGKOK)
     assert (found.trigger, found.task, found.pattern) == (trigger, "", "expression")
 
 
-def test_words_are_read_beside_expressions() -> None:
+def test_read_trigger_accepts_a_sentence() -> None:
     found = read_trigger("ทุกวัน 09:00 สรุปข่าว", now=NOW, timezone=BANGKOK)
     assert (found.trigger, found.task) == (Cron("0 9 * * *", timezone=BANGKOK), "สรุปข่าว")
 
 
-def test_an_expression_that_is_wrong_is_told_as_such() -> None:
+def test_read_trigger_reports_an_invalid_expression() -> None:
     with pytest.raises(InvalidTrigger, match="61"):
         read_trigger("61 9 * * *", now=NOW, timezone=BANGKOK)
 
 
-def test_a_name_that_is_not_there_is_not_made_up() -> None:
+def test_unknown_attribute_of_the_package_raises() -> None:
     from chimes import language
 
     with pytest.raises(AttributeError, match="parsed"):

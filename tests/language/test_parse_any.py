@@ -1,4 +1,4 @@
-"""What holds for any text: an answer or a question, in no time; spelling does not matter."""
+"""Properties of parsing any text: a result or a question, in bounded time, in any spelling."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from chimes.errors import InvalidInput, NeedsClarification
 from chimes.language import Parsed, describe, parse
 from chimes.language.parser import LONGEST_TEXT
 from chimes.triggers import Once
-from tests.language.corpus import READ, ROWS, Row
+from tests.language.corpus import CLEAR, ROWS, Row
 from tests.tables import each_row
 
 NOW = datetime(2026, 11, 16, 2, tzinfo=UTC)
 MISSING = {"time", "date", "past", "ambiguous", "contradiction", "residue", "interval", "unit"}
-# Words of all languages, so that most of what is drawn is about time and hardly any of it right.
+# Words of all languages: most drawn texts are about time, few are valid.
 WORDS = sorted({word for row in ROWS for word in row.text.split()})
-SOUP = st.lists(
+MIXED_WORDS = st.lists(
     st.sampled_from(WORDS) | st.sampled_from(list("0123456789:.-/ ,")) | st.characters(),
     max_size=12,
 )
 
 
-def _answer(text: str) -> None:
-    found = _read(text)
+def _check_result(text: str) -> None:
+    found = _parsed_or_question(text)
     if isinstance(found, NeedsClarification):
         assert found.missing
         assert set(found.missing) <= MISSING
@@ -39,27 +39,27 @@ def _answer(text: str) -> None:
         describe(found.trigger, found.language)
 
 
-def _read(text: str) -> Parsed | NeedsClarification:
+def _parsed_or_question(text: str) -> Parsed | NeedsClarification:
     try:
         return parse(text, now=NOW, timezone="Asia/Bangkok")
-    except NeedsClarification as asked:
-        return asked
+    except NeedsClarification as question:
+        return question
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=60))
-def test_any_text_is_answered_or_asked_about(text: str) -> None:
-    _answer(text)
+def test_any_text_gives_a_result_or_a_question(text: str) -> None:
+    _check_result(text)
 
 
 @settings(max_examples=500, deadline=None)
-@given(SOUP, st.sampled_from(["", " "]))
-def test_any_words_are_answered_or_asked_about(words: list[str], between: str) -> None:
-    _answer(between.join(words))
+@given(MIXED_WORDS, st.sampled_from(["", " "]))
+def test_any_words_give_a_result_or_a_question(words: list[str], between: str) -> None:
+    _check_result(between.join(words))
 
 
 def _names_times(row: Row) -> bool:
-    """Times of days in the zone that is given, said before the task."""
+    """Whether it has times on days, in the given zone and before the task."""
     found = parse(row.text, now=row.now, timezone=row.timezone)
     return (
         row.text.endswith(row.task)
@@ -69,22 +69,21 @@ def _names_times(row: Row) -> bool:
 
 
 def _whole() -> st.SearchStrategy[Row]:
-    """Looked for by the test that wants them, not by every worker that reads this file."""
-    return st.sampled_from([row for row in READ if _names_times(row)])
+    """Computed by the test that needs the rows, not by every worker that imports this module."""
+    return st.sampled_from([row for row in CLEAR if _names_times(row)])
 
 
 WHOLE = st.deferred(_whole)
 
 
-# Two phrases in one text are merged into one trigger only if both of their times are kept.
 @settings(max_examples=200, deadline=None)
 @given(WHOLE, WHOLE)
-def test_two_times_in_a_row_are_never_silently_one(one: Row, other: Row) -> None:
+def test_two_phrases_merge_only_if_both_times_are_kept(one: Row, other: Row) -> None:
     time_of_one = one.text.removesuffix(one.task).strip()
     time_of_other = other.text.removesuffix(other.task).strip()
     assert one.trigger is not None
     assert other.trigger is not None
-    read = _read(f"{time_of_one} {time_of_other}")
+    read = _parsed_or_question(f"{time_of_one} {time_of_other}")
     if isinstance(read, NeedsClarification):
         return
     found = read.trigger
@@ -105,7 +104,7 @@ def _thai_digits(text: str) -> str:
     return text.translate(_THAI_DIGITS)
 
 
-def _loud(text: str) -> str:
+def _upper_case(text: str) -> str:
     return text.upper() if text.isascii() else text
 
 
@@ -121,21 +120,20 @@ def _sentence(text: str) -> str:
     return f"{text}."
 
 
-VARIATIONS = (_wide, _thai_digits, _loud, _spaced, _invisible, _sentence)
+VARIATIONS = (_wide, _thai_digits, _upper_case, _spaced, _invisible, _sentence)
 
 
 @pytest.mark.parametrize("vary", VARIATIONS, ids=lambda each: each.__name__)
-def test_another_spelling_is_read_alike(vary: object) -> None:
+def test_spelling_variants_give_the_same_trigger(vary: object) -> None:
     assert callable(vary)
-    for row in READ[::3]:
+    for row in CLEAR[::3]:
         found = parse(vary(row.text), now=row.now, timezone=row.timezone)
         assert found.trigger == row.trigger, row.text
 
 
-# The way back: what words made is described in words that make it again.
 @pytest.mark.parametrize("lang", ["th", "en", "zh"])
-def test_what_words_make_is_told_in_words_that_make_it(lang: str) -> None:
-    for row in READ:
+def test_description_of_a_parsed_trigger_parses_back(lang: str) -> None:
+    for row in CLEAR:
         assert row.trigger is not None
         found = parse(describe(row.trigger, lang), now=row.now, timezone="UTC").trigger
         if isinstance(row.trigger, Once):
@@ -155,15 +153,15 @@ FLOODS = (
 
 @pytest.mark.timeout(60)
 @each_row("piece", FLOODS)
-def test_no_text_takes_long(piece: str) -> None:
+def test_repetitive_text_is_parsed_within_two_seconds(piece: str) -> None:
     text = (piece * LONGEST_TEXT)[:LONGEST_TEXT]
-    _answer("every day at 9am x 每天 ทุกวัน")
+    _check_result("every day at 9am x 每天 ทุกวัน")
     before = time.process_time()
-    _answer(text)
+    _check_result(text)
     assert time.process_time() - before < 2
 
 
-def test_a_text_that_is_too_long_is_refused_at_once() -> None:
+def test_too_long_text_is_rejected_at_once() -> None:
     text = "ทุกวัน 09:00 " * 6000
     before = time.process_time()
     with pytest.raises(InvalidInput) as refused:

@@ -7,21 +7,21 @@ import pytest
 from chimes.errors import NeedsClarification
 from chimes.language import parse
 from chimes.triggers import Every
-from tests.language.corpus import ASKED, READ, ROWS, WITH_RECIPIENTS, Row
+from tests.language.corpus import CLEAR, ROWS, UNCLEAR, WITH_RECIPIENTS, Row
 from tests.tables import each_row
 
 
-def test_the_corpus_is_large_and_a_third_of_it_are_traps() -> None:
+def test_a_third_of_the_corpus_needs_clarification() -> None:
     assert len(ROWS) >= 800
-    assert 3 * len(ASKED) >= len(ROWS)
+    assert 3 * len(UNCLEAR) >= len(ROWS)
     for lang in ("th", "en", "zh"):
-        said = [row for row in ROWS if row.lang == lang]
-        assert len(said) >= 250
-        assert 3 * sum(row.trigger is None for row in said) >= len(said)
+        rows = [row for row in ROWS if row.lang == lang]
+        assert len(rows) >= 250
+        assert 3 * sum(row.trigger is None for row in rows) >= len(rows)
 
 
-@each_row("row", [*READ, *WITH_RECIPIENTS], ids=lambda row: row.text)
-def test_it_is_read(row: Row) -> None:
+@each_row("row", [*CLEAR, *WITH_RECIPIENTS], ids=lambda row: row.text)
+def test_clear_phrase_becomes_the_expected_trigger(row: Row) -> None:
     found = parse(row.text, now=row.now, timezone=row.timezone)
     assert found.trigger == row.trigger
     assert found.task == row.task
@@ -31,20 +31,20 @@ def test_it_is_read(row: Row) -> None:
         assert found.timezone == found.trigger.zone
 
 
-@each_row("row", ASKED, ids=lambda row: row.text)
-def test_it_is_asked_about(row: Row) -> None:
-    with pytest.raises(NeedsClarification) as asked:
+@each_row("row", UNCLEAR, ids=lambda row: row.text)
+def test_unclear_phrase_needs_clarification(row: Row) -> None:
+    with pytest.raises(NeedsClarification) as raised:
         parse(row.text, now=row.now, timezone=row.timezone)
-    assert set(row.missing) <= set(asked.value.missing)
-    assert asked.value.message
-    assert asked.value.examples
+    assert set(row.missing) <= set(raised.value.missing)
+    assert raised.value.message
+    assert raised.value.examples
 
 
-@each_row("row", ASKED[::17], ids=lambda row: row.text)
-def test_examples_can_be_read(row: Row) -> None:
-    with pytest.raises(NeedsClarification) as asked:
+@each_row("row", UNCLEAR[::17], ids=lambda row: row.text)
+def test_examples_of_a_question_can_be_parsed(row: Row) -> None:
+    with pytest.raises(NeedsClarification) as raised:
         parse(row.text, now=row.now, timezone=row.timezone)
-    for example in asked.value.examples:
+    for example in raised.value.examples:
         assert parse(example, now=row.now, timezone=row.timezone).task
 
 
@@ -71,22 +71,22 @@ def test_examples_can_be_read(row: Row) -> None:
             "每天 09:00 CST 总结",
             ("每天 09:00 America/Chicago 总结", "每天 09:00 Asia/Shanghai 总结"),
         ),
-        # Two questions: neither answer would do.
+        # Two questions: neither answer is complete.
         ("every day at 9 EST send news", ()),
     ],
 )
-def test_a_question_comes_with_the_text_made_exact(text: str, answers: tuple[str, ...]) -> None:
-    with pytest.raises(NeedsClarification) as asked:
-        parse(text, now=ASKED[0].now, timezone="Asia/Bangkok")
-    assert asked.value.answers == answers
+def test_question_offers_the_text_with_each_answer(text: str, answers: tuple[str, ...]) -> None:
+    with pytest.raises(NeedsClarification) as raised:
+        parse(text, now=UNCLEAR[0].now, timezone="Asia/Bangkok")
+    assert raised.value.answers == answers
 
 
-def test_every_answer_is_read_and_keeps_the_words_around_it() -> None:
+def test_every_offered_answer_parses_and_keeps_the_task() -> None:
     found = 0
-    for row in ASKED:
-        with pytest.raises(NeedsClarification) as asked:
+    for row in UNCLEAR:
+        with pytest.raises(NeedsClarification) as raised:
             parse(row.text, now=row.now, timezone=row.timezone)
-        for answer in asked.value.answers:
+        for answer in raised.value.answers:
             found += 1
             read = parse(answer, now=row.now, timezone=row.timezone)
             assert read.task in " ".join(row.text.split()), (row.text, answer, read.task)

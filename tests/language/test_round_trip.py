@@ -1,4 +1,4 @@
-"""Parsing what the describer says gives the same trigger back."""
+"""A description parses back into the trigger that it describes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MOST_YEARS = 30
 languages = pytest.mark.parametrize("lang", LANGUAGES)
 
 
-def _hidden(trigger: Trigger) -> bool:
+def _is_shortened(trigger: Trigger) -> bool:
     return any(len(calendar.dates) > _SHOWN_DATES for calendar in trigger.exclude)
 
 
 def _same(one: Trigger, other: Trigger) -> bool:
-    """Whether they fire alike; an expression may be spelled in another way."""
+    """Whether they fire at the same times; an expression may be spelled differently."""
     return one == other or _instants(one) == _instants(other)
 
 
@@ -39,24 +39,24 @@ def _instants(trigger: Trigger) -> list[datetime]:
     return [fire.at for fire in trigger.fires(NOW, 40)]
 
 
-SHOWN = [row for row in ROWS if not _hidden(row.trigger)]
+SHOWN = [row for row in ROWS if not _is_shortened(row.trigger)]
 
 
 @languages
 @each_row("row", SHOWN, ids=lambda row: row.name)
-def test_what_is_told_can_be_said(lang: str, row: Row) -> None:
-    said = parse(row.words[lang], now=NOW, timezone="America/Lima")
-    assert said.task == ""
-    assert said.language == lang
-    assert describe(said.trigger, lang) == row.words[lang]
-    assert _same(said.trigger, row.trigger)
+def test_golden_description_parses_back(lang: str, row: Row) -> None:
+    found = parse(row.words[lang], now=NOW, timezone="America/Lima")
+    assert found.task == ""
+    assert found.language == lang
+    assert describe(found.trigger, lang) == row.words[lang]
+    assert _same(found.trigger, row.trigger)
     if isinstance(row.trigger, Cron | Once) and "@every" not in row.name:
-        assert said.timezone == said.trigger.zone == row.trigger.zone
-    assert (said.trigger.start_at, said.trigger.end_at) == (
+        assert found.timezone == found.trigger.zone == row.trigger.zone
+    assert (found.trigger.start_at, found.trigger.end_at) == (
         row.trigger.start_at,
         row.trigger.end_at,
     )
-    assert (said.trigger.max_runs, said.trigger.exclude) == (
+    assert (found.trigger.max_runs, found.trigger.exclude) == (
         row.trigger.max_runs,
         row.trigger.exclude,
     )
@@ -65,7 +65,7 @@ def test_what_is_told_can_be_said(lang: str, row: Row) -> None:
 @languages
 @settings(max_examples=120, deadline=None)
 @given(expression=ANY)
-def test_any_expression_comes_back(lang: str, expression: str) -> None:
+def test_description_of_any_expression_parses_back(lang: str, expression: str) -> None:
     trigger = parsed(expression)
     assume(trigger is not None)
     assert trigger is not None
@@ -86,7 +86,7 @@ ZONES = st.sampled_from(["Asia/Bangkok", "Asia/Shanghai", "America/Argentina/Bue
 @languages
 @settings(max_examples=60, deadline=None)
 @given(step=STEPS, anchor=st.none() | MOMENTS, jitter=st.none() | STEPS, start=st.none() | MOMENTS)
-def test_any_interval_comes_back(
+def test_description_of_any_interval_parses_back(
     lang: str,
     step: timedelta,
     anchor: datetime | None,
@@ -101,7 +101,7 @@ def test_any_interval_comes_back(
 @languages
 @settings(max_examples=60, deadline=None)
 @given(moment=MOMENTS, zone=ZONES)
-def test_any_moment_comes_back(lang: str, moment: datetime, zone: str) -> None:
+def test_description_of_any_moment_parses_back(lang: str, moment: datetime, zone: str) -> None:
     trigger = Once(moment, timezone=zone)
     found = parse(describe(trigger, lang), now=NOW).trigger
     assert isinstance(found, Once)
@@ -109,36 +109,38 @@ def test_any_moment_comes_back(lang: str, moment: datetime, zone: str) -> None:
 
 
 @languages
-def test_a_moment_that_has_passed_is_asked_about(lang: str) -> None:
+def test_description_of_a_past_moment_needs_clarification(lang: str) -> None:
     words = describe(Once("2026-11-16T07:59:59Z"), lang)
-    with pytest.raises(NeedsClarification) as asked:
+    with pytest.raises(NeedsClarification) as raised:
         parse(words, now=NOW)
-    assert "past" in asked.value.missing
+    assert "past" in raised.value.missing
 
 
-# The rest of a list that is not shown in full must not be lost.
+# Dates that the description omits must not be lost.
 @languages
-@pytest.mark.parametrize("row", [row for row in ROWS if _hidden(row.trigger)])
-def test_what_is_not_told_in_full_is_asked_about(lang: str, row: Row) -> None:
-    with pytest.raises(NeedsClarification) as asked:
+@pytest.mark.parametrize("row", [row for row in ROWS if _is_shortened(row.trigger)])
+def test_shortened_description_needs_clarification(lang: str, row: Row) -> None:
+    with pytest.raises(NeedsClarification) as raised:
         parse(row.words[lang], now=NOW)
-    assert asked.value.missing == ("residue",)
+    assert raised.value.missing == ("residue",)
 
 
 @pytest.mark.parametrize("bound", ["自2026年13月1日 00:00起", "周日除外", "最多5次"])
-def test_bounds_behind_what_people_say_are_asked_about(bound: str) -> None:
-    with pytest.raises(NeedsClarification) as asked:
+def test_described_limit_after_a_sentence_needs_clarification(bound: str) -> None:
+    with pytest.raises(NeedsClarification) as raised:
         parse(f"每天9:00；{bound}", now=NOW)
-    assert "residue" in asked.value.missing or "contradiction" in asked.value.missing
+    assert "residue" in raised.value.missing or "contradiction" in raised.value.missing
     assert parse("每天9:00；发报告", now=NOW).task == "发报告"
 
 
-# DST: times that are listed stay fixed, rates stay intervals.
+# At a clock change, listed times stay fixed and rates stay intervals.
 @languages
 @pytest.mark.parametrize(
     "expression", ["0 9-17 * * *", "0 1,2,3 * * *", "*/15 2 * * *", "30 * * * *", "0 */2 * * *"]
 )
-def test_what_a_clock_change_does_to_it_stays_the_same(lang: str, expression: str) -> None:
+def test_parsed_description_keeps_its_behaviour_at_clock_changes(
+    lang: str, expression: str
+) -> None:
     trigger = Cron(expression, timezone="America/New_York")
     found = parse_description(describe(trigger, lang), lang)
     assert isinstance(found, Cron)
@@ -168,7 +170,7 @@ def test_what_a_clock_change_does_to_it_stays_the_same(lang: str, expression: st
         ("每天 09:00，UTC 时间", "tlh"),
     ],
 )
-def test_what_the_describer_does_not_say_is_not_read_here(text: str, lang: str) -> None:
+def test_other_sentences_are_not_descriptions(text: str, lang: str) -> None:
     assert parse_description(text, lang) is None
 
 
@@ -186,16 +188,14 @@ HOSTILE = [
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(("lang", "text"), HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_numbers_cost_nothing(lang: str, text: str) -> None:
+def test_hostile_numbers_are_rejected_quickly(lang: str, text: str) -> None:
     assert parse_description(text, lang) is None
 
 
 @languages
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_sentences_with_something_in_the_wrong_place_raise_nothing(
-    lang: str, data: st.DataObject
-) -> None:
+def test_mixed_descriptions_do_not_raise(lang: str, data: st.DataObject) -> None:
     words = data.draw(st.sampled_from(ROWS)).words[lang]
     at = data.draw(st.integers(0, len(words)))
     other = data.draw(st.sampled_from(ROWS)).words[lang]

@@ -1,4 +1,4 @@
-"""How the language of an answer is chosen."""
+"""Selection of a language by tag, Accept-Language header and locale variables."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.tables import each_row
         ("", None),
     ],
 )
-def test_tags(tag: str, language: str | None) -> None:
+def test_language_of_a_tag(tag: str, language: str | None) -> None:
     assert known(tag) == language
 
 
-def test_a_language_that_is_named_must_be_one_of_ours() -> None:
+def test_unsupported_language_is_rejected() -> None:
     assert named("zh-Hans") == "zh"
     with pytest.raises(InvalidInput, match="'tlh'; there are en, th, zh"):
         named("tlh")
@@ -54,11 +54,11 @@ def test_a_language_that_is_named_must_be_one_of_ours() -> None:
         ("x" * 100_000, "en"),
     ],
 )
-def test_accept_language(header: str, language: str) -> None:
+def test_language_of_an_accept_language_header(header: str, language: str) -> None:
     assert accepted(header) == language
 
 
-def test_the_language_of_last_resort_is_the_callers() -> None:
+def test_fallback_language_is_the_callers() -> None:
     assert accepted("fr", otherwise="th") == "th"
     assert accepted("*", otherwise="th") == "th"
     assert accepted("en", otherwise="th") == "en"
@@ -77,10 +77,10 @@ def test_the_language_of_last_resort_is_the_callers() -> None:
         ({"CHIMES_LANG": " "}, "en"),
     ],
 )
-def test_the_environment(environ: dict[str, str], language: str) -> None:
+def test_language_of_the_environment(environ: dict[str, str], language: str) -> None:
     assert of_environment(environ) == language
 
 
-def test_a_language_set_for_chimes_must_be_one_of_ours() -> None:
+def test_unsupported_language_in_chimes_lang_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="'klingon'"):
         of_environment({"CHIMES_LANG": "klingon", "LANG": "th_TH"})
