@@ -269,7 +269,7 @@ class Sentences:
         _, *clauses = sentence.split(self.words.between)
         return any(self._limit(clause) is not None for clause in clauses)
 
-    # forms.Times of day.
+    # Times of day.
 
     def _make_time_patterns(self) -> None:
         words = self.words
@@ -382,7 +382,7 @@ class Sentences:
             found.update(range(_number(first), _number(last or first) + 1))
         return tuple(sorted(found))
 
-    # forms.Days.
+    # Days.
 
     def _make_day_patterns(self) -> None:
         words = self.words

@@ -1,8 +1,6 @@
 """Sentences that describe triggers, made from the table of a language.
 
-`Words` is the table: templates whose `{fields}` are filled by the methods below. A language
-overrides a method only where its grammar differs. `round_trip.py` reads the same templates in the
-other direction.
+`round_trip.py` reads the same templates in the other direction.
 """
 
 from __future__ import annotations
@@ -27,6 +25,11 @@ def invariable(template: str) -> Plural:
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
+    """The words of one language: names and templates, whose fields the methods fill.
+
+    A language overrides a method only where its grammar differs. `en.py` shows each template.
+    """
+
     # Lists and names.
 
     comma: str
@@ -45,41 +48,38 @@ class Words:
     #: The unit in "minute 5", where it may differ from the one in "5 minutes".
     points: Mapping[forms.ClockUnit, str]
 
-    # forms.Times of day: {clocks}; {point} {numbers}; {step} {unit} {point} {first} {last}.
+    # Times of day.
 
     clocks: str
+    #: {point} {numbers}
     numbered: Plural
+    #: {step} {unit} {point} {first} {last}
     stepped: str
     at_values: str
     every_unit: str
-    #: {duration}
     every: str
-    #: {count} {unit}
     duration_part: Plural
     duration_gap: str
     #: Continues a rate: {point} {first}.
     rate_start: str
-    #: {rate} {at} {within}; within is one of the three templates after it.
+    #: {within} is one of the three templates after `repeated_at`.
     repeated: str
     repeated_at: str
     since_clock: str
     in_hours: str
     in_stretches: str
     stretch: str
-    #: {which} or {rate}, {minutes} {hours}
     listed: str
     listed_rate: str
     of_minutes: str
 
-    # forms.Days.
+    # Days.
 
     every_day: str
     every_weekday: str
     working_day: str
-    #: {days} {in_months}, {months}
     days_in_months: str
     in_months: str
-    #: {days} {of_months}, {months}
     days_of_months: str
     of_every_month: str
     of_months: str
@@ -87,10 +87,8 @@ class Words:
     dates: Mapping[forms.DateKind, str]
     #: The last day of a month, the one before, {back} days before or the {nth} from the end.
     from_end: tuple[str, str, str]
-    #: {nth} {day}
     nth_weekday: str
     nth_of_month: str
-    #: {dates} {days}
     only_if: str
     as_well_as: str
     #: Orders of {days} and {times} in a sentence, for reading it.
@@ -99,13 +97,12 @@ class Words:
     stepped_years: str
     #: Follows each year.
     year_mark: str = ""
-    #: {words} {years} {zone}
     sentence: str
 
     # Moments, intervals, bounds and exclusions.
 
     zone: str
-    #: {weekday} {day} {month} {year} {clock}; weekday is one of the two templates after it.
+    #: {weekday} is one of the two templates after it.
     moment: str
     dated_weekday: str
     no_weekday: str = ""
@@ -127,7 +124,6 @@ class Words:
     holidays: str
     excluded_dates: str
     more_dates: Plural
-    #: {days} {start} {end} {next_day}
     window: str
     window_all_day: str
     next_day: str
@@ -171,7 +167,7 @@ class Words:
         found = range_words(stretches(months), lambda each: self.months[each - 1], self.name_to)
         return self.joined(found)
 
-    # forms.Times of day.
+    # Times of day.
 
     def times_words(self, times: forms.Times) -> str:
         if isinstance(times, forms.At):
@@ -238,7 +234,7 @@ class Words:
         shown = self.joined(self.ranges(values.numbers))
         return template.format(point=self.points[values.unit], numbers=shown)
 
-    # forms.Days.
+    # Days.
 
     def _on_days(self, days: forms.Days, times: forms.Times, zone: str) -> str:
         return self.sentence.format(

@@ -198,7 +198,7 @@ def _place_of_answer(unclear: Unclear, chosen: Phrase) -> tuple[int, int] | None
     """Position of the ambiguous hour or zone; after the days if there is no time."""
     if unclear.missing == ("time",):
         return chosen.end, chosen.end
-    for part, place in zip(chosen.parts, chosen.places, strict=False):
+    for part, place, _ in chosen.items:
         if unclear.readings and isinstance(part, Clock) and part.certainty == "open":
             return place
         if unclear.choice == "zone" and isinstance(part, Problem) and part.choice == "zone":
@@ -208,10 +208,10 @@ def _place_of_answer(unclear: Unclear, chosen: Phrase) -> tuple[int, int] | None
 
 def _trimmed(text: str, phrase: Phrase) -> Phrase:
     """The phrase without trailing task names: `every day at 9am |daily report`."""
-    for count in range(1, len(phrase.parts)):
-        start = phrase.places[count][0]
+    for count in range(1, len(phrase.items)):
+        start = phrase.items[count].place[0]
         named = _OF_TASK.match(text, start)
-        if named is None or named.end() != phrase.end or start == phrase.places[count - 1][0]:
+        if named is None or named.end() != phrase.end or start == phrase.items[count - 1].place[0]:
             continue
         less = phrase.first(count)
         if less.has(Clock) and _unclear(less) is None:

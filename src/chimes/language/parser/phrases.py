@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from chimes.language.parser.grammars import GRAMMARS, any_of
 from chimes.language.parser.parts import (
@@ -134,20 +134,29 @@ _BETWEEN = tuple(grammar.between for grammar in GRAMMARS if grammar.between)
 _BETWEEN_AND = re.compile(f" ?(?:{any_of(lambda words: words.between_and)}) ?")
 
 
+#: Start and end of a piece of text.
+Place = tuple[int, int]
+
+
+class Item(NamedTuple):
+    part: Part
+    place: Place
+    #: After "and" or an equivalent.
+    listed: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A sequence of parts and the ranges [start, end) of text that it covers.
+    """A sequence of parts and the places of text that it covers."""
 
-    `listed[i]`: "and" or an equivalent precedes part i.
-    """
-
-    stretches: tuple[tuple[int, int], ...]
-    parts: tuple[Part, ...]
-    listed: tuple[bool, ...]
-    #: Position of each part.
-    places: tuple[tuple[int, int], ...] = ()
+    stretches: tuple[Place, ...]
+    items: tuple[Item, ...]
     #: Time words after it were left to the task.
     trimmed: bool = False
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(item.part for item in self.items)
 
     @property
     def start(self) -> int:
@@ -165,23 +174,13 @@ class Phrase:
 
     def joined(self, other: Phrase) -> Phrase:
         """Both phrases as one."""
-        return Phrase(
-            (*self.stretches, *other.stretches),
-            (*self.parts, *other.parts),
-            (*self.listed, *other.listed),
-            (*self.places, *other.places),
-            other.trimmed,
-        )
+        stretches = (*self.stretches, *other.stretches)
+        return Phrase(stretches, (*self.items, *other.items), other.trimmed)
 
     def first(self, count: int) -> Phrase:
         """Its first parts, which cover one range."""
-        return Phrase(
-            ((self.start, self.places[count - 1][1]),),
-            self.parts[:count],
-            self.listed[:count],
-            self.places[:count],
-            trimmed=True,
-        )
+        items = self.items[:count]
+        return Phrase(((self.start, items[-1].place[1]),), items, trimmed=True)
 
 
 def phrases(text: str) -> list[Phrase]:
@@ -211,23 +210,21 @@ class _Scanner:
         return found
 
     def _phrase(self, start: int) -> Phrase | None:
-        parts: list[Part] = []
-        listed: list[bool] = []
-        places: list[tuple[int, int]] = []
+        items: list[Item] = []
         end = at = start
-        kept = kept_end = 0
-        joiners = 0
+        kept = joiners = 0
         while at < len(self.text) and joiners <= _MOST_JOINERS:
             found = self._part(at)
             if found is not None:
-                listed += [_is_list(self.text[end:at]), *(False for _ in found.parts[1:])]
-                parts += found.parts
-                places += [(at, found.end)] * len(found.parts)
+                listed = _is_list(self.text[end:at])
+                for part in found.parts:
+                    items.append(Item(part, (at, found.end), listed))
+                    listed = False
                 end = at = found.end
-                if _is_loose(parts[-1]):
+                if _is_loose(items[-1].part):
                     joiners += _MOST_JOINERS // 2
                 else:
-                    kept, kept_end, joiners = len(parts), end, 0
+                    kept, joiners = len(items), 0
                 continue
             after = self._joined(at)
             if after is None:
@@ -237,9 +234,7 @@ class _Scanner:
         # Words such as "until" belong to the time only if a time follows.
         if kept == 0:
             return None
-        return Phrase(
-            ((start, kept_end),), tuple(parts[:kept]), tuple(listed[:kept]), tuple(places[:kept])
-        )
+        return Phrase(((start, items[kept - 1].place[1]),), tuple(items[:kept]))
 
     def _joined(self, at: int) -> int | None:
         """After a space or a joining word."""
@@ -362,20 +357,16 @@ def meaning_of(phrase: Phrase) -> Meaning:
 def _with_spans(phrase: Phrase) -> Phrase:
     """Combines `from` with the following span or, for an interval, time."""
     repeats = phrase.has(Interval)
-    parts: list[Part] = []
-    listed: list[bool] = []
-    for part, is_listed in zip(phrase.parts, phrase.listed, strict=True):
-        before = parts[-1] if parts else None
-        if isinstance(before, Problem) and before.opens_span:
-            if isinstance(part, Span):
-                parts[-1] = part
-                continue
-            if isinstance(part, Clock) and repeats:
-                parts[-1] = Span(part, None)
-                continue
-        parts.append(part)
-        listed.append(is_listed)
-    return replace(phrase, parts=tuple(parts), listed=tuple(listed))
+    items: list[Item] = []
+    for item in phrase.items:
+        before, part = items[-1].part if items else None, item.part
+        if isinstance(part, Clock) and repeats:
+            part = Span(part, None)
+        if isinstance(before, Problem) and before.opens_span and isinstance(part, Span):
+            items[-1] = items[-1]._replace(part=part)
+        else:
+            items.append(item)
+    return replace(phrase, items=tuple(items))
 
 
 def _of(parts: Iterable[Part], kind: type[P]) -> list[P]:
@@ -425,7 +416,7 @@ def _clocks(phrase: Phrase) -> tuple[Clock, ...]:
     if len(portions) > 1:
         raise Unclear("contradiction")
     found: list[Clock] = []
-    for part, listed in zip(phrase.parts, phrase.listed, strict=True):
+    for part, _, listed in phrase.items:
         if not isinstance(part, Clock):
             continue
         if found and not listed and part not in found:
@@ -543,7 +534,7 @@ def _recurring(days: Days, period: Period | None) -> Days:
 
 def _named(phrase: Phrase) -> Weekdays | None:
     found: Weekdays | None = None
-    for part, listed in zip(phrase.parts, phrase.listed, strict=True):
+    for part, _, listed in phrase.items:
         if not isinstance(part, Weekdays):
             continue
         if found is None or part.weekdays == found.weekdays:
@@ -557,7 +548,7 @@ def _named(phrase: Phrase) -> Weekdays | None:
 
 def _month_days(phrase: Phrase) -> MonthDays | None:
     found: MonthDays | None = None
-    for part, listed in zip(phrase.parts, phrase.listed, strict=True):
+    for part, _, listed in phrase.items:
         if not isinstance(part, MonthDays):
             continue
         if found is None:

@@ -63,62 +63,67 @@ class Grammar:
     # Inside a phrase.
     rules: list[Rule]
     duration: Callable[[str], timedelta]
-    #: Joining words without a meaning of their own.
+    #: Between parts: "at", "on"; between parts of one kind: "and".
     joining: str
-    #: Conjunctions between two parts of one kind.
     listing: str
-    #: Between the ends of a range of times; the same after `between`.
+    #: "9am to 5pm", "between 9am and 5pm".
     ranging: str
     between: str = ""
     between_and: str
-    #: Requests; may precede the time words or stand between them.
+    #: "Please", "remind me": before the time words or between them.
     request: str
 
     # Zones.
-    #: The zone of the author.
+    #: "Local time".
     local_time: str
-    #: A zone named by its place; `PLACES` stands for the places of the script.
+    #: "Paris time". PLACES stands for the known places in the script of the language.
     place_time: str
-    #: Words after a time that look like a zone.
+    #: "Mars time".
     unknown_zone: str
 
     # Words before a phrase that change it.
+    #: "Twenty", "hours": the number begins before the phrase.
     numeral: str
-    #: Also what else a phrase may begin with that counts as a number.
-    first_number: str
     unit: str
-    #: Between two numbers of one phrase; of a range or a choice.
+    #: How a phrase begins that continues a number.
+    first_number: str
+    #: Between its numbers; only in a range or a choice.
     number_link: str
     range_link: str
+    #: "Not", "at least", "before".
     negation: str
-    #: Words that may stand between those and the phrase.
+    #: May stand between these words and the phrase: "on", "the".
     before: str
+    #: "Next"; "2027", "in two years".
     which_before: str = ""
     year_before: str
 
     # Words behind a phrase that change it; no task begins with them.
+    #: "Except", "or", "o'clock"; the second only without a space.
     left_over: str
-    #: Only without a space.
     left_over_glued: str = ""
+    #: "In five minutes |after lunch".
     of_event: str = ""
-    #: Hours without their minutes.
+    #: "Every hour |20".
     hours_and: str = ""
-    #: A duration of the whole; group d is the duration.
+    #: "For two hours"; group d is the duration.
     lasting: str
 
-    # Words between a day and a time, and around them.
+    # Words between phrases.
+    #: "Of", "regarding": what follows belongs to the task.
     about: str
     every: str
     then: str
-    #: "Every" that is not followed by a known time.
+    #: "Every" in front of an unknown word.
     unread_every: str
-    #: Time words that name a task if another word follows; group adverb drops the words.
+    #: "Daily |report", "Monday |meeting": part of the task. Group adverb: never part of the time.
     of_task: str
 
     # Recipients named in a task.
     recipients: tuple[tuple[RecipientChannel, str], ...]
-    #: Precedes an address.
+    #: "Send it to" before an address.
     to_address: str
+    #: "Without"; "if it fails".
     no_recipient: str
     on_failure: str
 
@@ -162,23 +167,17 @@ _MARK = re.compile("[ะัาำิ-ฺ็-๎ๅ]")
 _GROUP = re.compile(r"\((?:\?P<\w+>|(?!\?))")
 
 
+@dataclass(frozen=True)
 class Common:
     """Meanings that rules of several languages share.
 
     A language supplies how it reads a number, weekdays and a duration.
     """
 
-    def __init__(
-        self,
-        number: Callable[[str], int],
-        weekdays: Callable[[str], frozenset[int]],
-        duration: Callable[[str], timedelta],
-        number_pattern: str = "[0-9]+",
-    ) -> None:
-        self.number = number
-        self.weekdays = weekdays
-        self.duration = duration
-        self.number_pattern = number_pattern
+    number: Callable[[str], int]
+    weekdays: Callable[[str], frozenset[int]]
+    duration: Callable[[str], timedelta]
+    number_pattern: str = "[0-9]+"
 
     def interval(self, found: re.Match[str]) -> Parts:
         step = self.duration(found["d"])
