@@ -19,7 +19,6 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -34,6 +33,7 @@ from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, Run, RunStatus, claim
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
+from chimes.model.value import replace
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.store.sql.rows.run import run_values
 from chimes.store.sql.rows.schedule import schedule_values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from itertools import count
 from typing import Any
@@ -24,6 +23,7 @@ from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours
 from chimes.model.run import Attempt, AttemptEnd, Completion, LogEntry, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, plan_after
 from chimes.model.target import ActionTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
+from chimes.model.value import replace
 from chimes.store.port import ClaimRequest
 from chimes.testing import DEFAULT_NOW
 from chimes.triggers import Every

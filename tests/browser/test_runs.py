@@ -6,7 +6,6 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from chimes.clock import SystemClock
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.target import TaskTarget
+from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, RunLog, Store
 from chimes.store.sql import open_sqlite
 from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -23,6 +22,7 @@ from chimes.client.values import cron_spec, schedule_info
 from chimes.errors import InvalidInput
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, TaskTarget
+from chimes.model.value import replace
 from chimes.triggers import Cron, Every
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from

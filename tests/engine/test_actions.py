@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -17,6 +16,7 @@ from chimes.model.checkpoint import action_checkpoint_name
 from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.targets.action import runner as following
 from tests.builders import ACTION, a_run

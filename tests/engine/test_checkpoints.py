@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,6 +18,7 @@ from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import Run, RunStatus
 from chimes.model.sync import task_run
 from chimes.model.target import AgentTarget, SyncTarget
+from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.store.port import ClaimRequest
 from chimes.testing import SettableClock

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, Period, Recipient
 from chimes.model.run import RunStatus
+from chimes.model.value import replace
 from chimes.notifications.inbox import Inbox
 from chimes.store.port import Store
 from chimes.store.sql import open_sqlite

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.notifications import outcomes as completions
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.inbox import Inbox

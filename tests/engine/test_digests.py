@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from datetime import datetime, time, timedelta
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from chimes.model.notification import (
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.value import replace
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.digest import DigestMembers
 from chimes.notifications.inbox import Inbox

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -23,6 +22,7 @@ from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId
 from chimes.model.run import Completion, LogEntry, Outcome, RunStatus
 from chimes.model.target import TaskTarget
+from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call
 from tests.builders import NOW, a_completion, a_node, a_run, claim_request

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import cycle, islice
 from pathlib import Path
@@ -28,6 +27,7 @@ from chimes.model.schedule import (
     pause_schedule,
     reschedule_next,
 )
+from chimes.model.value import replace
 from chimes.store.port import ScheduleChange
 from chimes.triggers import Every
 from tests.builders import a_schedule

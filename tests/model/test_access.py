@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from chimes.model.access import Actor, Owner, OwnerType, Role, revoke
 from chimes.model.ids import KeyId
+from chimes.model.value import replace
 from tests.builders import ALICE, BOB, HOUR, NOW, a_key
 
 

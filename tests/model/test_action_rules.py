@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model.target import ActionTarget
 from chimes.model.validation import MAX_IDENTITIES, MAX_IDENTITIES_BYTES, check_target
+from chimes.model.value import replace
 from tests.builders import ACTION
 from tests.tables import each_row
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import pytest
+from msgspec.structs import fields
 
 from chimes.model.audit import AuditEntry, chain_entry, entry_hash, verify_chain
+from chimes.model.value import replace
 from chimes.store.codec.records import audit_from_plain, audit_to_plain
 from tests.builders import HOUR, NOW, an_entry
 

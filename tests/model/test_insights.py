@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
@@ -39,6 +38,7 @@ from chimes.model.insights import (
 )
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import pause_schedule, stop_with_error
+from chimes.model.value import replace
 from chimes.triggers import Cron, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 from tests.ended_runs import ended

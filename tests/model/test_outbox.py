@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import time, timedelta
 from typing import Any
 
@@ -23,6 +22,7 @@ from chimes.model.notification import (
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.value import replace
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 
 CHAT = Recipient(channel=Channel.TELEGRAM, to="7")

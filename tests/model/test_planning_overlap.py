@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,6 +11,7 @@ from chimes.model.planning import BLOCKING_RUN, FireContext, cancels_only_own_ru
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.model.schedule import Dependency
+from chimes.model.value import replace
 from chimes.triggers import Every
 from tests.builders import HOUR, MINUTE, NOW, SECOND, due_schedule
 from tests.model.fire_plans import FREE, QUEUED, SKIPPED, planned_runs, with_active_runs

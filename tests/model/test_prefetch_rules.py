@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +22,7 @@ from chimes.model.planning import (
 from chimes.model.policy import Policy
 from chimes.model.run import Origin, Run, RunStatus, cancel, mark_lost, release
 from chimes.model.schedule import Dependency, Schedule
+from chimes.model.value import replace
 from chimes.triggers import Every
 from tests.builders import KINDS, MINUTE, NOW, SECOND, due_schedule
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -32,6 +31,7 @@ from chimes.model.run import (
     request_cancel,
     unblock,
 )
+from chimes.model.value import replace
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_completion, a_retry, a_run, an_attempt
 
 NODE = NodeId("node-1")

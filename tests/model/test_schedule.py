@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +24,7 @@ from chimes.model.schedule import (
     skip_next_slot,
     stop_with_error,
 )
+from chimes.model.value import replace
 from chimes.triggers import Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule, due_schedule
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +22,7 @@ from chimes.model.schedule import (
     source_marker,
 )
 from chimes.model.target import HttpTarget, TaskTarget
+from chimes.model.value import replace
 from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.triggers import Cron
 from tests.builders import NOW, a_schedule

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -22,6 +21,7 @@ from chimes.model.sync import (
     task_time,
 )
 from chimes.model.target import SyncTarget
+from chimes.model.value import replace
 from tests.builders import a_run
 
 PAIR = SyncTarget(source="my_source", collection="users_all")

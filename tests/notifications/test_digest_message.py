@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from chimes.model.notification import Delivery, make_test_delivery, plan_deliveries
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Recipient
 from chimes.model.run import Run, RunStatus
+from chimes.model.value import replace
 from chimes.notifications.base import DeliveryAttempt
 from chimes.notifications.digest import MAX_LISTED_RUNS, DigestMembers, build_digest_message
 from chimes.notifications.message import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from aiohttp import web
 from chimes.errors import ConfigError
 from chimes.model.egress import EgressRules
 from chimes.model.recipient import Channel
+from chimes.model.value import replace
 from chimes.notifications.attachments import AttachmentFetcher
 from chimes.notifications.base import Refused, Result, Retry, Sent
 from chimes.notifications.email import Email, Server, parse_sender, parse_server

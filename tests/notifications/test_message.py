@@ -5,7 +5,6 @@ from __future__ import annotations
 import string
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime
 from time import process_time
 
@@ -16,6 +15,7 @@ from chimes.model.notification import Artifact
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Reason, RunStatus, describe_reason
 from chimes.model.target import HttpTarget, TaskTarget
+from chimes.model.value import replace
 from chimes.notifications import message as message_module
 from chimes.notifications.inbox import inbox_item, undelivered
 from chimes.notifications.message import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from chimes.model.notification import (
@@ -13,6 +12,7 @@ from chimes.model.notification import (
     claim_delivery,
     complete_delivery,
 )
+from chimes.model.value import replace
 from chimes.notifications.base import Refused, Result, Retry, Sent
 from chimes.notifications.outcomes import completion_of
 from tests.builders import NOW, a_delivery

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,6 +10,7 @@ from chimes.config import Settings
 from chimes.errors import InvalidTrigger, QuotaExceeded
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.target import HttpTarget
+from chimes.model.value import replace
 from chimes.runtime.composition import build_services
 from chimes.services.access import AccessService
 from chimes.store.memory import MemoryStore

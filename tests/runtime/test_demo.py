@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from chimes.model.planning import manual_run
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
 from chimes.model.target import HttpTarget, TaskTarget
+from chimes.model.value import replace
 from chimes.runtime.serve import work
 from chimes.services.demo import (
     EXAMPLES,

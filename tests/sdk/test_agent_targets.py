@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +24,7 @@ from chimes.model.policy import Backoff, Policy
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import HttpTarget
+from chimes.model.value import replace
 from chimes.services.runs import RunRequest
 from chimes.targets.agent import pipeline
 from tests.sdk.inspection import QUICK, eventually, runs_of, stored

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,6 +27,7 @@ from chimes.model.planning import slot_run
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Dependency, Schedule, plan_after
+from chimes.model.value import replace
 from chimes.sdk.memory_mode import (
     LOOK_BACK,
     REFRESH,

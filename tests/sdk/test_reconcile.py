@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +19,7 @@ from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule, is_detached, reattach, source_marker
 from chimes.model.target import HttpTarget, SyncTarget
+from chimes.model.value import replace
 from chimes.runtime.composition import Runtime
 from chimes.sdk.declare import module_path
 from chimes.sdk.reconcile import ScheduleReconciler

@@ -9,7 +9,6 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from chimes.model.listing import ScheduleQuery
 from chimes.model.policy import Misfire, Overlap, Policy, RunDefaults
 from chimes.model.schedule import Schedule
 from chimes.model.sync import Sources
+from chimes.model.value import replace
 from chimes.runtime.apply_config import (
     PairCapabilities,
     SourceFile,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.model.sync import Collection, Source, Sources, task_id
 from chimes.model.target import AgentTarget, SyncTarget
+from chimes.model.value import replace
 from chimes.services.nodes import ReloadResult
 from chimes.services.users import UserService
 from chimes.web.compat.catbird.routes import catbird_router

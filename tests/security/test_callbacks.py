@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
@@ -57,7 +57,7 @@ def is_denied(outcome: Outcome) -> bool:
 
 # Success depends on status codes only, so users cannot supply expensive patterns.
 def test_http_target_has_no_user_defined_pattern() -> None:
-    assert {field.name for field in dataclasses.fields(HttpTarget)} == {
+    assert {field.name for field in fields(HttpTarget)} == {
         "kind",
         "url",
         "method",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from chimes.model.access import Actor, Role
+from chimes.model.value import replace
 from chimes.services import audit
 from chimes.services.audit import AuditService, verify_chain
 from chimes.store.memory import MemoryStore

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -15,6 +14,7 @@ from chimes.model.insights import AttentionList, IssueCause, ScheduleAttention, 
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.services import attention as known_failures
 from chimes.services.attention import (
     MAX_MARKS,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from chimes.errors import InvalidInput
 from chimes.model.listing import AuditQuery
 from chimes.model.target import HttpTarget
+from chimes.model.value import replace
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.service import ScheduleService

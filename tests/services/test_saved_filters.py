@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.model.access import Scope
 from chimes.model.listing import AuditQuery
+from chimes.model.value import replace
 from chimes.services.preferences import MAX_SAVED_FILTERS, ListName, SavedFilter, SavedFilters
 from chimes.store.memory import MemoryStore
 from tests.builders import ALICE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,6 +13,7 @@ from chimes.model.listing import RunQuery
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import AgentTarget, HttpTarget
+from chimes.model.value import replace
 from chimes.services.access import AccessService
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest, RunService

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +15,7 @@ from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.notification import DeliveryCompletion, DeliveryState
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
+from chimes.model.value import replace
 from chimes.services.notifications import TEST_BURST, TEST_INTERVAL_SECONDS, NotificationService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock

@@ -11,7 +11,7 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -21,6 +21,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.target import SyncTarget
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.store.redis import open_redis
 from chimes.store.sql import open_mariadb, open_postgres, open_sqlite

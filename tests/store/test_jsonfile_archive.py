@@ -6,7 +6,6 @@ import errno
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from chimes.model.audit import AuditEntry, verify_chain
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.run import LogEntry, Run, RunStatus
+from chimes.model.value import replace
 from chimes.store.jsonfile import JsonFileStore
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.store import AUDIT_ENTRIES, ENDED_RUNS, SLACK

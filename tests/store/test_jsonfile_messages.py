@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.schedule import apply_edit
 from chimes.model.target import AgentTarget
+from chimes.model.value import replace
 from chimes.store.codec.values import to_text
 from chimes.store.jsonfile import JsonFileStore
 from chimes.store.jsonfile import files as disk

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus
 from chimes.model.schedule import apply_edit, delete_schedule, pause_schedule
 from chimes.model.target import SyncTarget, Target, TaskTarget
+from chimes.model.value import replace
 from chimes.store.jsonfile import JsonFileStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from chimes.errors import AlreadyExists
 from chimes.model.listing import ScheduleQuery, ScheduleSort
+from chimes.model.value import replace
 from chimes.store.sql import SqlStore
 from chimes.store.sql.dialects import mariadb
 from tests.builders import a_completion, a_node, a_run, a_schedule, claim_request

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import asyncmy.errors
@@ -18,6 +17,7 @@ from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.schedule import delete_schedule, pause_schedule, plan_after
 from chimes.model.target import ActionTarget
+from chimes.model.value import replace
 from chimes.services.schedules.templates import TEMPLATES
 from chimes.store.sql import SqlStore
 from chimes.triggers import Cron, Every

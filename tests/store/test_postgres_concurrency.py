@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +23,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import reschedule_next
+from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every

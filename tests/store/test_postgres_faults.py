@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import asyncpg
@@ -23,6 +22,7 @@ from chimes.model.node import HeartbeatResult
 from chimes.model.planning import FireContext, PolicyPlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.store.port import ClaimRequest
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.store.sql.database import postgres as postgres_server

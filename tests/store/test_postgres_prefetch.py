@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +17,7 @@ from chimes.model.listing import RunQuery
 from chimes.model.planning import PREFETCH_CUTOFF, plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, apply_edit, pause_schedule, resume_schedule
+from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 
 import pytest
 import redis
@@ -17,6 +16,7 @@ from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import delete_schedule
 from chimes.model.sync import task_id
 from chimes.model.target import SyncTarget
+from chimes.model.value import replace
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
 from tests.builders import (

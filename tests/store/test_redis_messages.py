@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -20,6 +19,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Reason, RunStatus
+from chimes.model.value import replace
 from chimes.store.redis import RedisStore, notifications
 from chimes.store.redis.context import Context
 from chimes.testing import SettableClock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +17,7 @@ from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, S
 from chimes.model.planning import FireContext, FirePlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
+from chimes.model.value import replace
 from chimes.store.redis import RedisStore, firing
 from chimes.store.redis import connection as connections
 from chimes.store.redis.rows import Revision, ScheduleRows

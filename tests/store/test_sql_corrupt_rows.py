@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from chimes.model.planning import plan
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import delete_schedule
 from chimes.model.target import SyncTarget
+from chimes.model.value import replace
 from chimes.store.sql.store import SqlStore
 from chimes.testing import SettableClock
 from tests.builders import (

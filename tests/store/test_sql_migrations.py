@@ -6,7 +6,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from chimes.model.checkpoint import Checkpoint
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
+from chimes.model.value import replace
 from chimes.store.port import Item
 from chimes.store.sql import migrations, open_sqlite
 from chimes.store.sql.tables import metadata

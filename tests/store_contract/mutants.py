@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
@@ -15,6 +15,7 @@ from chimes.model.notification import Delivery, DeliveryCompletion, plan_deliver
 from chimes.model.planning import PolicyPlan
 from chimes.model.run import Completion, LogEntry, Run, RunStatus, mark_lost
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.store.memory.state import State
 from chimes.store.port import ClaimRequest, CompletionResult, ScheduleChange

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +15,7 @@ from chimes.model.policy import Policy
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
+from chimes.model.value import replace
 from chimes.store.port import ApiKey, AuditEntry, Item, RunLog, Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,6 +18,7 @@ from chimes.model.notification import (
     reopen_delivery,
 )
 from chimes.model.recipient import Channel, NotifyOn
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -15,6 +14,7 @@ from chimes.model.listing import AuditQuery
 from chimes.model.planning import end_immediately, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus, cancel
 from chimes.model.schedule import Schedule, delete_schedule, record_run
+from chimes.model.value import replace
 from chimes.services.audit import verify_chain
 from chimes.store.port import ScheduleEdit, Store
 from chimes.testing import SettableClock

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from chimes.model.ids import RunId
@@ -12,6 +10,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus, cancel, complete, unblock
 from chimes.model.schedule import delete_schedule, pause_schedule, record_run
+from chimes.model.value import replace
 from chimes.store.port import CompletionResult, Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +12,7 @@ from chimes.model.policy import OnLost, Policy
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import delete_schedule
 from chimes.model.target import FlowTarget, TaskTarget
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, SECOND, a_completion, a_run, a_schedule, claim_request

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +9,7 @@ from chimes.model.insights import AttentionList, IssueCause, ScheduleAttention, 
 from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, pause_schedule, stop_with_error
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Once

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from chimes.errors import AlreadyExists
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus, mark_lost, release
+from chimes.model.value import replace
 from chimes.store.port import AuditEntry, Item, Run, RunLog, Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
@@ -16,6 +15,7 @@ from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
 from chimes.model.target import ActionTarget
+from chimes.model.value import replace
 from chimes.store.port import Store
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 from tests.tables import each_row

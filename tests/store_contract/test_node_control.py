@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +12,7 @@ from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import HeartbeatResult, NodeEvent, NodeReport, NodeState
 from chimes.model.run import mark_lost
+from chimes.model.value import replace
 from chimes.store.codec.records import report_from_text, report_to_text
 from chimes.store.port import NODE_EVENT_RETENTION, Store
 from chimes.testing import SettableClock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from chimes.model.ids import NodeId
@@ -10,6 +9,7 @@ from chimes.model.node import HeartbeatResult
 from chimes.model.policy import OnLost, Policy, RunDefaults
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Reason, RunStatus, mark_lost, mark_started
 from chimes.model.schedule import record_run
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

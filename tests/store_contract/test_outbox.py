@@ -5,7 +5,6 @@ This holds whatever ends the run and however often the end is reported.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import time
 
 import pytest
@@ -17,6 +16,7 @@ from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import apply_edit, delete_schedule, skip_next_slot
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from chimes.model.schedule import (
     skip_next_slot,
 )
 from chimes.model.target import TaskTarget
+from chimes.model.value import replace
 from chimes.store.port import FireResult, PrefetchStore, PrefetchWindow, Store
 from chimes.store.sql import SqlStore
 from chimes.testing import SettableClock

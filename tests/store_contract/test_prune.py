@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from chimes.model.ids import RunId
@@ -11,6 +10,7 @@ from chimes.model.planning import plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import FlowTarget
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
 
 import pytest
 
@@ -19,6 +18,7 @@ from chimes.model.schedule import (
     pause_schedule,
     resume_schedule,
 )
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Once

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,6 +18,7 @@ from chimes.model.planning import plan
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import delete_schedule
+from chimes.model.value import replace
 from chimes.store.port import IdempotencyRecord, Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +22,7 @@ from chimes.model.schedule import (
     skip_next_slot,
 )
 from chimes.model.target import FlowTarget, TaskTarget
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once, Trigger

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,6 +14,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
 from chimes.model.target import SyncTarget
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

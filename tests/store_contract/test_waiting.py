@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
 
 from chimes.model.ids import NodeId
 from chimes.model.planning import plan
 from chimes.model.schedule import resume_schedule
+from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from chimes.model.egress import EgressRules
 from chimes.model.run import Outcome
 from chimes.model.sync import Collection, Source, Sources, task_policy, task_run
 from chimes.model.target import SyncTarget
+from chimes.model.value import replace
 from chimes.targets.base import Call
 from chimes.targets.sync.runner import SyncRunner
 from tests.builders import NOW

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,6 +21,7 @@ from chimes.model.checkpoint import (
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Origin
 from chimes.model.target import ActionTarget
+from chimes.model.value import replace
 from chimes.targets.action import ActionConfig
 from chimes.targets.action import runner as following
 from chimes.targets.action.service import checked_config

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -18,6 +17,7 @@ from chimes.model.notification import InboxItem
 from chimes.model.recipient import Channel
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
+from chimes.model.value import replace
 from chimes.notifications.telegram_api import Action, encode
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService

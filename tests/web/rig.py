@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from chimes.model.policy import RunDefaults
 from chimes.model.sync import Sources, task_policy
 from chimes.model.target import Target
 from chimes.model.validation import check_target
+from chimes.model.value import replace
 from chimes.services.access import AccessService
 from chimes.services.nodes import SourceRegistry
 from chimes.services.runs import RunService

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -16,6 +15,7 @@ from chimes.i18n import _
 from chimes.model.access import Actor, Role
 from chimes.model.ids import NodeId
 from chimes.model.run import AttemptEnd, RunStatus
+from chimes.model.value import replace
 from chimes.store.port import Checkpoint
 from chimes.web.compat.catbird.routes import catbird_router
 from chimes.web.compat.eventnative.routes import eventnative_router

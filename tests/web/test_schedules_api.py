@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from chimes.config import Settings
 from chimes.model.access import Role
+from chimes.model.value import replace
 from tests.builders import ALICE, BOB
 from tests.tables import each_row
 from tests.web.rig import CRON, HTTP, Rig, definition, serving

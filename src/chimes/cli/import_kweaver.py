@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,7 @@ from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule, plan_after, set_cursor
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_target
+from chimes.model.value import replace
 from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
 from chimes.triggers import Cron
 from chimes.triggers.values import LAST_MICROSECOND

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -52,6 +52,7 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Run
+from chimes.model.value import replace
 from chimes.notifications.base import (
     DeliveryAttempt,
     Progress,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
+
+from msgspec import Struct
 
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId
@@ -20,8 +21,7 @@ from chimes.model.schedule import Schedule
 logger = logging.getLogger("chimes.engine")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SchedulesFired:
+class SchedulesFired(Struct, frozen=True, kw_only=True):
     """One batch of due schedules became runs."""
 
     #: The plans of the schedules that moved on to their next slot.
@@ -35,15 +35,13 @@ class SchedulesFired:
         return tuple(plan.schedule for plan in self.plans)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleBroken:
+class ScheduleBroken(Struct, frozen=True, kw_only=True):
     """A schedule could not be planned and was set aside; `last_error` says why."""
 
     schedule: Schedule
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunStarted:
+class RunStarted(Struct, frozen=True, kw_only=True):
     """An attempt calls its target now."""
 
     run: Run
@@ -51,79 +49,68 @@ class RunStarted:
     lag: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunEnded:
+class RunEnded(Struct, frozen=True, kw_only=True):
     run: Run
     #: Duration of the attempt.
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRetrying:
+class RunRetrying(Struct, frozen=True, kw_only=True):
     """An attempt failed; the run waits for its next one."""
 
     run: Run
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompletionFenced:
+class CompletionFenced(Struct, frozen=True, kw_only=True):
     """Ownership was lost before the completion arrived: the store refused it."""
 
     run: Run
     completion: Completion
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttemptAbandoned:
+class AttemptAbandoned(Struct, frozen=True, kw_only=True):
     """This node stopped an attempt without a completion: another attempt follows."""
 
     run: Run
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunReleased:
+class RunReleased(Struct, frozen=True, kw_only=True):
     """This node returned a run that another one continues: an unfinished flow, or a target that
     only other nodes can execute."""
 
     run: Run
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TargetStuck:
+class TargetStuck(Struct, frozen=True, kw_only=True):
     """A target did not stop when canceled; its permit is released all the same."""
 
     run: Run
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TargetRaised:
+class TargetRaised(Struct, frozen=True, kw_only=True):
     """A target raised instead of returning an outcome."""
 
     run: Run
     error: Exception
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRescued:
+class RunRescued(Struct, frozen=True, kw_only=True):
     """A run was taken from a node whose lease had ended; as it is now."""
 
     run: Run
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PauseEnded:
+class PauseEnded(Struct, frozen=True, kw_only=True):
     schedule: Schedule
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunsPruned:
+class RunsPruned(Struct, frozen=True, kw_only=True):
     count: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeliveryEnded:
+class DeliveryEnded(Struct, frozen=True, kw_only=True):
     """A delivery was sent, or given up as a dead letter."""
 
     delivery: Delivery
@@ -131,86 +118,74 @@ class DeliveryEnded:
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeliveryRetrying:
+class DeliveryRetrying(Struct, frozen=True, kw_only=True):
     """An attempt failed; the delivery waits for its next one."""
 
     delivery: Delivery
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeliveryFenced:
+class DeliveryFenced(Struct, frozen=True, kw_only=True):
     """Another node owns the delivery, or it was retried manually: the completion was refused."""
 
     delivery: Delivery
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SenderRaised:
+class SenderRaised(Struct, frozen=True, kw_only=True):
     """A channel raised instead of returning a result."""
 
     delivery: Delivery
     error: Exception
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MessagesPruned:
+class MessagesPruned(Struct, frozen=True, kw_only=True):
     """Deliveries and inbox items past the retention were deleted."""
 
     count: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeJoined:
+class NodeJoined(Struct, frozen=True, kw_only=True):
     node_id: NodeId
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeLost:
+class NodeLost(Struct, frozen=True, kw_only=True):
     """This node may no longer trust its lease; it joins again under another id."""
 
     node_id: NodeId
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeHeartbeat:
+class NodeHeartbeat(Struct, frozen=True, kw_only=True):
     node_id: NodeId
     #: Seconds that this machine's wall clock is ahead of the store's.
     clock_skew: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeDraining:
+class NodeDraining(Struct, frozen=True, kw_only=True):
     """An operator drains this node."""
 
     node_id: NodeId
     running: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeResumed:
+class NodeResumed(Struct, frozen=True, kw_only=True):
     node_id: NodeId
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoreClockJumped:
+class StoreClockJumped(Struct, frozen=True, kw_only=True):
     """The store's clock advanced by more or less than the time that passed here."""
 
     #: Negative: it was set back.
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoreRegressed:
+class StoreRegressed(Struct, frozen=True, kw_only=True):
     """The store has lost committed data; this node gives up all its runs."""
 
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DutyFailed:
+class DutyFailed(Struct, frozen=True, kw_only=True):
     """A pass failed and will be retried. `first`: the previous pass had succeeded."""
 
     duty: str
@@ -218,40 +193,34 @@ class DutyFailed:
     first: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DutyRecovered:
+class DutyRecovered(Struct, frozen=True, kw_only=True):
     duty: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FallbackStarted:
+class FallbackStarted(Struct, frozen=True, kw_only=True):
     """The store answers but cannot schedule: this node times the declared schedules of its
     application from memory."""
 
     error: Exception
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FallbackEnded:
+class FallbackEnded(Struct, frozen=True, kw_only=True):
     """The store schedules again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlotsAlreadyTaken:
+class SlotsAlreadyTaken(Struct, frozen=True, kw_only=True):
     """Slots timed in memory whose runs another node had created already."""
 
     count: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DrainStarted:
+class DrainStarted(Struct, frozen=True, kw_only=True):
     node_id: NodeId
     running: int
     grace: timedelta
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DrainEnded:
+class DrainEnded(Struct, frozen=True, kw_only=True):
     node_id: NodeId
     #: Runs that did not end within the grace period.
     given_up: int

@@ -33,7 +33,6 @@ from chimes.engine.recorder import Recorder
 from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _, joined
-from chimes.model.change import fast_constructor, replace
 from chimes.model.checkpoint import (
     action_checkpoint_name,
     agent_callback_name,
@@ -43,6 +42,7 @@ from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
 from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
+from chimes.model.value import replace
 from chimes.store.port import PrefetchStore, Store
 from chimes.targets.base import Call, TargetRunner, WrongNode
 
@@ -55,10 +55,6 @@ SWEEP_INTERVAL = 0.25
 STUCK_AFTER = 5.0
 
 # Built for every attempt, so without the cost of a frozen dataclass' `__init__`.
-_make_call = fast_constructor(Call)
-_make_attempt = fast_constructor(Attempt)
-_make_started = fast_constructor(RunStarted)
-_make_ended = fast_constructor(RunEnded)
 
 
 class Executor:
@@ -204,20 +200,20 @@ class Executor:
         now = max(self._time.at(attempt.started_monotonic), due)
         attempt.started = True
         attempt.started_at = now
-        self._events.emit(_make_started(run, (now - due).total_seconds()))
+        self._events.emit(RunStarted(run=run, lag=(now - due).total_seconds()))
 
     async def _call_target(self, attempt: InFlightRun) -> Outcome:
         run = attempt.run
+        assert attempt.started_at is not None
         runner = self._runners[run.target.kind]
-        call = _make_call(
-            run,
-            attempt.started_at,
-            attempt.add_log,
-            None,  # steps
-            checkpoint_of(self._store, run),
-            attempt.is_canceled,
-            attempt.set_self_completing,
-            attempt.unwritten_logs,
+        call = Call(
+            run=run,
+            triggered_at=attempt.started_at,
+            log=attempt.add_log,
+            state=checkpoint_of(self._store, run),
+            canceled=attempt.is_canceled,
+            completing=attempt.set_self_completing,
+            unwritten=attempt.unwritten_logs,
         )
         if not run.resumable:
             return await runner.execute(call)
@@ -259,14 +255,14 @@ class Executor:
         ended = self._clock.monotonic() if attempt.ended is None else attempt.ended
         now = max(self._time.at(ended), attempt.started_at or run.created_at)
         attempt.duration = ended - attempt.started_monotonic if attempt.started else 0.0
-        record = outcome.completed or _make_attempt(
-            run.attempt,
-            run.fence,
-            run.holder or self._membership.node_id,
-            attempt.started_at or now,
-            now,
-            outcome.end,
-            outcome.error,
+        record = outcome.completed or Attempt(
+            number=run.attempt,
+            fence=run.fence,
+            node=run.holder or self._membership.node_id,
+            started_at=attempt.started_at or now,
+            finished_at=now,
+            end=outcome.end,
+            error=outcome.error,
         )
         return completion_of(run, outcome, record, attempt.pending_logs)
 
@@ -293,7 +289,7 @@ class Executor:
         if completion.retry_in is not None and not run.status.terminal:
             self._events.emit(RunRetrying(run=run, seconds=attempt.duration))
         else:
-            self._events.emit(_make_ended(run, attempt.duration))
+            self._events.emit(RunEnded(run=run, seconds=attempt.duration))
 
     def _remove(self, attempt: InFlightRun) -> None:
         self._release_permit(attempt)

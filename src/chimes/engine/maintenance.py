@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -34,6 +33,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule, resume_schedule
 from chimes.model.sync import TASK_RUN_STATUSES
 from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
+from chimes.model.value import replace
 from chimes.store.port import Store
 
 RESCUE_BATCH = 200

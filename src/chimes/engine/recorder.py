@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import islice
 
 from chimes.clock import Clock
@@ -20,6 +19,7 @@ from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.model.run import Completion, LogEntry, Run, RunStatus
+from chimes.model.value import replace
 from chimes.store.port import Store
 
 #: Completions in one transaction.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from msgspec import Struct
+
 from chimes.model.ids import KeyId
+from chimes.model.value import replace
 
 
 class OwnerType(StrEnum):
@@ -15,8 +17,7 @@ class OwnerType(StrEnum):
     SYSTEM = "system"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True, kw_only=True):
     type: OwnerType = OwnerType.SYSTEM
     id: str = "default"
 
@@ -29,8 +30,7 @@ SYSTEM_OWNER = Owner()
 ANONYMOUS_OWNER = Owner(id="nobody")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True, kw_only=True):
     """How many schedules an owner may have; deleted ones do not count."""
 
     limit: int
@@ -64,8 +64,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Actor:
+class Actor(Struct, frozen=True, kw_only=True):
     """The caller of a service, and the interface it uses."""
 
     owner: Owner = SYSTEM_OWNER
@@ -128,8 +127,7 @@ SCOPES_OF = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ApiKey:
+class ApiKey(Struct, frozen=True, kw_only=True):
     """A stored key; the secret is shown once and only its hash is stored."""
 
     id: KeyId

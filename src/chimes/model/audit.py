@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditEntry:
+from chimes.model.value import replace
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
     at: datetime
     actor: str
     interface: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from chimes.model.ids import RunId
 
@@ -16,8 +17,7 @@ MAX_CHECKPOINT_LENGTH = 1024 * 1024
 NO_RUN = RunId("")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, kw_only=True):
     #: Identity, e.g. `SyncTarget.key`.
     name: str
     #: JSON text.
@@ -109,8 +109,7 @@ def agent_callback_name(run_id: RunId) -> str:
     return f"agent:{run_id}:heard"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentCheckpoint:
+class AgentCheckpoint(Struct, frozen=True, kw_only=True):
     """Progress of the request to the pipeline; another attempt continues from here."""
 
     #: Token that a callback must present; empty: no callback is expected.

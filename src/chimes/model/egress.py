@@ -12,11 +12,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Protocol
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
@@ -37,8 +38,7 @@ _IDNA_DEVIATIONS = re.compile("[ßς\u200c\u200d]")
 _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9\-._~!$&'()*+,;=:@/?%\[\]]|%(?![0-9A-Fa-f]{2})")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HttpUrl:
+class HttpUrl(Struct, frozen=True, kw_only=True):
     scheme: str
     #: Lower-case ASCII. An address is in canonical form, without brackets: `0x7f.1` is `127.0.0.1`.
     host: str
@@ -273,8 +273,7 @@ def unwrap_address(address: Address) -> tuple[Address, ...]:
     return (address,)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AllowEntry:
+class AllowEntry(Struct, frozen=True, kw_only=True):
     """One entry of an allow-list: a host or a network, and a port."""
 
     network: Network | None
@@ -315,8 +314,7 @@ def _entry(text: str, key: str) -> AllowEntry:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Denial:
+class Denial(Struct, frozen=True, kw_only=True):
     text: str
 
     def __str__(self) -> str:
@@ -338,8 +336,7 @@ class Egress(Protocol):
     ) -> Denial | None: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EgressRules:
+class EgressRules(Struct, frozen=True, kw_only=True):
     #: Loopback bind without keys: users could call these URLs themselves anyway.
     open_mode: bool = True
     #: None: as in `open_mode`.
@@ -520,8 +517,7 @@ def _line(key: str, host: str, port: int) -> str:
     return f'egress_{key}: ["{_at(host, port)}"]'
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModeEgress:
+class ModeEgress(Struct, frozen=True, kw_only=True):
     """Switches the rules when the first key ends open mode, without a restart."""
 
     open_mode: Callable[[], bool]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
@@ -18,6 +19,7 @@ from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId, stored_namespaces
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, has_runs_left
+from chimes.model.value import replace
 
 # --- lag histogram: brackets from a millisecond to a month, each a fifth wider than the one before.
 # Quantiles are within 10 % of the exact value (9.1 % at worst); below a millisecond reads as 0.
@@ -57,8 +59,7 @@ def bracket_lag(bracket: int) -> timedelta:
     return (2 * low * high // (low + high)) * _MICROSECOND
 
 
-@dataclass(frozen=True, slots=True)
-class LagHistogram:
+class LagHistogram(Struct, frozen=True):
     #: Counts by bracket; missing brackets are empty.
     counts: Mapping[int, int] = field(default_factory=dict)
 
@@ -120,8 +121,7 @@ def error_key(error: str) -> str:
     return error if len(error) <= ERROR_KEY_LENGTH else error[:ERROR_KEY_LENGTH]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Window:
+class Window(Struct, frozen=True, kw_only=True):
     """Runs planned from `since` until just before `until`, both on quarters of an hour (UTC)."""
 
     since: datetime
@@ -166,8 +166,7 @@ def quarter_start(moment: datetime) -> datetime:
     return moment - (moment - _EPOCH) % QUARTER
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True, kw_only=True):
     """None: any."""
 
     owner: Owner | None = None
@@ -192,8 +191,7 @@ def matches_filter(run: Run, filter_: RunFilter, window: Window) -> bool:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleCounts:
+class ScheduleCounts(Struct, frozen=True, kw_only=True):
     total: int = 0
     enabled: int = 0
     #: Due within an hour, or overdue.
@@ -206,8 +204,7 @@ class ScheduleCounts:
         return self.total - self.enabled
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StatusCounts:
+class StatusCounts(Struct, frozen=True, kw_only=True):
     """Runs by status; missing statuses are 0."""
 
     #: Start of the bucket.
@@ -241,8 +238,7 @@ def sum_counts(several: Iterable[StatusCounts], at: datetime) -> StatusCounts:
     return StatusCounts(at=at, statuses=numbers)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LagBucket:
+class LagBucket(Struct, frozen=True, kw_only=True):
     """Lags (planned to started) of scheduled runs that have started."""
 
     at: datetime
@@ -251,8 +247,7 @@ class LagBucket:
     lags: LagHistogram = NO_LAGS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """The fields of a run that charts show."""
 
     run_id: RunId
@@ -302,16 +297,14 @@ def first_node(run: Run) -> NodeId:
     return found or UNKNOWN_NODE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Streak:
+class Streak(Struct, frozen=True, kw_only=True):
     good: bool
     count: int
     #: The streak includes the oldest result that was read, so it may be longer.
     open: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleHealth:
+class ScheduleHealth(Struct, frozen=True, kw_only=True):
     """Recent results of a schedule and what follows from them."""
 
     #: Newest first (created_at, id), in any state.
@@ -369,8 +362,7 @@ def is_failing(results: Sequence[Result]) -> bool:
     return len(judged) == FAILING_STREAK and all(status in FAILED_STATUSES for status in judged)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ErrorGroup:
+class ErrorGroup(Struct, frozen=True, kw_only=True):
     """Failed runs with the same error."""
 
     error: str
@@ -382,8 +374,7 @@ class ErrorGroup:
     example: RunId
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ErrorGroups:
+class ErrorGroups(Struct, frozen=True, kw_only=True):
     #: The most frequent first, then the newest.
     groups: tuple[ErrorGroup, ...] = ()
     #: Failures that were read, and whether the window has older ones.
@@ -418,8 +409,7 @@ class IssueCause(StrEnum):
 _SEVERITY = {cause: place for place, cause in enumerate(IssueCause)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleIssue:
+class ScheduleIssue(Struct, frozen=True, kw_only=True):
     """One reason why a schedule needs attention."""
 
     schedule_id: ScheduleId
@@ -434,16 +424,14 @@ class ScheduleIssue:
     run_id: RunId | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleAttention:
+class ScheduleAttention(Struct, frozen=True, kw_only=True):
     """A schedule with its most severe issue."""
 
     schedule: Schedule
     sign: ScheduleIssue
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttentionList:
+class AttentionList(Struct, frozen=True, kw_only=True):
     #: Number of schedules.
     total: int = 0
     items: tuple[ScheduleAttention, ...] = ()

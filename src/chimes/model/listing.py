@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 from chimes.model.access import Owner
 from chimes.model.ids import DeliveryId, NodeId, RunId, ScheduleId
@@ -19,8 +20,7 @@ Row = TypeVar("Row", covariant=True)
 Position = tuple[str | int | None, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[Row]):
+class Page(Struct, Generic[Row], frozen=True):
     items: tuple[Row, ...]
     #: Pass it as `after` to get the next page; None: last page.
     next: Position | None
@@ -38,8 +38,7 @@ class RunSort(StrEnum):
     PLANNED_AT = "planned_at"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleQuery:
+class ScheduleQuery(Struct, frozen=True, kw_only=True):
     """None: any. Rows without a sort value (no next run) come last in both directions."""
 
     owner: Owner | None = None
@@ -66,8 +65,7 @@ class ScheduleQuery:
     limit: int | None = 50
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunQuery:
+class RunQuery(Struct, frozen=True, kw_only=True):
     owner: Owner | None = None
     namespace: str | None = None
     schedule_id: ScheduleId | None = None
@@ -94,8 +92,7 @@ class RunQuery:
     limit: int | None = 50
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditQuery:
+class AuditQuery(Struct, frozen=True, kw_only=True):
     """Newest first; `before` is an entry's number."""
 
     owner: str | None = None
@@ -113,8 +110,7 @@ class AuditQuery:
     limit: int = 50
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeliveryQuery:
+class DeliveryQuery(Struct, frozen=True, kw_only=True):
     """Newest first (created_at, id)."""
 
     owner: Owner | None = None
@@ -130,8 +126,7 @@ class DeliveryQuery:
     limit: int | None = 50
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InboxQuery:
+class InboxQuery(Struct, frozen=True, kw_only=True):
     """Newest first (created_at, id)."""
 
     owner: Owner | None = None
@@ -150,8 +145,7 @@ class InboxQuery:
     limit: int | None = 50
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True, kw_only=True):
     schedules: int
     enabled: int
     #: Due now and not yet fired.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from chimes.model.ids import NodeId, RunId
 from chimes.model.policy import RunDefaults
@@ -23,8 +24,7 @@ class NodeState(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeReport:
+class NodeReport(Struct, frozen=True, kw_only=True):
     """Statistics that a node reports with each heartbeat, for display only."""
 
     #: In-flight runs.
@@ -41,8 +41,7 @@ class NodeReport:
     draining: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeEvent:
+class NodeEvent(Struct, frozen=True, kw_only=True):
     """A node joined, or left, or its lease expired."""
 
     at: datetime
@@ -51,8 +50,7 @@ class NodeEvent:
     joined: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     #: host-pid-random, new at each start. It carries no authority; only the fence does.
     id: NodeId
     version: str
@@ -96,8 +94,7 @@ def capabilities_in(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if not is_pair_key(name))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeartbeatResult:
+class HeartbeatResult(Struct, frozen=True, kw_only=True):
     """The response to a heartbeat."""
 
     alive: bool

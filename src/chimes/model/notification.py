@@ -10,16 +10,17 @@ of the single runs are completed with it (ADR 32).
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from msgspec import Struct
+
 from chimes.i18n import freeze
 from chimes.model.access import Owner
-from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.recipient import NotifyOn, Recipient
 from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.value import replace
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
 #: Including the first; with the delays below about a day.
@@ -48,8 +49,7 @@ class DeliveryState(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True, kw_only=True):
     #: The same for the same run and recipient, so that a repeated write makes no second message.
     id: DeliveryId
     #: None for a digest or a test.
@@ -86,16 +86,14 @@ class Delivery:
         return pending and now < self.available_at <= now + DELIVERY_LEASE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Artifact:
+class Artifact(Struct, frozen=True, kw_only=True):
     """A file that a run produced, and its URL."""
 
     name: str
     url: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InboxItem:
+class InboxItem(Struct, frozen=True, kw_only=True):
     """A message in the owner's inbox. It has its own text, because it may outlive its run."""
 
     id: InboxId
@@ -116,8 +114,7 @@ class InboxItem:
     snoozed_until: datetime | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeliveryCompletion:
+class DeliveryCompletion(Struct, frozen=True, kw_only=True):
     """The end of an attempt. Neither `sent` nor `retry_in`: give up."""
 
     delivery_id: DeliveryId
@@ -317,13 +314,11 @@ def rate_limited_delay(claims: int, retry_after: timedelta | None = None) -> tim
 # --- changes of inbox items
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unsnooze:
+class Unsnooze(Struct, frozen=True, kw_only=True):
     """Ends a snooze."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InboxChange:
+class InboxChange(Struct, frozen=True, kw_only=True):
     """None: unchanged."""
 
     read: bool | None = None

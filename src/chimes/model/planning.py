@@ -6,22 +6,22 @@ Pure: the store calls `plan` inside its transaction and writes the result.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from chimes.model.change import fast_constructor, replace
+from msgspec import Struct
+
 from chimes.model.ids import NodeId, RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Misfire, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblock
 from chimes.model.schedule import Schedule, due_time, has_runs_left, plan_after, set_cursor
+from chimes.model.value import replace
 
 #: On-time slots per schedule and pass; the rest follow in the next pass.
 ON_TIME_LIMIT = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class LateSlots:
+class LateSlots(Struct, frozen=True):
     run: tuple[datetime, ...] = ()
     missed_from: datetime | None = None
     missed_until: datetime | None = None
@@ -117,11 +117,8 @@ def _slots(schedule: Schedule, first: datetime | None) -> Iterator[datetime]:
 #: Key in the result of a run skipped for an overlap: the run that was active.
 BLOCKING_RUN = "in_the_way"
 
-_new_run = fast_constructor(Run)
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FireContext:
+class FireContext(Struct, frozen=True, kw_only=True):
     """State outside the schedule that a plan depends on."""
 
     #: Runs of its concurrency key that count against the limit, oldest first.
@@ -132,8 +129,7 @@ class FireContext:
     dependency_succeeded_at: datetime | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyPlan:
+class PolicyPlan(Struct, frozen=True, kw_only=True):
     """The general plan: the updated schedule, the runs to insert and the runs to cancel."""
 
     schedule: Schedule
@@ -141,8 +137,7 @@ class PolicyPlan:
     cancel: tuple[RunId, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SingleSlotPlan:
+class SingleSlotPlan(Struct, frozen=True, kw_only=True):
     """The common plan: one slot, on time and admitted. Run and updated schedule are built on
     demand, because a store may write this case without them."""
 
@@ -188,9 +183,6 @@ class SingleSlotPlan:
         )
 
 
-_new_single_slot_plan = fast_constructor(SingleSlotPlan)
-
-
 FirePlan = PolicyPlan | SingleSlotPlan
 
 
@@ -229,7 +221,14 @@ def _plan_single_slot(
     if not has_runs_left(schedule, 1):
         following = following_due = None
     run_id = slot_run_id(schedule.id, head)
-    return _new_single_slot_plan(schedule, run_id, following, following_due, now, 1)
+    return SingleSlotPlan(
+        before=schedule,
+        run_id=run_id,
+        next_slot=following,
+        next_run_at=following_due,
+        now=now,
+        fence=1,
+    )
 
 
 def _plan_by_policy(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
@@ -412,47 +411,34 @@ def _run(
     node: NodeId | None = None,
     fence: int = 1,
 ) -> Run:
-    """Positional, in field order (`fast_constructor`). With a node: already claimed, and started
-    no earlier than planned."""
+    """With a node: already claimed, and started no earlier than planned."""
     limit = schedule.policy.concurrency_limit
     taken = node is not None
-    return _new_run(
-        run_id,
-        schedule.id,
-        schedule.name,
-        schedule.version,
-        schedule.namespace,
-        schedule.owner,
-        slot,
-        origin,
-        None,  # parent_id
-        "",  # step
-        None,  # retry_of
-        schedule.target,
-        schedule.policy,
-        schedule.priority,
-        catch_up,
-        concurrency_key(schedule) if limit < UNLIMITED else None,
-        limit,
-        False,  # blocked
-        RunStatus.RUNNING if taken else RunStatus.QUEUED,
-        int(taken),  # attempt
-        fence if taken else 0,
-        node,
-        False,  # started
-        False,  # cancel_requested
-        now,
-        planned_at,
-        available_at or planned_at,
-        now if taken else None,  # claimed_at
-        max(now, planned_at) if taken else None,  # started_at
-        None,  # finished_at
-        None,  # result
-        "",  # error
-        reason,
-        0,  # missed_count
-        None,  # missed_until
-        (),  # attempts
+    return Run(
+        id=run_id,
+        schedule_id=schedule.id,
+        schedule_name=schedule.name,
+        schedule_version=schedule.version,
+        namespace=schedule.namespace,
+        owner=schedule.owner,
+        slot=slot,
+        origin=origin,
+        target=schedule.target,
+        policy=schedule.policy,
+        priority=schedule.priority,
+        catch_up=catch_up,
+        concurrency_key=concurrency_key(schedule) if limit < UNLIMITED else None,
+        concurrency_limit=limit,
+        status=RunStatus.RUNNING if taken else RunStatus.QUEUED,
+        attempt=int(taken),
+        fence=fence if taken else 0,
+        holder=node,
+        created_at=now,
+        planned_at=planned_at,
+        available_at=available_at or planned_at,
+        claimed_at=now if taken else None,
+        started_at=max(now, planned_at) if taken else None,
+        reason=reason,
     )
 
 

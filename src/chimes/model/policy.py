@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
-from chimes.model.change import replace
+from msgspec import Struct, field
+
 from chimes.model.recipient import Recipient
+from chimes.model.value import replace
 
 
 class Misfire(StrEnum):
@@ -46,8 +47,7 @@ RETRY_AFTER_CAP = timedelta(hours=1)
 MAX_RETRY_DELAY = timedelta(days=365)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True, kw_only=True):
     misfire: Misfire = Misfire.ONE
     misfire_grace: timedelta = timedelta(seconds=60)
     catch_up_limit: int = 1000
@@ -111,8 +111,7 @@ TASK_POLICY_FIELDS = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunDefaults:
+class RunDefaults(Struct, frozen=True, kw_only=True):
     #: Only TASK_POLICY_FIELDS are used.
     policy: Policy
     priority: int = 0

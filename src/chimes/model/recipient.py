@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from typing import assert_never
 
+from msgspec import Struct
+
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.change import replace
+from chimes.model.value import replace
 from chimes.triggers import parse_zone
 from chimes.triggers.zones import UTC_NAME, Zone
 
@@ -153,8 +154,7 @@ class Period(StrEnum):
     WEEK = "weekly"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuietHours:
+class QuietHours(Struct, frozen=True, kw_only=True):
     """From `start` to `end` in wall time; may span midnight."""
 
     start: time
@@ -182,8 +182,7 @@ class QuietHours:
         return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Digest:
+class Digest(Struct, frozen=True, kw_only=True):
     """One message per period instead of one per run."""
 
     every: Period
@@ -268,8 +267,7 @@ class Channel(StrEnum):
     EMAIL = "email"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recipient:
+class Recipient(Struct, frozen=True, kw_only=True):
     channel: Channel
     #: Chat, URL or e-mail address; empty for the inbox.
     to: str = ""

@@ -5,17 +5,18 @@ A run changes state only through the functions below (table in ARCHITECTURE.md).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from chimes.i18n import Message, _, freeze
 from chimes.model.access import SYSTEM_OWNER, Owner
-from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import DEFAULT_NAMESPACE, NodeId, RunId, ScheduleId
 from chimes.model.policy import MAX_RETRY_DELAY, OnLost, Policy
 from chimes.model.target import Target
+from chimes.model.value import replace
 
 
 class Reason:
@@ -72,8 +73,7 @@ class AttemptEnd(StrEnum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """One finished attempt."""
 
     number: int
@@ -85,8 +85,7 @@ class Attempt:
     error: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     id: RunId
     schedule_id: ScheduleId | None
     schedule_name: str = ""
@@ -171,8 +170,7 @@ class Run:
         return sum(a.end is AttemptEnd.LOST for a in self.attempts)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogEntry:
+class LogEntry(Struct, frozen=True, kw_only=True):
     at: datetime
     message: str
     level: str = "info"
@@ -180,8 +178,7 @@ class LogEntry:
     number: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """What an attempt returned."""
 
     end: AttemptEnd
@@ -200,8 +197,7 @@ class Outcome:
     completed: Attempt | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True, kw_only=True):
     """The recorded end of an attempt. `retry_in` requeues the run instead of ending it."""
 
     run_id: RunId
@@ -217,10 +213,7 @@ class Completion:
     pause_schedule: str = ""
     #: The worker's copy of the run, which saves reading it again. Fields that can have changed
     #: since the claim (`cancel_requested`) are ignored.
-    run: Run | None = field(default=None, compare=False, repr=False)
-
-
-_new_completion = fast_constructor(Completion)
+    run: Run | None = None
 
 
 def claim(run: Run, node: NodeId, now: datetime) -> Run:
@@ -279,18 +272,18 @@ def completion_of(
             retry_in = run.policy.retry_delay(
                 run.failures + 1, run_id=run.id, retry_after=outcome.retry_after
             )
-    return _new_completion(
-        run.id,
-        run.fence,
-        replace(attempt, error=freeze(attempt.error)) if attempt.error else attempt,
-        RunStatus.QUEUED if retry_in is not None else _STATUS_OF[outcome.end],
-        retry_in,
-        outcome.result,
-        freeze(outcome.error),
-        outcome.code,  # reason
-        logs,
-        outcome.code if outcome.gone and run.policy.pause_on_gone else "",  # pause_schedule
-        run,
+    return Completion(
+        run_id=run.id,
+        fence=run.fence,
+        attempt=replace(attempt, error=freeze(attempt.error)) if attempt.error else attempt,
+        status=RunStatus.QUEUED if retry_in is not None else _STATUS_OF[outcome.end],
+        retry_in=retry_in,
+        result=outcome.result,
+        error=freeze(outcome.error),
+        reason=outcome.code,
+        logs=logs,
+        pause_schedule=outcome.code if outcome.gone and run.policy.pause_on_gone else "",
+        run=run,
     )
 
 

@@ -5,31 +5,31 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+
+from msgspec import NODEFAULT, Struct, field
+from msgspec.structs import fields
 
 from chimes.errors import QuotaExceeded
 from chimes.i18n import _, freeze
 from chimes.model.access import SYSTEM_OWNER, Owner, Quota
-from chimes.model.change import replace
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, stored_namespaces
 from chimes.model.policy import Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import Target
+from chimes.model.value import replace
 from chimes.triggers import Once, Trigger
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dependency:
+class Dependency(Struct, frozen=True, kw_only=True):
     """Run only if the other schedule succeeded within this time."""
 
     schedule_id: ScheduleId
     within: timedelta = timedelta(hours=1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True, kw_only=True):
     id: ScheduleId
     #: The interface or application that the name belongs to; each lists only its own by default.
     namespace: str = DEFAULT_NAMESPACE
@@ -206,8 +206,7 @@ def stop_with_error(schedule: Schedule, error: str) -> Schedule:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LastRunSummary:
+class LastRunSummary(Struct, frozen=True, kw_only=True):
     """The latest run of a schedule, as the schedule shows it."""
 
     last_run_at: datetime | None
@@ -261,8 +260,7 @@ _KEY = "declared"
 _DIGEST_NAMES = {"QuietHours": "Quiet", "except_for": "but"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceMarker:
+class SourceMarker(Struct, frozen=True, kw_only=True):
     #: `shop/tasks.py:12`
     at: str
     #: Digest of the definition that the code last wrote; empty: the code may overwrite anything.
@@ -332,13 +330,13 @@ def definition_digest(schedule: Schedule) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, Trigger):
         return _plain(value.to_dict())
-    if is_dataclass(value):
+    if isinstance(value, Struct):
         kind = type(value).__name__
         found: dict[str, object] = {"is": _DIGEST_NAMES.get(kind, kind)}
         for each in fields(value):
             item = getattr(value, each.name)
             made = each.default_factory
-            usual = each.default if made is MISSING else made()
+            usual = each.default if made is NODEFAULT else made()
             if item != usual:
                 found[_DIGEST_NAMES.get(each.name, each.name)] = _plain(item)
         return found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
@@ -14,6 +15,7 @@ from chimes.model.ids import RunId, manual_run_id
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.target import SyncTarget
+from chimes.model.value import replace
 from chimes.triggers import Trigger
 
 #: Namespace of the schedules and runs of collections.
@@ -25,8 +27,7 @@ SYNC_TIMEOUT = timedelta(hours=1)
 MAX_SYNC_TIMEOUT = timedelta(days=7)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Collection:
+class Collection(Struct, frozen=True, kw_only=True):
     name: str
     #: None: only manual runs.
     trigger: Trigger | None = None
@@ -35,21 +36,23 @@ class Collection:
     timeout: timedelta = SYNC_TIMEOUT
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     id: str
     #: `python`, `command`, `http_json`.
     driver: str
     #: Configuration of the driver; may contain secrets and is never shown.
-    config: Mapping[str, object] = field(default_factory=dict, repr=False)
+    config: Mapping[str, object] = field(default_factory=dict)
     collections: tuple[Collection, ...] = ()
+
+    def __repr__(self) -> str:
+        """Without the configuration: it may contain secrets."""
+        return f"Source(id={self.id!r}, driver={self.driver!r}, collections={self.collections!r})"
 
     def collection(self, name: str) -> Collection | None:
         return next((each for each in self.collections if each.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """All sources of one file."""
 
     by_id: Mapping[str, Source] = field(default_factory=dict)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
-from chimes.model.change import replace
+from msgspec import Struct, field
+
+from chimes.model.value import replace
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HttpTarget:
+class HttpTarget(Struct, frozen=True, kw_only=True):
     """An HTTP callback. Placeholders in url, headers and body are filled at each attempt."""
 
     url: str
@@ -31,8 +31,7 @@ class HttpTarget:
         return self.kind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TaskTarget:
+class TaskTarget(Struct, frozen=True, kw_only=True):
     """A Python task, by its registered name. The name is never imported: only nodes that have the
     task can execute it."""
 
@@ -45,8 +44,7 @@ class TaskTarget:
         return f"task:{self.name}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FlowTarget:
+class FlowTarget(Struct, frozen=True, kw_only=True):
     """A flow: its steps become child runs, whose targets are tasks named `flow/step`."""
 
     name: str
@@ -61,8 +59,7 @@ class FlowTarget:
 _PAIR_KEY_PREFIX = "sync:"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SyncTarget:
+class SyncTarget(Struct, frozen=True, kw_only=True):
     """Synchronise one collection of a source of `chimes.yaml`. EventNative calls its runs tasks: at
     most one per pair is active, so they share one concurrency key."""
 
@@ -92,8 +89,7 @@ def is_pair_key(key: str) -> bool:
     return key.startswith(_PAIR_KEY_PREFIX) and "#" in key
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentTarget:
+class AgentTarget(Struct, frozen=True, kw_only=True):
     """A prompt for the configured run pipeline. Its output is only data."""
 
     prompt: str
@@ -110,8 +106,7 @@ class AgentTarget:
         return self.kind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ActionTarget:
+class ActionTarget(Struct, frozen=True, kw_only=True):
     """An action type of a knowledge network, executed by the configured action service."""
 
     action_type_id: str
@@ -130,8 +125,7 @@ class ActionTarget:
         return self.kind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MessageTarget:
+class MessageTarget(Struct, frozen=True, kw_only=True):
     """A reminder: the text is the result of the run and goes to the recipients of the schedule."""
 
     #: Markdown.

@@ -10,7 +10,6 @@ import signal
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from chimes.model.policy import RunDefaults
 from chimes.model.schedule import Schedule
 from chimes.model.sync import SYNC_NAMESPACE, Sources, task_name, task_policy
 from chimes.model.target import SyncTarget
+from chimes.model.value import replace
 from chimes.runtime.composition import Services, build_services, build_store
 from chimes.sdk.declare import (
     Declaration,

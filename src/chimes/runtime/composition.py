@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import RunDefaults
 from chimes.model.target import Target
 from chimes.model.validation import check_recipients, check_target
+from chimes.model.value import replace
 from chimes.sdk.handles import RunWaiters
 from chimes.services.access import AccessService, OwnerQuotas, RunLimits
 from chimes.services.manual_runs import ManualRuns

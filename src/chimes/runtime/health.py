@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 
 from chimes.engine.events import DutyFailed, DutyRecovered, Event
 from chimes.errors import InvalidInput, StoreError
@@ -12,6 +11,7 @@ from chimes.i18n import _, joined
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_target
+from chimes.model.value import replace
 from chimes.runtime.composition import Services
 
 logger = logging.getLogger("chimes.runtime")

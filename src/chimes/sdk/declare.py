@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import PurePath
@@ -40,6 +40,7 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.model.validation import check_policy, check_recipients, check_target, longest_timeout
+from chimes.model.value import replace
 from chimes.sdk.arguments import Duration, to_datetime, to_duration, to_enum, with_suggestion
 from chimes.sdk.tasks import AppTask
 from chimes.services.schedules.definitions import recipient_from_json, target_from_json

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
@@ -36,6 +36,7 @@ from chimes.model.planning import FireContext, plan
 from chimes.model.policy import UNLIMITED
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, plan_after, stop_with_error
+from chimes.model.value import replace
 from chimes.store.port import Store
 
 #: How often the stored copy of the declared schedules is read, so that a fallback knows what was

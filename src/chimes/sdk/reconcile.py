@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import AlreadyExists, InvalidInput, InvalidTrigger, NotFound, StoreUnavailable
@@ -21,6 +21,7 @@ from chimes.model.policy import Policy, apply_task_defaults
 from chimes.model.schedule import Dependency, Schedule, clear_source_marker, is_detached, plan_after
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.model.validation import validate_policy, validate_schedule
+from chimes.model.value import replace
 from chimes.runtime.composition import Runtime, Services
 from chimes.sdk.arguments import with_suggestion
 from chimes.sdk.capabilities import AppCapabilities

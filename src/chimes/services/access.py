@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
@@ -39,6 +39,7 @@ from chimes.model.ids import KeyId
 from chimes.model.listing import RunQuery
 from chimes.model.run import RunStatus
 from chimes.model.validation import clean_name
+from chimes.model.value import replace
 from chimes.services.audit import entry
 from chimes.services.schedules.prompts import NAMESPACE
 from chimes.store.port import Store, TokenGrant

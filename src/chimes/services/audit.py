@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from asyncio import gather
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import NotAllowed, NotFound
@@ -15,6 +15,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.notification import InboxItem
 from chimes.model.schedule import Schedule, clear_source_marker
+from chimes.model.value import replace
 from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, mask_arguments, mask_url
 from chimes.store.codec.values import schedule_to_plain
 from chimes.store.port import Store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
@@ -32,6 +32,7 @@ from chimes.model.insights import (
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.services.attention import CredentialRefusal, credential_refusals
 from chimes.services.schedules.history import (
     UNFILTERED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed
@@ -18,6 +18,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import AgentTarget, SyncTarget, Target, payload_name, same_but_payload
+from chimes.model.value import replace
 from chimes.notifications.message import output_of
 from chimes.services.audit import entry, mask_secrets
 from chimes.services.runs import RunRequest, audit_details, build_run, with_defaults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NoReturn
 
@@ -27,6 +27,7 @@ from chimes.model.notification import (
 from chimes.model.recipient import Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_recipients
+from chimes.model.value import replace
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_url
 from chimes.services.audit import entry

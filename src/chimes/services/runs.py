@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
@@ -23,6 +23,7 @@ from chimes.model.validation import (
     clean_name,
     validate_policy,
 )
+from chimes.model.value import replace
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.services.audit import entry, mask_secrets
 from chimes.services.schedules.rules import refuse_agents

@@ -10,9 +10,10 @@ changed, unless only the response was lost. Therefore every write below can be r
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
@@ -50,8 +51,7 @@ from chimes.model.schedule import Schedule
 # --- requests and results
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClaimRequest:
+class ClaimRequest(Struct, frozen=True, kw_only=True):
     """A node's request for runs that it can start now."""
 
     node_id: NodeId
@@ -61,8 +61,7 @@ class ClaimRequest:
     free: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FireResult:
+class FireResult(Struct, frozen=True, kw_only=True):
     #: Runs inserted already claimed for the requesting node.
     claimed: tuple[Run, ...] = ()
     #: All other inserted runs: queued, missed, skipped.
@@ -75,8 +74,7 @@ class FireResult:
     more: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompletionResult:
+class CompletionResult(Struct, frozen=True, kw_only=True):
     """The result of a batch of completions."""
 
     #: The updated runs, in the order of the accepted completions.
@@ -85,8 +83,7 @@ class CompletionResult:
     refused: tuple[RunId, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IdempotencyRecord:
+class IdempotencyRecord(Struct, frozen=True, kw_only=True):
     """The first request under an idempotency key. `status` 0: still in progress."""
 
     fingerprint: str
@@ -95,8 +92,7 @@ class IdempotencyRecord:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoreStatus:
+class StoreStatus(Struct, frozen=True, kw_only=True):
     kind: str
     #: Where the data is, without passwords.
     location: str
@@ -105,8 +101,7 @@ class StoreStatus:
     degraded: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunLog:
+class RunLog(Struct, frozen=True, kw_only=True):
     """The whole log of a run, for export."""
 
     run_id: RunId
@@ -182,8 +177,7 @@ class InsightStore(Protocol):
 # --- deliveries, inbox and shared rate limits
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenGrant:
+class TokenGrant(Struct, frozen=True, kw_only=True):
     """The result of taking tokens."""
 
     #: 0, or all requested tokens.
@@ -303,8 +297,7 @@ def node_alive(node_id: NodeId) -> Conflict:
 # --- changes of several schedules
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleEdit:
+class ScheduleEdit(Struct, frozen=True, kw_only=True):
     """The arguments of `change_schedule`, without quotas."""
 
     schedule_id: ScheduleId
@@ -341,8 +334,7 @@ class InitializableStore(Protocol):
         """Used instead of `open`: give the store a new identity."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrefetchWindow:
+class PrefetchWindow(Struct, frozen=True, kw_only=True):
     """The most urgent group of schedules to prefetch."""
 
     due: datetime

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -12,7 +11,6 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry
-from chimes.model.change import fast_constructor
 from chimes.model.ids import NodeId, RunId, ScheduleId, stored_namespaces
 from chimes.model.insights import (
     FAILED_STATUSES,
@@ -58,6 +56,7 @@ from chimes.model.listing import (
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 
 
 def matches_audit(entry: AuditEntry, query: AuditQuery) -> bool:
@@ -271,7 +270,6 @@ def _beyond(position: Position, after: Position, descending: bool) -> bool:
 # --- statistics
 
 HOUR = timedelta(hours=1)
-_new_status_counts = fast_constructor(StatusCounts)
 
 
 def count_schedules(
@@ -314,7 +312,7 @@ def count_statuses(
             counts[status] = counts.get(status, 0) + number
     return tuple(
         [
-            _new_status_counts(at, numbers.get(place, {}))
+            StatusCounts(at=at, statuses=numbers.get(place, {}))
             for place, at in enumerate(window.starts(step))
         ]
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
+
+from msgspec import Struct
 
 from chimes.i18n import Message, _, map_text
 from chimes.model.run import AttemptEnd, LogEntry, Outcome, Run
@@ -40,8 +41,7 @@ class State(Protocol):
         """Stores the checkpoint at once. False: another node holds the run; nothing was stored."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unwritten:
+class Unwritten(Struct, frozen=True, kw_only=True):
     """Log lines of an attempt that are not confirmed by the store."""
 
     entries: tuple[LogEntry, ...] = ()
@@ -49,8 +49,7 @@ class Unwritten:
     last: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """One attempt. The run carries target, policy, attempt number and fence."""
 
     run: Run

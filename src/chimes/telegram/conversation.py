@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.errors import (
@@ -32,6 +32,7 @@ from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.services.audit import entry
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.notifications import NotificationService

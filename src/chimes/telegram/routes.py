@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
@@ -15,6 +14,7 @@ from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.listing import AuditQuery
+from chimes.model.value import replace
 from chimes.notifications.telegram_api import BotApiError
 from chimes.store.port import Store
 from chimes.telegram.bot import NO_WAIT, Bot, LongPolling, UpdateInProgress

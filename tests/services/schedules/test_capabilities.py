@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,6 +14,7 @@ from chimes.model.policy import Overlap, Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target, longest_timeout
+from chimes.model.value import replace
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import ScheduleRules, default_timeout

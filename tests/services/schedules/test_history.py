@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from chimes.errors import InvalidInput, NotFound
@@ -11,6 +9,7 @@ from chimes.model.access import Actor
 from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
+from chimes.model.value import replace
 from chimes.services.schedules.history import (
     Version,
     list_schedule_audit,

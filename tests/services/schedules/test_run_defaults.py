@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -20,6 +19,7 @@ from chimes.model.policy import (
 from chimes.model.schedule import Schedule
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target
+from chimes.model.value import replace
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import ScheduleRules

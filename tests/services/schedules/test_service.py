@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +27,7 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import HttpTarget
+from chimes.model.value import replace
 from chimes.services.manual_runs import BACKFILL_LIMIT, ManualRuns
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService

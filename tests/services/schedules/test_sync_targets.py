@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +19,7 @@ from chimes.model.sync import HIGH, LOW, SYNC_TIMEOUT, task_policy
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import HttpTarget, SyncTarget
 from chimes.model.validation import check_target, longest_timeout
+from chimes.model.value import replace
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest, RunService
 from chimes.services.schedules.rules import ScheduleRules, default_timeout, fallback_run_defaults

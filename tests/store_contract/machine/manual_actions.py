@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.planning import backfill_run, manual_run, retry_run
 from chimes.model.run import Reason, RunStatus
+from chimes.model.value import replace
 from tests.builders import a_schedule, an_entry
 from tests.store_contract.machine.schedules import ScheduleRules
 from tests.store_contract.machine.strategies import INTERVALS, amount, index

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -13,6 +12,7 @@ from chimes.model.ids import InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.recipient import Channel
+from chimes.model.value import replace
 from tests.builders import SECOND, a_completion, a_delivery_completion, an_entry, an_item
 from tests.store_contract.machine.strategies import INTERVALS, amount, index
 from tests.store_contract.machine.tasks import TaskRules

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,6 +27,7 @@ from chimes.model.schedule import (
     skip_next_slot,
 )
 from chimes.model.target import Target
+from chimes.model.value import replace
 from chimes.store.port import ScheduleEdit
 from chimes.triggers import Every, Once
 from tests.builders import NOW, TARGET, a_schedule, an_entry

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +14,7 @@ from chimes.model.ids import NodeId
 from chimes.model.node import Node
 from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import RunStatus
+from chimes.model.value import replace
 from tests.builders import a_run, an_entry
 from tests.web.dashboard.browsing import HOST, Browser, browsing
 from tests.web.dashboard.form_helpers import fields_on, fill

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,6 +17,7 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Run
 from chimes.model.target import AgentTarget, HttpTarget
 from chimes.model.validation import MAX_PROMPT_BYTES
+from chimes.model.value import replace
 from chimes.notifications.base import DeliveryAttempt
 from chimes.notifications.inbox import Inbox
 from chimes.notifications.message import build_test_message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, plan_after
+from chimes.model.value import replace
 from chimes.services.schedules.service import upcoming_fires
 from chimes.triggers import Cron, Every, Trigger
 from chimes.web.dashboard.core.preferences import DisplayPreferences

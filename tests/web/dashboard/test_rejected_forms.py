@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,6 +11,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.notification import InboxItem
 from chimes.model.run import RunStatus
+from chimes.model.value import replace
 from chimes.services.access import RunLimits
 from chimes.services.schedules.rules import Limits
 from chimes.testing import SettableClock

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +17,7 @@ from chimes.model.ids import NodeId, RunId
 from chimes.model.notification import DeliveryState
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.target import AgentTarget, HttpTarget, TaskTarget
+from chimes.model.value import replace
 from chimes.store.port import RunLog
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.run.views import (

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -21,6 +20,7 @@ from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import StatusCounts
 from chimes.model.listing import RunSort
 from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
+from chimes.model.value import replace
 from chimes.services.runs import RunOrigin, match_run_origins
 from chimes.web.dashboard.core.lists import csv_cell
 from chimes.web.dashboard.core.preferences import DisplayPreferences

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from asyncio import gather
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -18,6 +17,7 @@ from chimes.model.planning import plan
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Schedule, is_detached, mark_source, plan_after
+from chimes.model.value import replace
 from chimes.services.schedules.history import Decision, FireLogEntry
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every

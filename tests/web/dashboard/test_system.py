@@ -8,7 +8,6 @@ import io
 import json
 import re
 import socket
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import cast
@@ -26,6 +25,7 @@ from chimes.model.node import NodeEvent, NodeReport
 from chimes.model.notification import DeliveryState
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.sync import Source, Sources
+from chimes.model.value import replace
 from chimes.web.dashboard.core.audit import changes_of
 from chimes.web.dashboard.system.about import licences
 from chimes.web.dashboard.system.audit import audit_rows, csv_lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -33,6 +32,7 @@ from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, plan_after
+from chimes.model.value import replace
 from chimes.services.attention import (
     SNOOZE_DURATION,
     CredentialRefusal,

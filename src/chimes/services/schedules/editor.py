@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from chimes.model.schedule import (
 )
 from chimes.model.target import SyncTarget
 from chimes.model.validation import check_text
+from chimes.model.value import replace
 from chimes.services.audit import changes_between, entry
 from chimes.services.schedules.prompts import NAMESPACE
 from chimes.services.schedules.rules import ScheduleRules, refuse_agents

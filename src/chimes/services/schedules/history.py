@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, Position, RunQuery, RunSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.redaction import HIDDEN, mask_url
 from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.store.port import Store

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.config import Settings
@@ -49,6 +49,7 @@ from chimes.model.validation import (
     check_interval,
     check_recipients,
 )
+from chimes.model.value import replace
 from chimes.services.access import NO_RUN_LIMITS, QuotaRule, RunLimits, RunQuotas, no_quotas
 from chimes.services.preferences import PreferenceService
 from chimes.store.port import Store

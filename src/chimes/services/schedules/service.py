@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -37,6 +37,7 @@ from chimes.model.validation import (
     clean_name,
     validate_schedule,
 )
+from chimes.model.value import replace
 from chimes.services.access import QuotaUsage
 from chimes.services.audit import changes_between, entry
 from chimes.services.schedules.editor import (

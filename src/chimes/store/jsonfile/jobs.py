@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from chimes.clock import EPOCH, MICROSECOND
@@ -33,6 +33,7 @@ from chimes.model.target import (
     is_pair_key,
 )
 from chimes.model.validation import check_target
+from chimes.model.value import replace
 from chimes.store.codec.values import (
     Plain,
     drop_empty,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.planning import FireContext, cancels_only_own_runs, concurrency_key
 from chimes.model.run import LogEntry, Run, RunStatus, owns_fence, queue_order, release, unblock
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
+from chimes.model.value import replace
 from chimes.store.port import (
     NODE_EVENT_RETENTION,
     IdempotencyRecord,

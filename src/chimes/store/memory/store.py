@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -79,6 +78,7 @@ from chimes.model.schedule import (
     record_run,
     stop_with_error,
 )
+from chimes.model.value import replace
 from chimes.store.memory import insights
 from chimes.store.memory.state import State
 from chimes.store.port import (

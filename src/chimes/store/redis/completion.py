@@ -9,7 +9,6 @@ from functools import partial
 
 from chimes.i18n import to_stored
 from chimes.model.audit import AuditEntry, gone_pause_entry
-from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import (
     Completion,
@@ -22,6 +21,7 @@ from chimes.model.run import (
     request_cancel,
 )
 from chimes.model.schedule import Schedule, pause_schedule
+from chimes.model.value import replace
 from chimes.store.port import CompletionResult
 from chimes.store.redis.context import Context, WriteConflict
 from chimes.store.redis.rows import (

@@ -4,7 +4,6 @@ no rollups: scripts count the runs of a window (ADR 30)."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.clock import MICROSECOND
@@ -38,6 +37,7 @@ from chimes.model.listing import Counts, ScheduleQuery
 from chimes.model.notification import DeliveryState
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.store.redis.context import Context
 from chimes.store.redis.listing import MOST, Scan, list_schedules, scan_records
 from chimes.store.redis.wire import Wire, flag, maybe_moment, micros, moment, rows, text, texts

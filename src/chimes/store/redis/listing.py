@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from chimes.clock import to_micros
@@ -13,6 +13,7 @@ from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuer
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.store.redis.context import Context
 from chimes.store.redis.wire import Wire, flag, micros, rows, texts
 from chimes.store.selection import (

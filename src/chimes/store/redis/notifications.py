@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.clock import MICROSECOND
@@ -23,6 +22,7 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
+from chimes.model.value import replace
 from chimes.store.port import TokenGrant
 from chimes.store.redis.context import Context
 from chimes.store.redis.listing import Scan, matching_records, smallest_group

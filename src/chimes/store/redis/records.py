@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.clock import MICROSECOND
@@ -25,6 +24,7 @@ from chimes.model.node import (
     published_names,
 )
 from chimes.model.run import Run, fail_unreadable, mark_lost
+from chimes.model.value import replace
 from chimes.store.codec.records import (
     audit_from_plain,
     defaults_from_plain,

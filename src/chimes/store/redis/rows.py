@@ -18,7 +18,6 @@ from chimes.clock import EPOCH, to_micros
 from chimes.errors import message_of
 from chimes.i18n import _, from_stored, to_stored
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
-from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
 from chimes.model.notification import (
     Delivery,
@@ -34,6 +33,7 @@ from chimes.model.run import Attempt, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
 from chimes.model.target import HttpTarget, SyncTarget
+from chimes.model.value import replace
 from chimes.store.codec.records import (
     attempt_from_plain,
     attempt_to_plain,

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from chimes.model.audit import AuditEntry
-from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import (
     LogEntry,
@@ -18,6 +17,7 @@ from chimes.model.run import (
     owns_fence,
     release_or_cancel,
 )
+from chimes.model.value import replace
 from chimes.store.port import ClaimRequest
 from chimes.store.redis.completion import CompletionEffects, take_claimed
 from chimes.store.redis.context import AuditTrail, Context

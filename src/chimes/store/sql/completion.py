@@ -17,11 +17,11 @@ from sqlalchemy import bindparam, select, text
 
 from chimes.clock import MICROSECOND
 from chimes.model.audit import gone_pause_entry
-from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Delivery, plan_deliveries
 from chimes.model.run import Completion, LogEntry, Run, RunStatus, cancel_step, complete, owns_fence
 from chimes.model.schedule import pause_schedule, update_summary
+from chimes.model.value import replace
 from chimes.store.port import CompletionResult
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.locks import (

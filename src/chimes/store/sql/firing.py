@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
 
@@ -27,6 +27,7 @@ from chimes.model.planning import (
 )
 from chimes.model.run import Reason, Run, RunStatus, claim, queue_order, request_cancel
 from chimes.model.schedule import Schedule, stop_with_error
+from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx

@@ -25,7 +25,6 @@ from sqlalchemy import (
 from chimes.clock import EPOCH, MICROSECOND
 from chimes.i18n import from_stored
 from chimes.model.access import Owner
-from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
     CONCLUSIVE_STATUSES,
@@ -102,7 +101,6 @@ from chimes.store.sql.tables import (
 #: Creation time and id of a run, by their position in `NEWEST`.
 _AGE = itemgetter(4, 1)
 _ORIGINS = {origin.value: origin for origin in Origin}
-_make_result = fast_constructor(Result)
 
 
 def newest_results(
@@ -142,21 +140,20 @@ def _result(row: Sequence[Any]) -> Result:
     thousands, and few are equal."""
     _, run_id, status, origin, created_at, planned_at, started_at, finished_at = row
     created = EPOCH + timedelta(0, 0, created_at)
-    return _make_result(
-        run_id,
-        STATUSES[status],
-        _ORIGINS[origin],
-        created,
-        created if planned_at == created_at else EPOCH + timedelta(0, 0, planned_at),
-        None if started_at is None else EPOCH + timedelta(0, 0, started_at),
-        None if finished_at is None else EPOCH + timedelta(0, 0, finished_at),
+    return Result(
+        run_id=run_id,
+        status=STATUSES[status],
+        origin=_ORIGINS[origin],
+        created_at=created,
+        planned_at=created if planned_at == created_at else EPOCH + timedelta(0, 0, planned_at),
+        started_at=None if started_at is None else EPOCH + timedelta(0, 0, started_at),
+        finished_at=None if finished_at is None else EPOCH + timedelta(0, 0, finished_at),
     )
 
 
 # Schedules that need attention: each cause is one query on an index or on the table of schedules,
 # and returns issues instead of whole rows.
 
-_make_issue = fast_constructor(ScheduleIssue)
 _BAD = sorted(status.value for status in FAILED_STATUSES)
 _JUDGED = sorted(status.value for status in CONCLUSIVE_STATUSES)
 #: The most issues of one cause that a page can use.
@@ -299,8 +296,14 @@ class _AttentionQuery:
         for row in found:
             at = _failing_since(row.judged or "")
             if at is not None:
-                # By position, as in `ScheduleIssue`: there may be thousands.
-                yield _make_issue(row.id, IssueCause.FAILING, at, FAILING_STREAK, None, None)
+                yield ScheduleIssue(
+                    schedule_id=row.id,
+                    cause=IssueCause.FAILING,
+                    at=at,
+                    count=FAILING_STREAK,
+                    lag=None,
+                    run_id=None,
+                )
 
     def missed(self) -> list[ScheduleIssue]:
         findings = [

@@ -8,7 +8,6 @@ Completing one uses the statements of the dialect and needs its driver.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, func, select, text
@@ -18,6 +17,7 @@ from chimes.errors import Conflict, InvalidInput
 from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import Completion, LogEntry, Run, complete, owns_fence
+from chimes.model.value import replace
 from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect

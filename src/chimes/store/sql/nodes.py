@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +15,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.run import Run, mark_lost
+from chimes.model.value import replace
 from chimes.store.codec.records import report_to_text
 from chimes.store.port import NODE_EVENT_RETENTION, node_alive, node_gone, node_not_found
 from chimes.store.sql.completion import CompletionEffects

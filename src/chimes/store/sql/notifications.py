@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import bindparam, delete, func, select, text, update
@@ -24,6 +23,7 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
+from chimes.model.value import replace
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.listing import delivery_conditions, inbox_conditions, page_of
 from chimes.store.sql.records import append_audit, delete_full_buckets

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +13,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import LogEntry, Run, cancel_step, owns_fence, request_cancel
+from chimes.model.value import replace
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Rows

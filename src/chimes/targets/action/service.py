@@ -7,7 +7,7 @@ import json
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from urllib.parse import quote
@@ -22,6 +22,7 @@ from chimes.model.egress import Address, Denial, Egress, EgressRules, HttpUrl, p
 from chimes.model.run import AttemptEnd, Origin, Run
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_header_name
+from chimes.model.value import replace
 from chimes.redaction import Redactor, mask_tail
 from chimes.targets.base import TargetError
 from chimes.targets.http.connection import (

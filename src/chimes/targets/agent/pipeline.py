@@ -10,7 +10,6 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from urllib.parse import quote
 
 from chimes.i18n import _, counted
@@ -22,6 +21,7 @@ from chimes.model.checkpoint import (
     decode_agent_checkpoint,
     pipeline_end,
 )
+from chimes.model.value import replace
 from chimes.targets.agent.service import (
     LONGEST_NAME,
     AgentRequest,

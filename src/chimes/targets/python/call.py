@@ -6,9 +6,10 @@ import contextvars
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TextIO, cast
+
+from msgspec import Struct
 
 from chimes.model.run import Outcome
 from chimes.targets.process.channel import RunLog
@@ -24,8 +25,7 @@ from chimes.targets.python.outcomes import (
 from chimes.targets.python.registry import Function, Task
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Invocation:
+class Invocation(Struct, frozen=True, kw_only=True):
     task: Task
     #: The task's own function, or its `on_failure` handler.
     function: Function

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
+
+from msgspec import Struct
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.change import fast_constructor
 from chimes.model.run import Completion, Run
 from chimes.targets.python.outcomes import Cancel
 
@@ -34,8 +34,7 @@ _LEVELS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunInfo:
+class RunInfo(Struct, frozen=True, kw_only=True):
     """The part of a context that can be sent to another process."""
 
     run_id: str
@@ -82,24 +81,21 @@ class RunInfo:
         )
 
 
-_make_run_info = fast_constructor(RunInfo)
-
-
 def run_info_of(
     run: Run, task: str, *, started_at: datetime, began: float, timeout: timedelta
 ) -> RunInfo:
     """`began` on the monotonic clock is the same instant as `started_at` on the store's clock."""
-    return _make_run_info(
-        run.id,
-        task,
-        run.attempt,
-        run.schedule_id,
-        run.schedule_name,
-        run.slot,
-        run.parent_id,
-        started_at,
-        started_at + timeout,  # deadline
-        began + timeout.total_seconds(),  # ends
+    return RunInfo(
+        run_id=run.id,
+        task=task,
+        attempt=run.attempt,
+        schedule_id=run.schedule_id,
+        schedule_name=run.schedule_name,
+        slot=run.slot,
+        parent_id=run.parent_id,
+        started_at=started_at,
+        deadline=started_at + timeout,
+        ends=began + timeout.total_seconds(),
     )
 
 

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _, counted
-from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, completion_of
 from chimes.model.target import TaskTarget
+from chimes.model.value import replace
 from chimes.targets.base import Call
 from chimes.targets.process.channel import LogLine, RunLog
 from chimes.targets.process.child import Child, run_shielded
@@ -396,7 +396,6 @@ CLOCK = SystemClock()
 #: Timeout of an `on_failure` handler.
 HANDLER_TIMEOUT = timedelta(seconds=10)
 
-_make_invocation = fast_constructor(Invocation)
 _NOTHING = BoundArguments((), {})
 
 
@@ -473,8 +472,16 @@ class PythonTask:
         except InvalidInput as error:
             log.system_line("error", error.message)
             bound, outcome = _NOTHING, failed_outcome("bad_arguments", error.message)
-        invocation = _make_invocation(
-            task, task.function, bound, target.args, context, log, timeout, scope, None
+        invocation = Invocation(
+            task=task,
+            function=task.function,
+            bound=bound,
+            args=target.args,
+            context=context,
+            log=log,
+            timeout=timeout,
+            scope=scope,
+            error=None,
         )
         if outcome is None:
             outcome = await self._run_function(invocation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxChange, InboxItem, Unsnooze
 from chimes.model.recipient import Channel, NotifyOn
+from chimes.model.value import replace
 from chimes.redaction import HIDDEN, mask_url
 from chimes.services.audit import entry
 from chimes.store.codec.values import owner_to_plain

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -18,6 +17,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Overlap
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.services.manual_runs import Pace
 from chimes.web.api.paging import RunsQuery, SchedulesQuery, cursor_scope, page
 from chimes.web.api.responses import (

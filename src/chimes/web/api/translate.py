@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,6 +31,7 @@ from chimes.model.target import (
     payload_name,
 )
 from chimes.model.validation import check_text
+from chimes.model.value import replace
 from chimes.redaction import (
     HIDDEN,
     is_secret_field,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +14,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Overlap
 from chimes.model.run import RunStatus
 from chimes.model.target import ActionTarget
+from chimes.model.value import replace
 from chimes.triggers import Cron
 from chimes.web.openapi import describe_api
 from tests.builders import LEASE, a_completion, a_node, a_schedule, claim_request

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
+from chimes.model.value import replace
 from chimes.web.compat.softnix import routes
 from tests.builders import NOW, a_run
 from tests.tables import each_row

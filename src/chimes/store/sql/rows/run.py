@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import Row
 
 from chimes.i18n import from_stored
-from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId
 from chimes.model.run import Attempt, LogEntry, Origin, Run
 from chimes.store.codec.records import attempt_from_plain, attempt_to_plain
@@ -35,7 +34,6 @@ from chimes.store.sql.rows.values import (
 )
 
 _ORIGINS = {origin.value: origin for origin in Origin}
-_make_run = fast_constructor(Run)
 
 NO_ATTEMPTS = "[]"
 #: The result of a task that returns nothing, as most do.
@@ -141,43 +139,43 @@ def run_of(row: Sequence[Any]) -> Run:
         _needs,
         _batch_id,
     ) = row
-    return _make_run(
-        run_id,
-        schedule_id,
-        schedule_name,
-        schedule_version,
-        namespace,
-        owner_of(owner_type, owner_id),
-        maybe_moment(slot),
-        _ORIGINS[origin],
-        parent_id,
-        step,
-        retry_of,
-        target_of(target),
-        policy_of(policy),
-        priority,
-        catch_up == 1,
-        concurrency_key,
-        concurrency_limit,
-        blocked == 1,
-        STATUSES[status],
-        attempt,
-        fence,
-        holder,
-        started == 1,
-        cancel_requested == 1,
-        moment_of(created_at),
-        moment_of(planned_at),
-        moment_of(available_at),
-        maybe_moment(claimed_at),
-        maybe_moment(started_at),
-        maybe_moment(finished_at),
-        None if result is None else decode_object(result),
-        from_stored(error),
-        reason,
-        missed_count,
-        maybe_moment(missed_until),
-        () if attempts == NO_ATTEMPTS else attempts_of(attempts),
+    return Run(
+        id=run_id,
+        schedule_id=schedule_id,
+        schedule_name=schedule_name,
+        schedule_version=schedule_version,
+        namespace=namespace,
+        owner=owner_of(owner_type, owner_id),
+        slot=maybe_moment(slot),
+        origin=_ORIGINS[origin],
+        parent_id=parent_id,
+        step=step,
+        retry_of=retry_of,
+        target=target_of(target),
+        policy=policy_of(policy),
+        priority=priority,
+        catch_up=catch_up == 1,
+        concurrency_key=concurrency_key,
+        concurrency_limit=concurrency_limit,
+        blocked=blocked == 1,
+        status=STATUSES[status],
+        attempt=attempt,
+        fence=fence,
+        holder=holder,
+        started=started == 1,
+        cancel_requested=cancel_requested == 1,
+        created_at=moment_of(created_at),
+        planned_at=moment_of(planned_at),
+        available_at=moment_of(available_at),
+        claimed_at=maybe_moment(claimed_at),
+        started_at=maybe_moment(started_at),
+        finished_at=maybe_moment(finished_at),
+        result=None if result is None else decode_object(result),
+        error=from_stored(error),
+        reason=reason,
+        missed_count=missed_count,
+        missed_until=maybe_moment(missed_until),
+        attempts=() if attempts == NO_ATTEMPTS else attempts_of(attempts),
     )
 
 

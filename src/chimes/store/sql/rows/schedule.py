@@ -8,7 +8,6 @@ from typing import Any
 
 from chimes.clock import MICROSECOND
 from chimes.i18n import from_stored
-from chimes.model.change import fast_constructor
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Dependency, LastRunSummary, Schedule
 from chimes.store.codec.values import dependency_from_plain, labels_from_plain
@@ -30,8 +29,6 @@ from chimes.store.sql.rows.values import (
     target_of,
     trigger_of,
 )
-
-_make_schedule = fast_constructor(Schedule)
 
 
 def schedule_values(schedule: Schedule) -> dict[str, Value]:
@@ -115,37 +112,37 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
         updated_by,
         deleted_at,
     ) = row
-    return _make_schedule(
-        schedule_id,
-        namespace,
-        name,
-        owner_of(owner_type, owner_id),
-        trigger_of(trigger),
-        target_of(target),
-        policy_of(policy),
-        priority,
-        {} if labels == "{}" else labels_from_plain(decode_object(labels)),
-        enabled == 1,
-        from_stored(pause_note),
-        maybe_moment(pause_until),
-        None if depends_on is None else dependency_of(depends_on),
-        {} if compat_data == "{}" else decode_object(compat_data),
-        maybe_moment(next_slot),
-        maybe_moment(next_run_at),
-        maybe_moment(last_slot),
-        maybe_moment(last_enqueued_at),
-        maybe_moment(last_run_at),
-        None if last_status is None else STATUSES[last_status],
-        from_stored(last_error),
-        maybe_moment(last_success_at),
-        fired_count,
-        maybe_moment(purged_until),
-        version,
-        moment_of(created_at),
-        created_by,
-        moment_of(updated_at),
-        updated_by,
-        maybe_moment(deleted_at),
+    return Schedule(
+        id=schedule_id,
+        namespace=namespace,
+        name=name,
+        owner=owner_of(owner_type, owner_id),
+        trigger=trigger_of(trigger),
+        target=target_of(target),
+        policy=policy_of(policy),
+        priority=priority,
+        labels={} if labels == "{}" else labels_from_plain(decode_object(labels)),
+        enabled=enabled == 1,
+        pause_note=from_stored(pause_note),
+        pause_until=maybe_moment(pause_until),
+        depends_on=None if depends_on is None else dependency_of(depends_on),
+        compat_data={} if compat_data == "{}" else decode_object(compat_data),
+        next_slot=maybe_moment(next_slot),
+        next_run_at=maybe_moment(next_run_at),
+        last_slot=maybe_moment(last_slot),
+        last_enqueued_at=maybe_moment(last_enqueued_at),
+        last_run_at=maybe_moment(last_run_at),
+        last_status=None if last_status is None else STATUSES[last_status],
+        last_error=from_stored(last_error),
+        last_success_at=maybe_moment(last_success_at),
+        fired_count=fired_count,
+        purged_until=maybe_moment(purged_until),
+        version=version,
+        created_at=moment_of(created_at),
+        created_by=created_by,
+        updated_at=moment_of(updated_at),
+        updated_by=updated_by,
+        deleted_at=maybe_moment(deleted_at),
     )
 
 

@@ -15,7 +15,6 @@ from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import ChimesError
 from chimes.i18n import to_stored
 from chimes.model.access import Owner, OwnerType
-from chimes.model.change import fast_constructor
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import Target, TaskTarget
@@ -32,7 +31,6 @@ from chimes.triggers.zones import UTC_NAME
 STATUSES = {status.value: status for status in RunStatus}
 
 _TASK = {"kind", "name", "args"}
-_make_task_target = fast_constructor(TaskTarget)
 
 Value = str | int | float | None
 Values = tuple[Value, ...]
@@ -132,7 +130,7 @@ def target_of(text: str) -> Target:
     if isinstance(plain, dict) and plain.keys() == _TASK and plain["kind"] == "task":
         name, args = plain["name"], plain["args"]
         if isinstance(name, str) and isinstance(args, dict):
-            return _make_task_target(name, args, "task")
+            return TaskTarget(name=name, args=args, kind="task")
     return target_from_plain(plain)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 
 from fastapi import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -27,6 +26,7 @@ from chimes.model.sync import (
 )
 from chimes.model.target import SyncTarget
 from chimes.model.validation import PRIORITY_LIMIT
+from chimes.model.value import replace
 from chimes.services.runs import RunRequest, RunService
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter

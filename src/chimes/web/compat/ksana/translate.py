@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
@@ -24,6 +24,7 @@ from chimes.model.target import (
     Target,
     TaskTarget,
 )
+from chimes.model.value import replace
 from chimes.redaction import mask_arguments, mask_headers
 from chimes.triggers import (
     Cron,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
@@ -20,6 +20,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
+from chimes.model.value import replace
 from chimes.services.schedules.rules import action_policy
 from chimes.web import requests as requests
 from chimes.web.auth import authenticate, authenticate_internal

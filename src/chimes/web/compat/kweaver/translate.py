@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -18,6 +18,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
+from chimes.model.value import replace
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 from chimes.triggers.values import to_microseconds
 from chimes.triggers.zones import UTC_NAME

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
+from chimes.model.value import replace
 from chimes.services.schedules.prompts import new_short_id
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.model.validation import ID_LIMIT, check_text
+from chimes.model.value import replace
 from chimes.services.schedules.prompts import NAMESPACE, name_of, prompt_draft
 from chimes.services.schedules.rules import agent_policy
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote_plus
 
@@ -18,6 +18,7 @@ from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.run import Origin, RunStatus
+from chimes.model.value import replace
 from chimes.triggers.values import parse_duration, parse_moment
 
 MAX_LENGTH = 500

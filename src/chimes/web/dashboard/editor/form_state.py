@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from asyncio import to_thread
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from fastapi.exceptions import RequestValidationError
@@ -22,6 +22,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule, apply_edit
 from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.model.validation import check_fires
+from chimes.model.value import replace
 from chimes.redaction import HIDDEN
 from chimes.services.schedules.rules import ACTION, AGENT, default_policy
 from chimes.triggers import Trigger, trigger_from_dict

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from pydantic import ValidationError
 from starlette.responses import Response
@@ -25,6 +24,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.model.target import Target
 from chimes.model.validation import MAX_RECIPIENTS
+from chimes.model.value import replace
 from chimes.redaction import HIDDEN
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.templates import list_templates

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from pydantic import ValidationError
 from starlette.responses import Response
@@ -12,6 +11,7 @@ from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, RateL
 from chimes.i18n import _
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.web.api.schemas import RecipientIn, ScheduleIn, SchedulePatch
 from chimes.web.api.translate import (
     draft_from,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.validation import MAX_RECIPIENTS
+from chimes.model.value import replace
 from chimes.notifications.message import CHANNELS, MAX_NESTING, readable_markdown, sanitize
 from chimes.services.manual_runs import may_reply, reply_id
 from chimes.triggers.values import parse_moment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
@@ -16,6 +16,7 @@ from chimes.model.listing import InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, notify_on_for
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import RunStatus
+from chimes.model.value import replace
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 

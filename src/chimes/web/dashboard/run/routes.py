@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
@@ -19,6 +19,7 @@ from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, RunSort
 from chimes.model.notification import Delivery
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.notifications.message import CHANNELS
 from chimes.services.attention import KnownFailure, fingerprint
 from chimes.services.runs import RunOrigin, RunRequest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
@@ -15,6 +15,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import ErrorGroup
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery
 from chimes.model.run import Run, RunStatus
+from chimes.model.value import replace
 from chimes.services.preferences import ListName
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment, parse_moment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from markupsafe import Markup
@@ -26,6 +26,7 @@ from chimes.model.insights import (
 )
 from chimes.model.listing import RunQuery, RunSort
 from chimes.model.run import Run, RunStatus, describe_reason
+from chimes.model.value import replace
 from chimes.redaction import mask_result
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment

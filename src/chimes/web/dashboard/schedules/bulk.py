@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, Position, ScheduleQuery, ScheduleSort
 from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.services.schedules import editor
 from chimes.services.schedules.editor import ScheduleChange
 from chimes.triggers import trigger_from_dict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from chimes.model.insights import QUARTER, RunFilter, StatusCounts, Window, sum_counts
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule, due_time, has_runs_left
+from chimes.model.value import replace
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Filter
 from chimes.web.dashboard.core.page_request import PageRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from pydantic import ValidationError
@@ -16,6 +16,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget, HttpTarget, Target, payload_name
+from chimes.model.value import replace
 from chimes.redaction import mask_url
 from chimes.services.preferences import ListName
 from chimes.web.api.schemas import TargetPatch

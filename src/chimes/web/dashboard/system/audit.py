@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import zip_longest
 from urllib.parse import urlencode
@@ -15,6 +15,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
 from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.listing import AuditQuery
+from chimes.model.value import replace
 from chimes.web.api.translate import audit_out, moment_from
 from chimes.web.dashboard.core.audit import VERB_LABELS, Change, changes_of, page_of
 from chimes.web.dashboard.core.lists import (
