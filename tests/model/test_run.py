@@ -157,6 +157,7 @@ def test_completion_of_a_success() -> None:
         status=RunStatus.SUCCEEDED,
         result={"status": 200},
         logs=(LogEntry(at=NOW, message="x"),),
+        run=run,
     )
 
 

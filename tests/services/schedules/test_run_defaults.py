@@ -186,4 +186,4 @@ async def test_other_changes_keep_the_policy(
 
 
 def test_task_fields_are_policy_fields() -> None:
-    assert set(Policy.__dataclass_fields__) >= TASK_POLICY_FIELDS
+    assert set(Policy.__struct_fields__) >= TASK_POLICY_FIELDS
