@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from prometheus_client import Counter
@@ -11,6 +10,7 @@ from prometheus_client import Counter
 from chimes.errors import StoreUnavailable
 from chimes.model.access import ApiKey, Role
 from chimes.model.listing import Counts
+from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.store.port import StoreStatus
 from chimes.testing import SettableClock

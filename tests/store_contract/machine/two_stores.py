@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from chimes.errors import ChimesError
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import CRASH_LIMIT, Completion, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.store.port import FireResult, Store
 from chimes.testing import SettableClock
