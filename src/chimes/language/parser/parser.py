@@ -11,7 +11,7 @@ from chimes.errors import InvalidInput, NeedsClarification
 from chimes.i18n import Message, _, in_language, joined
 from chimes.language.description import describe
 from chimes.language.parser import parts
-from chimes.language.parser.decide import decide
+from chimes.language.parser.decision import decide
 from chimes.language.parser.grammars import GRAMMARS, language_of
 from chimes.language.parser.parts import Unclear
 from chimes.language.parser.phrases import Meaning

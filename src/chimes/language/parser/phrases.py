@@ -327,7 +327,7 @@ class Meaning:
 
 
 def meaning_of(phrase: Phrase) -> Meaning:
-    """Raises Unclear."""
+    """Combines the parts of a phrase. Raises Unclear."""
     phrase = _with_spans(phrase)
     parts = phrase.parts
     problem = next((part for part in parts if isinstance(part, Problem)), None)

@@ -83,7 +83,7 @@ def check_before(folded: str, chosen: Phrase, lead: str) -> None:
 
 
 def check_behind(folded: str, chosen: Phrase) -> None:
-    """Raises Unclear."""
+    """Checks the text after the phrase. Raises Unclear."""
     for index, (_, end) in enumerate(chosen.stretches):
         left = _LEFT_OVER.match(folded, end)
         if left:
@@ -159,7 +159,7 @@ class Decision:
 
 
 def decide(text: Text) -> Decision:
-    """Raises Unclear."""
+    """Finds the one phrase that states the time. Raises Unclear."""
     folded = text.folded
     found = _through_requests(folded, [_trimmed(folded, each) for each in phrases(folded)])
     if not found:
