@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus, cancel, complete, unblock
 from chimes.model.schedule import delete_schedule, pause_schedule, record_run
-from chimes.model.value import replace
 from chimes.store.port import CompletionResult, Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -139,6 +139,23 @@ async def test_repeated_retry_is_accepted_even_after_the_next_claim(
     (again,) = await store.claim(claim_request())
     assert await store.finish([completion]) == CompletionResult(accepted=(again,))
     assert await store.get_run(run.id) == again
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["nul", "surrogate"])
+@pytest.mark.parametrize("retry", [False, True])
+async def test_repeated_completion_is_accepted_although_its_text_was_sanitised(
+    store: Store, clock: SettableClock, text: str, retry: bool
+) -> None:
+    run = await running_run(store)
+    completion = a_completion(run, clock.advance(1), AttemptEnd.FAILED, error=text)
+    completion = replace(completion, attempt=replace(completion.attempt, error=text))
+    if retry:
+        completion = replace(completion, status=RunStatus.QUEUED, retry_in=SECOND)
+    (first,) = (await store.finish([completion])).accepted
+    again = await store.finish([completion])
+    assert [each.id for each in again.accepted] == [first.id]
+    assert again.refused == ()
+    assert await store.get_run(run.id) == again.accepted[0]
 
 
 async def test_different_completion_of_the_same_attempt_is_rejected(

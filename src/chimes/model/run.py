@@ -12,11 +12,11 @@ from typing import Final
 from msgspec import Struct
 
 from chimes.i18n import Message, _, freeze
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.ids import DEFAULT_NAMESPACE, NodeId, RunId, ScheduleId
 from chimes.model.policy import MAX_RETRY_DELAY, OnLost, Policy
 from chimes.model.target import Target
-from chimes.model.value import replace
 
 
 class Reason:
@@ -311,6 +311,12 @@ def complete(run: Run, completion: Completion, now: datetime) -> Run:
 def owns_fence(run: Run, fence: int) -> bool:
     """Whether a worker with this fence still owns the run."""
     return run.status is RunStatus.RUNNING and run.fence == fence
+
+
+def is_recorded(run: Run, attempt: Attempt) -> bool:
+    """Whether this end of the attempt is stored: the completion is repeated after a lost answer.
+    Texts are not compared, because a store may have replaced characters that it cannot store."""
+    return any(replace(each, error=attempt.error) == attempt for each in run.attempts)
 
 
 def cancel(run: Run, reason: str, now: datetime) -> Run:

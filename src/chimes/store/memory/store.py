@@ -16,6 +16,7 @@ from chimes.clock import Clock, SystemClock
 from chimes.errors import AlreadyExists, NotFound
 from chimes.failpoints import hit
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import ApiKey, Owner, Quota
 from chimes.model.audit import AuditEntry, gone_pause_entry
 from chimes.model.checkpoint import Checkpoint
@@ -65,6 +66,7 @@ from chimes.model.run import (
     cancel_step,
     claim,
     complete,
+    is_recorded,
     mark_lost,
     mark_started,
     owns_fence,
@@ -78,7 +80,6 @@ from chimes.model.schedule import (
     record_run,
     stop_with_error,
 )
-from chimes.model.value import replace
 from chimes.store.memory import insights
 from chimes.store.memory.state import State
 from chimes.store.port import (
@@ -378,7 +379,7 @@ class MemoryStore:
                     released_any |= not ended.status.terminal
                     released_any |= ended.parent_id is not None or ended.resumable
                     accepted.append(ended)
-                elif run is not None and completion.attempt in run.attempts:
+                elif run is not None and is_recorded(run, completion.attempt):
                     accepted.append(run)
                 else:
                     refused.append(completion.run_id)

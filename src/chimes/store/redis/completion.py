@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from chimes.i18n import to_stored
+from chimes.model import replace
 from chimes.model.audit import AuditEntry, gone_pause_entry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import (
@@ -17,11 +18,11 @@ from chimes.model.run import (
     cancel_step,
     complete,
     fail_unreadable,
+    is_recorded,
     owns_fence,
     request_cancel,
 )
 from chimes.model.schedule import Schedule, pause_schedule
-from chimes.model.value import replace
 from chimes.store.port import CompletionResult
 from chimes.store.redis.context import Context, WriteConflict
 from chimes.store.redis.rows import (
@@ -179,7 +180,7 @@ async def _finish(ctx: Context, completions: Sequence[Completion]) -> Completion
             wakes |= not after.status.terminal
             wakes |= after.parent_id is not None or after.resumable
             accepted.append(after)
-        elif run is not None and completion.attempt in run.attempts:
+        elif run is not None and is_recorded(run, completion.attempt):
             accepted.append(run)
         else:
             refused.append(completion.run_id)

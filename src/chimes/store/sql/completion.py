@@ -16,12 +16,21 @@ from typing import Any
 from sqlalchemy import bindparam, select, text
 
 from chimes.clock import MICROSECOND
+from chimes.model import replace
 from chimes.model.audit import gone_pause_entry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Delivery, plan_deliveries
-from chimes.model.run import Completion, LogEntry, Run, RunStatus, cancel_step, complete, owns_fence
+from chimes.model.run import (
+    Completion,
+    LogEntry,
+    Run,
+    RunStatus,
+    cancel_step,
+    complete,
+    is_recorded,
+    owns_fence,
+)
 from chimes.model.schedule import pause_schedule, update_summary
-from chimes.model.value import replace
 from chimes.store.port import CompletionResult
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.locks import (
@@ -32,7 +41,7 @@ from chimes.store.sql.locks import (
 )
 from chimes.store.sql.prefetch import undo_prefetch
 from chimes.store.sql.records import append_audit
-from chimes.store.sql.row_access import (
+from chimes.store.sql.rows.access import (
     insert_logs,
     load_runs,
     load_schedules,
@@ -290,7 +299,7 @@ def _apply_in_order(tx: Tx, completions: Sequence[Completion]) -> list[Run | Non
             logs.setdefault(run.id, []).extend(completion.logs)
             tx.wakes |= not run.status.terminal or run.parent_id is not None or run.resumable
             answers.append(run)
-        elif run is not None and completion.attempt in run.attempts:
+        elif run is not None and is_recorded(run, completion.attempt):
             answers.append(run)
         else:
             answers.append(None)
