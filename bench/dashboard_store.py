@@ -26,6 +26,7 @@ from time import perf_counter, process_time
 
 from suite.postgres import Postgres
 
+from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import QUARTER, RunFilter, Window
@@ -33,7 +34,6 @@ from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, Run, RunStatus, claim
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
-from chimes.model.value import replace
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.store.sql.rows.run import run_values
 from chimes.store.sql.rows.schedule import schedule_values

@@ -24,13 +24,13 @@ from chimes.config import Settings
 from chimes.engine import Engine
 from chimes.engine.events import RunEnded
 from chimes.engine.metrics import Metrics
+from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, manual_run_id
 from chimes.model.listing import Page, RunQuery
 from chimes.model.node import HeartbeatResult, Node
 from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Completion, Origin, Outcome, Run, claim
 from chimes.model.target import TaskTarget
-from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, CompletionResult, Store
 from chimes.store.wakeup import Wakeup
 from chimes.targets.base import Call

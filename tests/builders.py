@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time, timedelta
 from itertools import count
 from typing import Any
 
+from chimes.model import replace
 from chimes.model.access import ApiKey, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
@@ -23,7 +24,6 @@ from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours
 from chimes.model.run import Attempt, AttemptEnd, Completion, LogEntry, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, plan_after
 from chimes.model.target import ActionTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
-from chimes.model.value import replace
 from chimes.store.port import ClaimRequest
 from chimes.testing import DEFAULT_NOW
 from chimes.triggers import Every

@@ -13,10 +13,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from chimes.clock import SystemClock
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.target import TaskTarget
-from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, RunLog, Store
 from chimes.store.sql import open_sqlite
 from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor

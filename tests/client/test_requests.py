@@ -20,9 +20,9 @@ from chimes.client.requests import (
 )
 from chimes.client.values import cron_spec, schedule_info
 from chimes.errors import InvalidInput
+from chimes.model import replace
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, TaskTarget
-from chimes.model.value import replace
 from chimes.triggers import Cron, Every
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from

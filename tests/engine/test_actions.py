@@ -12,11 +12,11 @@ from chimes.engine.events import RunEnded
 from chimes.engine.executor import checkpoint_of
 from chimes.engine.maintenance import CheckpointCleaner
 from chimes.errors import StoreUnavailable
+from chimes.model import replace
 from chimes.model.checkpoint import action_checkpoint_name
 from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.targets.action import runner as following
 from tests.builders import ACTION, a_run

@@ -13,12 +13,12 @@ from chimes.engine.executor import checkpoint_of
 from chimes.engine.maintenance import CheckpointCleaner
 from chimes.engine.membership import Membership, StoreClock
 from chimes.errors import StoreUnavailable
+from chimes.model import replace
 from chimes.model.checkpoint import agent_callback_name, agent_checkpoint_name
 from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import Run, RunStatus
 from chimes.model.sync import task_run
 from chimes.model.target import AgentTarget, SyncTarget
-from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.store.port import ClaimRequest
 from chimes.testing import SettableClock

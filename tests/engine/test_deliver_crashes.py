@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from chimes.engine import Engine
+from chimes.model import replace
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, Period, Recipient
 from chimes.model.run import RunStatus
-from chimes.model.value import replace
 from chimes.notifications.inbox import Inbox
 from chimes.store.port import Store
 from chimes.store.sql import open_sqlite

@@ -25,6 +25,7 @@ from chimes.engine.events import (
 )
 from chimes.errors import StoreUnavailable
 from chimes.i18n import in_language
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import (
@@ -37,7 +38,6 @@ from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.notifications import outcomes as completions
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.inbox import Inbox

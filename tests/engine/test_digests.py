@@ -21,6 +21,7 @@ from chimes.engine.deliverer import (
 )
 from chimes.engine.events import DeliveryEnded, DeliveryRetrying, SenderRaised
 from chimes.errors import InvalidInput
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import (
@@ -35,7 +36,6 @@ from chimes.model.notification import (
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.model.value import replace
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.digest import DigestMembers
 from chimes.notifications.inbox import Inbox

@@ -19,10 +19,10 @@ from chimes.engine.in_flight import (
 )
 from chimes.engine.recorder import LOG_BATCH_CHARACTERS, LOG_BATCH_LINES, LogWriter
 from chimes.errors import StoreUnavailable
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.run import Completion, LogEntry, Outcome, RunStatus
 from chimes.model.target import TaskTarget
-from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call
 from tests.builders import NOW, a_completion, a_node, a_run, claim_request

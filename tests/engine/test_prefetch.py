@@ -16,6 +16,7 @@ from chimes.clock import SystemClock
 from chimes.engine.events import RunEnded, SchedulesFired
 from chimes.engine.prefetch import FULL_CAPACITY_LEAD
 from chimes.errors import StoreUnavailable
+from chimes.model import replace
 from chimes.model.ids import ScheduleId, slot_run_id
 from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.model.policy import OnLost, Policy
@@ -27,7 +28,6 @@ from chimes.model.schedule import (
     pause_schedule,
     reschedule_next,
 )
-from chimes.model.value import replace
 from chimes.store.port import ScheduleChange
 from chimes.triggers import Every
 from tests.builders import a_schedule

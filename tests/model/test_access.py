@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Role, revoke
 from chimes.model.ids import KeyId
-from chimes.model.value import replace
 from tests.builders import ALICE, BOB, HOUR, NOW, a_key
 
 

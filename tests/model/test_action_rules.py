@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
+from chimes.model import replace
 from chimes.model.target import ActionTarget
 from chimes.model.validation import MAX_IDENTITIES, MAX_IDENTITIES_BYTES, check_target
-from chimes.model.value import replace
 from tests.builders import ACTION
 from tests.tables import each_row
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import fields
 
+from chimes.model import replace
 from chimes.model.audit import AuditEntry, chain_entry, entry_hash, verify_chain
-from chimes.model.value import replace
 from chimes.store.codec.records import audit_from_plain, audit_to_plain
 from tests.builders import HOUR, NOW, an_entry
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
+from chimes.model import replace
 from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.insights import (
     BOUNDS,
@@ -38,7 +39,6 @@ from chimes.model.insights import (
 )
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import pause_schedule, stop_with_error
-from chimes.model.value import replace
 from chimes.triggers import Cron, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 from tests.ended_runs import ended

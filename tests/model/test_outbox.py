@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.notification import (
     DIGEST_SLACK,
@@ -22,7 +23,6 @@ from chimes.model.notification import (
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.model.value import replace
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 
 CHAT = Recipient(channel=Channel.TELEGRAM, to="7")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import ScheduleId, slot_run_id
 from chimes.model.planning import ON_TIME_LIMIT, PolicyPlan, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Origin, Reason, Run
 from chimes.model.schedule import Dependency, set_cursor
-from chimes.model.value import replace
 from chimes.triggers import Cron, Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule, due_schedule, full_schedule
 from tests.model.fire_plans import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import RunId, slot_run_id
 from chimes.model.planning import (
     PolicyPlan,
@@ -18,7 +19,6 @@ from chimes.model.planning import (
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Schedule, move_next_run, reschedule_next, set_cursor
-from chimes.model.value import replace
 from chimes.triggers import Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule, due_schedule, full_schedule
 from tests.model.fire_plans import FREE, MISSED, QUEUED, planned_runs

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import BLOCKING_RUN, FireContext, cancels_only_own_runs, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.model.schedule import Dependency
-from chimes.model.value import replace
 from chimes.triggers import Every
 from tests.builders import HOUR, MINUTE, NOW, SECOND, due_schedule
 from tests.model.fire_plans import FREE, QUEUED, SKIPPED, planned_runs, with_active_runs

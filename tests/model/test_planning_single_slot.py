@@ -7,6 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chimes.model import replace
 from chimes.model.ids import NodeId, RunId
 from chimes.model.planning import (
     FireContext,
@@ -18,7 +19,6 @@ from chimes.model.planning import (
 )
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import claim
-from chimes.model.value import replace
 from chimes.triggers import Cron, Every
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import NodeId
 from chimes.model.planning import (
     PREFETCH_CUTOFF,
@@ -22,7 +23,6 @@ from chimes.model.planning import (
 from chimes.model.policy import Policy
 from chimes.model.run import Origin, Run, RunStatus, cancel, mark_lost, release
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.value import replace
 from chimes.triggers import Every
 from tests.builders import KINDS, MINUTE, NOW, SECOND, due_schedule
 

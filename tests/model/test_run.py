@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import NodeId
 from chimes.model.policy import Backoff, OnLost, Policy
 from chimes.model.run import (
@@ -31,7 +32,6 @@ from chimes.model.run import (
     request_cancel,
     unblock,
 )
-from chimes.model.value import replace
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_completion, a_retry, a_run, an_attempt
 
 NODE = NodeId("node-1")

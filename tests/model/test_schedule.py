@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import (
     Schedule,
@@ -24,7 +25,6 @@ from chimes.model.schedule import (
     skip_next_slot,
     stop_with_error,
 )
-from chimes.model.value import replace
 from chimes.triggers import Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule, due_schedule
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Overlap, Policy
 from chimes.model.recipient import Channel, Recipient
@@ -22,7 +23,6 @@ from chimes.model.schedule import (
     source_marker,
 )
 from chimes.model.target import HttpTarget, TaskTarget
-from chimes.model.value import replace
 from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.triggers import Cron
 from tests.builders import NOW, a_schedule

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.run import RunStatus
 from chimes.model.sync import (
@@ -21,7 +22,6 @@ from chimes.model.sync import (
     task_time,
 )
 from chimes.model.target import SyncTarget
-from chimes.model.value import replace
 from tests.builders import a_run
 
 PAIR = SyncTarget(source="my_source", collection="users_all")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from chimes.model import replace
 from chimes.model.ids import DeliveryId
 from chimes.model.notification import Delivery, plan_deliveries
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import AgentTarget
-from chimes.model.value import replace
 from chimes.notifications.base import DeliveryAttempt, Progress
 from chimes.notifications.message import NotificationMessage, build_message
 from tests.builders import NOW, a_run, a_schedule

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.notification import Delivery, make_test_delivery, plan_deliveries
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Recipient
 from chimes.model.run import Run, RunStatus
-from chimes.model.value import replace
 from chimes.notifications.base import DeliveryAttempt
 from chimes.notifications.digest import MAX_LISTED_RUNS, DigestMembers, build_digest_message
 from chimes.notifications.message import (

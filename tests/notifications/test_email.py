@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from chimes.errors import ConfigError
+from chimes.model import replace
 from chimes.model.egress import EgressRules
 from chimes.model.recipient import Channel
-from chimes.model.value import replace
 from chimes.notifications.attachments import AttachmentFetcher
 from chimes.notifications.base import Refused, Result, Retry, Sent
 from chimes.notifications.email import Email, Server, parse_sender, parse_server

@@ -11,11 +11,11 @@ from time import process_time
 import pytest
 
 from chimes.i18n import _, in_language
+from chimes.model import replace
 from chimes.model.notification import Artifact
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Reason, RunStatus, describe_reason
 from chimes.model.target import HttpTarget, TaskTarget
-from chimes.model.value import replace
 from chimes.notifications import message as message_module
 from chimes.notifications.inbox import inbox_item, undelivered
 from chimes.notifications.message import (

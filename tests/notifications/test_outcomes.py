@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from chimes.model import replace
 from chimes.model.notification import (
     MAX_DELIVERY_ATTEMPTS,
     MAX_RATE_LIMITED_CLAIMS,
@@ -12,7 +13,6 @@ from chimes.model.notification import (
     claim_delivery,
     complete_delivery,
 )
-from chimes.model.value import replace
 from chimes.notifications.base import Refused, Result, Retry, Sent
 from chimes.notifications.outcomes import completion_of
 from tests.builders import NOW, a_delivery

@@ -8,9 +8,9 @@ import pytest
 
 from chimes.config import Settings
 from chimes.errors import InvalidTrigger, QuotaExceeded
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.target import HttpTarget
-from chimes.model.value import replace
 from chimes.runtime.composition import build_services
 from chimes.services.access import AccessService
 from chimes.store.memory import MemoryStore

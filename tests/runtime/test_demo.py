@@ -10,6 +10,7 @@ import pytest
 
 from chimes.errors import NotAllowed
 from chimes.i18n import in_language
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.insights import IssueCause, Window
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery, RunQuery, ScheduleQuery
@@ -18,7 +19,6 @@ from chimes.model.planning import manual_run
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
 from chimes.model.target import HttpTarget, TaskTarget
-from chimes.model.value import replace
 from chimes.runtime.serve import work
 from chimes.services.demo import (
     EXAMPLES,

@@ -14,6 +14,7 @@ import pytest
 from chimes import AgentTarget, Chimes, Recipient
 from chimes.config import Settings
 from chimes.errors import ConfigError, InvalidInput, InvalidTrigger
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.checkpoint import (
     agent_callback_name,
@@ -24,7 +25,6 @@ from chimes.model.policy import Backoff, Policy
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import HttpTarget
-from chimes.model.value import replace
 from chimes.services.runs import RunRequest
 from chimes.targets.agent import pipeline
 from tests.sdk.inspection import QUICK, eventually, runs_of, stored

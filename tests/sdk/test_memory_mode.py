@@ -21,13 +21,13 @@ from chimes.engine.events import (
 )
 from chimes.engine.poller import PollOnEvent
 from chimes.errors import StoreUnavailable
+from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId, declared_id, slot_run_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import slot_run
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Dependency, Schedule, plan_after
-from chimes.model.value import replace
 from chimes.sdk.memory_mode import (
     LOOK_BACK,
     REFRESH,

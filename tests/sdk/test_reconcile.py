@@ -12,6 +12,7 @@ import pytest
 
 from chimes import Chimes, Cron, Every
 from chimes.errors import Conflict, InvalidInput, NotFound
+from chimes.model import replace
 from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.listing import ScheduleQuery
@@ -19,7 +20,6 @@ from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule, is_detached, reattach, source_marker
 from chimes.model.target import HttpTarget, SyncTarget
-from chimes.model.value import replace
 from chimes.runtime.composition import Runtime
 from chimes.sdk.declare import module_path
 from chimes.sdk.reconcile import ScheduleReconciler

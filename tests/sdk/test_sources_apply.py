@@ -17,13 +17,13 @@ import pytest
 from chimes.clock import SystemClock
 from chimes.config import Settings, load_settings, store_location
 from chimes.errors import ConfigError, Conflict, InvalidInput, NotAllowed
+from chimes.model import replace
 from chimes.model.access import Actor, Role
 from chimes.model.ids import NodeId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.policy import Misfire, Overlap, Policy, RunDefaults
 from chimes.model.schedule import Schedule
 from chimes.model.sync import Sources
-from chimes.model.value import replace
 from chimes.runtime.apply_config import (
     PairCapabilities,
     SourceFile,

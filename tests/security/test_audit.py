@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId, manual_run_id
 from chimes.model.listing import AuditQuery
@@ -17,7 +18,6 @@ from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.model.sync import Collection, Source, Sources, task_id
 from chimes.model.target import AgentTarget, SyncTarget
-from chimes.model.value import replace
 from chimes.services.nodes import ReloadResult
 from chimes.services.users import UserService
 from chimes.web.compat.catbird.routes import catbird_router

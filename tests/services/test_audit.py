@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import Actor, Role
-from chimes.model.value import replace
 from chimes.services import audit
 from chimes.services.audit import AuditService, verify_chain
 from chimes.store.memory import MemoryStore

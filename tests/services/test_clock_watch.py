@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import IssueCause
 from chimes.model.schedule import Schedule, delete_schedule, pause_schedule, plan_after
-from chimes.model.value import replace
 from chimes.services import insights as clock_watch
 from chimes.services.insights import CACHE_SECONDS, ClockWatch, UpcomingClockChanges
 from chimes.store.memory import MemoryStore

@@ -8,13 +8,13 @@ import json
 import pytest
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.insights import AttentionList, IssueCause, ScheduleAttention, ScheduleIssue
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.services import attention as known_failures
 from chimes.services.attention import (
     MAX_MARKS,

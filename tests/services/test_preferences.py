@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chimes.errors import InvalidInput, NotAllowed
+from chimes.model import replace
 from chimes.model.access import Actor, Role, Scope
 from chimes.model.listing import AuditQuery
-from chimes.model.value import replace
 from chimes.services.preferences import NO_PREFERENCES, Preferences, PreferenceService
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore

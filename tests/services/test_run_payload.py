@@ -7,9 +7,9 @@ import json
 import pytest
 
 from chimes.errors import InvalidInput
+from chimes.model import replace
 from chimes.model.listing import AuditQuery
 from chimes.model.target import HttpTarget
-from chimes.model.value import replace
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.service import ScheduleService

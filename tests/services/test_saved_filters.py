@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from chimes.model import replace
 from chimes.model.access import Scope
 from chimes.model.listing import AuditQuery
-from chimes.model.value import replace
 from chimes.services.preferences import MAX_SAVED_FILTERS, ListName, SavedFilter, SavedFilters
 from chimes.store.memory import MemoryStore
 from tests.builders import ALICE

@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 
 from chimes.errors import InvalidInput, NotAllowed
+from chimes.model import replace
 from chimes.model.access import SCOPES_OF, Actor, Role, Scope
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import AgentTarget, HttpTarget
-from chimes.model.value import replace
 from chimes.services.access import AccessService
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest, RunService

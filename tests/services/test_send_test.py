@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput, NotAllowed, NotFound, RateLimited
+from chimes.model import replace
 from chimes.model.access import Actor, Role
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.notification import DeliveryCompletion, DeliveryState
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
-from chimes.model.value import replace
 from chimes.services.notifications import TEST_BURST, TEST_INTERVAL_SECONDS, NotificationService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock

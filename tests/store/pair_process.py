@@ -17,11 +17,11 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.target import SyncTarget
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.store.redis import open_redis
 from chimes.store.sql import open_mariadb, open_postgres, open_sqlite

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from chimes.errors import StoreUnavailable
+from chimes.model import replace
 from chimes.model.audit import AuditEntry, verify_chain
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.run import LogEntry, Run, RunStatus
-from chimes.model.value import replace
 from chimes.store.jsonfile import JsonFileStore
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.store import AUDIT_ENTRIES, ENDED_RUNS, SLACK

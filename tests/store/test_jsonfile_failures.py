@@ -360,7 +360,7 @@ from pathlib import Path
 from chimes.errors import StoreUnavailable
 from chimes.store.jsonfile import JsonFileStore
 from tests.builders import a_schedule, TARGET
-from chimes.model.value import replace
+from chimes.model import replace
 
 async def main(directory):
     store = JsonFileStore(directory)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import StoreUnavailable
+from chimes.model import replace
 from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
@@ -17,7 +18,6 @@ from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.schedule import apply_edit
 from chimes.model.target import AgentTarget
-from chimes.model.value import replace
 from chimes.store.codec.values import to_text
 from chimes.store.jsonfile import JsonFileStore
 from chimes.store.jsonfile import files as disk

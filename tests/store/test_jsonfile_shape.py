@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus
 from chimes.model.schedule import apply_edit, delete_schedule, pause_schedule
 from chimes.model.target import SyncTarget, Target, TaskTarget
-from chimes.model.value import replace
 from chimes.store.jsonfile import JsonFileStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from chimes.errors import AlreadyExists
+from chimes.model import replace
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.model.value import replace
 from chimes.store.sql import SqlStore
 from chimes.store.sql.dialects import mariadb
 from tests.builders import a_completion, a_node, a_run, a_schedule, claim_request

@@ -12,12 +12,12 @@ import asyncmy.errors
 import pytest
 
 from chimes.clock import EPOCH
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.schedule import delete_schedule, pause_schedule, plan_after
 from chimes.model.target import ActionTarget
-from chimes.model.value import replace
 from chimes.services.schedules.templates import TEMPLATES
 from chimes.store.sql import SqlStore
 from chimes.triggers import Cron, Every

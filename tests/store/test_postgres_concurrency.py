@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 
 from chimes.errors import QuotaExceeded
+from chimes.model import replace
 from chimes.model.access import Quota
 from chimes.model.audit import verify_chain
 from chimes.model.ids import NodeId, RunId, ScheduleId
@@ -23,7 +24,6 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import reschedule_next
-from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every

@@ -17,12 +17,12 @@ from sqlalchemy.util import greenlet_spawn
 
 from chimes.clock import SystemClock
 from chimes.errors import ConfigError, StoreUnavailable
+from chimes.model import replace
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.node import HeartbeatResult
 from chimes.model.planning import FireContext, PolicyPlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.store.port import ClaimRequest
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.store.sql.database import postgres as postgres_server

@@ -12,12 +12,12 @@ from typing import Any
 import asyncpg
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId, slot_run_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import PREFETCH_CUTOFF, plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, apply_edit, pause_schedule, resume_schedule
-from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every

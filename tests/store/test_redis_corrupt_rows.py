@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from chimes.errors import Conflict
+from chimes.model import replace
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.planning import plan
@@ -16,7 +17,6 @@ from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import delete_schedule
 from chimes.model.sync import task_id
 from chimes.model.target import SyncTarget
-from chimes.model.value import replace
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
 from tests.builders import (

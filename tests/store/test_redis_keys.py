@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import redis
 
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.target import SyncTarget
-from chimes.model.value import replace
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
 from tests.builders import (

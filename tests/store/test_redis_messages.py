@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from chimes.errors import Conflict, QuotaExceeded
+from chimes.model import replace
 from chimes.model.access import Quota
 from chimes.model.ids import DeliveryId
 from chimes.model.listing import DeliveryQuery, InboxQuery
@@ -19,7 +20,6 @@ from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Reason, RunStatus
-from chimes.model.value import replace
 from chimes.store.redis import RedisStore, notifications
 from chimes.store.redis.context import Context
 from chimes.testing import SettableClock

@@ -210,7 +210,7 @@ async def _all_operations(store: RedisStore) -> list[Callable[[], Any]]:
 
 
 def _claimed_run() -> Any:
-    from chimes.model.value import replace
+    from chimes.model import replace
 
     base = a_run()
     return replace(base, holder=NodeId("node-1"), claimed_at=base.created_at, fence=1, attempt=1)

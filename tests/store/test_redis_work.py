@@ -11,13 +11,13 @@ import pytest
 import redis
 
 from chimes.errors import StoreUnavailable
+from chimes.model import replace
 from chimes.model.audit import verify_chain
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.planning import FireContext, FirePlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
-from chimes.model.value import replace
 from chimes.store.redis import RedisStore, firing
 from chimes.store.redis import connection as connections
 from chimes.store.redis.rows import Revision, ScheduleRows

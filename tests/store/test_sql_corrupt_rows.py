@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import text
 
 from chimes.errors import Conflict
+from chimes.model import replace
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import delete_schedule
 from chimes.model.target import SyncTarget
-from chimes.model.value import replace
 from chimes.store.sql.store import SqlStore
 from chimes.testing import SettableClock
 from tests.builders import (

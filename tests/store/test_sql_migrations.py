@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import Connection, create_engine
 
 from chimes.errors import SchemaMismatch, StoreUnavailable
+from chimes.model import replace
 from chimes.model.access import ApiKey, Scope
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
-from chimes.model.value import replace
 from chimes.store.port import Item
 from chimes.store.sql import migrations, open_sqlite
 from chimes.store.sql.tables import metadata

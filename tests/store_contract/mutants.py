@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
+from chimes.model import replace
 from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId
@@ -15,7 +16,6 @@ from chimes.model.notification import Delivery, DeliveryCompletion, plan_deliver
 from chimes.model.planning import PolicyPlan
 from chimes.model.run import Completion, LogEntry, Run, RunStatus, mark_lost
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.store.memory.state import State
 from chimes.store.port import ClaimRequest, CompletionResult, ScheduleChange

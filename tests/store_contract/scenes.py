@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from chimes.model import replace
 from chimes.model.access import Scope
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import NodeId
@@ -15,7 +16,6 @@ from chimes.model.policy import Policy
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
-from chimes.model.value import replace
 from chimes.store.port import ApiKey, AuditEntry, Item, RunLog, Store
 from chimes.testing import SettableClock
 from tests.builders import (

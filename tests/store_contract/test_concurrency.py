@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import NOW, SECOND, a_completion, a_run, claim_request, due_schedule

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
 from chimes.model.notification import (
@@ -18,7 +19,6 @@ from chimes.model.notification import (
     reopen_delivery,
 )
 from chimes.model.recipient import Channel, NotifyOn
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

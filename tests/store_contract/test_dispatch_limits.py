@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.services.schedules.prompts import plan_without_prompts
 from chimes.services.schedules.rules import ScheduleRules
 from chimes.services.schedules.service import ScheduleService

@@ -9,12 +9,12 @@ from datetime import datetime
 import pytest
 
 from chimes.errors import ChimesError, Conflict, NotFound
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import end_immediately, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus, cancel
 from chimes.model.schedule import Schedule, delete_schedule, record_run
-from chimes.model.value import replace
 from chimes.services.audit import verify_chain
 from chimes.store.port import ScheduleEdit, Store
 from chimes.testing import SettableClock

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import BLOCKING_RUN, FireContext, PolicyPlan, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus, cancel, claim
 from chimes.model.schedule import Dependency, Schedule, delete_schedule, stop_with_error
-from chimes.model.value import replace
 from chimes.store.port import FireResult, Store
 from chimes.testing import SettableClock
 from chimes.triggers import Every, Once

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import delete_schedule
 from chimes.model.target import FlowTarget, TaskTarget
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, SECOND, a_completion, a_run, a_schedule, claim_request

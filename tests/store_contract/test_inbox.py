@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from chimes.errors import Conflict, NotFound
+from chimes.model import replace
 from chimes.model.ids import InboxId, RunId, ScheduleId
 from chimes.model.listing import InboxQuery
 from chimes.model.notification import InboxItem
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, an_item, full_item

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from chimes.model import replace
 from chimes.model.insights import AttentionList, IssueCause, ScheduleAttention, ScheduleIssue
 from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, pause_schedule, stop_with_error
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Once

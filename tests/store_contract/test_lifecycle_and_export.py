@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from chimes.errors import AlreadyExists
+from chimes.model import replace
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus, mark_lost, release
-from chimes.model.value import replace
 from chimes.store.port import AuditEntry, Item, Run, RunLog, Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import OwnerType
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
 from chimes.model.target import ActionTarget
-from chimes.model.value import replace
 from chimes.store.port import Store
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 from tests.tables import each_row

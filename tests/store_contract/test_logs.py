@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, SECOND, a_completion, a_retry, claim_request, log_lines

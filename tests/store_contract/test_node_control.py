@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from chimes.errors import Conflict, NotFound
+from chimes.model import replace
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import HeartbeatResult, NodeEvent, NodeReport, NodeState
 from chimes.model.run import mark_lost
-from chimes.model.value import replace
 from chimes.store.codec.records import report_from_text, report_to_text
 from chimes.store.port import NODE_EVENT_RETENTION, Store
 from chimes.testing import SettableClock

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from chimes.model import replace
 from chimes.model.ids import NodeId
 from chimes.model.node import HeartbeatResult
 from chimes.model.policy import OnLost, Policy, RunDefaults
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Reason, RunStatus, mark_lost, mark_started
 from chimes.model.schedule import record_run
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -9,6 +9,7 @@ from datetime import time
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import DeliveryId, RunId
 from chimes.model.notification import Delivery, DeliveryState, plan_deliveries
 from chimes.model.planning import end_immediately, plan, slot_run
@@ -16,7 +17,6 @@ from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import apply_edit, delete_schedule, skip_next_slot
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

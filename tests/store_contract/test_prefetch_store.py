@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import (
@@ -33,7 +34,6 @@ from chimes.model.schedule import (
     skip_next_slot,
 )
 from chimes.model.target import TaskTarget
-from chimes.model.value import replace
 from chimes.store.port import FireResult, PrefetchStore, PrefetchWindow, Store
 from chimes.store.sql import SqlStore
 from chimes.testing import SettableClock

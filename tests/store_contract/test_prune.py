@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.insights import RunFilter, Window
 from chimes.model.planning import plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import FlowTarget
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

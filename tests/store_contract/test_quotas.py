@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 import pytest
 
 from chimes.errors import AlreadyExists, QuotaExceeded
+from chimes.model import replace
 from chimes.model.access import Owner, OwnerType, Quota
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.planning import plan
@@ -18,7 +19,6 @@ from chimes.model.schedule import (
     pause_schedule,
     resume_schedule,
 )
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Once

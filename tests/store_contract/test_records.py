@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
+from chimes.model import replace
 from chimes.model.access import ApiKey, Role, Scope, revoke
 from chimes.model.audit import AuditEntry, chain_entry, verify_chain
 from chimes.model.ids import KeyId
@@ -18,7 +19,6 @@ from chimes.model.planning import plan
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import delete_schedule
-from chimes.model.value import replace
 from chimes.store.port import IdempotencyRecord, Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import RunStatus, claim, mark_started, release
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.planning import end_immediately, plan, slot_run
@@ -22,7 +23,6 @@ from chimes.model.schedule import (
     skip_next_slot,
 )
 from chimes.model.target import FlowTarget, TaskTarget
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once, Trigger

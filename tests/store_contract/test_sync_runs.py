@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
 from chimes.model.target import SyncTarget
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

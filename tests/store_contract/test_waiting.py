@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.ids import NodeId
 from chimes.model.planning import plan
 from chimes.model.schedule import resume_schedule
-from chimes.model.value import replace
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -9,11 +9,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from chimes.model import replace
 from chimes.model.egress import EgressRules
 from chimes.model.run import Outcome
 from chimes.model.sync import Collection, Source, Sources, task_policy, task_run
 from chimes.model.target import SyncTarget
-from chimes.model.value import replace
 from chimes.targets.base import Call
 from chimes.targets.sync.runner import SyncRunner
 from tests.builders import NOW

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import ConfigError
+from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
 from chimes.model.checkpoint import (
     ExecutionEnd,
@@ -21,7 +22,6 @@ from chimes.model.checkpoint import (
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Origin
 from chimes.model.target import ActionTarget
-from chimes.model.value import replace
 from chimes.targets.action import ActionConfig
 from chimes.targets.action import runner as following
 from chimes.targets.action.service import checked_config

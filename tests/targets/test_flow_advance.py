@@ -57,7 +57,7 @@ class FlowSimulation:
         return [run.step for run in added]
 
     def end(self, run: Run) -> None:
-        from chimes.model.value import replace
+        from chimes.model import replace
 
         assert isinstance(run.target, TaskTarget)
         self.order.append(run.step)
@@ -195,7 +195,7 @@ def test_run_if_after_skipped_steps(run_if: RunIf) -> None:
     ],
 )
 def test_step_that_does_not_succeed_fails_the_flow(status: RunStatus, words: str) -> None:
-    from chimes.model.value import replace
+    from chimes.model import replace
 
     flow = FlowBuilder("f")
     flow.step(name="only")(lambda: 1)

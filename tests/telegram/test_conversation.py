@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.i18n import in_language
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import ScheduleId
@@ -17,7 +18,6 @@ from chimes.model.notification import InboxItem
 from chimes.model.recipient import Channel
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
-from chimes.model.value import replace
 from chimes.notifications.telegram_api import Action, encode
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService

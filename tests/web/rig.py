@@ -17,12 +17,12 @@ from starlette.routing import BaseRoute
 
 from chimes.config import Settings
 from chimes.errors import InvalidInput
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
 from chimes.model.policy import RunDefaults
 from chimes.model.sync import Sources, task_policy
 from chimes.model.target import Target
 from chimes.model.validation import check_target
-from chimes.model.value import replace
 from chimes.services.access import AccessService
 from chimes.services.nodes import SourceRegistry
 from chimes.services.runs import RunService

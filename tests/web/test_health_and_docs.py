@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import Counter
 
 from chimes.errors import StoreUnavailable
+from chimes.model import replace
 from chimes.model.access import ApiKey, Role
 from chimes.model.listing import Counts
-from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.store.port import StoreStatus
 from chimes.testing import SettableClock

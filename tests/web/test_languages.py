@@ -12,10 +12,10 @@ import pytest
 
 from chimes.errors import StoreUnavailable
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor, Role
 from chimes.model.ids import NodeId
 from chimes.model.run import AttemptEnd, RunStatus
-from chimes.model.value import replace
 from chimes.store.port import Checkpoint
 from chimes.web.compat.catbird.routes import catbird_router
 from chimes.web.compat.eventnative.routes import eventnative_router

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from chimes.config import Settings
+from chimes.model import replace
 from chimes.model.access import Role
-from chimes.model.value import replace
 from tests.builders import ALICE, BOB
 from tests.tables import each_row
 from tests.web.rig import CRON, HTTP, Rig, definition, serving

@@ -18,13 +18,13 @@ from chimes.cli.store import load_all, open_store, store_options
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted, joined
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule, plan_after, set_cursor
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_target
-from chimes.model.value import replace
 from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
 from chimes.triggers import Cron
 from chimes.triggers.values import LAST_MICROSECOND

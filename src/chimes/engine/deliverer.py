@@ -36,6 +36,7 @@ from chimes.engine.poller import NextPoll, PollNow, PollOnEvent
 from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
 from chimes.i18n import ENGLISH, _
+from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import DeliveryId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, RunQuery
@@ -52,7 +53,6 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Run
-from chimes.model.value import replace
 from chimes.notifications.base import (
     DeliveryAttempt,
     Progress,

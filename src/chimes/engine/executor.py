@@ -33,6 +33,7 @@ from chimes.engine.recorder import Recorder
 from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _, joined
+from chimes.model import replace
 from chimes.model.checkpoint import (
     action_checkpoint_name,
     agent_callback_name,
@@ -42,7 +43,6 @@ from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
 from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
-from chimes.model.value import replace
 from chimes.store.port import PrefetchStore, Store
 from chimes.targets.base import Call, TargetRunner, WrongNode
 

@@ -21,6 +21,7 @@ from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import (
     action_checkpoint_name,
@@ -33,7 +34,6 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule, resume_schedule
 from chimes.model.sync import TASK_RUN_STATUSES
 from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
-from chimes.model.value import replace
 from chimes.store.port import Store
 
 RESCUE_BATCH = 200

@@ -18,8 +18,8 @@ from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
 from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.run import Completion, LogEntry, Run, RunStatus
-from chimes.model.value import replace
 from chimes.store.port import Store
 
 #: Completions in one transaction.

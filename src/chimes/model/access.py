@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from chimes.model import replace
 from chimes.model.ids import KeyId
-from chimes.model.value import replace
 
 
 class OwnerType(StrEnum):

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
-from chimes.model.value import replace
+from chimes.model import replace
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):

@@ -15,11 +15,11 @@ from msgspec import Struct, field
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId, stored_namespaces
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, has_runs_left
-from chimes.model.value import replace
 
 # --- lag histogram: brackets from a millisecond to a month, each a fifth wider than the one before.
 # Quantiles are within 10 % of the exact value (9.1 % at worst); below a millisecond reads as 0.

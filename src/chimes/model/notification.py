@@ -16,11 +16,11 @@ from enum import StrEnum
 from msgspec import Struct
 
 from chimes.i18n import freeze
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.recipient import NotifyOn, Recipient
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.model.value import replace
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
 #: Including the first; with the delays below about a day.

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from msgspec import Struct
 
+from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Misfire, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblock
 from chimes.model.schedule import Schedule, due_time, has_runs_left, plan_after, set_cursor
-from chimes.model.value import replace
 
 #: On-time slots per schedule and pass; the rest follow in the next pass.
 ON_TIME_LIMIT = 1000

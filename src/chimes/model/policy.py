@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
+from chimes.model import replace
 from chimes.model.recipient import Recipient
-from chimes.model.value import replace
 
 
 class Misfire(StrEnum):

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.value import replace
+from chimes.model import replace
 from chimes.triggers import parse_zone
 from chimes.triggers.zones import UTC_NAME, Zone
 

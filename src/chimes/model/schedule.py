@@ -13,12 +13,12 @@ from msgspec.structs import fields
 
 from chimes.errors import QuotaExceeded
 from chimes.i18n import _, freeze
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner, Quota
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, stored_namespaces
 from chimes.model.policy import Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import Target
-from chimes.model.value import replace
 from chimes.triggers import Once, Trigger
 
 

@@ -10,12 +10,12 @@ from msgspec import Struct, field
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.ids import RunId, manual_run_id
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.target import SyncTarget
-from chimes.model.value import replace
 from chimes.triggers import Trigger
 
 #: Namespace of the schedules and runs of collections.

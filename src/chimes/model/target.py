@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from chimes.model.value import replace
+from chimes.model import replace
 
 
 class HttpTarget(Struct, frozen=True, kw_only=True):

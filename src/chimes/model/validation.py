@@ -20,6 +20,7 @@ from typing import assert_never
 
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.egress import Egress, parse_http_url
 from chimes.model.policy import Policy
 from chimes.model.recipient import SELECTABLE_EVENTS, Channel, NotifyOn, Recipient
@@ -36,7 +37,6 @@ from chimes.model.target import (
     TaskTarget,
     is_pair_key,
 )
-from chimes.model.value import replace
 from chimes.triggers import Cron, Every, Trigger, never_fires, parse_zone
 
 MAX_ARGUMENT_BYTES = 64 * 1024

@@ -18,6 +18,7 @@ from chimes.config import LoadedSettings, Settings, store_location
 from chimes.errors import ChimesError, ConfigError, InvalidInput, NotFound, StoreError
 from chimes.i18n import _
 from chimes.log import configure_logging
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
@@ -26,7 +27,6 @@ from chimes.model.policy import RunDefaults
 from chimes.model.schedule import Schedule
 from chimes.model.sync import SYNC_NAMESPACE, Sources, task_name, task_policy
 from chimes.model.target import SyncTarget
-from chimes.model.value import replace
 from chimes.runtime.composition import Services, build_services, build_store
 from chimes.sdk.declare import (
     Declaration,

@@ -14,13 +14,13 @@ from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.egress import Egress, EgressRules, ModeEgress
 from chimes.model.planning import plan
 from chimes.model.policy import RunDefaults
 from chimes.model.target import Target
 from chimes.model.validation import check_recipients, check_target
-from chimes.model.value import replace
 from chimes.sdk.handles import RunWaiters
 from chimes.services.access import AccessService, OwnerQuotas, RunLimits
 from chimes.services.manual_runs import ManualRuns

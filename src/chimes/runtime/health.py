@@ -8,10 +8,10 @@ import logging
 from chimes.engine.events import DutyFailed, DutyRecovered, Event
 from chimes.errors import InvalidInput, StoreError
 from chimes.i18n import _, joined
+from chimes.model import replace
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_target
-from chimes.model.value import replace
 from chimes.runtime.composition import Services
 
 logger = logging.getLogger("chimes.runtime")

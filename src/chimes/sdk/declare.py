@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.i18n import Message, _
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
@@ -40,7 +41,6 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.model.validation import check_policy, check_recipients, check_target, longest_timeout
-from chimes.model.value import replace
 from chimes.sdk.arguments import Duration, to_datetime, to_duration, to_enum, with_suggestion
 from chimes.sdk.tasks import AppTask
 from chimes.services.schedules.definitions import recipient_from_json, target_from_json

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.policy import Policy
 from chimes.model.target import FlowTarget
 from chimes.model.validation import check_target
-from chimes.model.value import replace
 from chimes.sdk.arguments import Duration, Moment, to_duration
 from chimes.sdk.declare import json_input
 from chimes.sdk.handles import RunHandle

@@ -30,13 +30,13 @@ from chimes.engine.poller import NextPoll, PollOnEvent
 from chimes.engine.scheduler import Scheduler
 from chimes.errors import StoreError, StoreUnavailable
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId, declared_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import FireContext, plan
 from chimes.model.policy import UNLIMITED
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, plan_after, stop_with_error
-from chimes.model.value import replace
 from chimes.store.port import Store
 
 #: How often the stored copy of the declared schedules is read, so that a fallback knows what was

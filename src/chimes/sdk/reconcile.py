@@ -14,6 +14,7 @@ from datetime import datetime
 
 from chimes.errors import AlreadyExists, InvalidInput, InvalidTrigger, NotFound, StoreUnavailable
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, declared_id, declared_ids
 from chimes.model.listing import ScheduleQuery
@@ -21,7 +22,6 @@ from chimes.model.policy import Policy, apply_task_defaults
 from chimes.model.schedule import Dependency, Schedule, clear_source_marker, is_detached, plan_after
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.model.validation import validate_policy, validate_schedule
-from chimes.model.value import replace
 from chimes.runtime.composition import Runtime, Services
 from chimes.sdk.arguments import with_suggestion
 from chimes.sdk.capabilities import AppCapabilities

@@ -23,6 +23,7 @@ from chimes.errors import (
     StoreError,
 )
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import (
     SCOPES_OF,
     SYSTEM_OWNER,
@@ -39,7 +40,6 @@ from chimes.model.ids import KeyId
 from chimes.model.listing import RunQuery
 from chimes.model.run import RunStatus
 from chimes.model.validation import clean_name
-from chimes.model.value import replace
 from chimes.services.audit import entry
 from chimes.services.schedules.prompts import NAMESPACE
 from chimes.store.port import Store, TokenGrant

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import NotAllowed, NotFound
+from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.notification import InboxItem
 from chimes.model.schedule import Schedule, clear_source_marker
-from chimes.model.value import replace
 from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, mask_arguments, mask_url
 from chimes.store.codec.values import schedule_to_plain
 from chimes.store.port import Store

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from chimes.clock import Clock
 from chimes.errors import NotAllowed
+from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import (
@@ -32,7 +33,6 @@ from chimes.model.insights import (
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.services.attention import CredentialRefusal, credential_refusals
 from chimes.services.schedules.history import (
     UNFILTERED,

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed
 from chimes.i18n import _, in_language
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import InboxId, RunId, ScheduleId, manual_run_id
@@ -18,7 +19,6 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import AgentTarget, SyncTarget, Target, payload_name, same_but_payload
-from chimes.model.value import replace
 from chimes.notifications.message import output_of
 from chimes.services.audit import entry, mask_secrets
 from chimes.services.runs import RunRequest, audit_details, build_run, with_defaults

@@ -11,6 +11,7 @@ from typing import Literal, NoReturn
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, RateLimited
 from chimes.i18n import Message, _
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, Role
 from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
@@ -27,7 +28,6 @@ from chimes.model.notification import (
 from chimes.model.recipient import Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_recipients
-from chimes.model.value import replace
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_url
 from chimes.services.audit import entry

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DEFAULT_NAMESPACE, RunId
@@ -23,7 +24,6 @@ from chimes.model.validation import (
     clean_name,
     validate_policy,
 )
-from chimes.model.value import replace
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.services.audit import entry, mask_secrets
 from chimes.services.schedules.rules import refuse_agents

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from chimes.clock import to_micros
 from chimes.errors import InvalidInput
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId, stored_namespaces
@@ -56,7 +57,6 @@ from chimes.model.listing import (
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 
 
 def matches_audit(entry: AuditEntry, query: AuditQuery) -> bool:

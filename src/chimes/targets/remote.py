@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.i18n import map_text
+from chimes.model import replace
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.model.value import replace
 from chimes.redaction import Redactor
 from chimes.targets.base import Call, TargetError
 from chimes.targets.http.runner import outcome_of_timeout

@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotAuthenticated
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.listing import AuditQuery
-from chimes.model.value import replace
 from chimes.notifications.telegram_api import BotApiError
 from chimes.store.port import Store
 from chimes.telegram.bot import NO_WAIT, Bot, LongPolling, UpdateInProgress

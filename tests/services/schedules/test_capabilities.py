@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from chimes.errors import InvalidInput, NotAllowed
+from chimes.model import replace
 from chimes.model.access import Role
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
@@ -14,7 +15,6 @@ from chimes.model.policy import Overlap, Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target, longest_timeout
-from chimes.model.value import replace
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import ScheduleRules, default_timeout

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from chimes.errors import InvalidInput, NotFound
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
-from chimes.model.value import replace
 from chimes.services.schedules.history import (
     Version,
     list_schedule_audit,

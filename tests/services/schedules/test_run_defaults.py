@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.policy import (
     TASK_POLICY_FIELDS,
     Backoff,
@@ -19,7 +20,6 @@ from chimes.model.policy import (
 from chimes.model.schedule import Schedule
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target
-from chimes.model.value import replace
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import ScheduleRules

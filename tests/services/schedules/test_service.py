@@ -18,6 +18,7 @@ from chimes.errors import (
     StaleVersion,
     StoreUnavailable,
 )
+from chimes.model import replace
 from chimes.model.access import Actor, Quota
 from chimes.model.audit import verify_chain
 from chimes.model.ids import ScheduleId, declared_id
@@ -27,7 +28,6 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import HttpTarget
-from chimes.model.value import replace
 from chimes.services.manual_runs import BACKFILL_LIMIT, ManualRuns
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import Conflict, InvalidInput
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.planning import plan
@@ -19,7 +20,6 @@ from chimes.model.sync import HIGH, LOW, SYNC_TIMEOUT, task_policy
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import HttpTarget, SyncTarget
 from chimes.model.validation import check_target, longest_timeout
-from chimes.model.value import replace
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest, RunService
 from chimes.services.schedules.rules import ScheduleRules, default_timeout, fallback_run_defaults

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from chimes.errors import AlreadyExists
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.planning import backfill_run, manual_run, retry_run
 from chimes.model.run import Reason, RunStatus
-from chimes.model.value import replace
 from tests.builders import a_schedule, an_entry
 from tests.store_contract.machine.schedules import ScheduleRules
 from tests.store_contract.machine.strategies import INTERVALS, amount, index

@@ -8,11 +8,11 @@ from functools import partial
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from chimes.model import replace
 from chimes.model.ids import InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.recipient import Channel
-from chimes.model.value import replace
 from tests.builders import SECOND, a_completion, a_delivery_completion, an_entry, an_item
 from tests.store_contract.machine.strategies import INTERVALS, amount, index
 from tests.store_contract.machine.tasks import TaskRules

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from chimes.errors import QuotaExceeded
+from chimes.model import replace
 from chimes.model.access import Quota
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import end_immediately, slot_run
@@ -27,7 +28,6 @@ from chimes.model.schedule import (
     skip_next_slot,
 )
 from chimes.model.target import Target
-from chimes.model.value import replace
 from chimes.store.port import ScheduleEdit
 from chimes.triggers import Every, Once
 from tests.builders import NOW, TARGET, a_schedule, an_entry

@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from chimes.clock import Clock
 from chimes.errors import ChimesError
+from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import CRASH_LIMIT, Completion, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.store.memory import MemoryStore
 from chimes.store.port import FireResult, Store
 from chimes.testing import SettableClock

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
 from chimes.model.ids import NodeId
 from chimes.model.node import Node
 from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import RunStatus
-from chimes.model.value import replace
 from tests.builders import a_run, an_entry
 from tests.web.dashboard.browsing import HOST, Browser, browsing
 from tests.web.dashboard.form_helpers import fields_on, fill

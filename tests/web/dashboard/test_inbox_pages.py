@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from chimes.errors import InvalidInput
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType, Role
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
@@ -17,7 +18,6 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Run
 from chimes.model.target import AgentTarget, HttpTarget
 from chimes.model.validation import MAX_PROMPT_BYTES
-from chimes.model.value import replace
 from chimes.notifications.base import DeliveryAttempt
 from chimes.notifications.inbox import Inbox
 from chimes.notifications.message import build_test_message

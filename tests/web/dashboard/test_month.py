@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, plan_after
-from chimes.model.value import replace
 from chimes.services.schedules.service import upcoming_fires
 from chimes.triggers import Cron, Every, Trigger
 from chimes.web.dashboard.core.preferences import DisplayPreferences

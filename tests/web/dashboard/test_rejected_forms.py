@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType, Role
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.notification import InboxItem
 from chimes.model.run import RunStatus
-from chimes.model.value import replace
 from chimes.services.access import RunLimits
 from chimes.services.schedules.rules import Limits
 from chimes.testing import SettableClock

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
 from chimes.model.ids import NodeId, RunId
 from chimes.model.notification import DeliveryState
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.target import AgentTarget, HttpTarget, TaskTarget
-from chimes.model.value import replace
 from chimes.store.port import RunLog
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.run.views import (

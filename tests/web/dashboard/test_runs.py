@@ -15,12 +15,12 @@ from urllib.parse import urlencode
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, Role
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import StatusCounts
 from chimes.model.listing import RunSort
 from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
-from chimes.model.value import replace
 from chimes.services.runs import RunOrigin, match_run_origins
 from chimes.web.dashboard.core.lists import csv_cell
 from chimes.web.dashboard.core.preferences import DisplayPreferences

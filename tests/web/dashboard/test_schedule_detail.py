@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from chimes.errors import InvalidInput
+from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import result_of
 from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import move_next_run, pause_schedule, plan_after, skip_next_slot
-from chimes.model.value import replace
 from chimes.services.schedules.history import Decision, FireLogEntry, FireLogPosition
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import Owner, OwnerType, Role
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import Result, StatusCounts
@@ -17,7 +18,6 @@ from chimes.model.planning import plan
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Schedule, is_detached, mark_source, plan_after
-from chimes.model.value import replace
 from chimes.services.schedules.history import Decision, FireLogEntry
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every

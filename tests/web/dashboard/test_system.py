@@ -16,6 +16,7 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.config import Settings, load_settings
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import NodeId
@@ -25,7 +26,6 @@ from chimes.model.node import NodeEvent, NodeReport
 from chimes.model.notification import DeliveryState
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.sync import Source, Sources
-from chimes.model.value import replace
 from chimes.web.dashboard.core.audit import changes_of
 from chimes.web.dashboard.system.about import licences
 from chimes.web.dashboard.system.audit import audit_rows, csv_lines

@@ -11,6 +11,7 @@ import pytest
 
 from chimes import Chimes
 from chimes.errors import NotAllowed, NotFound
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, OwnerType, Role, Scope
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import (
@@ -32,7 +33,6 @@ from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, plan_after
-from chimes.model.value import replace
 from chimes.services.attention import (
     SNOOZE_DURATION,
     CredentialRefusal,

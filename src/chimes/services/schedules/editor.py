@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, StaleVersion, StoreUnavailable
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import FireContext, FirePlan, PolicyPlan, end_immediately, plan, slot_run
@@ -22,7 +23,6 @@ from chimes.model.schedule import (
 )
 from chimes.model.target import SyncTarget
 from chimes.model.validation import check_text
-from chimes.model.value import replace
 from chimes.services.audit import changes_between, entry
 from chimes.services.schedules.prompts import NAMESPACE
 from chimes.services.schedules.rules import ScheduleRules, refuse_agents

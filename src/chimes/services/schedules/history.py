@@ -10,13 +10,13 @@ from enum import StrEnum
 from chimes.clock import to_micros
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, Position, RunQuery, RunSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.redaction import HIDDEN, mask_url
 from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.store.port import Store

@@ -6,13 +6,13 @@ import secrets
 import uuid
 from datetime import datetime, timedelta
 
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import FireContext, FirePlan, PolicyPlan, plan
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
-from chimes.model.value import replace
 from chimes.triggers import Trigger
 
 #: Namespace of the schedules of the Softnix compatibility API and of chats.

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from chimes.config import Settings
 from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace, declared_ids
 from chimes.model.listing import ScheduleQuery
@@ -49,7 +50,6 @@ from chimes.model.validation import (
     check_interval,
     check_recipients,
 )
-from chimes.model.value import replace
 from chimes.services.access import NO_RUN_LIMITS, QuotaRule, RunLimits, RunQuotas, no_quotas
 from chimes.services.preferences import PreferenceService
 from chimes.store.port import Store

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from chimes.errors import ChimesError, Conflict, NotAllowed, NotFound, StoreError
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId, new_schedule_id
@@ -37,7 +38,6 @@ from chimes.model.validation import (
     clean_name,
     validate_schedule,
 )
-from chimes.model.value import replace
 from chimes.services.access import QuotaUsage
 from chimes.services.audit import changes_between, entry
 from chimes.services.schedules.editor import (

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import Message, _, from_stored, to_stored
+from chimes.model import replace
 from chimes.model.egress import parse_http_url
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
@@ -33,7 +34,6 @@ from chimes.model.target import (
     is_pair_key,
 )
 from chimes.model.validation import check_target
-from chimes.model.value import replace
 from chimes.store.codec.values import (
     Plain,
     drop_empty,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from chimes.model import replace
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
@@ -14,7 +15,6 @@ from chimes.model.ids import DeliveryId, InboxId, KeyId, RunId, ScheduleId
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.store.codec.values import Plain, Reader, drop_empty, maybe_text
 from chimes.store.memory.state import State
 from chimes.store.port import IdempotencyRecord

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from chimes.errors import NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import ApiKey, Quota
 from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.checkpoint import Checkpoint
@@ -20,7 +21,6 @@ from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.planning import FireContext, cancels_only_own_runs, concurrency_key
 from chimes.model.run import LogEntry, Run, RunStatus, owns_fence, queue_order, release, unblock
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
-from chimes.model.value import replace
 from chimes.store.port import (
     NODE_EVENT_RETENTION,
     IdempotencyRecord,

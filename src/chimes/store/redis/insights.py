@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 
 from chimes.clock import MICROSECOND
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId, canonical_namespace
 from chimes.model.insights import (
@@ -37,7 +38,6 @@ from chimes.model.listing import Counts, ScheduleQuery
 from chimes.model.notification import DeliveryState
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.store.redis.context import Context
 from chimes.store.redis.listing import MOST, Scan, list_schedules, scan_records
 from chimes.store.redis.wire import Wire, flag, maybe_moment, micros, moment, rows, text, texts

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from chimes.clock import to_micros
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.store.redis.context import Context
 from chimes.store.redis.wire import Wire, flag, micros, rows, texts
 from chimes.store.selection import (

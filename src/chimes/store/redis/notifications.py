@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from chimes.clock import MICROSECOND
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
@@ -22,7 +23,6 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
-from chimes.model.value import replace
 from chimes.store.port import TokenGrant
 from chimes.store.redis.context import Context
 from chimes.store.redis.listing import Scan, matching_records, smallest_group

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from chimes.clock import MICROSECOND
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
@@ -24,7 +25,6 @@ from chimes.model.node import (
     published_names,
 )
 from chimes.model.run import Run, fail_unreadable, mark_lost
-from chimes.model.value import replace
 from chimes.store.codec.records import (
     audit_from_plain,
     defaults_from_plain,

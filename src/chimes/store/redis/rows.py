@@ -17,6 +17,7 @@ from typing import TypeVar
 from chimes.clock import EPOCH, to_micros
 from chimes.errors import message_of
 from chimes.i18n import _, from_stored, to_stored
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
 from chimes.model.notification import (
@@ -33,7 +34,6 @@ from chimes.model.run import Attempt, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
 from chimes.model.target import HttpTarget, SyncTarget
-from chimes.model.value import replace
 from chimes.store.codec.records import (
     attempt_from_plain,
     attempt_to_plain,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from chimes.model import replace
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import (
@@ -17,7 +18,6 @@ from chimes.model.run import (
     owns_fence,
     release_or_cancel,
 )
-from chimes.model.value import replace
 from chimes.store.port import ClaimRequest
 from chimes.store.redis.completion import CompletionEffects, take_claimed
 from chimes.store.redis.context import AuditTrail, Context

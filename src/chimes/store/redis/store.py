@@ -57,8 +57,8 @@ from chimes.store.port import (
 )
 from chimes.store.redis import (
     completion,
+    due_schedules,
     export,
-    firing,
     insights,
     listing,
     notifications,
@@ -260,7 +260,7 @@ class RedisStore:
         request: ClaimRequest | None = None,
         prefetch: timedelta = timedelta(0),
     ) -> FireResult:
-        return await firing.fire_due(self._context, plan, limit, request)
+        return await due_schedules.fire_due(self._context, plan, limit, request)
 
     # --- runs ---------------------------------------------------------------------------------
     async def add_runs(

@@ -20,7 +20,7 @@ from chimes.store.sql.database.base import Database, Reader, Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.records import adopt_audit, last_audit_number
 from chimes.store.sql.rollups import add_inserted_runs
-from chimes.store.sql.row_access import ExistingRuns, insert_runs
+from chimes.store.sql.rows.access import ExistingRuns, insert_runs
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
 from chimes.store.sql.rows.notifications import delivery_of, delivery_values, item_of, item_values
 from chimes.store.sql.rows.records import (

@@ -15,14 +15,14 @@ from sqlalchemy import Connection, bindparam, func, select, text
 from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.run import Completion, LogEntry, Run, complete, owns_fence
-from chimes.model.value import replace
 from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.locks import lock_for_completion, lock_schedules_and_keys
-from chimes.store.sql.row_access import load_run
+from chimes.store.sql.rows.access import load_run
 from chimes.store.sql.rows.run import log_values, run_of, run_values
 from chimes.store.sql.rows.values import TargetTexts, micros
 from chimes.store.sql.tables import ACTIVE, run_logs, runs

@@ -10,12 +10,12 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, text, update
 
+from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.run import Run, mark_lost
-from chimes.model.value import replace
 from chimes.store.codec.records import report_to_text
 from chimes.store.port import NODE_EVENT_RETENTION, node_alive, node_gone, node_not_found
 from chimes.store.sql.completion import CompletionEffects
@@ -24,7 +24,7 @@ from chimes.store.sql.database.server import IDLE_SECONDS
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.locks import lock_for_completion, lock_schedules_and_keys
 from chimes.store.sql.records import append_audit
-from chimes.store.sql.row_access import load_runs
+from chimes.store.sql.rows.access import load_runs
 from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.records import node_event_of, node_of, node_values
 from chimes.store.sql.rows.values import micros, moment_of

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, delete, func, select, text, update
 
 from chimes.errors import NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
@@ -23,7 +24,6 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
-from chimes.model.value import replace
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.listing import delivery_conditions, inbox_conditions, page_of
 from chimes.store.sql.records import append_audit, delete_full_buckets

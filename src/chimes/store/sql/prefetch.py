@@ -25,7 +25,7 @@ from chimes.model.schedule import Schedule
 from chimes.store.port import PrefetchWindow
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.locks import is_own_key, schedule_of_key
-from chimes.store.sql.row_access import load_schedules, move_cursors
+from chimes.store.sql.rows.access import load_schedules, move_cursors
 from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.values import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import ACTIVE, runs

@@ -21,7 +21,7 @@ from chimes.store.epoch import Epoch
 from chimes.store.port import IdempotencyRecord, TokenGrant
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import TokenRequest
-from chimes.store.sql.row_access import load_run
+from chimes.store.sql.rows.access import load_run
 from chimes.store.sql.rows.records import (
     audit_of,
     audit_values,

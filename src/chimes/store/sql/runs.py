@@ -9,15 +9,15 @@ from typing import Any
 
 from sqlalchemy import ScalarSelect, bindparam, delete, select, text, update
 
+from chimes.model import replace
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import LogEntry, Run, cancel_step, owns_fence, request_cancel
-from chimes.model.value import replace
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Rows
-from chimes.store.sql.firing import delete_old_batches
+from chimes.store.sql.due_schedules import delete_old_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
 from chimes.store.sql.locks import (
     busy_on_lock_timeout,
@@ -28,7 +28,7 @@ from chimes.store.sql.locks import (
 from chimes.store.sql.prefetch import free_prefetched_capacity
 from chimes.store.sql.records import append_audit
 from chimes.store.sql.rollups import add_inserted_runs, subtract_deleted_runs
-from chimes.store.sql.row_access import (
+from chimes.store.sql.rows.access import (
     ExistingRuns,
     insert_logs,
     insert_runs,

@@ -25,7 +25,7 @@ from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_condition
 from chimes.store.sql.locks import is_own_key, lock_keys, lock_owner, lock_schedules_and_keys
 from chimes.store.sql.prefetch import undo_prefetch
 from chimes.store.sql.records import append_audit, append_audits
-from chimes.store.sql.row_access import (
+from chimes.store.sql.rows.access import (
     ExistingRuns,
     insert_runs,
     load_schedule_and_damage,

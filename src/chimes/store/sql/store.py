@@ -60,17 +60,18 @@ from chimes.store.port import (
 )
 from chimes.store.selection import check_by_node, check_newest
 from chimes.store.sql import (
-    claiming,
+    claims as stored_claims,
+)
+from chimes.store.sql import (
     completion,
+    due_schedules,
     export,
-    firing,
     insights,
     nodes,
     notifications,
     prefetch,
     records,
     rollups,
-    row_access,
     schedules,
 )
 from chimes.store.sql import runs as stored_runs
@@ -78,6 +79,7 @@ from chimes.store.sql.database.base import Database, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.listing import SCHEDULE_SORTS
 from chimes.store.sql.migrations import HEAD
+from chimes.store.sql.rows import access
 
 T = TypeVar("T")
 
@@ -174,7 +176,7 @@ class SqlStore:
         )
 
     async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
-        return await self._database.query(lambda tx: row_access.load_schedule(tx, schedule_id))
+        return await self._database.query(lambda tx: access.load_schedule(tx, schedule_id))
 
     async def change_schedule(
         self,
@@ -221,11 +223,13 @@ class SqlStore:
         """Skips schedules that other transactions have locked. If all of them are locked, it looks
         again after short pauses, and finally reports that there may be more: the other transaction
         fires or changes them, or its node is gone and will be detected."""
-        if self._database.has_single_writer and not await self._database.read(firing.anything_due):
+        if self._database.has_single_writer and not await self._database.read(
+            due_schedules.anything_due
+        ):
             return FireResult()
         window = _NO_PREFETCH
         if prefetch and self._database.dialect.fast:
-            upcoming = await self._database.query(lambda tx: firing.look_ahead(tx, prefetch))
+            upcoming = await self._database.query(lambda tx: due_schedules.look_ahead(tx, prefetch))
             if not upcoming.due:
                 is_batch = upcoming.is_batch or upcoming.first in self._prefetched_times
                 if not is_batch or request is None or request.free <= 0:
@@ -234,7 +238,7 @@ class SqlStore:
         node_id = self._node_id if request is None else request.node_id
 
         def work(tx: Tx) -> FireResult | None:
-            return firing.fire_due(tx, plan, limit, request, node_id, window)
+            return due_schedules.fire_due(tx, plan, limit, request, node_id, window)
 
         for times in range(_LOCKED_TRIES):
             fired = await self._database.write(work)
@@ -244,10 +248,10 @@ class SqlStore:
                     self._prefetched_times = frozenset(run.planned_at for run in fired.claimed)
                 return fired
             if self._database.has_single_writer or not await self._database.read(
-                firing.anything_due
+                due_schedules.anything_due
             ):
                 return FireResult()
-            await asyncio.sleep(firing.locked_pause(times + self._locked_passes))
+            await asyncio.sleep(due_schedules.locked_pause(times + self._locked_passes))
         self._locked_passes += _LOCKED_TRIES
         return FireResult(more=True)
 
@@ -281,7 +285,7 @@ class SqlStore:
         return await self._write_runs(lambda tx: stored_runs.add_unless_active(tx, run, audit))
 
     async def get_run(self, run_id: RunId) -> Run | None:
-        return await self._database.query(lambda tx: row_access.load_run(tx, run_id))
+        return await self._database.query(lambda tx: access.load_run(tx, run_id))
 
     async def find_slot_runs(
         self, schedule_id: ScheduleId, slots: Collection[datetime]
@@ -300,20 +304,20 @@ class SqlStore:
         if request.free <= 0:
             return ()
         if self._database.has_single_writer and not await self._database.read(
-            claiming.anything_available
+            stored_claims.anything_available
         ):
             return ()
         if not self._database.dialect.fast:
-            return await self._database.write(lambda tx: claiming.claim(tx, request))
-        found = await self._database.write_alone(lambda tx: claiming.claim_plain(tx, request))
-        corrupt = [run for run in found if claiming.is_corrupt(run)]
+            return await self._database.write(lambda tx: stored_claims.claim(tx, request))
+        found = await self._database.write_alone(lambda tx: stored_claims.claim_plain(tx, request))
+        corrupt = [run for run in found if stored_claims.is_corrupt(run)]
         if corrupt:
-            await self._database.write(lambda tx: claiming.end_corrupt(tx, corrupt))
-            found = [run for run in found if not claiming.is_corrupt(run)]
+            await self._database.write(lambda tx: stored_claims.end_corrupt(tx, corrupt))
+            found = [run for run in found if not stored_claims.is_corrupt(run)]
         return tuple(sorted(found, key=queue_order))
 
     async def start(self, run_id: RunId, fence: int) -> bool:
-        return await self._database.write(lambda tx: claiming.start(tx, run_id, fence))
+        return await self._database.write(lambda tx: stored_claims.start(tx, run_id, fence))
 
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         if not completions:
@@ -331,7 +335,7 @@ class SqlStore:
         return await self._write_runs(lambda tx: completion.finish(tx, completions))
 
     async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
-        await self._write_runs(lambda tx: claiming.release(tx, claims))
+        await self._write_runs(lambda tx: stored_claims.release(tx, claims))
 
     async def cancel_run(
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from chimes.i18n import _, counted
+from chimes.model import replace
 from chimes.model.checkpoint import (
     MAX_PIPELINE_ID_LENGTH,
     AgentCheckpoint,
@@ -21,7 +22,6 @@ from chimes.model.checkpoint import (
     decode_agent_checkpoint,
     pipeline_end,
 )
-from chimes.model.value import replace
 from chimes.targets.agent.service import (
     LONGEST_NAME,
     AgentRequest,

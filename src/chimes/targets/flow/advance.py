@@ -13,11 +13,11 @@ from enum import Enum
 from functools import cache
 
 from chimes.i18n import Message, _, counted, freeze
+from chimes.model import replace
 from chimes.model.ids import RunId, step_run_id
 from chimes.model.planning import end_immediately
 from chimes.model.run import AttemptEnd, Origin, Outcome, Run, RunStatus
 from chimes.model.target import FlowTarget, TaskTarget
-from chimes.model.value import replace
 from chimes.targets.flow.definition import (
     INDEX,
     INPUT,

@@ -18,8 +18,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from chimes.errors import AlreadyExists, InvalidInput, NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.policy import Backoff, OnLost, Overlap, Policy
-from chimes.model.value import replace
 from chimes.redaction import is_secret_name
 from chimes.targets.python.arguments import parameters_of
 

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _, counted
+from chimes.model import replace
 from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, completion_of
 from chimes.model.target import TaskTarget
-from chimes.model.value import replace
 from chimes.targets.base import Call
 from chimes.targets.process.channel import LogLine, RunLog
 from chimes.targets.process.child import Child, run_shielded

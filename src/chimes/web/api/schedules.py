@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.errors import AlreadyExists, InvalidInput, StaleVersion
 from chimes.i18n import ENGLISH, _
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Overlap
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.services.manual_runs import Pace
 from chimes.web.api.paging import RunsQuery, SchedulesQuery, cursor_scope, page
 from chimes.web.api.responses import (

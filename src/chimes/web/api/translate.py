@@ -11,6 +11,7 @@ from chimes.config import Settings
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, _, in_language
 from chimes.language import describe
+from chimes.model import replace
 from chimes.model.access import Actor, ApiKey, Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId, canonical_namespace
@@ -31,7 +32,6 @@ from chimes.model.target import (
     payload_name,
 )
 from chimes.model.validation import check_text
-from chimes.model.value import replace
 from chimes.redaction import (
     HIDDEN,
     is_secret_field,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
@@ -14,7 +15,6 @@ from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Overlap
 from chimes.model.run import RunStatus
 from chimes.model.target import ActionTarget
-from chimes.model.value import replace
 from chimes.triggers import Cron
 from chimes.web.openapi import describe_api
 from tests.builders import LEASE, a_completion, a_node, a_schedule, claim_request

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.planning import plan
@@ -16,7 +17,6 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
-from chimes.model.value import replace
 from chimes.web.compat.softnix import routes
 from tests.builders import NOW, a_run
 from tests.tables import each_row

@@ -13,11 +13,11 @@ from typing import Any
 from chimes.clock import EPOCH
 from chimes.errors import message_of
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.policy import Policy
 from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
-from chimes.model.value import replace
 from chimes.store.codec.values import labels_from_plain
 from chimes.store.sql.rows.run import NO_ATTEMPTS, attempts_of, run_of
 from chimes.store.sql.rows.schedule import dependency_of, schedule_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
+from chimes.model import replace
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.model.value import replace
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.catbird.translate import PAGE, Row, row_from_schedule

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from chimes.errors import NotAllowed, NotFound, StoreBusy
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor, Role
 from chimes.model.listing import RunQuery
 from chimes.model.policy import PRIORITY
@@ -26,7 +27,6 @@ from chimes.model.sync import (
 )
 from chimes.model.target import SyncTarget
 from chimes.model.validation import PRIORITY_LIMIT
-from chimes.model.value import replace
 from chimes.services.runs import RunRequest, RunService
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, _, in_language
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
@@ -24,7 +25,6 @@ from chimes.model.target import (
     Target,
     TaskTarget,
 )
-from chimes.model.value import replace
 from chimes.redaction import mask_arguments, mask_headers
 from chimes.triggers import (
     Cron,

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from chimes.config import Settings
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import ScheduleId, new_short_schedule_id
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
@@ -20,7 +21,6 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
-from chimes.model.value import replace
 from chimes.services.schedules.rules import action_policy
 from chimes.web import requests as requests
 from chimes.web.auth import authenticate, authenticate_internal

@@ -10,6 +10,7 @@ from typing import Final
 
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
@@ -18,7 +19,6 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
-from chimes.model.value import replace
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 from chimes.triggers.values import to_microseconds
 from chimes.triggers.zones import UTC_NAME

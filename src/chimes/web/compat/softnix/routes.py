@@ -11,12 +11,12 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.errors import InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
-from chimes.model.value import replace
 from chimes.services.schedules.prompts import new_short_id
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from chimes.config import Settings
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, _, in_language
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
@@ -19,7 +20,6 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.model.validation import ID_LIMIT, check_text
-from chimes.model.value import replace
 from chimes.services.schedules.prompts import NAMESPACE, name_of, prompt_draft
 from chimes.services.schedules.rules import agent_policy
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go

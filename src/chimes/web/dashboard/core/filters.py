@@ -14,11 +14,11 @@ from urllib.parse import quote_plus
 
 from chimes.errors import InvalidInput
 from chimes.i18n import Message, _
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.run import Origin, RunStatus
-from chimes.model.value import replace
 from chimes.triggers.values import parse_duration, parse_moment
 
 MAX_LENGTH = 500

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from chimes.errors import InvalidInput, NeedsClarification
 from chimes.i18n import Message, _
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.node import Node
 from chimes.model.policy import Policy
@@ -22,7 +23,6 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule, apply_edit
 from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.model.validation import check_fires
-from chimes.model.value import replace
 from chimes.redaction import HIDDEN
 from chimes.services.schedules.rules import ACTION, AGENT, default_policy
 from chimes.triggers import Trigger, trigger_from_dict

@@ -18,13 +18,13 @@ from chimes.errors import (
 )
 from chimes.i18n import _, in_language
 from chimes.language import describe
+from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.recipient import Recipient
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.model.target import Target
 from chimes.model.validation import MAX_RECIPIENTS
-from chimes.model.value import replace
 from chimes.redaction import HIDDEN
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.templates import list_templates

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, RateLimited, StaleVersion
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.web.api.schemas import RecipientIn, ScheduleIn, SchedulePatch
 from chimes.web.api.translate import (
     draft_from,

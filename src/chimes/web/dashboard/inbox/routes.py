@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import Message, _, counted
+from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import InboxId, RunId
 from chimes.model.listing import DeliveryQuery
@@ -27,7 +28,6 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.validation import MAX_RECIPIENTS
-from chimes.model.value import replace
 from chimes.notifications.message import CHANNELS, MAX_NESTING, readable_markdown, sanitize
 from chimes.services.manual_runs import may_reply, reply_id
 from chimes.triggers.values import parse_moment

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from chimes.errors import InvalidInput
 from chimes.i18n import Message, _
+from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
@@ -16,7 +17,6 @@ from chimes.model.listing import InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, notify_on_for
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import RunStatus
-from chimes.model.value import replace
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 

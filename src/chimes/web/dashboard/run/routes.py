@@ -12,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, RunId
 from chimes.model.insights import ERROR_KEY_LENGTH, FAILED_STATUSES, lag_of
@@ -19,7 +20,6 @@ from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, RunSort
 from chimes.model.notification import Delivery
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.notifications.message import CHANNELS
 from chimes.services.attention import KnownFailure, fingerprint
 from chimes.services.runs import RunOrigin, RunRequest

@@ -11,11 +11,11 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _, counted
+from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import ErrorGroup
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery
 from chimes.model.run import Run, RunStatus
-from chimes.model.value import replace
 from chimes.services.preferences import ListName
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment, parse_moment

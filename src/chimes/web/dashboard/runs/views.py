@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from markupsafe import Markup
 
 from chimes.i18n import Message, _, in_language
+from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
@@ -26,7 +27,6 @@ from chimes.model.insights import (
 )
 from chimes.model.listing import RunQuery, RunSort
 from chimes.model.run import Run, RunStatus, describe_reason
-from chimes.model.value import replace
 from chimes.redaction import mask_result
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment

@@ -13,11 +13,11 @@ from starlette.responses import Response
 
 from chimes.errors import ChimesError, InvalidInput
 from chimes.i18n import _, counted
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, Position, ScheduleQuery, ScheduleSort
 from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
-from chimes.model.value import replace
 from chimes.services.schedules import editor
 from chimes.services.schedules.editor import ScheduleChange
 from chimes.triggers import trigger_from_dict

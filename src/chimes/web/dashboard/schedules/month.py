@@ -11,10 +11,10 @@ from typing import NamedTuple
 from babel.dates import format_date, get_day_names
 from starlette.responses import Response
 
+from chimes.model import replace
 from chimes.model.insights import QUARTER, RunFilter, StatusCounts, Window, sum_counts
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule, due_time, has_runs_left
-from chimes.model.value import replace
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Filter
 from chimes.web.dashboard.core.page_request import PageRequest

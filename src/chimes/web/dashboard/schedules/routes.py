@@ -12,11 +12,11 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
+from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget, HttpTarget, Target, payload_name
-from chimes.model.value import replace
 from chimes.redaction import mask_url
 from chimes.services.preferences import ListName
 from chimes.web.api.schemas import TargetPatch

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
+from chimes.model import replace
 from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.listing import AuditQuery
-from chimes.model.value import replace
 from chimes.web.api.translate import audit_out, moment_from
 from chimes.web.dashboard.core.audit import VERB_LABELS, Change, changes_of, page_of
 from chimes.web.dashboard.core.lists import (

@@ -13,6 +13,7 @@ from operator import itemgetter
 from sqlalchemy import bindparam, delete, select
 
 from chimes.failpoints import hit
+from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import (
     PREFETCH_MINIMUM,
@@ -27,13 +28,12 @@ from chimes.model.planning import (
 )
 from chimes.model.run import Reason, Run, RunStatus, claim, queue_order, request_cancel
 from chimes.model.schedule import Schedule, stop_with_error
-from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
 from chimes.store.sql.locks import is_own_key, lock_for_completion, lock_keys
-from chimes.store.sql.row_access import (
+from chimes.store.sql.rows.access import (
     ExistingRuns,
     insert_runs,
     is_alive,

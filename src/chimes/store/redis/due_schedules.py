@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from chimes.failpoints import hit
+from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import (
     FireContext,
@@ -22,7 +23,6 @@ from chimes.model.planning import (
 )
 from chimes.model.run import Reason, Run
 from chimes.model.schedule import Schedule, stop_with_error
-from chimes.model.value import replace
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.redis.completion import CompletionEffects, take_claimed
 from chimes.store.redis.context import Context

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from chimes.model import replace
 from chimes.model.run import RunStatus
-from chimes.model.value import replace
 from chimes.triggers import Every
 from tests.builders import a_run, a_schedule
 

@@ -20,7 +20,7 @@ from chimes.store.port import ClaimRequest
 from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.locks import lock_for_completion
-from chimes.store.sql.row_access import is_alive, load_runs, write_states
+from chimes.store.sql.rows.access import is_alive, load_runs, write_states
 from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.values import micros
 from chimes.store.sql.tables import runs
