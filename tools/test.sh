@@ -17,18 +17,7 @@ trap 'kill "$checks" 2>/dev/null || true; rm -f "$report"' EXIT
 # More workers than cores, because most tests wait.
 workers=${CHIMES_TEST_WORKERS:-$(($(getconf _NPROCESSORS_ONLN) * 3))}
 code=0
-rm -f .pytest_cache/v/cache/lastfailed
 "$bin/pytest" -n "$workers" --dist worksteal -q --durations=25 "$@" || code=$?
-# Up to five failed tests are repeated once, alone, until three full runs in a row have needed no
-# repetition. A test that passes only then is named above and is a defect.
-repeat=5
-if [ "$code" -eq 1 ]; then
-  failed=$("$bin/python" -c 'import json, pathlib; file = pathlib.Path(".pytest_cache/v/cache/lastfailed"); print(len(json.loads(file.read_text())) if file.exists() else 0)')
-  if [ "$failed" -gt 0 ] && [ "$failed" -le "$repeat" ]; then
-    echo "repeating $failed failed tests alone"
-    "$bin/pytest" --last-failed -q -p no:randomly "$@" && code=0
-  fi
-fi
 wait "$checks" || code=1
 cat "$report"
 exit "$code"
