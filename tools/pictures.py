@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import re
 import signal
 import subprocess
@@ -20,7 +21,11 @@ from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
-CHROMIUM = os.environ.get("CHIMES_CHROMIUM", "/usr/bin/chromium")
+CHROMIUM = (
+    os.environ.get("CHIMES_CHROMIUM")
+    or shutil.which("chromium-headless-shell")
+    or "/usr/bin/chromium"
+)
 WORDS = "ทุกวันทำงาน 09:00 ส่งสรุปยอดขาย"
 
 
