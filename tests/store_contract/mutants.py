@@ -10,6 +10,7 @@ from chimes.clock import Clock
 from chimes.model import replace
 from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.node import HeartbeatResult, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, plan_deliveries
@@ -157,6 +158,20 @@ class OpenCheckpoints(MemoryStore):
     async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         run = self._state.runs.get(run_id)
         return await super().save_checkpoint(run_id, run.fence if run else fence, name, value)
+
+
+class IgnoresVersions(MemoryStore):
+    """`set_checkpoint` overwrites a version other than the expected one."""
+
+    async def set_checkpoint(
+        self,
+        name: str,
+        value: str | None,
+        audit: AuditEntry | None = None,
+        *,
+        expected: int | None = None,
+    ) -> Checkpoint | None:
+        return await super().set_checkpoint(name, value, audit)
 
 
 @dataclass(slots=True)
@@ -325,6 +340,7 @@ MUTANTS: tuple[type[MemoryStore], ...] = (
     OnlyRunningIsActive,
     AuditsExistingRuns,
     OpenCheckpoints,
+    IgnoresVersions,
     NotifiesTwice,
     IgnoresPreviousStatus,
     OpenDeliveries,

@@ -35,6 +35,7 @@ MUST_REACH = {
     "stale again",
     "state kept",
     "state refused",
+    "state stale",
     "taken over",
     "task added",
     "task standing",

@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH, Checkpoint
+from chimes.errors import StaleVersion
+from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH, Checkpoint, version_of
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Run
@@ -179,3 +180,108 @@ async def test_concurrent_manual_checkpoint_changes_are_serial(store: Store) -> 
 
 async def test_manual_checkpoint_changes_of_two_processes_are_serial(shared_home: Home) -> None:
     await _set_at_once([await shared_home.open(), await shared_home.open()])
+
+
+# --- compare and set --------------------------------------------------------------------------
+async def _verbs(store: Store) -> list[str]:
+    return [entry.verb for entry in await store.list_audit(AuditQuery())]
+
+
+async def test_checkpoint_is_created_changed_and_deleted_with_its_version(store: Store) -> None:
+    assert await store.set_checkpoint(SYNC.key, "1", an_entry(verb="create"), expected=0) is None
+    first = await store.get_checkpoint(SYNC.key)
+    assert first is not None
+    changed = await store.set_checkpoint(
+        SYNC.key, "2", an_entry(verb="change"), expected=first.version
+    )
+    assert changed == first
+    second = await store.get_checkpoint(SYNC.key)
+    assert second is not None
+    assert second.value == "2"
+    deleted = await store.set_checkpoint(
+        SYNC.key, None, an_entry(verb="delete"), expected=second.version
+    )
+    assert deleted == second
+    assert await store.get_checkpoint(SYNC.key) is None
+    assert await store.set_checkpoint(SYNC.key, None, expected=0) is None
+    assert await _verbs(store) == ["delete", "change", "create"]
+
+
+@pytest.mark.parametrize("value", ["3", None])
+async def test_checkpoint_with_a_stale_version_is_neither_changed_nor_deleted(
+    store: Store, clock: SettableClock, value: str | None
+) -> None:
+    await store.set_checkpoint(SYNC.key, "1")
+    seen = version_of(await store.get_checkpoint(SYNC.key))
+    await store.set_checkpoint(SYNC.key, "2", expected=seen)
+    rows = await contents(store)
+    clock.advance(1)
+    for stale in (seen, 0):
+        with pytest.raises(StaleVersion):
+            await store.set_checkpoint(SYNC.key, value, an_entry(verb="late"), expected=stale)
+    assert await contents(store) == rows
+
+
+@pytest.mark.parametrize("value", ["3", None])
+async def test_checkpoint_deleted_meanwhile_does_not_come_back(
+    store: Store, value: str | None
+) -> None:
+    await store.set_checkpoint(SYNC.key, "1")
+    seen = version_of(await store.get_checkpoint(SYNC.key))
+    await store.set_checkpoint(SYNC.key, None, expected=seen)
+    with pytest.raises(StaleVersion):
+        await store.set_checkpoint(SYNC.key, value, an_entry(verb="late"), expected=seen)
+    assert await store.get_checkpoint(SYNC.key) is None
+    assert await _verbs(store) == []
+
+
+async def test_version_survives_a_restart(durable_home: Home) -> None:
+    store = await durable_home.open()
+    await store.set_checkpoint(SYNC.key, json.dumps(ODD_JSON, ensure_ascii=False))
+    seen = version_of(await store.get_checkpoint(SYNC.key))
+    store = await durable_home.reopen()
+    assert version_of(await store.get_checkpoint(SYNC.key)) == seen
+    await store.set_checkpoint(SYNC.key, "2", expected=seen)
+
+
+async def _one_writer_wins(stores: list[Store], seen: int) -> None:
+    """Of concurrent writers that expect the same version, one succeeds and has its audit entry."""
+    values = [str(number) for number in range(12)]
+    answers = await asyncio.gather(
+        *(
+            stores[number % len(stores)].set_checkpoint(
+                SYNC.key, value, an_entry(verb=f"set {value}"), expected=seen
+            )
+            for number, value in enumerate(values)
+        ),
+        return_exceptions=True,
+    )
+    (won,) = (
+        value
+        for value, answer in zip(values, answers, strict=True)
+        if not isinstance(answer, StaleVersion)
+    )
+    kept = await stores[0].get_checkpoint(SYNC.key)
+    assert kept is not None
+    assert kept.value == won
+    assert (await _verbs(stores[0]))[0] == f"set {won}"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_one_of_concurrent_writers_with_the_same_version_wins(
+    store: Store, exists: bool
+) -> None:
+    if exists:
+        await store.set_checkpoint(SYNC.key, "before")
+    await _one_writer_wins([store], version_of(await store.get_checkpoint(SYNC.key)))
+    assert len(await _verbs(store)) == 1
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_one_of_two_processes_with_the_same_version_wins(
+    shared_home: Home, exists: bool
+) -> None:
+    stores = [await shared_home.open(), await shared_home.open()]
+    if exists:
+        await stores[0].set_checkpoint(SYNC.key, "before")
+    await _one_writer_wins(stores, version_of(await stores[0].get_checkpoint(SYNC.key)))

@@ -1,7 +1,9 @@
-"""Checkpoints: state that a target keeps between attempts or runs, e.g. the cursor of a sync."""
+"""Checkpoints: state that a target keeps between attempts or runs, e.g. the cursor of a sync, and
+small documents, e.g. the users."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
@@ -9,6 +11,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from chimes.errors import StaleVersion
 from chimes.model.ids import RunId
 
 #: In characters; more is rejected before it reaches the store.
@@ -25,6 +28,23 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     changed_at: datetime
     #: The run that wrote it last.
     run_id: RunId = NO_RUN
+
+    @property
+    def version(self) -> int:
+        """A hash of the value: a change computed from an equal value is still right."""
+        value = self.value.encode("utf-8", "surrogatepass")
+        return int.from_bytes(hashlib.blake2b(value, digest_size=16).digest())
+
+
+def version_of(stored: Checkpoint | None) -> int:
+    """0: it does not exist."""
+    return 0 if stored is None else stored.version
+
+
+def check_version(stored: Checkpoint | None, expected: int | None) -> None:
+    """Raises StaleVersion if the stored version is not the expected one; None: any version."""
+    if expected is not None and expected != version_of(stored):
+        raise StaleVersion()
 
 
 # --- actions: the id of the execution in the action service

@@ -558,9 +558,18 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     async def get_checkpoint(self, name: str) -> Checkpoint | None: ...
 
     async def set_checkpoint(
-        self, name: str, value: str | None, audit: AuditEntry | None = None
+        self,
+        name: str,
+        value: str | None,
+        audit: AuditEntry | None = None,
+        *,
+        expected: int | None = None,
     ) -> Checkpoint | None:
-        """Set without a fence; None deletes it. Returns the previous checkpoint."""
+        """Set without a fence; None deletes it. Returns the previous checkpoint.
+
+        `expected` makes it a compare-and-set: the `version` of the stored checkpoint must be this
+        one, 0: it must not exist. Otherwise raises StaleVersion, and neither the checkpoint nor the
+        audit log changes. Repeated after a lost response, it raises StaleVersion: read again."""
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from chimes.model.checkpoint import version_of
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from tests.builders import SYNC, a_sync_run, an_entry
@@ -42,6 +43,15 @@ class TaskRules(ManualRules):
         self.reached["state kept" if kept else "state refused"] += 1
         self._both("get_checkpoint", name)
 
-    @rule(name=st.sampled_from(STATES), value=st.sampled_from([None, "{}"]))
-    def set_checkpoint(self, name: str, value: str | None) -> None:
-        self._both("set_checkpoint", name, value, an_entry(at=self._now(), verb="state"))
+    @rule(
+        name=st.sampled_from(STATES),
+        value=st.sampled_from([None, "{}", "[]"]),
+        expect=st.sampled_from(["any", "none", "stored"]),
+    )
+    def set_checkpoint(self, name: str, value: str | None, expect: str) -> None:
+        stored = version_of(self._both("get_checkpoint", name))
+        expected = {"any": None, "none": 0, "stored": stored}[expect]
+        entry = an_entry(at=self._now(), verb="state")
+        self._both("set_checkpoint", name, value, entry, expected=expected)
+        self.reached["state stale"] += expected not in (None, stored)
+        self._both("get_checkpoint", name)

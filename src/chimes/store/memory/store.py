@@ -19,7 +19,7 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import ApiKey, Owner, Quota
 from chimes.model.audit import AuditEntry, gone_pause_entry
-from chimes.model.checkpoint import Checkpoint
+from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     ALL_RUNS,
@@ -569,9 +569,15 @@ class MemoryStore:
         return self._state.states.get(name)
 
     async def set_checkpoint(
-        self, name: str, value: str | None, audit: AuditEntry | None = None
+        self,
+        name: str,
+        value: str | None,
+        audit: AuditEntry | None = None,
+        *,
+        expected: int | None = None,
     ) -> Checkpoint | None:
         with self._lock:
+            check_version(self._state.states.get(name), expected)
             before = self._state.states.pop(name, None)
             if value is not None:
                 now = self._clock.now()

@@ -13,7 +13,7 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import Checkpoint
+from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import (
@@ -375,16 +375,18 @@ async def get_checkpoint(ctx: Context, name: str) -> Checkpoint | None:
 
 
 async def set_checkpoint(
-    ctx: Context, name: str, value: str | None, audit: AuditEntry | None
+    ctx: Context, name: str, value: str | None, audit: AuditEntry | None, expected: int | None
 ) -> Checkpoint | None:
     async def attempt() -> Checkpoint | None:
         now, (answer,) = await ctx.read("value", "states", name)
-        before = text(answer)
+        row = text(answer)
+        before = decode_checkpoint(name, row) if row else None
+        check_version(before, expected)
         ops: list[Wire] = [["unset", "states", name]]
         if value is not None:
             ops = [["set", "states", name, checkpoint_row(value, micros(now), "")]]
-        await ctx.commit([["value", "states", name, before]], ops, audit)
-        return decode_checkpoint(name, before) if before else None
+        await ctx.commit([["value", "states", name, row]], ops, audit)
+        return before
 
     return await ctx.retry_conflicts(attempt, audit)
 

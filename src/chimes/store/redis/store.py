@@ -336,9 +336,14 @@ class RedisStore:
         return await records.get_checkpoint(self._context, name)
 
     async def set_checkpoint(
-        self, name: str, value: str | None, audit: AuditEntry | None = None
+        self,
+        name: str,
+        value: str | None,
+        audit: AuditEntry | None = None,
+        *,
+        expected: int | None = None,
     ) -> Checkpoint | None:
-        return await records.set_checkpoint(self._context, name, value, audit)
+        return await records.set_checkpoint(self._context, name, value, audit, expected)
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:

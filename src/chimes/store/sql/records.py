@@ -13,7 +13,7 @@ from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry, chain_entry
-from chimes.model.checkpoint import Checkpoint
+from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import owns_fence
@@ -215,10 +215,12 @@ def get_checkpoint(tx: Tx, name: str) -> Checkpoint | None:
 
 
 def set_checkpoint(
-    tx: Tx, name: str, value: str | None, entry: AuditEntry | None
+    tx: Tx, name: str, value: str | None, entry: AuditEntry | None, expected: int | None
 ) -> Checkpoint | None:
     this = {"this_name": name}
-    before = tx.first(tx.for_update(_STATE, kept_states.c.name), this)
+    row = tx.first(tx.for_update(_STATE, kept_states.c.name), this)
+    before = None if row is None else checkpoint_of(row)
+    check_version(before, expected)
     if value is not None:
         values = checkpoint_values(Checkpoint(name=name, value=value, changed_at=tx.now()))
         # Depends on the row found: a row inserted meanwhile is the previous value.
@@ -230,7 +232,7 @@ def set_checkpoint(
         tx.run(_DELETE_CHECKPOINT, this)
     if entry is not None:
         append_audit(tx, entry)
-    return None if before is None else checkpoint_of(before)
+    return before
 
 
 def _add(tx: Tx, values: dict[str, Value]) -> None:

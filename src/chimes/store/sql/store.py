@@ -386,9 +386,16 @@ class SqlStore:
         return await self._database.query(lambda tx: records.get_checkpoint(tx, name))
 
     async def set_checkpoint(
-        self, name: str, value: str | None, audit: AuditEntry | None = None
+        self,
+        name: str,
+        value: str | None,
+        audit: AuditEntry | None = None,
+        *,
+        expected: int | None = None,
     ) -> Checkpoint | None:
-        return await self._database.write(lambda tx: records.set_checkpoint(tx, name, value, audit))
+        return await self._database.write(
+            lambda tx: records.set_checkpoint(tx, name, value, audit, expected)
+        )
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:
