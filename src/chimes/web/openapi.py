@@ -24,7 +24,7 @@ DESCRIPTION = (
     "durations in ISO 8601, errors are RFC 9457 problems."
 )
 _REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
-_KEYS = {
+_SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key, chm_…"},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
@@ -45,7 +45,7 @@ _IF_MATCH = {
 Document = dict[str, Any]
 
 
-def operation_name(route: APIRoute) -> str:
+def operation_id(route: APIRoute) -> str:
     return f"{route.tags[0]}_{route.name}" if route.tags else route.name
 
 
@@ -58,10 +58,10 @@ def describe_api(app: FastAPI) -> Document:
         [(ProblemOut, "serialization")], ref_template="#/components/schemas/{model}"
     )
     schemas.update(problems["$defs"])
-    document["components"]["securitySchemes"] = _KEYS
+    document["components"]["securitySchemes"] = _SECURITY_SCHEMES
     document["security"] = [{"bearer": []}, {"key": []}, {}]
-    for path, health_router in document["paths"].items():
-        for method, operation in health_router.items():
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
             _add_common_parts(path, method, operation)
     _drop_unused(document, schemas)
     return document
@@ -82,13 +82,13 @@ def _add_common_parts(path: str, method: str, operation: Document) -> None:
 
 def _drop_unused(document: Document, schemas: Document) -> None:
     """Removes schemas that no path refers to."""
-    wanted = _references(document["paths"])
-    waiting = list(wanted)
-    while waiting:
-        for name in _references(schemas[waiting.pop()]) - wanted:
-            wanted.add(name)
-            waiting.append(name)
-    for name in schemas.keys() - wanted:
+    used = _references(document["paths"])
+    unvisited = list(used)
+    while unvisited:
+        for name in _references(schemas[unvisited.pop()]) - used:
+            used.add(name)
+            unvisited.append(name)
+    for name in schemas.keys() - used:
         del schemas[name]
 
 
@@ -120,14 +120,14 @@ nav a { margin-inline-end: 1rem; }
 def docs_router(app: FastAPI) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
-    # Built on first use, when all routes are registered, and in a thread, because it would delay
-    # due schedules.
+    # Built on first use, when all routes are registered, and in a thread, because it would block
+    # the event loop and delay due schedules.
     @cache
     def document() -> Document:
         return describe_api(app)
 
     @cache
-    def text() -> str:
+    def docs_page() -> str:
         return "".join(_page(document()))
 
     @router.get("/openapi.json")
@@ -137,13 +137,15 @@ def docs_router(app: FastAPI) -> APIRouter:
     @router.get("/")
     async def start(request: Request) -> RedirectResponse:
         """Redirects browsers to the dashboard if it is enabled, other clients to /docs."""
-        page = "text/html" in request.headers.get("accept", "")
+        is_browser = "text/html" in request.headers.get("accept", "")
         prefixes = [prefix for prefix, _ in app.state.renderers]
-        return RedirectResponse("/ui/" if page and "/ui" in prefixes else "/docs", status_code=307)
+        return RedirectResponse(
+            "/ui/" if is_browser and "/ui" in prefixes else "/docs", status_code=307
+        )
 
     @router.get("/docs")
     async def docs(request: Request) -> HTMLResponse:
-        page = await asyncio.to_thread(text)
+        page = await asyncio.to_thread(docs_page)
         return HTMLResponse(page.replace(_ADDRESS, escape(_address_of(request))))
 
     @router.get("/docs/style.css")
@@ -167,8 +169,8 @@ def _page(document: Document) -> Iterator[str]:
     yield f"<h1>{escape(info['title'])} API <small>{escape(info['version'])}</small></h1>"
     yield f"<p>{escape(info['description'])}</p>"
     groups: dict[str, list[tuple[str, str, Document]]] = {}
-    for path, health_router in document["paths"].items():
-        for method, operation in health_router.items():
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
             tag = (operation.get("tags") or ["other"])[0]
             groups.setdefault(tag, []).append((method.upper(), path, operation))
     yield '<nav><a href="/openapi.json">openapi.json</a>'
@@ -201,10 +203,10 @@ def _operation(method: str, path: str, operation: Document, document: Document) 
         yield f"<p>Body: {_type(body)}</p>"
     yield f"<pre>{escape(_curl(method, path, body, document))}</pre>"
     yield "<table><tr><th>Status</th><th></th><th>Body</th></tr>"
-    for status, answer in sorted(operation["responses"].items()):
-        content = answer.get("content", {})
+    for status, response in sorted(operation["responses"].items()):
+        content = response.get("content", {})
         types = ", ".join(_type(kind.get("schema", {})) for kind in content.values())
-        yield f"<tr><td>{escape(status)}</td><td>{escape(answer.get('description', ''))}</td>"
+        yield f"<tr><td>{escape(status)}</td><td>{escape(response.get('description', ''))}</td>"
         yield f"<td>{types}</td></tr>"
     yield "</table></details>"
 

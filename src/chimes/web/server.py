@@ -29,7 +29,7 @@ from chimes.web.compat.base import CompatRouter
 from chimes.web.context import WebContext
 from chimes.web.health import health_router
 from chimes.web.middleware import RequestLimits, ResponseHeaders
-from chimes.web.openapi import docs_router, operation_name
+from chimes.web.openapi import docs_router, operation_id
 from chimes.web.problems import error_response, request_id
 
 _log = logging.getLogger("chimes.http")
@@ -61,7 +61,7 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=operation_name,
+        generate_unique_id_function=operation_id,
     )
     app.state.context = context
     app.state.authenticator = Authenticator(context)

@@ -378,9 +378,9 @@ def test_an_error_has_a_type_a_message_and_a_stack() -> None:
     found = failure_of(run, log)
     assert (found.type, found.message) == ("ValueError", "a: b\nc")
     shown = HOSTILE.replace("\u202e", "⟨U+202E⟩")
-    assert found.stack == f"Traceback (most recent call last):\n {shown}\nValueError: no"
+    assert found.traceback == f"Traceback (most recent call last):\n {shown}\nValueError: no"
     plain = failure_of(replace(run, target=HTTP, error="HTTP 500: gone"), log[:1])
-    assert (plain.type, plain.message, plain.stack) == ("", "HTTP 500: gone", "")
+    assert (plain.type, plain.message, plain.traceback) == ("", "HTTP 500: gone", "")
 
 
 async def test_the_traceback_is_found_in_a_long_log() -> None:

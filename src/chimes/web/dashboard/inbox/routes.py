@@ -42,7 +42,7 @@ from chimes.web.dashboard.core.page_request import (
 )
 from chimes.web.dashboard.inbox.views import (
     FOLDERS,
-    HERE,
+    INBOX_PATH,
     KINDS,
     ButtonPress,
     InboxFilter,
@@ -272,7 +272,7 @@ async def seen(request: PageRequest) -> Response:
     item = await request.context.notifications.change_inbox_item(request.actor, _id(request), READ)
     if request.is_htmx:
         return await render_inbox(request, item)
-    return request.redirect(request.back_url(f"{HERE}/{item.id}"))
+    return request.redirect(request.back_url(f"{INBOX_PATH}/{item.id}"))
 
 
 @router.post("/inbox/{id}/read")
@@ -282,7 +282,9 @@ async def read(request: PageRequest) -> Response:
 
 @router.post("/inbox/{id}/unread")
 async def unread(request: PageRequest) -> Response:
-    return await _change(request, InboxChange(read=False), _("Marked as unread."), "read", to=HERE)
+    return await _change(
+        request, InboxChange(read=False), _("Marked as unread."), "read", to=INBOX_PATH
+    )
 
 
 @router.post("/inbox/{id}/star")
@@ -299,7 +301,7 @@ async def unstar(request: PageRequest) -> Response:
 @router.post("/inbox/{id}/archive")
 async def archive(request: PageRequest) -> Response:
     change = InboxChange(archived=True, read=True)
-    return await _change(request, change, _("Archived."), "unarchive", to=HERE)
+    return await _change(request, change, _("Archived."), "unarchive", to=INBOX_PATH)
 
 
 @router.post("/inbox/{id}/unarchive")
@@ -312,7 +314,7 @@ async def snooze(request: PageRequest) -> Response:
     item = await request.context.notifications.get_inbox_item(request.actor, _id(request))
     try:
         change = InboxChange(snoozed_until=_until(request))
-        return await _change(request, change, _("Snoozed."), "wake", to=HERE)
+        return await _change(request, change, _("Snoozed."), "wake", to=INBOX_PATH)
     except FORM_ERRORS as error:
         return await render_inbox(request, item, await request.form_error(error), "snooze")
 
@@ -328,7 +330,9 @@ async def test_message(request: PageRequest) -> Response:
     outcome = await request.context.notifications.send_test(
         request.actor, Recipient(channel=Channel.INBOX)
     )
-    return request.redirect_with_toast(outcome.words, to=request.back_url(HERE), kind=outcome.kind)
+    return request.redirect_with_toast(
+        outcome.words, to=request.back_url(INBOX_PATH), kind=outcome.kind
+    )
 
 
 @router.post("/inbox/{id}/reply")
@@ -360,7 +364,7 @@ async def read_all(request: PageRequest) -> Response:
         request.actor, filter_.query(request.now)
     )
     text = counted("{count} message marked as read.", "{count} messages marked as read.", marked)
-    return request.redirect_with_toast(text, to=request.back_url(HERE))
+    return request.redirect_with_toast(text, to=request.back_url(INBOX_PATH))
 
 
 async def _change(
@@ -370,10 +374,10 @@ async def _change(
     item = await request.context.notifications.change_inbox_item(
         request.actor, _id(request), change
     )
-    back = request.back_url(f"{HERE}/{item.id}")
-    if to and back.startswith(f"{HERE}/{item.id}"):
+    back = request.back_url(f"{INBOX_PATH}/{item.id}")
+    if to and back.startswith(f"{INBOX_PATH}/{item.id}"):
         back = to
-    undo = Undo(action=f"{HERE}/{item.id}/{undone_by}") if undone_by else None
+    undo = Undo(action=f"{INBOX_PATH}/{item.id}/{undone_by}") if undone_by else None
     return request.redirect_with_toast(text, to=back, undo=undo)
 
 

@@ -20,7 +20,7 @@ from chimes.model.run import RunStatus
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 
-HERE = "/ui/inbox"
+INBOX_PATH = "/ui/inbox"
 PAGE = 30
 _MORNING = 8
 
@@ -94,7 +94,7 @@ class InboxFilter:
 
     def address(self, item_id: str = "", **more: str) -> str:
         """Returns the URL of the list, or of a message in it."""
-        path = f"{HERE}/{item_id}" if item_id else HERE
+        path = f"{INBOX_PATH}/{item_id}" if item_id else INBOX_PATH
         found = self.fields | more
         return f"{path}?{urlencode(found)}" if found else path
 

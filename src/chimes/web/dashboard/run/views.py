@@ -26,18 +26,17 @@ from chimes.web.dashboard.charts.waterfall import Interval, WaterfallTexts, wate
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.audit import verb_label
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
-from chimes.web.dashboard.runs.views import UNSEEN, visible
+from chimes.web.dashboard.runs.views import INVISIBLE, RUNS_PATH, visible
 
-HERE = "/ui/runs"
 TABS = ("log", "exchange", "data", "error", "attempts", "deliveries", "events", "raw")
 #: Characters of one value on a page; the API has all of it.
 MAX_SHOWN = 100_000
-_ENDS = {end: RunStatus(end.value) for end in AttemptEnd if end is not AttemptEnd.LOST} | {
+_STATUS_OF_END = {end: RunStatus(end.value) for end in AttemptEnd if end is not AttemptEnd.LOST} | {
     AttemptEnd.LOST: RunStatus.UNKNOWN
 }
-#: W3C Trace Context; an id of zeros means none.
-_TRACE = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
-_DELIVERED = {
+#: W3C Trace Context; group 1 is the trace id. An id of zeros means none.
+_TRACE_CONTEXT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_STATUS_OF_DELIVERY = {
     DeliveryState.PENDING: RunStatus.RUNNING,
     DeliveryState.DELIVERED: RunStatus.SUCCEEDED,
     DeliveryState.DEAD: RunStatus.FAILED,
@@ -58,21 +57,21 @@ def timeline_spans(
     first = starts[0] if starts else running_since or run.finished_at or now
     queued_at = min(max(run.created_at, run.planned_at), first)
     found = [Interval(name=translate(_("queued")), start=queued_at, end=first)]
-    before: datetime | None = None
+    last_end: datetime | None = None
     for attempt in run.attempts:
-        if before is not None:
-            found.append(_pause(before, attempt.started_at, translate(_("backoff"))))
+        if last_end is not None:
+            found.append(_backoff(last_end, attempt.started_at, translate(_("backoff"))))
         found.append(
             Interval(
                 name=translate(_("attempt {number}", number=attempt.number)),
                 start=attempt.started_at,
                 end=max(attempt.finished_at, attempt.started_at),
-                status=_ENDS[attempt.end],
+                status=_STATUS_OF_END[attempt.end],
             )
         )
-        before = attempt.finished_at
-    if not run.status.terminal and before is not None:
-        found.append(_pause(before, running_since or now, translate(_("backoff"))))
+        last_end = attempt.finished_at
+    if not run.status.terminal and last_end is not None:
+        found.append(_backoff(last_end, running_since or now, translate(_("backoff"))))
     if running_since is not None:
         found.append(
             Interval(
@@ -86,7 +85,7 @@ def timeline_spans(
     for each in deliveries:
         name = translate(_("notified: {channel}", channel=CHANNELS[each.recipient.channel]))
         end = max(each.finished_at or now, each.created_at)
-        status = _DELIVERED[each.state]
+        status = _STATUS_OF_DELIVERY[each.state]
         found.append(Interval(name=name, start=each.created_at, end=end, status=status))
     return found
 
@@ -98,7 +97,7 @@ def _attempt_started_at(run: Run) -> datetime | None:
     return max(run.claimed_at, run.available_at)
 
 
-def _pause(start: datetime, end: datetime, name: str) -> Interval:
+def _backoff(start: datetime, end: datetime, name: str) -> Interval:
     return Interval(name=name, start=start, end=max(start, end))
 
 
@@ -111,12 +110,12 @@ def _step(child: Run, now: datetime) -> Interval:
         end=max(start, end),
         status=child.status,
         depth=1,
-        address=f"{HERE}/{child.id}",
+        address=f"{RUNS_PATH}/{child.id}",
     )
 
 
 def build_waterfall(
-    stretches: Sequence[Interval], display: DisplayPreferences, zone: str | None, now: datetime
+    intervals: Sequence[Interval], display: DisplayPreferences, zone: str | None, now: datetime
 ) -> Chart:
     language = display.language
     words = WaterfallTexts(
@@ -132,7 +131,7 @@ def build_waterfall(
         ),
         span=lambda length: times.span(length, language),
     )
-    return waterfall(stretches, words)
+    return waterfall(intervals, words)
 
 
 # --- tabs -------------------------------------------------------------------------------------
@@ -226,7 +225,7 @@ def trace_of(run: Run) -> str:
     sent = run.target.headers if isinstance(run.target, HttpTarget) else {}
     for headers in (received, sent):
         for name, value in _texts(headers).items():
-            found = _TRACE.fullmatch(value.strip())
+            found = _TRACE_CONTEXT.fullmatch(value.strip())
             if name.lower() in ("traceresponse", "traceparent") and found:
                 return found[1]
     return ""
@@ -235,7 +234,7 @@ def trace_of(run: Run) -> str:
 def pretty(value: object) -> str:
     """Formats JSON; characters that could hide or reorder text are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return truncate(UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    return truncate(INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def truncate(text: str) -> str:
@@ -304,9 +303,9 @@ def line_out(entry: LogEntry) -> list[object]:
 #: Entries at the end of the log that are searched for a traceback.
 LAST_ENTRIES = 200
 _TRACEBACK = "Traceback (most recent call last)"
-_TYPED = re.compile(r"([A-Za-z_][\w.]{0,100}): (.+)", re.DOTALL)
+_TYPE_AND_MESSAGE = re.compile(r"([A-Za-z_][\w.]{0,100}): (.+)", re.DOTALL)
 #: Targets whose errors are Python exceptions.
-_CODE = ("task", "sync", "flow")
+_PYTHON_KINDS = ("task", "sync", "flow")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -314,27 +313,27 @@ class Failure:
     #: Exception type; empty for other errors.
     type: str
     message: str
-    #: Traceback; may be empty.
-    stack: str
+    #: May be empty.
+    traceback: str
 
 
-def failure_of(run: Run, last: Sequence[LogEntry]) -> Failure:
-    """Splits the error into type and message; finds the traceback in the end of the log."""
-    found = _TYPED.fullmatch(run.error) if run.target.kind in _CODE else None
+def failure_of(run: Run, last_entries: Sequence[LogEntry]) -> Failure:
+    """Splits the error into type and message; finds the traceback at the end of the log."""
+    found = _TYPE_AND_MESSAGE.fullmatch(run.error) if run.target.kind in _PYTHON_KINDS else None
     return Failure(
         type=found[1] if found else "",
         message=found[2] if found else run.error or run.reason,
-        stack=_stack_in(last),
+        traceback=_traceback_in(last_entries),
     )
 
 
-def _stack_in(entries: Sequence[LogEntry]) -> str:
+def _traceback_in(entries: Sequence[LogEntry]) -> str:
     """Returns the last traceback: the error entries from its first line on."""
-    begins = [place for place, each in enumerate(entries) if _TRACEBACK in each.message]
-    if not begins:
+    starts = [index for index, each in enumerate(entries) if _TRACEBACK in each.message]
+    if not starts:
         return ""
     lines: list[str] = []
-    for each in entries[begins[-1] :]:
+    for each in entries[starts[-1] :]:
         if each.level != "error":
             break
         lines.append("\n".join(plain_line(line) for line in each.message.split("\n")))
@@ -353,13 +352,13 @@ class Event:
     bad: bool = False
 
 
-_CREATED: Mapping[Origin, Message] = {
+_CREATED_TEXTS: Mapping[Origin, Message] = {
     Origin.SCHEDULE: _("Created by the schedule."),
     Origin.MANUAL: _("Requested manually."),
     Origin.BACKFILL: _("Created by a backfill."),
     Origin.CHILD: _("Created by the flow."),
 }
-_ENDED: Mapping[RunStatus, Message] = {
+_ENDED_TEXTS: Mapping[RunStatus, Message] = {
     RunStatus.SUCCEEDED: _("Succeeded."),
     RunStatus.FAILED: _("Failed."),
     RunStatus.TIMEOUT: _("Timed out."),
@@ -368,25 +367,25 @@ _ENDED: Mapping[RunStatus, Message] = {
     RunStatus.MISSED: _("Missed."),
     RunStatus.UNKNOWN: _("Ended with unknown status."),
 }
-_GOOD = frozenset({RunStatus.SUCCEEDED, RunStatus.CANCELED, RunStatus.SKIPPED})
+_EXPECTED_ENDS = frozenset({RunStatus.SUCCEEDED, RunStatus.CANCELED, RunStatus.SKIPPED})
 
 
 def events_of(
     run: Run, deliveries: Iterable[Delivery], entries: Iterable[AuditEntry]
 ) -> tuple[Event, ...]:
     """Returns the events of the run, oldest first. `entries` are its audit entries."""
-    found = [Event(at=run.created_at, what=_CREATED[run.origin])]
+    found = [Event(at=run.created_at, what=_CREATED_TEXTS[run.origin])]
     for attempt in run.attempts:
         found.extend(_attempt_events(attempt))
     if run.status is RunStatus.RUNNING and run.claimed_at is not None:
         found.append(_attempt_started(run.claimed_at, run.attempt, run.holder or ""))
-    if run.finished_at is not None and run.status in _ENDED:
+    if run.finished_at is not None and run.status in _ENDED_TEXTS:
         found.append(
             Event(
                 at=run.finished_at,
-                what=_ENDED[run.status],
+                what=_ENDED_TEXTS[run.status],
                 remark=run.reason,
-                bad=run.status not in _GOOD,
+                bad=run.status not in _EXPECTED_ENDS,
             )
         )
     for delivery in deliveries:
@@ -469,7 +468,7 @@ def log_texts(language: str) -> dict[str, str]:
 
 
 # --- JSON tree --------------------------------------------------------------------------------
-#: NodeProblems of the whole tree, children of one node, and levels.
+#: Nodes of the whole tree, children of one node, and levels.
 MAX_NODES, MAX_CHILDREN, MAX_DEPTH = 2000, 200, 32
 #: Characters of a value, and of a name.
 MAX_TEXT, MAX_NAME = 2000, 200
@@ -529,7 +528,7 @@ class _TreeBuilder:
             case int() | float():
                 return TreeNode(name=label, kind="number", text=_short(repr(value), MAX_NAME))
             case Sequence():
-                listed = ((str(place), item) for place, item in enumerate(value))
+                listed = ((str(index), item) for index, item in enumerate(value))
                 return self._inner(label, "array", listed, len(value), depth)
             case _:
                 return TreeNode(name=label, kind="text", text=visible(str(value)[:MAX_TEXT]))
@@ -560,15 +559,15 @@ class _TreeBuilder:
 
 def _count_values(value: object, limit: int) -> int:
     """Counts nested values up to `limit`, without recursion."""
-    found, waiting = 0, [value]
-    while waiting and found < limit:
-        found += 1
-        each = waiting.pop()
+    count, pending = 0, [value]
+    while pending and count < limit:
+        count += 1
+        each = pending.pop()
         if isinstance(each, Mapping):
-            waiting.extend(islice(each.values(), limit))
+            pending.extend(islice(each.values(), limit))
         elif isinstance(each, Sequence) and not isinstance(each, str):
-            waiting.extend(each[:limit])
-    return found
+            pending.extend(each[:limit])
+    return count
 
 
 def _short(text: str, limit: int) -> str:

@@ -38,8 +38,8 @@ from chimes.web.dashboard.core.page_request import (
 from chimes.web.dashboard.core.preferences import COLUMNS, list_choices_of
 from chimes.web.dashboard.runs.views import (
     ACTIVE,
-    HERE,
     HINTS,
+    RUNS_PATH,
     RunSearch,
     bucket_size,
     build_bars,
@@ -113,13 +113,13 @@ async def runs(request: PageRequest) -> Response:
         saved=await saved_filters_of(request, LIST),
         columns=COLUMNS[LIST],
         cols=cols,
-        again=f"{HERE}?{urlencode({'q': search.filter.text, 'part': CHART_PART})}",
+        again=f"{RUNS_PATH}?{urlencode({'q': search.filter.text, 'part': CHART_PART})}",
         groups=await _groups(request, search),
         windows=window_links(search),
         wider_window=wider_window(search),
         hints=HINTS,
         visible=visible,
-        newer=f"{HERE}/newer?{urlencode(newer)}",
+        newer=f"{RUNS_PATH}/newer?{urlencode(newer)}",
         export=urlencode({"q": search.filter.text}),
     )
     answer.headers.add_vary_header("HX-Request")
@@ -242,7 +242,7 @@ async def _groups(request: PageRequest, search: RunSearch) -> list[Group]:
     return [
         Group(
             group=each,
-            address=search.filter.with_chip(Chip("same", each.example)).address(HERE),
+            address=search.filter.with_chip(Chip("same", each.example)).address(RUNS_PATH),
         )
         for each in found.groups
         if each.count > 1
@@ -257,7 +257,7 @@ def _redirect_to_range(request: PageRequest) -> Response:
         if text:
             moment = _moment(text, request.display.zone, field)
             filter_ = filter_.with_chip(Chip(name, format_moment(moment)))
-    return request.redirect(filter_.address(HERE))
+    return request.redirect(filter_.address(RUNS_PATH))
 
 
 def _moment(text: str, zone: str, field: str) -> datetime:
@@ -276,7 +276,7 @@ STATES = {"retry": tuple(each for each in RunStatus if each.terminal), "cancel":
 
 def _outcome(run: Run) -> Outcome:
     name = visible(run.schedule_name or run.target.kind)
-    return Outcome(id=run.id, name=name, address=f"{HERE}/{run.id}", status=run.status)
+    return Outcome(id=run.id, name=name, address=f"{RUNS_PATH}/{run.id}", status=run.status)
 
 
 async def _describe(batch: Sequence[Run], place: int) -> list[Outcome]:
@@ -287,7 +287,7 @@ def _retry(request: PageRequest) -> Work[Run]:
     async def retry(run: Run, place: int) -> Outcome:
         retried, created = await request.context.runs.retry(request.actor, run.id)
         text = _("Retry queued.") if created else _("Retry already queued.")
-        return replace(_outcome(run), text=text, address=f"{HERE}/{retried.id}")
+        return replace(_outcome(run), text=text, address=f"{RUNS_PATH}/{retried.id}")
 
     return bulk.one_by_one(retry, _outcome)
 
@@ -330,7 +330,7 @@ async def bulk_action(request: PageRequest) -> Response:
     )
     if not outcomes and not cursor:
         text = _("Nothing to do: no selected run is in a suitable status.")
-        return request.redirect_with_toast(text, to=request.back_url(HERE), kind="warning")
+        return request.redirect_with_toast(text, to=request.back_url(RUNS_PATH), kind="warning")
     if not request.is_confirmed:
         more = _("More runs match; they are processed {limit} at a time.", limit=MAX_BULK)
         return request.confirm(
@@ -349,7 +349,7 @@ async def bulk_action(request: PageRequest) -> Response:
         outcomes=outcomes,
         done=sum(not each.error for each in outcomes),
         next_fields=bulk.next_fields(request, cursor=cursor) if cursor else (),
-        back=request.back_url(HERE),
+        back=request.back_url(RUNS_PATH),
     )
 
 

@@ -39,7 +39,7 @@ from chimes.web.dashboard.core.lists import csv_cell, csv_text
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.times import status_label
 
-HERE = "/ui/runs"
+RUNS_PATH = "/ui/runs"
 #: Selectable time windows, as written in a filter.
 WINDOWS: Mapping[str, timedelta] = {
     "1h": timedelta(hours=1),
@@ -161,7 +161,7 @@ def window_links(search: RunSearch) -> list[tuple[str, str, bool]]:
     """Returns name, address and selection state of each window."""
     without = Filter(chips=tuple(each for each in search.filter.chips if each.name != "until"))
     return [
-        (each, without.with_chip(Chip("since", each)).address(HERE), each == search.span)
+        (each, without.with_chip(Chip("since", each)).address(RUNS_PATH), each == search.span)
         for each in WINDOWS
     ]
 
@@ -178,7 +178,7 @@ def wider_window(search: RunSearch) -> tuple[str, str] | None:
 def between(filter_: Filter, start: datetime, end: datetime) -> str:
     """Returns the address of the list for this time range."""
     found = filter_.with_chip(Chip("since", format_moment(start)))
-    return found.with_chip(Chip("until", format_moment(end))).address(HERE)
+    return found.with_chip(Chip("until", format_moment(end))).address(RUNS_PATH)
 
 
 # --- chart ------------------------------------------------------------------------------------
@@ -242,12 +242,12 @@ def build_histogram(bars: Sequence[Bar], display: DisplayPreferences, now: datet
 
 
 #: Control characters except whitespace, and bidirectional formatting characters.
-UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def visible(text: str) -> str:
     """Makes characters visible that could hide or reorder the text around them."""
-    return UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+    return INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
 # --- rows -------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class Row:
 
     @property
     def address(self) -> str:
-        return f"{HERE}/{self.run.id}"
+        return f"{RUNS_PATH}/{self.run.id}"
 
 
 def rows_of(

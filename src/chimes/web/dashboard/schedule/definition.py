@@ -35,7 +35,7 @@ from chimes.triggers.values import format_duration_go
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import Json, recipients_out, schedule_out
 from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
-from chimes.web.dashboard.runs.views import UNSEEN
+from chimes.web.dashboard.runs.views import INVISIBLE
 from chimes.web.dashboard.schedule.actions import page_of, schedule_of
 from chimes.web.dashboard.schedule.routes import render_tab
 from chimes.web.dashboard.schedules.views import expression_of
@@ -68,7 +68,7 @@ def _without_empty(part: object) -> object:
 
 def as_yaml(value: object) -> str:
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
-    if UNSEEN.search(text):
+    if INVISIBLE.search(text):
         # Escapes characters that reorder or hide text.
         return yaml.safe_dump(value, sort_keys=False, width=100)
     return text
@@ -76,7 +76,7 @@ def as_yaml(value: object) -> str:
 
 def as_json(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=2)
-    return UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def as_curl(schedule: Schedule, server: str) -> str:

@@ -5,7 +5,7 @@
 
   /* --- ANSI ---------------------------------------------------------------------------------- */
   const ESCAPES = /\x1b(?:\[([0-?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])/g;
-  const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+  const INVISIBLE = /[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
   // The eight base colours; others are mapped to the nearest one.
   const COLOURS = [[0, 0, 0], [205, 0, 0], [0, 205, 0], [205, 205, 0], [0, 0, 238], [205, 0, 205], [0, 205, 205], [229, 229, 229]];
   const CUBE = [0, 95, 135, 175, 215, 255];
@@ -68,7 +68,7 @@
   function parsed(message) {
     const pieces = [];
     let style = PLAIN, at = 0;
-    const add = (text) => { if (text) pieces.push([text.replace(UNSEEN, (sign) => `⟨U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`), classOf(style)]); };
+    const add = (text) => { if (text) pieces.push([text.replace(INVISIBLE, (sign) => `⟨U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`), classOf(style)]); };
     if (!message.includes("\x1b")) { add(message); return pieces; }
     for (const found of message.matchAll(ESCAPES)) {
       add(message.slice(at, found.index));

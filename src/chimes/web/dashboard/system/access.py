@@ -21,7 +21,7 @@ from chimes.web.dashboard.core.page_request import (
 )
 
 router = PageRouter()
-HERE = "/ui/system/access"
+_PATH = "/ui/system/access"
 _MAX_DAYS = 3650
 
 
@@ -41,13 +41,13 @@ async def create_user(request: PageRequest) -> Response:
         )
     except FORM_ERRORS as error:
         return await _page(request, error=await request.form_error(error), form="user")
-    return request.redirect_with_toast(_("User {name} created.", name=user.name), to=HERE)
+    return request.redirect_with_toast(_("User {name} created.", name=user.name), to=_PATH)
 
 
 @router.post("/system/access/users/{name}/role")
 async def change_role(request: PageRequest) -> Response:
     user = await request.users.set_role(request.actor, request.path_params["name"], _role(request))
-    return request.redirect_with_toast(_("Role of {name} changed.", name=user.name), to=HERE)
+    return request.redirect_with_toast(_("Role of {name} changed.", name=user.name), to=_PATH)
 
 
 @router.post("/system/access/users/{name}/password")
@@ -58,7 +58,7 @@ async def change_password(request: PageRequest) -> Response:
     except FORM_ERRORS as error:
         return await _page(request, error=await request.form_error(error), form=f"password-{name}")
     text = _("Password of {name} changed. All sessions of {name} have ended.", name=name)
-    return request.redirect_with_toast(text, to=HERE)
+    return request.redirect_with_toast(text, to=_PATH)
 
 
 @router.post("/system/access/users/{name}/remove")
@@ -73,7 +73,7 @@ async def remove_user(request: PageRequest) -> Response:
         ),
         lambda: request.users.remove(request.actor, name),
         _("User {name} removed.", name=name),
-        to=HERE,
+        to=_PATH,
     )
 
 
@@ -110,14 +110,14 @@ async def revoke_key(request: PageRequest) -> Response:
         ),
         lambda: request.context.access.revoke(request.actor, key_id),
         lambda key: _("API key {name} revoked.", name=key.name),
-        to=HERE,
+        to=_PATH,
     )
 
 
 @router.post("/system/access/sessions/{id}/end")
 async def end_session(request: PageRequest) -> Response:
     await request.sessions.revoke(request.actor, request.path_params["id"])
-    return request.redirect_with_toast(_("Session ended."), to=HERE)
+    return request.redirect_with_toast(_("Session ended."), to=_PATH)
 
 
 async def _page(

@@ -136,7 +136,7 @@ def _plain(value: object) -> object:
 
 
 router = PageRouter()
-HERE = "/ui/system/audit"
+_PATH = "/ui/system/audit"
 _PAGE = 50
 
 
@@ -157,7 +157,7 @@ async def audit(request: PageRequest) -> Response:
     shown = found[:_PAGE]
     more = ""
     if len(found) > _PAGE:
-        more = f"{HERE}?{urlencode(wanted | {'before': str(shown[-1].number)})}"
+        more = f"{_PATH}?{urlencode(wanted | {'before': str(shown[-1].number)})}"
     return request.render_page_or_block(
         "system/audit.html",
         "rows",
@@ -192,9 +192,9 @@ async def verify(request: PageRequest) -> Response:
             "Hash chain verified: {count} entries.",
             found.checked,
         )
-        return request.redirect_with_toast(text, to=HERE)
+        return request.redirect_with_toast(text, to=_PATH)
     text = _("The hash chain is broken at entry {number}.", number=found.first_bad)
-    return request.redirect_with_toast(text, to=HERE, kind="error")
+    return request.redirect_with_toast(text, to=_PATH, kind="error")
 
 
 def _export(

@@ -189,7 +189,7 @@ def _check_command(source: Source, directory: str) -> CheckResult:
 
 
 router = PageRouter()
-HERE = "/ui/system/channels"
+_PATH = "/ui/system/channels"
 _SHOWN = 20
 
 
@@ -209,7 +209,7 @@ async def check(request: PageRequest) -> Response:
         raise NotFound(_("Unknown check {name!r}", name=wanted))
     name = in_language(row.name, request.display.language)
     found = await check_url(name, row.url, request.context.clock)
-    return request.redirect_with_toast(found.text, to=HERE, kind="done" if found.ok else "error")
+    return request.redirect_with_toast(found.text, to=_PATH, kind="done" if found.ok else "error")
 
 
 @router.post("/system/sources/{id}/check")
@@ -220,7 +220,7 @@ async def check_source(request: PageRequest) -> Response:
     if source is None:
         raise NotFound(_("Unknown source {id!r}", id=request.path_params["id"]))
     found = await check_data_source(source, sources, request.context.clock)
-    return request.redirect_with_toast(found.text, to=HERE, kind="done" if found.ok else "error")
+    return request.redirect_with_toast(found.text, to=_PATH, kind="done" if found.ok else "error")
 
 
 @router.post("/system/channels/signing-key")
@@ -248,7 +248,7 @@ async def send_test(request: PageRequest) -> Response:
         outcome = await request.context.notifications.send_test(request.actor, recipient)
     except FORM_ERRORS as error:
         return await page(request, error=await request.form_error(error), failed=given)
-    return request.redirect_with_toast(outcome.words, to=HERE, kind=outcome.kind)
+    return request.redirect_with_toast(outcome.words, to=_PATH, kind=outcome.kind)
 
 
 @router.post("/system/deliveries/{id}/retry")
@@ -256,7 +256,7 @@ async def retry(request: PageRequest) -> Response:
     await request.context.notifications.retry_delivery(
         request.actor, DeliveryId(request.path_params["id"])
     )
-    return request.redirect_with_toast(_("Message queued again."), to=HERE)
+    return request.redirect_with_toast(_("Message queued again."), to=_PATH)
 
 
 async def page(

@@ -126,7 +126,7 @@ def require_operator(request: PageRequest) -> None:
 
 
 # --- node actions -----------------------------------------------------------------------------
-HERE = "/ui/system"
+_PATH = "/ui/system"
 
 
 @router.post("/system/nodes/{id}/drain")
@@ -146,7 +146,7 @@ async def drain(request: PageRequest) -> Response:
         ),
         lambda: nodes.drain(request.actor, node_id, reason=reason),
         _("{node} will drain from its next heartbeat.", node=node_id),
-        to=request.back_url(HERE),
+        to=request.back_url(_PATH),
         undo=Undo(action=f"/ui/system/nodes/{node_id}/resume"),
     )
 
@@ -157,7 +157,7 @@ async def resume(request: PageRequest) -> Response:
     await nodes.resume(request.actor, node_id, reason=request.form.text("reason"))
     undo = Undo(action=f"/ui/system/nodes/{node_id}/drain", fields={"sure": "yes"})
     text = _("{node} will resume with its next heartbeat.", node=node_id)
-    return request.redirect_with_toast(text, to=request.back_url(HERE), undo=undo)
+    return request.redirect_with_toast(text, to=request.back_url(_PATH), undo=undo)
 
 
 @router.post("/system/nodes/{id}/forget")
@@ -174,7 +174,7 @@ async def forget(request: PageRequest) -> Response:
         ),
         lambda: nodes.forget(request.actor, node_id, reason=reason),
         _("{node} forgotten.", node=node_id),
-        to=request.back_url(HERE),
+        to=request.back_url(_PATH),
     )
 
 
