@@ -100,7 +100,7 @@ MESSAGE_ARGUMENTS: Mapping[str, tuple[int | str, ...]] = {
     "ask": (0,),
     "confirm": (0,),
     "prompt": (0,),
-    "remark": (1,),
+    "warning_line": (1,),
 }
 #: Keyword arguments that are user-facing in every call.
 MESSAGE_KEYWORDS = frozenset({"message", "hint", "detail", "title", "solution"})

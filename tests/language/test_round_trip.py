@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chimes.errors import NeedsClarification
 from chimes.language import LANGUAGES, describe, parse
-from chimes.language.forms import numbers, read
+from chimes.language.forms import cron_values, numbers
 from chimes.language.round_trip import parse_description
 from chimes.triggers import Cron, Every, Once, Trigger
 from tests.language.expressions import ANY, meaning, parsed
@@ -69,7 +69,7 @@ def test_description_of_any_expression_parses_back(lang: str, expression: str) -
     trigger = parsed(expression)
     assume(trigger is not None)
     assert trigger is not None
-    years = read(trigger).days.years
+    years = cron_values(trigger).days.years
     assume(years is None or len(numbers(years)) <= _MOST_YEARS)
     found = parse_description(describe(trigger, lang), lang)
     assert isinstance(found, Cron)

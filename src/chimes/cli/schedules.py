@@ -52,7 +52,13 @@ from chimes.cli.time import default_zone, fires_after, format_fire
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
-from chimes.language import describe, note_in_words, read_trigger, remark, warnings_in_words
+from chimes.language import (
+    describe,
+    note_in_words,
+    read_trigger,
+    warning_line,
+    warnings_in_words,
+)
 from chimes.model.recipient import parse_recipient
 from chimes.redaction import escape_control
 from chimes.triggers import Every, Trigger
@@ -761,7 +767,7 @@ def _print_trigger(trigger: Trigger, lang: str) -> None:
         note = f"  ({note_in_words(fire.note, lang)})" if fire.note else ""
         echo_err(f"  {format_fire(fire, lang)}{note}")
     for warning in warnings_in_words(trigger, lang):
-        echo_err(remark(warning, lang))
+        echo_err(warning_line(warning, lang))
 
 
 def _schedule_json(trigger: Trigger, task: str, options: dict[str, object]) -> Json:

@@ -22,7 +22,13 @@ from chimes.cli.output import (
 )
 from chimes.clock import SystemClock
 from chimes.i18n import _
-from chimes.language import describe, note_in_words, remark, short_weekday, warnings_in_words
+from chimes.language import (
+    describe,
+    note_in_words,
+    short_weekday,
+    warning_line,
+    warnings_in_words,
+)
 from chimes.services.schedules.templates import render_templates
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment, parse_zone
 from chimes.triggers.forms import parse_trigger_text
@@ -93,7 +99,7 @@ def next_fires(
         for row in [each for each in rows if each.get("words")]:
             echo(f"{row['local']}: {row['words']}")
     for warning in warnings:
-        echo_err(remark(warning, lang))
+        echo_err(warning_line(warning, lang))
 
 
 @click.command("explain", cls=Command)
@@ -129,7 +135,7 @@ def explain(expression: str, zone: str | None, dialect: Dialect, json_fields: st
         note = f"  ({note_in_words(fire.note, lang)})" if fire.note else ""
         echo(f"  {format_fire(fire, lang)}{note}")
     for warning in warnings:
-        echo_err(remark(warning, lang))
+        echo_err(warning_line(warning, lang))
 
 
 def fires_after(trigger: Trigger, after: datetime, count: int, lang: str) -> list[Fire]:

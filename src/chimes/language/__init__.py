@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from chimes.language.description import (
         describe,
         note_in_words,
-        remark,
         short_weekday,
+        warning_line,
         warnings_in_words,
     )
     from chimes.language.parser import NamedRecipient, Parsed, parse, read_trigger
@@ -25,8 +25,8 @@ __all__ = [
     "note_in_words",
     "parse",
     "read_trigger",
-    "remark",
     "short_weekday",
+    "warning_line",
     "warnings_in_words",
 ]
 

@@ -1,6 +1,6 @@
 """Describes triggers, and warns about expressions that often mean something else.
 
-The words of a language are a module with a table, `WORDS`, which is imported on first use.
+Each language has a module with its table, `WORDS`, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -13,20 +13,25 @@ from importlib import import_module
 from typing import Literal, NamedTuple, cast
 
 from chimes.i18n import Message, _, counted, in_language
-from chimes.language.forms import ALL_DATES, body_of, day_rule, interval_of, numbers, read
+from chimes.language.forms import (
+    ALL_DATES,
+    cron_values,
+    day_rule,
+    expression_without_zone,
+    interval_of,
+    numbers,
+)
 from chimes.language.languages import LANGUAGES, named
 from chimes.language.words import Words
 from chimes.triggers import Cron, Note, Trigger
 from chimes.triggers.cron_fields import DESCRIPTORS, DayFields
 
-# Warnings about expressions that often mean something else than intended.
-
 Unit = Literal["second", "minute", "hour", "day", "month"]
 
-#: Warn above one fire per minute.
-_OFTEN = 1440
+#: One fire per minute; a warning above that.
+_MAX_FIRES_PER_DAY = 1440
 # February has 28 days here: a 29th exists in leap years only.
-_LONGEST = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_MONTH_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _STEP = re.compile(r"(?:\*|[0-9]+)/([0-9]+)")
 #: The first value of each field and the number of its values.
 _SIZES: dict[Unit, tuple[int, int]] = {
@@ -38,55 +43,55 @@ _SIZES: dict[Unit, tuple[int, int]] = {
 }
 
 
-class Caution(NamedTuple):
-    #: Stable.
+class TriggerWarning(NamedTuple):
+    #: Stable, for callers that select warnings.
     code: str
     message: Message
 
 
-def cautions(trigger: Trigger) -> tuple[Caution, ...]:
+def trigger_warnings(trigger: Trigger) -> tuple[TriggerWarning, ...]:
     if not isinstance(trigger, Cron) or interval_of(trigger) is not None:
         return ()
-    reading = read(trigger)
-    found = [*_day_cautions(reading.days), *_step_cautions(trigger)]
-    count = reading.fires_a_day
-    if count > _OFTEN:
-        found.append(Caution("often", _("Runs {count} times a day", count=count)))
-    elif len(reading.minutes) == 60 and len(reading.hours) < 24:
+    values = cron_values(trigger)
+    found = [*_day_warnings(values.days), *_step_warnings(trigger)]
+    count = values.fires_per_day
+    if count > _MAX_FIRES_PER_DAY:
+        found.append(TriggerWarning("often", _("Runs {count} times a day", count=count)))
+    elif len(values.minutes) == 60 and len(values.hours) < 24:
         message = _(
             "Runs in every minute of these hours, {count} times a day; "
             "put 0 into the minute field for once an hour",
             count=count,
         )
-        found.append(Caution("every_minute", message))
+        found.append(TriggerWarning("every_minute", message))
     return tuple(found)
 
 
-def _day_cautions(days: DayFields) -> Iterator[Caution]:
+def _day_warnings(days: DayFields) -> Iterator[TriggerWarning]:
     rule = day_rule(days)
     if rule.by_date and rule.by_weekday and rule.both:
         message = _("A day counts only if both its date and its weekday match")
-        yield Caution("both_days", message)
+        yield TriggerWarning("both_days", message)
     elif rule.by_date and rule.by_weekday:
         message = _(
             "A day counts if its date or its weekday matches, not only if both do; "
             "start one of the two fields with * to ask for both"
         )
-        yield Caution("either_day", message)
+        yield TriggerWarning("either_day", message)
     special = days.last or days.nearest or days.last_nearest or days.last_working
     dates = numbers(days.days & ALL_DATES, 1)
     alone = rule.by_date is not None and (rule.by_weekday is None or rule.both)
     if alone and dates and not special:
         if dates[0] == 29 and numbers(days.months) == (2,):
-            yield Caution("leap_years", _("Runs in leap years only"))
-        elif any(_LONGEST[month - 1] < dates[0] for month in numbers(days.months)):
+            yield TriggerWarning("leap_years", _("Runs in leap years only"))
+        elif any(_MONTH_LENGTHS[month - 1] < dates[0] for month in numbers(days.months)):
             message = _("Does not run in months without a day {count}", count=dates[0])
-            yield Caution("short_months", message)
+            yield TriggerWarning("short_months", message)
 
 
-def _step_cautions(trigger: Cron) -> Iterator[Caution]:
+def _step_warnings(trigger: Cron) -> Iterator[TriggerWarning]:
     """Steps that do not divide the range of their field."""
-    body = body_of(trigger)
+    body = expression_without_zone(trigger)
     fields = DESCRIPTORS.get(body.lower(), body).split(" ")
     if len(fields) == 5:
         fields = ["0", *fields]
@@ -106,9 +111,9 @@ def _step_cautions(trigger: Cron) -> Iterator[Caution]:
                 "so the gap at its end is another",
                 step=step,
             )
-            yield Caution("uneven_months", message)
+            yield TriggerWarning("uneven_months", message)
         elif gap != step:
-            yield Caution("uneven_step", _uneven_step(unit, step, gap))
+            yield TriggerWarning("uneven_step", _uneven_step(unit, step, gap))
 
 
 def _uneven_step(unit: Unit, step: int, gap: int) -> Message:
@@ -173,20 +178,20 @@ def _described(trigger: Trigger, lang: str) -> str:
 
 
 def note_in_words(note: Note, lang: str = "en") -> str:
-    """The note of a fire (`trigger.fires`) in words."""
+    """The text of a note that `Trigger.fires` attaches to a fire."""
     return in_language(_NOTES[note], named(lang))
 
 
 def warnings_in_words(trigger: Trigger, lang: str = "en") -> tuple[str, ...]:
-    """Warnings in words, such as a step that does not divide the hour."""
+    """The texts of all warnings about a trigger, such as a step that does not divide the hour."""
     notes = [_NOTES[note] for note in trigger.warnings()]
-    messages = [*notes, *(caution.message for caution in cautions(trigger))]
+    messages = [*notes, *(warning.message for warning in trigger_warnings(trigger))]
     return tuple(in_language(each, named(lang)) for each in messages)
 
 
-def remark(words: str, lang: str = "en") -> str:
+def warning_line(warning: str, lang: str = "en") -> str:
     """A warning as a line: `Note: Runs in leap years only.`"""
-    return in_language(_("Note: {remark}.", remark=words), named(lang))
+    return in_language(_("Note: {remark}.", remark=warning), named(lang))
 
 
 def short_weekday(moment: datetime, lang: str = "en") -> str:

@@ -12,7 +12,7 @@ from chimes.language.forms import (
     Numbers,
     Times,
     Weekdays,
-    is_stretch,
+    is_range,
 )
 from chimes.language.words import Words
 
@@ -41,7 +41,7 @@ class _English(Words):
         elif len(names) == 1 and len(weekdays.every) > 1:
             words = f"day from {names[0]}"
         else:
-            words = self.joined(self.weekday_names(weekdays.every, least=8))
+            words = self.joined(self.weekday_names(weekdays.every, shortest=8))
         return f"every {words}"
 
     def weekday_choices(self, weekdays: Weekdays) -> list[str]:
@@ -49,7 +49,7 @@ class _English(Words):
         return [f"a {name}" for name in ([self.working_day] if weekdays.working else names)]
 
     def in_months_words(self, months: Numbers) -> str:
-        return f" {'from' if is_stretch(months) else 'in'} {self.month_names(months)}"
+        return f" {'from' if is_range(months) else 'in'} {self.month_names(months)}"
 
     def zone_words(self, zone: str) -> str:
         return zone if zone == "UTC" else super().zone_words(zone)
@@ -85,8 +85,8 @@ WORDS = _English(
     repeated_at=" {at}",
     since_clock=" from {clock}",
     in_hours=" in {hours}",
-    in_stretches=" {stretches}",
-    stretch="from {first} to {last}",
+    in_ranges=" {ranges}",
+    clock_range="from {first} to {last}",
     listed="{which} of{minutes} {hours}",
     listed_rate="{rate} in{minutes} {hours}",
     of_minutes=" {minutes} of",

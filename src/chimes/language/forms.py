@@ -1,7 +1,7 @@
-"""Language-independent forms of days, times and durations, the input of `words.py`.
+"""Days, times and durations of a trigger as values, which `words.py` puts into sentences.
 
-They are made from the meaning of an expression, not from its spelling, so two spellings of one
-schedule read the same.
+They are computed from the parsed expression, not from its spelling, so two spellings of one
+schedule have the same description.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chimes.triggers import Calendar, Cron, Window
 from chimes.triggers.cron_fields import EVERY, CronFields, DayFields, parse_fields
 from chimes.triggers.zones import EPOCH_ORDINAL
 
-# A cron expression as sets of numbers.
+# Values of cron fields.
 
 ALL_DATES = (1 << 31) - 1
 ALL_WEEKDAYS = (1 << 7) - 1
@@ -26,7 +26,7 @@ Numbers = tuple[int, ...]
 
 
 class Steps(NamedTuple):
-    """An even progression."""
+    """An arithmetic progression."""
 
     first: int
     last: int
@@ -34,7 +34,7 @@ class Steps(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CronValues:
     """The seconds, minutes, hours and days at which an expression fires."""
 
     seconds: Numbers
@@ -43,7 +43,7 @@ class Reading:
     days: DayFields
 
     @property
-    def fires_a_day(self) -> int:
+    def fires_per_day(self) -> int:
         return len(self.seconds) * len(self.minutes) * len(self.hours)
 
 
@@ -57,24 +57,23 @@ class DayRule:
     both: bool
 
 
-def body_of(trigger: Cron) -> str:
-    """The expression without its zone prefix."""
+def expression_without_zone(trigger: Cron) -> str:
     text = trigger.expression
     return text.partition(" ")[2] if text.startswith(("CRON_TZ=", "TZ=")) else text
 
 
 def interval_of(trigger: Cron) -> str | None:
-    """The duration of an `@every`."""
-    body = body_of(trigger)
+    """The duration of an `@every`, else None."""
+    body = expression_without_zone(trigger)
     return body[len(EVERY) :] if body.lower().startswith(f"{EVERY} ") else None
 
 
-def read(trigger: Cron) -> Reading:
-    """The values of an expression other than `@every`."""
-    fields: CronFields = parse_fields(body_of(trigger), trigger.dialect)
+def cron_values(trigger: Cron) -> CronValues:
+    """For expressions other than `@every`."""
+    fields: CronFields = parse_fields(expression_without_zone(trigger), trigger.dialect)
     hour_mask = (1 << 60) - 1
     blocks = [fields.minutes >> 60 * hour & hour_mask for hour in range(24)]
-    return Reading(
+    return CronValues(
         seconds=numbers(fields.seconds),
         minutes=numbers(next(block for block in blocks if block)),
         hours=tuple(hour for hour, block in enumerate(blocks) if block),
@@ -94,26 +93,22 @@ def numbers(mask: int, base: int = 0) -> Numbers:
     return tuple(base + bit for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
-def spans(values: Numbers) -> list[tuple[int, int]]:
-    """The values as contiguous ranges: (1, 2, 3, 7) is 1–3 and 7–7."""
+def ranges(values: Numbers, *, shortest: int = 3) -> list[tuple[int, int]]:
+    """The values as contiguous ranges: (1, 2, 3, 7) is 1–3 and 7–7. Values of a range with fewer
+    than `shortest` are listed one by one."""
     found: list[tuple[int, int]] = []
     for value in values:
         if found and found[-1][1] == value - 1:
             found[-1] = (found[-1][0], value)
         else:
             found.append((value, value))
-    return found
-
-
-def stretches(values: Numbers, *, least: int = 3) -> list[tuple[int, int]]:
-    """Like `spans`; ranges with fewer than `least` values are listed one by one."""
-    found: list[tuple[int, int]] = []
-    for first, last in spans(values):
-        if last - first + 1 >= least:
-            found.append((first, last))
+    listed: list[tuple[int, int]] = []
+    for first, last in found:
+        if last - first + 1 >= shortest:
+            listed.append((first, last))
         else:
-            found += [(value, value) for value in range(first, last + 1)]
-    return found
+            listed += [(value, value) for value in range(first, last + 1)]
+    return listed
 
 
 def range_words(pairs: Iterable[tuple[int, int]], name: Callable[[int], str], to: str) -> list[str]:
@@ -123,18 +118,19 @@ def range_words(pairs: Iterable[tuple[int, int]], name: Callable[[int], str], to
     ]
 
 
-def steps(values: Numbers, *, least: int = 4) -> Steps | None:
+def steps(values: Numbers, *, shortest: int = 4) -> Steps | None:
     """The values as an arithmetic progression with a step of two or more, else None."""
-    if len(values) < least:
+    if len(values) < shortest:
         return None
     step = values[1] - values[0]
     even = all(after - before == step for before, after in pairwise(values))
     return Steps(values[0], values[-1], step) if even and step > 1 else None
 
 
-def cycle(values: Numbers, size: int) -> Steps | None:
-    """A progression that wraps around its cycle with an even gap."""
-    found = steps(values, least=2)
+def even_cycle(values: Numbers, size: int) -> Steps | None:
+    """The values as steps that divide a cycle evenly, such as minutes 5, 20, 35 and 50, else
+    None."""
+    found = steps(values, shortest=2)
     if found is None or size % found.step or found.first >= found.step:
         return None
     return found if found.last + found.step >= size else None
@@ -166,7 +162,7 @@ class DateTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weekdays:
-    """Days of the week, Sunday is 0; an empty field means none."""
+    """Days of the week, Sunday is 0."""
 
     every: Numbers = ()
     #: Pairs of weekday and its number in the month, from 1.
@@ -207,17 +203,18 @@ def days_of(days: DayFields) -> Days:
     )
 
 
-def weekday_stretches(weekdays: Numbers, *, least: int = 3) -> list[tuple[int, int]]:
+def weekday_ranges(weekdays: Numbers, *, shortest: int = 3) -> list[tuple[int, int]]:
     """First and last day of each range, with Monday as the first day of the week."""
     ordered = tuple(sorted((day - 1) % 7 for day in weekdays))
     return [
-        (_FROM_MONDAY[first], _FROM_MONDAY[last]) for first, last in stretches(ordered, least=least)
+        (_FROM_MONDAY[first], _FROM_MONDAY[last])
+        for first, last in ranges(ordered, shortest=shortest)
     ]
 
 
-def is_stretch(values: Numbers) -> bool:
+def is_range(values: Numbers) -> bool:
     """Whether the values are three or more in a row."""
-    return len(values) > 2 and len(spans(values)) == 1
+    return len(values) > 2 and len(ranges(values, shortest=1)) == 1
 
 
 def _dates(days: DayFields) -> tuple[DateTerm, ...]:
@@ -228,7 +225,7 @@ def _dates(days: DayFields) -> tuple[DateTerm, ...]:
     else:
         found += [
             DateTerm("day" if first == last else "days", first, last)
-            for first, last in stretches(dates)
+            for first, last in ranges(dates)
         ]
     found += [DateTerm("nearest", day) for day in sorted(set(days.nearest))]
     found += [DateTerm("from_end", back) for back in sorted(set(days.last), reverse=True)]
@@ -250,12 +247,14 @@ def _weekdays(days: DayFields) -> Weekdays:
 
 # Times of day.
 
-_LISTED = 6
-_MOST_STRETCHES = 3
+#: At most this many times of a day are listed one by one.
+_MAX_LISTED_TIMES = 6
+#: At most this many ranges of hours are listed; beyond that the hours are.
+_MAX_CLOCK_RANGES = 3
 
 ClockUnit = Literal["second", "minute", "hour"]
 #: Start and end time of a part of the day, as text.
-Stretch = tuple[str, str]
+ClockRange = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +267,8 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Every `step` units; `first` is the offset within the next larger unit."""
+    """Every `step` units, starting at `first` of the next larger unit: every 15 minutes from
+    minute 5 on."""
 
     unit: ClockUnit
     step: int = 1
@@ -277,7 +277,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Single times of day, as text."""
+    """Single times of day, as text: `09:00`, `17:30`."""
 
     clocks: tuple[str, ...]
 
@@ -292,7 +292,7 @@ class Repeated:
     #: First time of a rate in hours.
     since: str | None = None
     #: Parts of the day; `hours` instead if there are many.
-    stretches: tuple[Stretch, ...] = ()
+    ranges: tuple[ClockRange, ...] = ()
     hours: Values | None = None
 
 
@@ -311,9 +311,9 @@ class Listed:
 Times = At | Repeated | Listed
 
 
-def times_of(reading: Reading) -> Times:
-    seconds, minutes, hours = reading.seconds, reading.minutes, reading.hours
-    if reading.fires_a_day <= _LISTED:
+def times_of(values: CronValues) -> Times:
+    seconds, minutes, hours = values.seconds, values.minutes, values.hours
+    if values.fires_per_day <= _MAX_LISTED_TIMES:
         return At(_clocks(hours, minutes, seconds))
     if seconds != (0,):
         return _with_seconds(seconds, minutes, hours)
@@ -338,28 +338,28 @@ def _with_seconds(seconds: Numbers, minutes: Numbers, hours: Numbers) -> Times:
 def _hourly(minute: int, hours: Numbers) -> Times:
     if len(hours) == 24:
         return Repeated(rate=Rate("hour"), at=Values("minute", (minute,)) if minute else None)
-    if found := cycle(hours, 24):
+    if found := even_cycle(hours, 24):
         first = f"{found.first:02d}:{minute:02d}"
         return Repeated(rate=Rate("hour", found.step), since=first)
-    stretches = _stretches(hours, f":{minute:02d}", f":{minute:02d}")
-    if stretches and all(last - first >= 2 for first, last in spans(hours)):
-        return Repeated(rate=Rate("hour"), stretches=stretches)
+    clock_ranges = _clock_ranges(hours, f":{minute:02d}", f":{minute:02d}")
+    if clock_ranges and all(last - first >= 2 for first, last in ranges(hours, shortest=1)):
+        return Repeated(rate=Rate("hour"), ranges=clock_ranges)
     return At(_clocks(hours, (minute,), (0,)))
 
 
 def _in_hours(rate: Rate, at: Values | None, hours: Numbers, first: str, last: str) -> Repeated:
     if len(hours) == 24:
         return Repeated(rate=rate, at=at)
-    if stretches := _stretches(hours, first, last):
+    if clock_ranges := _clock_ranges(hours, first, last):
         # The range shows the first time, so the rate does not.
-        return Repeated(rate=Rate(rate.unit, rate.step), at=at, stretches=stretches)
+        return Repeated(rate=Rate(rate.unit, rate.step), at=at, ranges=clock_ranges)
     return Repeated(rate=rate, at=at, hours=_hours(hours))
 
 
 def _rate(unit: ClockUnit, values: Numbers) -> Rate | None:
     if len(values) == 60:
         return Rate(unit)
-    found = cycle(values, 60)
+    found = even_cycle(values, 60)
     return None if found is None else Rate(unit, found.step, found.first)
 
 
@@ -367,10 +367,10 @@ def _hours(hours: Numbers) -> Values | None:
     return None if len(hours) == 24 else Values("hour", hours)
 
 
-def _stretches(hours: Numbers, first: str, last: str) -> tuple[Stretch, ...]:
+def _clock_ranges(hours: Numbers, first: str, last: str) -> tuple[ClockRange, ...]:
     """Ranges of hours as times; empty if there are many."""
-    found = spans(hours)
-    if len(found) > _MOST_STRETCHES:
+    found = ranges(hours, shortest=1)
+    if len(found) > _MAX_CLOCK_RANGES:
         return ()
     return tuple((f"{start:02d}{first}", f"{end:02d}{last}") for start, end in found)
 

@@ -16,7 +16,7 @@ from typing import Any
 from chimes.errors import InvalidTrigger
 from chimes.language import forms
 from chimes.language.description import describe, words_of
-from chimes.language.forms import Numbers, range_words, steps, stretches
+from chimes.language.forms import Numbers, range_words, ranges, steps
 from chimes.language.languages import LANGUAGES
 from chimes.language.words import Words
 from chimes.triggers import Cron, Every, Once, Trigger
@@ -68,15 +68,15 @@ def _at(times: forms.At) -> tuple[str, str, str]:
 
 
 def _repeated(times: forms.Repeated) -> tuple[str, str, str]:
-    start = times.stretches[0][0].split(":") if times.stretches else ["0", "0", "0"]
+    start = times.ranges[0][0].split(":") if times.ranges else ["0", "0", "0"]
     hour = "*"
     if times.hours is not None:
         hour = _field(times.hours.numbers, 0, 23)
-    elif times.stretches:
+    elif times.ranges:
         hour = _plain(
             _ordered(
                 number
-                for first, last in times.stretches
+                for first, last in times.ranges
                 for number in range(int(first[:2]), int(last[:2]) + 1)
             )
         )
@@ -112,7 +112,7 @@ def _ordered(numbers: Iterable[int]) -> Numbers:
 
 def _plain(numbers: Numbers) -> str:
     """Without steps, so that fixed times stay fixed."""
-    return ",".join(range_words(stretches(numbers), str, "-"))
+    return ",".join(range_words(ranges(numbers), str, "-"))
 
 
 def _listed(numbers: Numbers) -> str:
@@ -151,7 +151,7 @@ def _starred(numbers: Numbers, field: range, most: int) -> Iterator[str]:
     for step in range(2, most + 1):
         if set(field[::step]) <= set(numbers):
             rest = tuple(number for number in numbers if number not in field[::step])
-            yield ",".join([f"*/{step}", *range_words(stretches(rest), str, "-")])
+            yield ",".join([f"*/{step}", *range_words(ranges(rest), str, "-")])
 
 
 def _single_dates(terms: tuple[forms.DateTerm, ...]) -> Numbers:
@@ -176,7 +176,7 @@ def _special_dates(terms: tuple[forms.DateTerm, ...]) -> list[str]:
 def _weekdays(days: forms.Weekdays, *, quartz: bool = False) -> str:
     # Quartz numbers weekdays differently, so names are used.
     names = DAY_NAMES if quartz else _DAY_NUMBERS
-    plain = range_words(stretches(days.every), names.__getitem__, "-")
+    plain = range_words(ranges(days.every), names.__getitem__, "-")
     return ",".join([*plain, *_special_weekdays(days, names)])
 
 
@@ -289,11 +289,11 @@ class Sentences:
         marked = self._several(words.points["hour"])
         hours = _group("hours", _either(self._values_pattern("hour"), marked))
         clock = r"\d\d:[\d:]+"
-        stretch = _pattern(words.stretch, first=clock, last=clock)
+        clock_range = _pattern(words.clock_range, first=clock, last=clock)
         within = _either(
             _pattern(words.since_clock, clock=_group("since", clock)),
             _pattern(words.in_hours, hours=hours),
-            _pattern(words.in_stretches, stretches=_group("stretches", self._list(stretch))),
+            _pattern(words.in_ranges, ranges=_group("ranges", self._list(clock_range))),
         )
         minutes = _pattern(words.of_minutes, minutes=_group("minutes", values))
         larger = {
@@ -348,13 +348,13 @@ class Sentences:
             minutes, hours = self._values(groups["minutes"]), self._hours(groups["hours"])
             return forms.Listed(which=which, minutes=minutes, hours=hours)
         if found := self.repeated.fullmatch(text):
-            clocks = _CLOCK.findall(found["stretches"] or "")
+            clocks = _CLOCK.findall(found["ranges"] or "")
             return forms.Repeated(
                 rate=self._rate(found["rate"]),
                 at=self._values(found["at"]),
                 since=found["since"],
                 hours=self._hours(found["hours"]),
-                stretches=tuple(zip(clocks[::2], clocks[1::2], strict=False)),
+                ranges=tuple(zip(clocks[::2], clocks[1::2], strict=False)),
             )
         return None
 

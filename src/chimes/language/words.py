@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.language import forms
-from chimes.language.forms import Numbers, interval_of, range_words, steps, stretches
+from chimes.language.forms import Numbers, interval_of, range_words, ranges, steps
 from chimes.triggers import Calendar, Cron, Every, Once, Trigger, Window, parse_duration
 from chimes.triggers.calendars import OnExcluded
 
@@ -67,8 +67,8 @@ class Words:
     repeated_at: str
     since_clock: str
     in_hours: str
-    in_stretches: str
-    stretch: str
+    in_ranges: str
+    clock_range: str
     listed: str
     listed_rate: str
     of_minutes: str
@@ -135,8 +135,8 @@ class Words:
             moment = self.moment_words(trigger.local(trigger.instant), weekday=True)
             main = self.once.format(moment=moment, zone=self.zone_words(trigger.zone))
         elif isinstance(trigger, Cron) and interval_of(trigger) is None:
-            reading = forms.read(trigger)
-            main = self._on_days(forms.days_of(reading.days), forms.times_of(reading), trigger.zone)
+            values = forms.cron_values(trigger)
+            main = self._on_days(forms.days_of(values.days), forms.times_of(values), trigger.zone)
         else:
             # An interval names no zone, so its bounds do.
             main, zone_of_bounds = self._interval(trigger), trigger.zone
@@ -156,15 +156,15 @@ class Words:
 
     def ranges(self, values: Numbers, mark: str = "") -> list[str]:
         """Each value with its mark; three or more in a row as `1 to 7`."""
-        return range_words(stretches(values), lambda value: f"{value}{mark}", self.to)
+        return range_words(ranges(values), lambda value: f"{value}{mark}", self.to)
 
-    def weekday_names(self, weekdays: Numbers, *, least: int = 3) -> list[str]:
-        """Names from Monday on; `least` or more in a row as `Monday to Friday`."""
-        found = forms.weekday_stretches(weekdays, least=least)
+    def weekday_names(self, weekdays: Numbers, *, shortest: int = 3) -> list[str]:
+        """Names from Monday on; `shortest` or more in a row as `Monday to Friday`."""
+        found = forms.weekday_ranges(weekdays, shortest=shortest)
         return range_words(found, self.weekdays.__getitem__, self.name_to)
 
     def month_names(self, months: Numbers) -> str:
-        found = range_words(stretches(months), lambda each: self.months[each - 1], self.name_to)
+        found = range_words(ranges(months), lambda each: self.months[each - 1], self.name_to)
         return self.joined(found)
 
     # Times of day.
@@ -180,9 +180,11 @@ class Words:
             within = self.since_clock.format(clock=times.since)
         elif times.hours is not None:
             within = self.in_hours.format(hours=self.hours_words(times.hours))
-        elif times.stretches:
-            found = [self.stretch.format(first=first, last=last) for first, last in times.stretches]
-            within = self.in_stretches.format(stretches=self.joined(found))
+        elif times.ranges:
+            found = [
+                self.clock_range.format(first=first, last=last) for first, last in times.ranges
+            ]
+            within = self.in_ranges.format(ranges=self.joined(found))
         at = "" if times.at is None else self.repeated_at.format(at=self.at_words(times.at))
         return self.repeated.format(rate=self._rate(times.rate), at=at, within=within)
 

@@ -33,7 +33,7 @@ class _Chinese(Words):
 def _begins_with_part_of_day(times: Times) -> bool:
     """Such times must follow `每天` or another day."""
     if isinstance(times, Repeated):
-        return bool(times.stretches or times.since or times.hours)
+        return bool(times.ranges or times.since or times.hours)
     return isinstance(times, At) or times.hours is not None
 
 
@@ -70,8 +70,8 @@ WORDS = _Chinese(
     repeated_at="的{at}",
     since_clock="{clock}起，",
     in_hours="{hours}，",
-    in_stretches="{stretches}，",
-    stretch="{first}至{last}",
+    in_ranges="{ranges}，",
+    clock_range="{first}至{last}",
     listed="{hours}{minutes}的{which}",
     listed_rate="{hours}{minutes}，{rate}",
     of_minutes="的{minutes}",

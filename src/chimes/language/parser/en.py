@@ -61,7 +61,7 @@ _HALVES = (
     r"half(?:[ -]an?)?[ -]hour|half[ -]a[ -]minute|(?:a )?quarter(?: of)? an hour"
     r"|(?:a )?quarter[ -]hour"
 )
-# `2 hours and a half`, `two and a half hours`; "every hour and a half".
+# `2 hours and a half`, `two and a half hours`, `an hour and a half`.
 _AND_HALF = (
     rf"(?:(?:{_COUNT}[ -])?(?:hours?|hrs?|minutes?|mins?) and a half"
     rf"|{_COUNT} and a half (?:hours?|hrs?|minutes?|mins?))"
@@ -100,11 +100,13 @@ def duration(text: str) -> timedelta:
 
 _AT = r"(?P<at>(?:at|@)(?: exactly)? ?)?"
 _HOUR = rf"(?P<h>{HOUR})"
-_HALF = r"(?P<half>a\.?m\.?|p\.?m\.?)(?![a-z0-9])"
+_AM_PM = r"(?P<half>a\.?m\.?|p\.?m\.?)(?![a-z0-9])"
 _SHARP = r"(?: ?(?:sharp|exactly|on the dot))?"
 
 
-def _halved(hour: int, minute: int, half: str, second: int = 0) -> parts.Clock | parts.Problem:
+def _twelve_hour_clock(
+    hour: int, minute: int, half: str, second: int = 0
+) -> parts.Clock | parts.Problem:
     """On the 12-hour clock: 12am is midnight, 12pm noon."""
     if not 1 <= hour <= 12:
         return parts.Problem(("contradiction",))
@@ -114,17 +116,19 @@ def _halved(hour: int, minute: int, half: str, second: int = 0) -> parts.Clock |
     return read
 
 
-def _with_half(found: re.Match[str]) -> Parts:
+def _with_am_pm(found: re.Match[str]) -> Parts:
     minute, second = number(found["m"] or "0"), int(found["s"] or 0)
-    return rules.marked(_halved(number(found["h"]), minute, found["half"], second), found)
+    return rules.marked(
+        _twelve_hour_clock(number(found["h"]), minute, found["half"], second), found
+    )
 
 
-def _official(found: re.Match[str]) -> Parts:
+def _digital(found: re.Match[str]) -> Parts:
     """`09:00`, `at 9:30`, `15:00 hrs`."""
     return rules.digital(*found.group("h", "m", "s", "f"), at=bool(found["at"]))
 
 
-def _bare(found: re.Match[str]) -> Parts:
+def _hour_only(found: re.Match[str]) -> Parts:
     """`at 9`, `9 o'clock`: ambiguous up to twelve, 24-hour clock from thirteen on."""
     hour = number(found["h"])
     if hour > 23:
@@ -157,7 +161,7 @@ _DAY_PORTIONS: tuple[parts.Portion, ...] = ("morning", "afternoon", "evening", "
 _MINUTES = {"half": 30, "quarter": 15, "a quarter": 15}
 
 
-def _spoken(found: re.Match[str]) -> Parts:
+def _past_or_to(found: re.Match[str]) -> Parts:
     """`half past 9`, `quarter to 9am`, `ten past noon`."""
     count = found["n"]
     minute = _MINUTES.get(count) or number(count)
@@ -177,29 +181,29 @@ def _spoken(found: re.Match[str]) -> Parts:
     return rules.marked(parts.Clock(total // 60 % 24, total % 60, certainty=certainty), found)
 
 
-_PAST = (
+_PAST_OR_TO = (
     rf"{_AT}(?P<n>half|a quarter|quarter|{NUMBER})(?P<unit> minutes?| mins?)? "
     r"(?P<way>past|to|before|till) "
 )
-_THE = r"(?:(?:in|during) the )"
+_DURING = r"(?:(?:in|during) the )"
 _CLOCK_RULES: list[Rule] = [
-    rule(rf"{_AT}(?P<h>{WORD})[ -](?P<m>{WORD})(?P<s>) ?{_HALF}{_SHARP}", _with_half),
+    rule(rf"{_AT}(?P<h>{WORD})[ -](?P<m>{WORD})(?P<s>) ?{_AM_PM}{_SHARP}", _with_am_pm),
     rule(rf"{_AT}(?P<h>[0-9]{{1,2}})h(?P<m>[0-9]{{2}}){END}", _military),
     rule(
-        rf"{_AT}{_HOUR}(?:[:.](?P<m>[0-9]{{2}})(?::(?P<s>[0-9]{{2}}))?)? ?{_HALF}{_SHARP}",
-        _with_half,
+        rf"{_AT}{_HOUR}(?:[:.](?P<m>[0-9]{{2}})(?::(?P<s>[0-9]{{2}}))?)? ?{_AM_PM}{_SHARP}",
+        _with_am_pm,
     ),
     rule(
         rf"{_AT}(?P<h>[0-9]{{1,2}})[:.](?P<m>[0-9]{{2}})"
         r"(?::(?P<s>[0-9]{2})(?:\.(?P<f>[0-9]{1,6}))?)?"
         rf"(?: ?(?:hours|hrs?|h|o'?clock))?(?![a-z0-9]|[:.,][0-9]){rules.NO_PRICE}{_SHARP}",
-        _official,
+        _digital,
     ),
     rule(
         rf"(?P<at>(?:at|@) ?){_HOUR}(?: ?o'? ?clock)?(?![a-z0-9]|[:.,/][0-9]| ?%){_SHARP}",
-        _bare,
+        _hour_only,
     ),
-    rule(rf"(?P<at>){_HOUR} ?o'? ?clock{END}{_SHARP}", _bare),
+    rule(rf"(?P<at>){_HOUR} ?o'? ?clock{END}{_SHARP}", _hour_only),
     rule(
         rf"{_AT}{_HOUR}(?:[:.](?P<m>[0-9]{{2}}))?(?: ?o'? ?clock)? "
         rf"(?P<portion>{'|'.join(_PORTIONS)}){END}",
@@ -212,8 +216,9 @@ _CLOCK_RULES: list[Rule] = [
     rule(r"(?P<at>)(?P<h>[0-9]{2})(?P<m>[0-9]{2}) ?(?:hours|hrs|h)(?![a-z0-9])", _military),
     rule(r"(?P<at>)(?P<h>0[0-9])(?P<m>[0-5][0-9])(?![a-z0-9:.,/-])", _military),
     rule(
-        rf"{_PAST}(?:{_HOUR}(?: ?{_HALF}|(?: ?o'? ?clock)?{END})|(?P<noon>noon|midday){END})",
-        _spoken,
+        rf"{_PAST_OR_TO}(?:{_HOUR}(?: ?{_AM_PM}|(?: ?o'? ?clock)?{END})"
+        rf"|(?P<noon>noon|midday){END})",
+        _past_or_to,
     ),
     rule(
         rf"{_AT}(?:12(?::00)? )?(?:noon|midday|noontime){END}",
@@ -224,10 +229,10 @@ _CLOCK_RULES: list[Rule] = [
         lambda found: rules.marked(parts.Clock(0, midnight=True), found),
     ),
     *(
-        rule(rf"{_THE}?(?:early |late )?{portion}s?{END}", parts.PartOfDay(portion))
+        rule(rf"{_DURING}?(?:early |late )?{portion}s?{END}", parts.PartOfDay(portion))
         for portion in _DAY_PORTIONS[:-1]
     ),
-    rule(rf"(?:at |{_THE})?(?:late )?nights?{END}", parts.PartOfDay("night")),
+    rule(rf"(?:at |{_DURING})?(?:late )?nights?{END}", parts.PartOfDay("night")),
 ]
 
 
@@ -252,6 +257,7 @@ _WEEKDAYS = {name: day for day, names in enumerate(_DAY_NAMES) for name in names
 _MONTHS = {name: index + 1 for index, names in enumerate(_MONTH_NAMES) for name in names}
 _DAY = rf"(?:{'|'.join(_WEEKDAYS)})"
 _MONTH = rf"(?:{'|'.join(_MONTHS)})\.?(?![a-z])"
+#: One weekday: `Monday`, `Mondays`, `Mon.`.
 _W = rf"{_DAY}(?:s|\.)?{_DAY_END}"
 _TO = r" ?(?:-|to|through|thru|until|till) ?"
 _ITEM = rf"{_W}(?:{_TO}{_W})?"
@@ -271,12 +277,12 @@ _common = Common(number, weekdays, duration)
 _PLURAL = re.compile(rf"(?:{'|'.join(names[0] for names in _DAY_NAMES)})s")
 
 
-def _named(found: re.Match[str]) -> Parts:
+def _weekdays(found: re.Match[str]) -> Parts:
     every = found[0].startswith(("every", "each", "once")) or _PLURAL.search(found[0]) is not None
     return (parts.Weekdays(weekdays(found[0]), every),)
 
 
-def _named_portion(portion: parts.Portion) -> ToParts:
+def _weekday_portion(portion: parts.Portion) -> ToParts:
     """`weekday mornings`, `Friday evenings`: the plural means every one."""
 
     def to_parts(found: re.Match[str]) -> Parts:
@@ -297,7 +303,7 @@ _MONTH_DAYS = rf"(?P<days>{_MONTH_DAY}(?: ?(?:,? ?and(?: on)?|,|&) ?{_MONTH_DAY}
 _EACH_MONTH = r"(?: (?:of|in) (?:every|each|all) months?| (?:every|each) month| monthly)(?![a-z])"
 _THE_MONTH = r"(?: of (?:the|a) month(?![a-z]))"
 _ON = r"(?:on )?"
-#: "Second coffee" is not a date.
+#: An ordinal that is not a date: `second coffee`.
 _LONE_ORDINAL = rf"{ORDINAL_WORD}(?![a-z])(?! (?:{_DAY}|{_WORKING}|day|of|and)|,)"
 
 
@@ -334,7 +340,7 @@ def _monthly(every: bool) -> ToParts:
 
 
 def _every_nth(found: re.Match[str]) -> Parts:
-    """`every second Monday` is every other one, or one in each month?"""
+    """`every second Monday` is ambiguous: every other one, or one in each month."""
     if re.match(rf"(?:second|third|fourth|2nd|3rd|4th) {_W}", found["days"]):
         return (parts.AMBIGUOUS,)
     return _month_days(True, found["days"])
@@ -361,7 +367,7 @@ _COUNTED: dict[str, parts.Part] = {
 }
 
 
-def _in_months(found: re.Match[str]) -> Parts:
+def _months(found: re.Match[str]) -> Parts:
     name = rules.alternatives(_MONTHS)
     pattern = rf"({name})\.?(?: ?(?:-|to|through) ?({name}))?"
     return (parts.InMonths(rules.numbers_of(pattern, _MONTHS, found[0], first=1)),)
@@ -373,7 +379,7 @@ _MANY = r"(?:other|second|2nd|third|3rd|fourth|4th|few|couple of|several|alterna
 _PERIOD = r"(?:day|week|month|year)"
 
 
-def _this_month(found: re.Match[str]) -> Parts:
+def _relative_month_day(found: re.Match[str]) -> Parts:
     return (parts.RelativeMonthDay(number(found["day"]), int(found["which"] == "next")),)
 
 
@@ -391,14 +397,14 @@ _DAY_RULES: list[Rule] = [
             rule(rf"this {portion}{_DAY_END}", (parts.RelativeDay(0), parts.PartOfDay(portion))),
             rule(
                 rf"(?:{_EVERY}|on )?(?P<list>{_LIST}|{_WORKING}) {portion}s{_DAY_END}",
-                _named_portion(portion),
+                _weekday_portion(portion),
             ),
         )
     ),
     rule(rf"nightly{_DAY_END}", (parts.Daily(), parts.PartOfDay("night"))),
     rule(rf"(?:{_EVERY}{_WORKING}s?|(?:on )?(?:all )?{_WORKING}s){_DAY_END}", parts.WORKING_DAYS),
     rule(rf"(?:{_EVERY}weekend(?: day)?s?|(?:on |at )?(?:the )?weekends){_DAY_END}", parts.WEEKEND),
-    rule(rf"(?:{_EVERY}|on (?:every |each )?)?{_LIST}", _named),
+    rule(rf"(?:{_EVERY}|on (?:every |each )?)?{_LIST}", _weekdays),
     rule(
         rf"(?:every ?day,?(?: from)?|from) (?P<range>{_W}{_TO}{_W})",
         lambda found: (parts.Weekdays(weekdays(found["range"]), every=True),),
@@ -436,7 +442,7 @@ _DAY_RULES: list[Rule] = [
         rf"(?:on )?{_EVERY_DATE}{_WEEKDAY_FIRST}(?P<month>{_MONTH}) (?:the )?{_DATE_DAY}{_YEAR}",
         _date,
     ),
-    rule(rf"(?:in|from|only in) {_MONTH_LIST}", _in_months),
+    rule(rf"(?:in|from|only in) {_MONTH_LIST}", _months),
     rule(rf"(?:until|till|through|thru)(?: the)?(?: end of)? {_MONTH}(?! [0-9])", parts.LIMITED),
     rule(rf"today{_DAY_END}", parts.RelativeDay(0)),
     rule(rf"tonight{_DAY_END}", (parts.RelativeDay(0), parts.PartOfDay("night"))),
@@ -457,8 +463,11 @@ _DAY_RULES: list[Rule] = [
     rule(rf"next week,?(?: on)? (?P<w>{_W})", _common.week(1)),
     rule(rf"(?:on )?(?P<w>{_W}),? (?:of )?this week{_DAY_END}", _common.week(0)),
     rule(rf"this week,?(?: on)? (?P<w>{_W})", _common.week(0)),
-    rule(rf"(?:on )?the (?P<day>{ORDINAL}) of (?P<which>next|this) month{_DAY_END}", _this_month),
-    rule(rf"(?P<which>next|this) month,? on the (?P<day>{ORDINAL})", _this_month),
+    rule(
+        rf"(?:on )?the (?P<day>{ORDINAL}) of (?P<which>next|this) month{_DAY_END}",
+        _relative_month_day,
+    ),
+    rule(rf"(?P<which>next|this) month,? on the (?P<day>{ORDINAL})", _relative_month_day),
     rule(rf"(?:next|this) (?:week|month|year){_DAY_END}", parts.Problem(("date",), loose=True)),
     rule(rf"(?:(?:just )?once(?: only)?|one time|only once){_DAY_END}", parts.OnlyOnce()),
 ]
@@ -474,7 +483,7 @@ def _minutes(found: re.Match[str]) -> Parts:
 
 _EACH = r"(?:once )?(?:every|each) "
 _UNIT_WORD = r"(?:h|hr|hour|m|min|minute|s|sec|second|millisecond|day|week|month|year)"
-_TIME_BEHIND = (
+_TIME_FOLLOWS = (
     r"(?= (?:at |on )?(?:[0-9]|noon|midnight|mon|tue|wed|thu|fri|sat|sun|tomorrow|today|every))"
 )
 _INTERVAL_RULES: list[Rule] = [
@@ -539,7 +548,7 @@ _INTERVAL_RULES: list[Rule] = [
         r"|after|by|past)(?= (?:[0-9]|noon|midnight|at|in the|tomorrow|today|next|this))",
         parts.VAGUE,
     ),
-    rule(rf"or{_TIME_BEHIND}", parts.VAGUE),
+    rule(rf"or{_TIME_FOLLOWS}", parts.VAGUE),
     rule(
         r"(?:until|till|except(?: for)?(?: on)?|excluding|but(?: not)?(?: on)?|other than"
         r"|through|thru|starting(?: from| on)?|beginning(?: on)?|since|ending|unless"
@@ -563,8 +572,8 @@ _INTERVAL_RULES: list[Rule] = [
 
 # Recipients.
 
-#: Not followed by more words about the channel: `to telegram`, not `to telegram users`.
-_END = r"(?=$| ?[,.;:!?)]| (?:and|if|when|then|please|only|too|as|with|at|about)(?![a-z]))"
+#: The channel is not followed by more words about it: `to telegram`, not `to telegram users`.
+_CHANNEL_END = r"(?=$| ?[,.;:!?)]| (?:and|if|when|then|please|only|too|as|with|at|about)(?![a-z]))"
 _SENDS = (
     r"(?<![a-z])(?:send|sends|post|notify|tell|message|report|deliver|push|ping|alert|remind"
     r"|forward|share|write|put|drop|let me know|inform|e-?mail)(?![a-z])"
@@ -651,7 +660,7 @@ GRAMMAR = Grammar(
         (
             "telegram",
             rf"{_SENDS}.*(?<![a-z])(?:to|on|via|by|through|in|over|into) (?:my |our |the )?"
-            rf"telegram(?: (?:chat|channel|group))?{_END}",
+            rf"telegram(?: (?:chat|channel|group))?{_CHANNEL_END}",
         ),
         (
             "telegram",
@@ -662,10 +671,10 @@ GRAMMAR = Grammar(
         (
             "email",
             rf"(?<![a-z])(?:send|notify|tell|alert|remind|inform|let) me(?![a-z]).*"
-            rf"(?<![a-z])(?:by|via|through|over) e-?mail{_END}",
+            rf"(?<![a-z])(?:by|via|through|over) e-?mail{_CHANNEL_END}",
         ),
-        ("email", rf"{_SENDS}.*(?<![a-z])to my e-?mail(?: address)?{_END}"),
-        ("inbox", rf"{_SENDS}.*(?<![a-z])(?:to|in|into) (?:my |the )?inbox{_END}"),
+        ("email", rf"{_SENDS}.*(?<![a-z])to my e-?mail(?: address)?{_CHANNEL_END}"),
+        ("inbox", rf"{_SENDS}.*(?<![a-z])(?:to|in|into) (?:my |the )?inbox{_CHANNEL_END}"),
     ),
     to_address=(
         r"(?<![a-z])(?:send|e-?mail|mail|forward|deliver|report|notify)(?![a-z])(?:.* to|) "

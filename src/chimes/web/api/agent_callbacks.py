@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import hmac
 import json
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chimes.errors import InvalidInput, NotFound
+from chimes.errors import InvalidInput, NotFound, StaleVersion
 from chimes.i18n import _
 from chimes.model.checkpoint import (
     CALLBACK_PATH,
@@ -75,11 +76,9 @@ async def pipeline_ended(
     found = await read_json(request)
     if not isinstance(found, dict) or not isinstance(found.get("status"), str):
         raise InvalidInput(_("the status is missing"), field="status", code="missing")
-    if (
-        pipeline_end(found["status"])
-        and await context.store.get_checkpoint(agent_callback_name(run)) is None
-    ):
-        await context.store.set_checkpoint(
-            agent_callback_name(run), json.dumps(found, ensure_ascii=False)
-        )
+    if pipeline_end(found["status"]):
+        with suppress(StaleVersion):
+            await context.store.set_checkpoint(
+                agent_callback_name(run), json.dumps(found, ensure_ascii=False), expected=0
+            )
     return Response(status_code=204)

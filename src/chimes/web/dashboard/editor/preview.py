@@ -11,7 +11,7 @@ from itertools import chain, islice, pairwise
 from chimes.errors import InvalidTrigger
 from chimes.i18n import Message, _, in_language
 from chimes.language import describe, note_in_words, short_weekday, warnings_in_words
-from chimes.language.description import cautions
+from chimes.language.description import trigger_warnings
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
@@ -246,7 +246,7 @@ def _warnings(trigger: Trigger, display: DisplayPreferences, per_day: int) -> tu
     """Returns warnings about the trigger, with the runs per day unless a warning states them."""
     found = tuple(warnings_in_words(trigger, display.language))
     if per_day < _OFTEN or any(
-        caution.code in _FREQUENCY_WARNINGS for caution in cautions(trigger)
+        warning.code in _FREQUENCY_WARNINGS for warning in trigger_warnings(trigger)
     ):
         return found
     often = _("Runs {count} times a day", count=per_day)
