@@ -14,8 +14,8 @@ from chimes.language import (
     LANGUAGES,
     describe,
     note_in_words,
-    remark,
     short_weekday,
+    warning_line,
     warnings_in_words,
 )
 from chimes.triggers import Cron, Every, Note, Once, Trigger
@@ -270,4 +270,4 @@ def test_translations_contain_no_english(lang: str) -> None:
 def test_short_weekday_and_remark(lang: str, monday: str, line: str) -> None:
     assert short_weekday(datetime(2030, 1, 7, tzinfo=UTC), lang) == monday
     assert short_weekday(datetime(2030, 1, 6, tzinfo=UTC), lang) != monday
-    assert remark("x", lang) == line
+    assert warning_line("x", lang) == line
