@@ -9,7 +9,7 @@ import pytest
 
 from chimes.model import replace
 from chimes.model.ids import ScheduleId, slot_run_id
-from chimes.model.planning import ON_TIME_LIMIT, PolicyPlan, plan
+from chimes.model.planning import ON_TIME_LIMIT, FireContext, PolicyPlan, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Origin, Reason, Run
 from chimes.model.schedule import Dependency, set_cursor
@@ -163,6 +163,24 @@ def test_misfire_all_is_limited_per_pass_and_keeps_the_order() -> None:
     )
     assert third.schedule.next_slot == NOW + 8 * MINUTE
     assert third.schedule.fired_count == 8
+
+
+@pytest.mark.parametrize("key", [None, "shared"])
+def test_on_time_slots_queue_behind_the_backlog_of_their_schedule(key: str | None) -> None:
+    """Under a shared key they compete with other schedules by their rank."""
+    policy = Policy(
+        misfire=Misfire.ALL,
+        misfire_grace=SECOND,
+        overlap=Overlap.QUEUE,
+        concurrency_key=key,
+    )
+    now = NOW + 2 * MINUTE
+    firing = plan(due_schedule(policy=policy), FREE, now)
+    assert [run.catch_up for run in firing.runs] == [True, True, key is None]
+    assert firing.runs[-1].available_at == now
+    context = FireContext(admitted=(firing.runs[0].id,), backlog=key is None)
+    (run,) = plan(firing.schedule, context, now + MINUTE).runs
+    assert (run.blocked, run.catch_up, run.reason) == (True, key is None, "")
 
 
 # 30 days of minutes.

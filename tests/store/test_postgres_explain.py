@@ -23,6 +23,7 @@ from chimes.store.sql import tables as message_tables
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects import postgres_statements as postgres
 from chimes.store.sql.dialects.postgres import PostgresDialect
+from chimes.store.sql.due_schedules import WITH_BACKLOG
 from chimes.store.sql.listing import (
     RUN_SORTS,
     SCHEDULE_SORTS,
@@ -185,6 +186,11 @@ HOT: dict[str, tuple[str, tuple[object, ...], set[str]]] = {
         {"schedules_troubled", "runs_scheduled"},
     ),
     "waiting of a key": (compiled(effects.BLOCKED_OF_KEY), ("k", 10), {"runs_blocked"}),
+    "backlog": (
+        compiled(WITH_BACKLOG.where(DIALECT.among(schedules.c.id, "ids"))),
+        ("schedule:", 2, 1, "schedule", 1, ["s"] * 200),
+        {"runs_blocked", "schedules_pkey"},
+    ),
     "cancels to hear": (compiled(nodes.TO_CANCEL), ("n", 1), {"runs_held"}),
     "lost": (compiled(nodes.runs_of_holders(DIALECT)), (["n"], 10), {"runs_held"}),
 }

@@ -23,6 +23,7 @@ from chimes.store.sql import rollups as windows
 from chimes.store.sql import tables as message_tables
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects import sqlite
+from chimes.store.sql.due_schedules import WITH_BACKLOG
 from chimes.store.sql.listing import (
     RUN_SORTS,
     SCHEDULE_SORTS,
@@ -118,6 +119,13 @@ HOT = {
     "waiting of a key": (
         compiled(effects.BLOCKED_OF_KEY),
         ["SEARCH runs USING INDEX runs_blocked (concurrency_key=?)"],
+    ),
+    "backlog": (
+        compiled(WITH_BACKLOG.where(DIALECT.among(schedules.c.id, "ids"))),
+        [
+            "SEARCH schedules USING INDEX sqlite_autoindex_schedules_1 (id=?)",
+            "SEARCH runs USING INDEX runs_blocked (concurrency_key=? AND rank<?)",
+        ],
     ),
     "waiting of a schedule": (
         compiled(select(runs).where(runs.c.schedule_id == bindparam("one"), text(WAITING))),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import pytest
+
 from chimes.model import replace
 from chimes.model.ids import ScheduleId
-from chimes.model.planning import BLOCKING_RUN, FireContext, PolicyPlan, plan
+from chimes.model.planning import BLOCKING_RUN, FireContext, PolicyPlan, backfill_run, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus, cancel, claim
 from chimes.model.schedule import Dependency, Schedule, delete_schedule, stop_with_error
@@ -368,3 +370,65 @@ async def test_caught_up_slots_run_in_order(store: Store, clock: SettableClock) 
         seen.append(run.slot)
         await store.finish([a_completion(run, clock.now())])
     assert seen == [NOW + number * MINUTE for number in range(10)]
+
+
+# --- slot order ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("concurrency", [1, 2])
+@pytest.mark.parametrize("grace", [SECOND, 10 * SECOND])
+async def test_new_slots_do_not_overtake_the_backlog_of_their_schedule(
+    store: Store, clock: SettableClock, grace: timedelta, concurrency: int
+) -> None:
+    """Runs take longer than the interval, so that the backlog grows while it is worked off."""
+    policy = Policy(
+        misfire=Misfire.ALL,
+        misfire_grace=grace,
+        overlap=Overlap.QUEUE,
+        max_concurrent_runs=concurrency,
+    )
+    trigger = Every("4s", anchor=NOW)
+    await store.add_schedule(due_schedule(trigger=trigger, policy=policy))
+    clock.advance(37)
+    started: list[datetime | None] = []
+    for _ in range(20):
+        await joined(store)
+        fired = await store.fire_due(plan, limit=10, request=claim_request(free=1))
+        claimed = fired.claimed or await store.claim(claim_request(free=1))
+        started += [run.slot for run in claimed]
+        clock.advance(5)
+        await store.finish([a_completion(run, clock.now()) for run in claimed])
+    assert started == [NOW + number * 4 * SECOND for number in range(20)]
+
+
+async def test_slots_behind_a_backlog_rank_behind_on_time_work_of_others(
+    store: Store, clock: SettableClock
+) -> None:
+    policy = Policy(misfire=Misfire.ALL, misfire_grace=SECOND, overlap=Overlap.QUEUE)
+    late = await store.add_schedule(due_schedule(policy=policy))
+    clock.advance(2 * MINUTE)
+    await joined(store)
+    fired = await store.fire_due(plan, limit=10, request=claim_request())
+    assert [(run.slot, run.blocked, run.catch_up) for run in fired.others] == [
+        (NOW + MINUTE, True, True),
+        (NOW + 2 * MINUTE, True, True),
+    ]
+    assert [run.reason for run in fired.others] == [Reason.CATCH_UP, ""]
+    clock.advance(1)
+    other = await store.add_schedule(due_schedule(clock.now()))
+    await store.fire_due(plan, limit=10)
+    await store.finish([a_completion(run, clock.now()) for run in fired.claimed])
+    claimed = await store.claim(claim_request())
+    assert [run.schedule_id for run in claimed] == [other.id, late.id]
+
+
+async def test_backfill_does_not_delay_on_time_slots(store: Store, clock: SettableClock) -> None:
+    policy = Policy(overlap=Overlap.QUEUE)
+    schedule = await store.add_schedule(due_schedule(policy=policy))
+    await joined(store)
+    (running,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
+    await store.add_runs([backfill_run(schedule, NOW - HOUR, None, NOW)])
+    clock.advance(MINUTE)
+    await joined(store)
+    (waiting,) = (await store.fire_due(plan, limit=10, request=claim_request())).others
+    assert (waiting.blocked, waiting.catch_up) == (True, False)
+    await store.finish([a_completion(running, clock.now())])
+    assert [run.id for run in await store.claim(claim_request())] == [waiting.id]

@@ -127,6 +127,9 @@ class FireContext(Struct, frozen=True, kw_only=True):
     others: frozenset[RunId] = frozenset()
     #: When the schedule it depends on last succeeded.
     dependency_succeeded_at: datetime | None = None
+    #: Whether a catch-up slot of the schedule is blocked and ranks behind its on-time slots; only
+    #: set if `may_wait_behind_backlog`.
+    backlog: bool = False
 
 
 class PolicyPlan(Struct, frozen=True, kw_only=True):
@@ -290,6 +293,9 @@ class _Admission:
         self._admitted = len(context.admitted)
         self._cancelable = [each for each in context.admitted if each not in context.others]
         self._in_line = False
+        self._owns_key = schedule.policy.concurrency_key is None
+        #: A slot that waits now does so behind catch-up slots.
+        self._behind_backlog = context.backlog
         self._context = context
         self.cancel: tuple[RunId, ...] = ()
 
@@ -307,16 +313,25 @@ class _Admission:
         waits = (catch_up or self._in_line) and self._schedule.target.kind != "sync"
         if waits or overlap in (Overlap.QUEUE, Overlap.ALLOW):
             self._in_line = True
-            return replace(run, blocked=True)
+            return self._block(run)
         if overlap is Overlap.CANCEL_OLD:
             if self._cancelable:
                 self.cancel = (*self.cancel, self._cancelable.pop(0))
-            return replace(run, blocked=True)
+            return self._block(run)
         skipped = end_immediately(run, RunStatus.SKIPPED, Reason.OVERLAP, self._now)
         if self._schedule.policy.concurrency_key is not None or not self._context.admitted:
             # Under a shared key the active run may belong to another owner: do not reveal it.
             return skipped
         return replace(skipped, result={BLOCKING_RUN: self._context.admitted[-1]})
+
+    def _block(self, run: Run) -> Run:
+        """Slots that wait for their own schedule start in slot order: one behind a catch-up slot
+        takes its rank."""
+        if self._owns_key:
+            if self._behind_backlog and not run.catch_up:
+                run = replace(run, catch_up=True, available_at=self._now)
+            self._behind_backlog |= run.catch_up
+        return replace(run, blocked=True)
 
     def _dependency_unmet(self) -> bool:
         depends_on = self._schedule.depends_on
@@ -447,6 +462,17 @@ def cancels_only_own_runs(schedule: Schedule) -> bool:
     runs of other schedules that share the key."""
     policy = schedule.policy
     return policy.overlap is Overlap.CANCEL_OLD and policy.concurrency_key is not None
+
+
+def may_wait_behind_backlog(schedule: Schedule, admitted: int) -> bool:
+    """Whether the plan needs to know `FireContext.backlog`: its slots may have to wait for earlier
+    ones of the same schedule."""
+    policy = schedule.policy
+    return (
+        policy.concurrency_key is None
+        and policy.overlap is not Overlap.SKIP
+        and admitted >= policy.concurrency_limit
+    )
 
 
 def concurrency_key(schedule: Schedule) -> str:

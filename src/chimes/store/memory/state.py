@@ -18,8 +18,22 @@ from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, Schedule
 from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeEvent
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
-from chimes.model.planning import FireContext, cancels_only_own_runs, concurrency_key
-from chimes.model.run import LogEntry, Run, RunStatus, owns_fence, queue_order, release, unblock
+from chimes.model.planning import (
+    FireContext,
+    cancels_only_own_runs,
+    concurrency_key,
+    may_wait_behind_backlog,
+)
+from chimes.model.run import (
+    LogEntry,
+    Origin,
+    Run,
+    RunStatus,
+    owns_fence,
+    queue_order,
+    release,
+    unblock,
+)
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import (
     NODE_EVENT_RETENTION,
@@ -116,6 +130,18 @@ class State:
             admitted=tuple(run.id for run in admitted),
             others=frozenset(others if cancels_only_own_runs(schedule) else ()),
             dependency_succeeded_at=other.last_success_at if other else None,
+            backlog=may_wait_behind_backlog(schedule, len(admitted))
+            and self._has_backlog(schedule),
+        )
+
+    def _has_backlog(self, schedule: Schedule) -> bool:
+        runs = (self.active[run_id] for run_id in self.by_key.get(concurrency_key(schedule), ()))
+        return any(
+            run.blocked
+            and run.catch_up
+            and run.origin is Origin.SCHEDULE
+            and run.rank < schedule.priority * 2
+            for run in runs
         )
 
     # --- runs ---------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from chimes.model.planning import (
     FirePlan,
     cancels_only_own_runs,
     concurrency_key,
+    may_wait_behind_backlog,
     runs_to_insert,
 )
 from chimes.model.run import Reason, Run
@@ -32,6 +33,7 @@ from chimes.store.redis.rows import (
     new_fields,
     outbox_ops,
     outcome_fields,
+    rank_of,
     task_row,
 )
 from chimes.store.redis.wire import Wire, flat, items, maybe_moment, micros, rows, text, texts
@@ -49,6 +51,8 @@ class _Due:
     admitted: tuple[RunId, ...]
     others: frozenset[RunId]
     succeeded_at: datetime | None
+    #: Rank of the last catch-up slot that is blocked under the schedule's own key.
+    backlog: int | None
 
 
 @dataclass(slots=True)
@@ -117,7 +121,7 @@ async def fire_due(
 
 
 def _due(ctx: Context, row: Wire) -> _Due:
-    record, admitted, others, succeeded = items(row)
+    record, admitted, others, succeeded, backlog = items(row)
     schedule, revision = ctx.schedule_rows.schedule(record)
     return _Due(
         schedule,
@@ -125,6 +129,7 @@ def _due(ctx: Context, row: Wire) -> _Due:
         tuple(RunId(each) for each in texts(admitted)),
         frozenset(RunId(each) for each in texts(others)),
         maybe_moment(text(succeeded)),
+        rank_of(text(backlog)),
     )
 
 
@@ -257,6 +262,9 @@ def _context(due: _Due, held: Sequence[Run | RunId]) -> FireContext:
         admitted=tuple(admitted),
         others=frozenset(others if cancels_only_own_runs(due.schedule) else ()),
         dependency_succeeded_at=due.succeeded_at,
+        backlog=due.backlog is not None
+        and due.backlog < due.schedule.priority * 2
+        and may_wait_behind_backlog(due.schedule, len(admitted)),
     )
 
 

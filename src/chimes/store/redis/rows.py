@@ -351,6 +351,11 @@ def member(run: Run) -> str:
     )
 
 
+def rank_of(order: str) -> int | None:
+    """The rank that a queue member begins with."""
+    return _RANKS - int(order) if order else None
+
+
 def state_fields(run: Run) -> dict[str, str]:
     """The fields that change during a run."""
     return {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, delete, literal, select, text
 
 from chimes.failpoints import hit
 from chimes.model import replace
@@ -23,16 +23,17 @@ from chimes.model.planning import (
     can_prefetch,
     cancels_only_own_runs,
     concurrency_key,
+    may_wait_behind_backlog,
     prefetch_plan,
     runs_to_insert,
 )
-from chimes.model.run import Reason, Run, RunStatus, claim, queue_order, request_cancel
+from chimes.model.run import Origin, Reason, Run, RunStatus, claim, queue_order, request_cancel
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
-from chimes.store.sql.locks import is_own_key, lock_for_completion, lock_keys
+from chimes.store.sql.locks import OWN_KEY, is_own_key, lock_for_completion, lock_keys
 from chimes.store.sql.rows.access import (
     ExistingRuns,
     insert_runs,
@@ -52,11 +53,28 @@ from chimes.store.sql.rows.values import (
     micros,
     stored_text,
 )
-from chimes.store.sql.tables import fire_batches, fire_failures, runs, schedules
+from chimes.store.sql.tables import BLOCKED, fire_batches, fire_failures, runs, schedules
 
 # Planning context of due schedules: active runs of their keys, and their dependencies.
 
 _DEPENDENCIES = (schedules.c.id, schedules.c.last_success_at)
+
+#: A blocked catch-up slot that ranks behind the on-time slots of its schedule. One lookup in the
+#: index per schedule: LIMIT prevents a join over all blocked runs.
+_BACKLOG = (
+    select(runs.c.id)
+    .where(
+        runs.c.concurrency_key == literal(OWN_KEY) + schedules.c.id,
+        text(BLOCKED),
+        runs.c.rank < schedules.c.priority * 2,
+        runs.c.catch_up == 1,
+        runs.c.origin == Origin.SCHEDULE.value,
+    )
+    .limit(1)
+    .correlate(schedules)
+    .scalar_subquery()
+)
+WITH_BACKLOG = select(schedules.c.id, _BACKLOG.label("waiting"))
 
 
 def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
@@ -72,6 +90,14 @@ def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
     careful = {key for key, each in zip(keys, due, strict=True) if cancels_only_own_runs(each)}
     owners = _owners(tx, [run_id for key in careful for run_id in admitted.get(key, ())])
     succeeded = _successes(tx, {s.depends_on.schedule_id for s in due if s.depends_on})
+    backlog = _with_backlog(
+        tx,
+        [
+            schedule.id
+            for key, schedule in zip(keys, due, strict=True)
+            if may_wait_behind_backlog(schedule, len(admitted.get(key, ())))
+        ],
+    )
     return [
         FireContext(
             admitted=tuple(admitted.get(key, ())),
@@ -83,6 +109,7 @@ def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
             dependency_succeeded_at=succeeded.get(schedule.depends_on.schedule_id)
             if schedule.depends_on
             else None,
+            backlog=schedule.id in backlog,
         )
         for key, schedule in zip(keys, due, strict=True)
     ]
@@ -95,6 +122,14 @@ def _owners(tx: Tx, ids: Sequence[RunId]) -> dict[RunId, str | None]:
     statement = select(runs.c.id, runs.c.schedule_id).where(tx.dialect.among(runs.c.id, "ids"))
     rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
     return {RunId(row.id): row.schedule_id for row in rows}
+
+
+def _with_backlog(tx: Tx, ids: Sequence[ScheduleId]) -> frozenset[str]:
+    if not ids:
+        return frozenset()
+    statement = WITH_BACKLOG.where(tx.dialect.among(schedules.c.id, "ids"))
+    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
+    return frozenset(row.id for row in rows if row.waiting is not None)
 
 
 def _successes(tx: Tx, ids: set[ScheduleId]) -> dict[str, datetime | None]:

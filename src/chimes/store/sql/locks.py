@@ -26,18 +26,19 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.tables import ACTIVE, concurrency_keys, runs, schedules
 
-_OWN = "schedule:"
+#: Prefix of the concurrency key that belongs to one schedule.
+OWN_KEY = "schedule:"
 _LOCK_TARGETS = select(runs.c.schedule_id, runs.c.concurrency_key, runs.c.kind)
 
 
 def is_own_key(key: str) -> bool:
     """Returns whether the lock of this key is the row of its schedule."""
-    return key.startswith(_OWN)
+    return key.startswith(OWN_KEY)
 
 
 def schedule_of_key(key: str) -> ScheduleId:
     """Returns the schedule that a schedule's own key belongs to."""
-    return ScheduleId(key.removeprefix(_OWN))
+    return ScheduleId(key.removeprefix(OWN_KEY))
 
 
 #: Schedule id and concurrency key of a run.
@@ -59,7 +60,7 @@ def lock_schedules_and_keys(
         if key is None:
             continue
         if is_own_key(key):
-            wanted.add(key.removeprefix(_OWN))
+            wanted.add(key.removeprefix(OWN_KEY))
         else:
             shared.add(key)
     locked = lock_schedules(tx, wanted, skip=skip)
@@ -67,7 +68,7 @@ def lock_schedules_and_keys(
     absent = wanted - locked
     if skip:
         absent -= _present(tx, absent)
-    lock_keys(tx, shared | {f"{_OWN}{each}" for each in absent})
+    lock_keys(tx, shared | {f"{OWN_KEY}{each}" for each in absent})
     return locked | absent
 
 

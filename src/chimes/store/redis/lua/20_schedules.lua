@@ -102,8 +102,22 @@ local function purged(id, mark)
   end
 end
 
+-- The order digits of the blocked catch-up slot that ranks last under the schedule's own key; ''.
+-- Ranks of catch-up runs are odd.
+local function backlog(key)
+  local last = ''
+  for _, member in ipairs(call('ZRANGE', C .. 'blocked:' .. key, 0, -1)) do
+    local order = string.sub(member, 1, 20)
+    if order > last and string.find('13579', string.sub(order, 20), 1, true) then
+      local body = call('HGET', run_key(id_of(member)), 'body') or ''
+      if string.find(body, '"origin":"schedule"', 1, true) then last = order end
+    end
+  end
+  return last
+end
+
 -- A schedule with what firing has to know besides: who has its places; which of those belong to
--- others, where that matters; when the schedule it depends on last succeeded.
+-- others, where that matters; when the schedule it depends on last succeeded; its backlog.
 local function to_fire(id)
   local more = fields_of(schedule_key(id), {'key', 'depends', 'own'}) or {'', '', ''}
   local ids = call('ZRANGE', C .. 'admitted:' .. more[1], 0, -1)
@@ -112,5 +126,6 @@ local function to_fire(id)
     if call('HGET', run_key(run), 'schedule') ~= id then others[#others + 1] = run end
   end
   local success = more[2] ~= '' and call('HGET', schedule_key(more[2]), 'last_success') or ''
-  return {shown_schedule(id), ids, others, success}
+  local waiting = more[1] == 'schedule:' .. id and backlog(more[1]) or ''
+  return {shown_schedule(id), ids, others, success, waiting}
 end
