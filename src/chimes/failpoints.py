@@ -1,9 +1,9 @@
-"""Failpoints: named steps at which tests inject faults.
+"""Failpoints: named points in the code at which tests inject faults.
 
-`hit` does nothing unless CHIMES_TEST=1 is set. Then CHIMES_FAILPOINTS lists the faults, once each:
-`run.before_record:kill,run.before_effect@20:stop:5`; `@20` means the twentieth hit. Actions are
-`kill`, `stop:seconds` (SIGSTOP of the process), `raise`, `delay:milliseconds` and `drop_answer`
-(the store wrote, but its response is lost). Each fault is first logged to the file
+`hit` does nothing unless CHIMES_TEST=1 is set. Then CHIMES_FAILPOINTS lists the faults, each of
+which happens once: `run.before_record:kill,run.before_effect@20:stop:5`; `@20` means the twentieth
+hit. Actions are `kill`, `stop:seconds` (SIGSTOP of the process), `raise`, `delay:milliseconds` and
+`drop_answer` (the store wrote, but its response is lost). Each fault is first logged to the file
 CHIMES_FAILPOINTS_LOG, if set.
 """
 
@@ -38,33 +38,33 @@ ACTIONS = ("kill", "stop", "raise", "delay", "drop_answer")
 
 
 class Injected(RuntimeError):
-    """Raised by the failpoint action `raise`"""
+    """Raised by the failpoint action `raise`."""
 
 
 class AnswerDropped(ConnectionError):
-    """Raised by the failpoint action `drop_answer`"""
+    """Raised by the failpoint action `drop_answer`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """The fault at the `turn`-th hit."""
-
+class Fault:
     action: str
-    number: float = 0.0
-    turn: int = 1
+    #: Seconds of `stop`, milliseconds of `delay`.
+    duration: float = 0.0
+    #: The hit at which it happens, from 1.
+    at_hit: int = 1
 
 
-def parse_failpoints(environ: Mapping[str, str]) -> dict[str, tuple[Step, ...]]:
+def parse_failpoints(environ: Mapping[str, str]) -> dict[str, tuple[Fault, ...]]:
     if environ.get("CHIMES_TEST") != "1":
         return {}
-    found: dict[str, tuple[Step, ...]] = {}
+    found: dict[str, tuple[Fault, ...]] = {}
     for item in filter(None, environ.get("CHIMES_FAILPOINTS", "").split(",")):
-        place, action, *number = item.strip().split(":")
-        name, _, turn = place.partition("@")
+        point, action, *duration = item.strip().split(":")
+        name, _, at_hit = point.partition("@")
         if action not in ACTIONS:
             raise ValueError(f"failpoint {item!r}: unknown action {action!r}")
-        step = Step(action, float(number[0]) if number else 0.0, int(turn or 1))
-        found[name] = (*found.get(name, ()), step)
+        fault = Fault(action, float(duration[0]) if duration else 0.0, int(at_hit or 1))
+        found[name] = (*found.get(name, ()), fault)
     return found
 
 
@@ -77,24 +77,24 @@ def hit(name: str) -> None:
     if not _armed or name not in _armed:
         return
     _hits[name] += 1
-    for step in _armed[name]:
-        if step.turn == _hits[name]:
-            _act(step, name)
+    for fault in _armed[name]:
+        if fault.at_hit == _hits[name]:
+            _inject(fault, name)
 
 
-def _act(step: Step, name: str) -> None:
+def _inject(fault: Fault, name: str) -> None:
     if _log:
         with open(_log, "ab", buffering=0) as file:
-            file.write(f"{name}:{step.action}\n".encode())
-    match step.action:
+            file.write(f"{name}:{fault.action}\n".encode())
+    match fault.action:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            wake = f"sleep {step.number}; kill -CONT {os.getpid()}"
+            wake = f"sleep {fault.duration}; kill -CONT {os.getpid()}"
             subprocess.Popen(["/bin/sh", "-c", wake], start_new_session=True)  # noqa: S603
             os.kill(os.getpid(), signal.SIGSTOP)
         case "delay":
-            time.sleep(step.number / 1000)
+            time.sleep(fault.duration / 1000)
         case "drop_answer":
             raise AnswerDropped(name)
         case _:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import chimes
-from chimes.failpoints import NAMES, Step, hit, parse_failpoints
+from chimes.failpoints import NAMES, Fault, hit, parse_failpoints
 
 SOURCE = Path(chimes.__file__).parent
 
@@ -27,7 +27,7 @@ def test_failpoint_names_match_the_code() -> None:
 def test_nothing_is_armed_without_chimes_test() -> None:
     points = {"CHIMES_FAILPOINTS": "run.claimed:kill"}
     assert parse_failpoints(points) == {}
-    assert parse_failpoints(points | {"CHIMES_TEST": "1"}) == {"run.claimed": (Step("kill"),)}
+    assert parse_failpoints(points | {"CHIMES_TEST": "1"}) == {"run.claimed": (Fault("kill"),)}
     hit("run.claimed")
 
 
@@ -60,7 +60,7 @@ def test_kill_sends_sigkill() -> None:
 def test_failpoint_with_a_number_skips_earlier_hits() -> None:
     both = "run.claimed@7:stop:2.5,run.claimed@9:kill"
     assert parse_failpoints({"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": both}) == {
-        "run.claimed": (Step("stop", 2.5, 7), Step("kill", 0.0, 9))
+        "run.claimed": (Fault("stop", 2.5, 7), Fault("kill", 0.0, 9))
     }
     with _run("run.claimed@2:kill") as process:
         process.communicate(timeout=30)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
-Wrapped = Callable[..., R]
+CommandFunction = Callable[..., R]
 
-# Options that set a setting.
+# Options that override a setting.
 store_option = click.option(
     "--store", metavar="URL", help="URL of the store: sqlite:///path, postgresql://…, redis://…"
 )
@@ -57,14 +57,14 @@ class WholeNumber(click.IntRange):
         return super().convert(number, param, ctx)
 
 
-def output_options(function: Wrapped[R]) -> Wrapped[R]:
+def output_options(function: CommandFunction[R]) -> CommandFunction[R]:
     """`--json`, `--ndjson`, `-q`, `--utc`, `--tz`; passes `output` to the command."""
-    tz_option = click.option("--tz", "shown_in", metavar="ZONE", help="Show times in this zone.")
+    tz_option = click.option("--tz", "shown_zone", metavar="ZONE", help="Show times in this zone.")
     return tz_option(output_format_options(function))
 
 
-def output_format_options(function: Wrapped[R]) -> Wrapped[R]:
-    """`output_options` without `--tz`, for commands where it is the zone of the expression."""
+def output_format_options(function: CommandFunction[R]) -> CommandFunction[R]:
+    """`output_options` without `--tz`, for commands where `--tz` is the zone of the expression."""
 
     @click.option(
         "--json",
@@ -83,18 +83,18 @@ def output_format_options(function: Wrapped[R]) -> Wrapped[R]:
         ndjson: bool,
         quiet: bool,
         utc: bool,
-        shown_in: str | None = None,
+        shown_zone: str | None = None,
         **kwargs: object,
     ) -> R:
         fields = tuple(each.strip() for each in (json_fields or "").split(",") if each.strip())
-        zone = _utc if utc else named_zone(shown_in) if shown_in else None
-        output = Output(format=_form(json_fields, ndjson, quiet), fields=fields, zone=zone)
+        zone = _to_utc if utc else zone_converter(shown_zone) if shown_zone else None
+        output = Output(format=_output_format(json_fields, ndjson, quiet), fields=fields, zone=zone)
         return function(*args, output=output, **kwargs)
 
     return wrapped
 
 
-def _form(json_fields: str | None, ndjson: bool, quiet: bool) -> OutputFormat:
+def _output_format(json_fields: str | None, ndjson: bool, quiet: bool) -> OutputFormat:
     if quiet:
         return "ids"
     if ndjson:
@@ -104,8 +104,8 @@ def _form(json_fields: str | None, ndjson: bool, quiet: bool) -> OutputFormat:
     return "table" if sys.stdout.isatty() else "tsv"
 
 
-def named_zone(name: str) -> ToZone:
-    """Converts to an IANA zone with the same time zone data as the scheduler."""
+def zone_converter(name: str) -> ToZone:
+    """A function that converts to an IANA zone, with the time zone data of the scheduler."""
     from chimes.triggers import parse_zone
 
     zone = parse_zone(name)
@@ -117,11 +117,11 @@ def named_zone(name: str) -> ToZone:
     return convert
 
 
-def _utc(moment: datetime) -> datetime:
+def _to_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
-def client_options(function: Wrapped[R]) -> Wrapped[R]:
+def client_options(function: CommandFunction[R]) -> CommandFunction[R]:
     """`--url` and `--api-key-file`; passes the connected `backend` to the command."""
 
     @functools.wraps(function)
@@ -131,7 +131,7 @@ def client_options(function: Wrapped[R]) -> Wrapped[R]:
     return lazy_client_options(wrapped)
 
 
-def lazy_client_options(function: Wrapped[R]) -> Wrapped[R]:
+def lazy_client_options(function: CommandFunction[R]) -> CommandFunction[R]:
     """`client_options` for commands that connect late or never: passes `open_backend`."""
 
     @click.option("--url", envvar="CHIMES_URL", metavar="URL", help="URL of the server.")
@@ -143,7 +143,7 @@ def lazy_client_options(function: Wrapped[R]) -> Wrapped[R]:
         help="File with the API key. Default: CHIMES_API_KEY.",
     )
     @functools.wraps(function)
-    def wrapped(*args: object, url: str | None, api_key_file: Path | None, **kw: object) -> R:
+    def wrapped(*args: object, url: str | None, api_key_file: Path | None, **kwargs: object) -> R:
         def open_backend(*, create: bool = False) -> Backend:
             from chimes.cli.backend import connect
 
@@ -152,7 +152,7 @@ def lazy_client_options(function: Wrapped[R]) -> Wrapped[R]:
             click.get_current_context().call_on_close(backend.close)
             return backend
 
-        return function(*args, open_backend=open_backend, **kw)
+        return function(*args, open_backend=open_backend, **kwargs)
 
     return wrapped
 
@@ -181,7 +181,7 @@ def read_key_file(file: Path) -> str:
     return text
 
 
-def confirm_options(function: Wrapped[R]) -> Wrapped[R]:
+def confirm_options(function: CommandFunction[R]) -> CommandFunction[R]:
     """`--yes` and `--no-input`; passes `confirm`, which returns whether to continue."""
 
     @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -189,7 +189,7 @@ def confirm_options(function: Wrapped[R]) -> Wrapped[R]:
     @functools.wraps(function)
     def wrapped(*args: object, yes: bool, no_input: bool, **kwargs: object) -> R:
         def confirm(question: str, *, explicit: bool = False) -> bool:
-            """Asks on a terminal. Elsewhere True, unless the question needs `explicit` consent."""
+            """Asks on a terminal. Without one returns True, unless consent must be `explicit`."""
             if yes:
                 return True
             if sys.stdin.isatty() and sys.stderr.isatty() and not no_input:

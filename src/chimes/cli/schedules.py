@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -107,9 +107,7 @@ def ls(
         "label": label,
         "sort": _SORTS[sort],
     }
-    rows = paginate(backend, "/schedules", limit, **query)
-    columns = schedule_columns(SystemClock().now())
-    output.rows(rows, columns if output.is_table else piped_schedule_columns())
+    _print_schedules(output, paginate(backend, "/schedules", limit, **query))
 
 
 @click.command("show", cls=Command)
@@ -188,8 +186,8 @@ def upcoming(backend: Backend, output: Output, span: str) -> None:
 
 
 def _bar(left: timedelta, length: timedelta) -> str:
-    place = min(_BAR_WIDTH - 1, max(0, int(left / length * _BAR_WIDTH)))
-    return "·" * place + "█" + "·" * (_BAR_WIDTH - 1 - place)
+    position = min(_BAR_WIDTH - 1, max(0, int(left / length * _BAR_WIDTH)))
+    return "·" * position + "█" + "·" * (_BAR_WIDTH - 1 - position)
 
 
 # --- targets from options -------------------------------------------------------------------------
@@ -208,8 +206,10 @@ _KIND_OPTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[Json, str]:
-    """The target, and a default name of the schedule. `task` is the part of the expression that is
-    not about time; without another target it is a prompt for the agent."""
+    """The target and a default name of the schedule.
+
+    `task` is the part of the expression that is not about time. Without another target it is the
+    prompt for the agent."""
     given = [kind for kind in _KINDS if options[kind]]
     if not given and (options["prompt"] or task):
         given = ["agent"]
@@ -390,9 +390,8 @@ def _post_action(backend: Backend, schedule: Json, verb: str, body: Json) -> Jso
     return post(backend, api_path("schedules", schedule["id"], verb), body)
 
 
-def _print_schedules(output: Output, schedules: list[Json]) -> None:
-    people = output.is_table
-    columns = schedule_columns(SystemClock().now()) if people else piped_schedule_columns()
+def _print_schedules(output: Output, schedules: Iterable[Json]) -> None:
+    columns = schedule_columns(SystemClock().now()) if output.is_table else piped_schedule_columns()
     output.rows(schedules, columns)
 
 
@@ -427,9 +426,7 @@ def pause(
     if until:
         body["until"] = until
     found = _select(backend, schedules, matching)
-    _print_schedules(
-        output, [post(backend, api_path("schedules", each["id"], "pause"), body) for each in found]
-    )
+    _print_schedules(output, [_post_action(backend, each, "pause", body) for each in found])
 
 
 @click.command("resume", cls=Command)
@@ -603,7 +600,7 @@ def backfill(
     if output.format in ("json", "ndjson"):
         output.one(answer, [])
         return
-    slots, runs = _objects(answer, "slots"), _objects(answer, "runs")
+    slots, runs = _list_field(answer, "slots"), _list_field(answer, "runs")
     if runs:
         output.rows([run for run in runs if isinstance(run, dict)], RUN_COLUMNS)
     else:
@@ -615,7 +612,7 @@ def backfill(
         echo_err(counted("{count} slot queued.", "{count} slots queued.", len(slots)))
 
 
-def _objects(answer: Json, name: str) -> list[object]:
+def _list_field(answer: Json, name: str) -> list[object]:
     found = answer.get(name)
     return found if isinstance(found, list) else []
 
@@ -629,9 +626,9 @@ def recipient_argument(text: str) -> Json:
 
 
 # --- add ------------------------------------------------------------------------------------------
-_SHOWN_FIRES = 5
+_PREVIEW_FIRES = 5
 _CHANNELS = ("inbox", "telegram", "webhook", "email")
-_NO_PIPELINE = _(
+_NO_SERVER_NOTE = _(
     "Note: no server is running. Prompts wait for a node with CHIMES_AGENT_PIPELINE and"
     " CHIMES_AGENT_URL."
 )
@@ -732,19 +729,19 @@ def add(
     """
     chosen = explicit_language()
     now = SystemClock().now()
-    read = read_trigger(expression, now=now, timezone=zone or default_zone(), lang=chosen)
-    lang = chosen or (current_language() if read.pattern == "expression" else read.language)
-    trigger = read.trigger
+    parsed = read_trigger(expression, now=now, timezone=zone or default_zone(), lang=chosen)
+    lang = chosen or (current_language() if parsed.pattern == "expression" else parsed.language)
+    trigger = parsed.trigger
     if jitter:
         if not isinstance(trigger, Every):
             raise click.UsageError(_("--jitter needs an interval such as 'every 5m'."))
         trigger = Every(trigger.every, jitter=jitter)
-    body = _schedule_json(trigger, read.task, options)
+    body = _schedule_json(trigger, parsed.task, options)
     _print_trigger(trigger, lang)
     target = body["target"]
     is_prompt = isinstance(target, dict) and target["kind"] == "agent"
-    if read.task and is_prompt:
-        echo_err(f"  → {read.task}")
+    if parsed.task and is_prompt:
+        echo_err(f"  → {parsed.task}")
     if dry_run:
         if output.format in ("json", "ndjson"):
             echo(json.dumps(body, ensure_ascii=False, indent=2))
@@ -756,14 +753,14 @@ def add(
     backend = open_backend()
     created = post(backend, "/schedules", body)
     if is_prompt and not backend.executes_runs:
-        echo_err(_NO_PIPELINE)
+        echo_err(_NO_SERVER_NOTE)
     output.one(created, schedule_details(SystemClock().now()))
 
 
 def _print_trigger(trigger: Trigger, lang: str) -> None:
     echo_err(describe(trigger, lang))
     now = SystemClock().now()
-    for fire in fires_after(trigger.anchored(now), now, _SHOWN_FIRES, lang):
+    for fire in fires_after(trigger.anchored(now), now, _PREVIEW_FIRES, lang):
         note = f"  ({note_in_words(fire.note, lang)})" if fire.note else ""
         echo_err(f"  {format_fire(fire, lang)}{note}")
     for warning in warnings_in_words(trigger, lang):

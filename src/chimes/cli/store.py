@@ -27,7 +27,7 @@ from chimes.cli.command import (
     LazyGroup,
 )
 from chimes.cli.options import (
-    Wrapped,
+    CommandFunction,
     config_option,
     confirm_options,
     data_dir_option,
@@ -107,7 +107,7 @@ def store() -> None:
     """Manage the store of schedules, runs and keys."""
 
 
-def store_options(function: Wrapped[R]) -> Wrapped[R]:
+def store_options(function: CommandFunction[R]) -> CommandFunction[R]:
     """`--store`, `--data-dir`, `--config`, `--allow-volatile`; passes `settings`."""
 
     @click.option("--store", "url", metavar="URL", help="URL of the store.")

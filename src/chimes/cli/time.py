@@ -1,19 +1,20 @@
-"""`next`, `explain` and `templates`: expressions and templates, without a server."""
+"""`next`, `explain` and `templates`: commands that need no server."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import click
 
 from chimes.cli.command import INVALID, Command, CommandError
-from chimes.cli.options import WholeNumber, named_zone, output_format_options
+from chimes.cli.options import WholeNumber, output_format_options, zone_converter
 from chimes.cli.output import (
     Column,
     Json,
     Output,
+    ToZone,
     countdown,
     current_language,
     echo,
@@ -76,10 +77,10 @@ def next_fires(
     trigger = trigger.anchored(now)
     after = parse_moment(start, trigger.zone, field="--from") if start else now
     fires = fires_after(trigger, after, count, lang)
-    others = [(name, named_zone(name)) for name in also]
+    other_zones = [(name, zone_converter(name)) for name in also]
     if json_fields is not None:
         answer: Json = {
-            "fires": [fire_json(fire, lang) | _other_zones(fire.at, others) for fire in fires],
+            "fires": [fire_json(fire, lang) | _in_zones(fire.at, other_zones) for fire in fires],
             "words": words,
             "warnings": list(warnings),
             "timezone": trigger.zone,
@@ -92,8 +93,8 @@ def next_fires(
     rows = []
     for fire in fires:
         row = fire_json(fire, lang) | {"in": countdown(fire.at, now)}
-        rows.append(row | {name: to(fire.at).isoformat() for name, to in others})
-    columns = _columns(trigger, [name for name, _convert in others], people=output.is_table)
+        rows.append(row | {name: to(fire.at).isoformat() for name, to in other_zones})
+    columns = _columns(trigger, [name for name, _to in other_zones], table=output.is_table)
     output.rows(rows, columns)
     if output.is_table:
         for row in [each for each in rows if each.get("words")]:
@@ -168,14 +169,14 @@ def _fields(text: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
-def _other_zones(at: datetime, zones: Sequence[tuple[str, Callable[[datetime], datetime]]]) -> Json:
+def _in_zones(at: datetime, zones: Sequence[tuple[str, ToZone]]) -> Json:
     return {"also": {name: to(at).isoformat() for name, to in zones}} if zones else {}
 
 
-def _columns(trigger: Trigger, also: Sequence[str], *, people: bool) -> list[Column]:
+def _columns(trigger: Trigger, also: Sequence[str], *, table: bool) -> list[Column]:
     utc, local = Column(_("UTC"), getter("at"), rank=3), Column(trigger.zone, getter("local"))
     others = [Column(name, getter(name), rank=1) for name in also]
-    if people:
+    if table:
         return [local, Column(_("in"), getter("in"), rank=2), *others, utc]
     return [utc, local, *others, Column(_("note"), getter("words"))]
 
@@ -193,8 +194,8 @@ def templates(output: Output, zone: str | None) -> None:
       chimes templates --tz Asia/Bangkok --lang th --json
       chimes add "0 9 * * *" --http https://example.com/daily
     """
-    named = parse_zone(zone or default_zone()).name
-    rows: list[Json] = render_templates(named, current_language(), SystemClock().now())
+    zone_name = parse_zone(zone or default_zone()).name
+    rows: list[Json] = render_templates(zone_name, current_language(), SystemClock().now())
     columns = [
         Column(_("name"), getter("name")),
         Column(_("expression"), _expression),
@@ -206,7 +207,7 @@ def templates(output: Output, zone: str | None) -> None:
 
 
 def _expression(row: Json) -> object:
-    """The form that `chimes add` accepts."""
+    """The expression as `chimes add` accepts it."""
     trigger = row["trigger"]
     every = trigger.get("every") if isinstance(trigger, dict) else None
     return row["cron_spec"] or " ".join(("every", str(every)))
