@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from chimes.targets.python.call import capture_prints
+from chimes.targets.python.invocation import capture_prints
 from tests.targets.task_calls import a_registry, execute, running
 
 

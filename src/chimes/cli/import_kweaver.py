@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,6 +15,7 @@ from chimes.cli.command import CONFLICT, INVALID, USAGE, Command, CommandError
 from chimes.cli.options import output_format_options
 from chimes.cli.output import Column, Json, Output, echo_err, getter
 from chimes.cli.store import load_all, open_store, store_options
+from chimes.clock import EPOCH
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted, joined
@@ -122,24 +123,24 @@ def import_kweaver(
 async def _import(options: _ImportOptions, settings: Settings, output: Output) -> None:
     from chimes.store.sql.database.kweaver_table import read_table, rename_aside
 
-    into = store_location(settings)
+    destination = store_location(settings)
     if options.take_over:
-        _check_take_over(options, into)
-    plan = await _read(options, settings, options.table)
-    new, aside = 0, None
+        _check_take_over(options, destination)
+    plan = await _plan(options, settings, options.table)
+    renamed_to: str | None = None
     if options.dry_run:
-        new = await _count_new(into, plan)
+        new = await _count_new(destination, plan)
     elif options.take_over:
-        # Now no other client can write to the table, so it is read again.
-        aside = await rename_aside(options.source)
-        new = await _take_over(options, settings, into, aside)
+        # The renamed table has no other writers, so it is read once more: rows may have changed.
+        renamed_to = await rename_aside(options.source)
+        new = await _take_over(options, settings, destination, renamed_to)
     else:
-        new = await _load(into, plan)
-    rows = len((await read_table(options.source, aside or options.table)).rows)
-    _print_report(options, output, plan, rows=rows, new=new, aside=aside)
+        new = await _import_plan(destination, plan)
+    rows = len((await read_table(options.source, renamed_to or options.table)).rows)
+    _print_report(options, output, plan, rows=rows, new=new, renamed_to=renamed_to)
 
 
-async def _read(options: _ImportOptions, settings: Settings, table: str) -> ImportPlan:
+async def _plan(options: _ImportOptions, settings: Settings, table: str) -> ImportPlan:
     from chimes.sdk.arguments import parse_owner
     from chimes.services.schedules.rules import action_policy
     from chimes.store.sql.database.kweaver_table import read_table
@@ -149,34 +150,34 @@ async def _read(options: _ImportOptions, settings: Settings, table: str) -> Impo
     policy = replace(action_policy(settings), misfire_grace=settings.misfire_grace)
     rows = await read_table(options.source, table)
     plan = plan_import(rows, timezone=zone.name, owner=owner, policy=policy)
-    _check(options, plan)
+    _check_plan(options, plan)
     return plan
 
 
 async def _take_over(
-    options: _ImportOptions, settings: Settings, into: StoreLocation, aside: str
+    options: _ImportOptions, settings: Settings, destination: StoreLocation, renamed_to: str
 ) -> int:
     from chimes.store.sql.database.kweaver_table import create_view, restore_table
 
     try:
-        new = await _load(into, await _read(options, settings, aside))
+        new = await _import_plan(destination, await _plan(options, settings, renamed_to))
     except BaseException:
-        await restore_table(options.source, aside)
+        await restore_table(options.source, renamed_to)
         raise
     await create_view(options.source)
     return new
 
 
-async def _load(into: StoreLocation, plan: ImportPlan) -> int:
-    async with open_store(into) as store:
+async def _import_plan(destination: StoreLocation, plan: ImportPlan) -> int:
+    async with open_store(destination) as store:
         _count, new = await load_all(store, _items(plan))
     return new
 
 
-def _check_take_over(options: _ImportOptions, into: StoreLocation) -> None:
+def _check_take_over(options: _ImportOptions, destination: StoreLocation) -> None:
     from chimes.store.sql.database.kweaver_table import TABLE, same_database
 
-    if into.kind != "mariadb" or not same_database(options.source, into.url):
+    if destination.kind != "mariadb" or not same_database(options.source, destination.url):
         raise CommandError(
             _("--take-over needs a table in the database of the store"),
             USAGE,
@@ -193,7 +194,7 @@ def _print_report(
     *,
     rows: int,
     new: int,
-    aside: str | None,
+    renamed_to: str | None,
 ) -> None:
     row: Json = {
         "id": options.table,
@@ -202,7 +203,7 @@ def _print_report(
         "new": new,
         "refused": [{"id": each.id, "why": str(each.why)} for each in plan.rejected],
         "times_computed_anew": list(plan.off_schedule),
-        "table_is_now": aside,
+        "table_is_now": renamed_to,
     }
     columns = [
         Column(_("Rows"), getter("rows")),
@@ -218,11 +219,11 @@ def _print_report(
         echo_err(_("Nothing was imported."))
 
 
-async def _count_new(into: StoreLocation, plan: ImportPlan) -> int:
+async def _count_new(destination: StoreLocation, plan: ImportPlan) -> int:
     """How many schedules would be new; does not create a store."""
-    if not into.server and (into.path is None or not into.path.exists()):
+    if not destination.server and (destination.path is None or not destination.path.exists()):
         return len(plan.schedules)
-    async with open_store(into) as store:
+    async with open_store(destination) as store:
         existing = [await store.get_schedule(each.id) for each in plan.schedules]
     return existing.count(None)
 
@@ -232,7 +233,7 @@ async def _items(plan: ImportPlan) -> AsyncIterator[Item]:
         yield schedule
 
 
-def _check(options: _ImportOptions, plan: ImportPlan) -> None:
+def _check_plan(options: _ImportOptions, plan: ImportPlan) -> None:
     """CommandError if the import would lose rows or run schedules twice."""
     if plan.rejected and not (options.skip_unreadable or options.dry_run):
         reasons = [
@@ -277,13 +278,13 @@ def _check(options: _ImportOptions, plan: ImportPlan) -> None:
 
 
 # --- rows to schedules ----------------------------------------------------------------------------
-# Everything in a row is kept except its lock, and a next time that its cron does not have.
+# A schedule keeps everything in its row, except the lock and a next time that does not match its
+# cron expression.
 
 #: Locks older than this have been abandoned.
 LOCK_TIMEOUT: Final = timedelta(minutes=5)
 LOCK_TIMEOUT_MS: Final = LOCK_TIMEOUT // timedelta(milliseconds=1)
-_MINUTE = 60_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,7 +295,7 @@ class RejectedRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportPlan:
-    """The result of reading a table."""
+    """What an import would do with the rows of a table."""
 
     schedules: tuple[Schedule, ...]
     rejected: tuple[RejectedRow, ...]
@@ -302,12 +303,12 @@ class ImportPlan:
     locked: tuple[str, ...]
     #: Ids of rows whose time does not match their cron expression in this zone; it is recomputed.
     off_schedule: tuple[str, ...]
-    #: Those of them whose time may match in another zone.
+    #: Of these, the rows whose time may match in another zone.
     other_zone: tuple[str, ...] = ()
 
 
 def plan_import(table: ActionTable, *, timezone: str, owner: Owner, policy: Policy) -> ImportPlan:
-    now = time_from_ms(table.read_at, "now") or _EPOCH
+    now = time_from_ms(table.read_at, "now") or EPOCH
     schedules: list[Schedule] = []
     rejected: list[RejectedRow] = []
     off_schedule: list[ActionRow] = []
@@ -328,7 +329,7 @@ def plan_import(table: ActionTable, *, timezone: str, owner: Owner, policy: Poli
         locked=tuple(row.id for row in table.rows if _is_locked(row, table.read_at)),
         off_schedule=tuple(row.id for row in off_schedule),
         # Cron has whole minutes: any other time was not computed from it in any zone.
-        other_zone=tuple(row.id for row in off_schedule if row.next_run_time % _MINUTE == 0),
+        other_zone=tuple(row.id for row in off_schedule if row.next_run_time % _MINUTE_MS == 0),
     )
 
 
@@ -385,7 +386,8 @@ def _updater(row: ActionRow) -> Account:
 def _with_next_time(
     schedule: Schedule, trigger: Cron, stored: datetime | None, now: datetime
 ) -> tuple[Schedule, bool]:
-    """A past time is kept, so that the misfire policy decides about it."""
+    """The schedule with its stored next time if that matches the cron expression, else with the
+    next one that does. A past time is kept, so that the misfire policy decides about it."""
     if stored is None:
         return plan_after(schedule, now), True
     on_schedule = trigger.next_after(stored - timedelta(microseconds=1)) == stored
@@ -410,7 +412,7 @@ def time_from_ms(milliseconds: int, column: str) -> datetime | None:
                 milliseconds=milliseconds,
             )
         )
-    return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds > 0 else None
+    return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds > 0 else None
 
 
 def _is_locked(row: ActionRow, now: int) -> bool:

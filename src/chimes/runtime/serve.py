@@ -29,7 +29,7 @@ from chimes.runtime.node import Node
 from chimes.runtime.signals import loop_factory, reload_signal, stop_gracefully, stop_signals
 from chimes.sdk.app import Chimes
 from chimes.services.demo import LONGEST, MADE_UP, TASK, DemoService
-from chimes.targets.python.call import capture_prints
+from chimes.targets.python.invocation import capture_prints
 from chimes.targets.python.registry import DEFAULT_QUEUE
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ from chimes.sdk.tasks import (
 )
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import fallback_run_defaults
-from chimes.targets.python.call import capture_prints
+from chimes.targets.python.invocation import capture_prints
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
 from chimes.triggers import Trigger, parse_zone
 

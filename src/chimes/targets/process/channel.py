@@ -1,6 +1,7 @@
-"""Socket between a worker and the child process of an attempt: JSON lines, and the run's log.
+"""What a worker and the child process of an attempt exchange: JSON lines over a socket.
 
-Standard output and standard error of the child have their own pipes.
+Also the writer of the attempt's log, which receives log messages, standard output and standard
+error of the child.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class LineSplitter:
         self._skipping = False
 
     def line_received(self, line: bytes, *, whole: bool) -> None:
-        """`whole`: not cut, and ended by a newline."""
+        """Called with each line, without its newline. `whole`: not cut, and ended by a newline."""
         raise NotImplementedError
 
     def accepts_lines(self) -> bool:
@@ -36,8 +37,8 @@ class LineSplitter:
         return True
 
     def required_marker(self) -> bytes:
-        """If not empty, lines without it may be skipped: a chunk that does not contain it is
-        dropped unsplit, which is much faster."""
+        """If not empty, lines without this text may be skipped. A chunk that does not contain it is
+        then dropped without splitting it, which is much faster."""
         return b""
 
     def data_received(self, data: bytes) -> None:
@@ -117,8 +118,8 @@ class LogLine:
                 raise ValueError("malformed log line")
 
 
-class Channel:
-    """The child's end of the socket."""
+class WorkerSocket:
+    """The child's end of the socket: receives the request, sends log lines and messages."""
 
     def __init__(self, descriptor: int, limits: LogLimits) -> None:
         """`limits`: how much of the log the worker stores; the rest is not sent."""
@@ -135,15 +136,15 @@ class Channel:
     def _unlock(self) -> None:
         self._lock = threading.Lock()
 
-    def request(self) -> bytes:
-        """Reads the request, which is the first line."""
+    def read_request(self) -> bytes:
+        """The first line that the worker sends."""
         received = bytearray()
         while not received.endswith(b"\n"):
-            piece = self._socket.recv(65536)
-            if not piece:
+            chunk = self._socket.recv(65536)
+            if not chunk:
                 # The worker has exited or canceled the attempt.
                 sys.exit(1)
-            received += piece
+            received += chunk
         return bytes(received)
 
     @property
@@ -172,8 +173,9 @@ def json_line(fields: Mapping[str, object]) -> bytes:
 _DEFAULT_REDACTOR = Redactor()
 
 
-class RunLog:
-    """The log of one attempt: bounded, redacted, thread-safe. Created on the loop of `write`."""
+class LogWriter:
+    """Writes the log of one attempt: bounded, redacted, thread-safe. `write` is called on the event
+    loop on which the writer was created."""
 
     __slots__ = (
         "_bytes",
@@ -182,7 +184,7 @@ class RunLog:
         "_lines",
         "_lock",
         "_loop",
-        "_own_thread",
+        "_loop_thread",
         "_redactor",
         "_write",
     )
@@ -197,7 +199,7 @@ class RunLog:
         self._limits = limits
         self._redactor = redactor or _DEFAULT_REDACTOR
         self._loop = asyncio.get_running_loop()
-        self._own_thread = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         self._lock = threading.Lock()
         self._lines = 0
         self._bytes = 0
@@ -236,7 +238,7 @@ class RunLog:
         self._closed = True
 
     def _post(self, level: str, message: str) -> None:
-        if threading.get_ident() == self._own_thread:
+        if threading.get_ident() == self._loop_thread:
             self._write(level, message)
             return
         try:

@@ -15,6 +15,7 @@ _DEFAULT_REDACTOR = Redactor()
 
 
 def clean_text(text: str) -> str:
+    """The text with U+FFFD instead of characters that stores reject."""
     if not text.isascii():
         text = text.encode(errors="surrogatepass").decode(errors="replace")
     return text.replace("\x00", "\ufffd")
@@ -36,14 +37,15 @@ def sanitize_json(value: object) -> object:
 def sanitize_text(
     text: str, limit: int, *, redactor: Redactor = _DEFAULT_REDACTOR, keep_end: bool = False
 ) -> str:
-    """Removes secrets and characters that a store rejects, and cuts the text to `limit`. A message
-    that fits stays a message."""
+    """Removes secrets and characters that a store rejects, and cuts the text to `limit`.
+
+    A `Message` that fits stays one, so that it can be translated when it is shown."""
     if isinstance(text, Message):
         message = text.map_text(lambda part: clean_text(redactor.text(part)))
         if len(message) <= limit:
             return message
         text = str(message)
-    # Cut before and after: patterns need not see megabytes, and redaction may lengthen the text.
+    # Cut before and after: redaction is slow on megabytes, and may lengthen the text.
     text = text[-limit:] if keep_end else text[:limit]
     text = clean_text(redactor.text(text))
     return text[-limit:] if keep_end else text[:limit]
@@ -63,13 +65,13 @@ def describe_exception(error: BaseException) -> str:
     return sanitize_text(f"{name}: {message}" if message else name, ERROR_LIMIT)
 
 
-def format_traceback(error: BaseException, own_folder: str) -> str:
-    """The traceback without the frames of `own_folder`. Long ones keep their end, which matters
-    most."""
+def format_traceback(error: BaseException, hidden_folder: str) -> str:
+    """The traceback without frames of files in `hidden_folder`. A long one keeps its end, where
+    the error is."""
     try:
         report = traceback.TracebackException.from_exception(error, compact=True)
-        inner = [frame for frame in report.stack if not frame.filename.startswith(own_folder)]
-        report.stack = traceback.StackSummary.from_list(inner)
+        shown = [frame for frame in report.stack if not frame.filename.startswith(hidden_folder)]
+        report.stack = traceback.StackSummary.from_list(shown)
         text = "".join(report.format()).rstrip()
     except Exception:
         return describe_exception(error)
@@ -77,14 +79,14 @@ def format_traceback(error: BaseException, own_folder: str) -> str:
 
 
 def describe_process_exit(status: int | None) -> Message:
-    """For a child process that ended without a result message."""
+    """How a child process ended that sent no result message."""
     if status is None or status >= 0:
         return _("the process ended with status {status} without a result", status=status)
     return _("the process was killed by signal {signal} without a result", signal=_signal(-status))
 
 
 def describe_command_exit(status: int) -> Message:
-    """For the program of a `command` source."""
+    """How the program of a `command` source ended."""
     if status >= 0:
         return _("the command ended with status {status}", status=status)
     return _("the command was killed by signal {signal}", signal=_signal(-status))

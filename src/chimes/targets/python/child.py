@@ -18,7 +18,7 @@ from types import FrameType
 from chimes.errors import ChimesError, InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model.run import Outcome
-from chimes.targets.process.channel import Channel
+from chimes.targets.process.channel import WorkerSocket
 from chimes.targets.process.tree import die_with_parent, disable_core_dumps
 from chimes.targets.python.arguments import BoundArguments, bind
 from chimes.targets.python.context import Context, LineHandler, use_context
@@ -39,8 +39,8 @@ def main(arguments: list[str]) -> None:
     descriptor, parent_pipe, parent = (int(each) for each in arguments)
     die_with_parent(parent, parent_pipe)
     own = os.getpid()
-    channel = Channel(descriptor, LOG_LIMITS)
-    request = Request.from_line(channel.request())
+    worker = WorkerSocket(descriptor, LOG_LIMITS)
+    request = Request.from_line(worker.read_request())
     _limit_resources(request.memory_limit)
     sys.path[:] = request.path
     for stream in (sys.stdout, sys.stderr):
@@ -51,16 +51,16 @@ def main(arguments: list[str]) -> None:
     logging.basicConfig(
         level=logging.INFO,
         format="%(name)s: %(message)s",
-        handlers=[LineHandler(channel.line)],
+        handlers=[LineHandler(worker.line)],
     )
-    message = execute(request, channel)
+    message = execute(request, worker)
     # A process that the function forked may return here as well; it must not send.
     if os.getpid() == own:
-        channel.send(message.to_line())
+        worker.send(message.to_line())
 
 
-def execute(request: Request, channel: Channel) -> ResultMessage:
-    context = Context(request.info, channel.line)
+def execute(request: Request, worker: WorkerSocket) -> ResultMessage:
+    context = Context(request.info, worker.line)
     mark_inside_task()
     try:
         function, bound = _find_function(request, context)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from chimes.errors import ConfigError, message_of
-from chimes.targets.process.channel import Channel
+from chimes.targets.process.channel import WorkerSocket
 from chimes.targets.process.sanitize import describe_exception, format_traceback
 from chimes.targets.process.tree import (
     become_subreaper,
@@ -32,15 +32,15 @@ def main(arguments: list[str]) -> None:
     die_with_parent(parent, parent_pipe)
     disable_core_dumps()
     own = os.getpid()
-    channel = Channel(descriptor, LOG_LIMITS)
-    request = Request.from_line(channel.request())
-    link = WorkerLink(channel, request)
+    worker = WorkerSocket(descriptor, LOG_LIMITS)
+    request = Request.from_line(worker.read_request())
+    link = WorkerLink(worker, request)
     become_subreaper()
     message = execute(request, link)
     # A process that the function forked may return here as well; it must not send.
     if os.getpid() == own:
         kill_descendants(own)
-        channel.send(message.to_line())
+        worker.send(message.to_line())
 
 
 def execute(request: Request, link: WorkerLink) -> ResultMessage:

@@ -6,7 +6,7 @@ import json
 import threading
 
 from chimes.i18n import _
-from chimes.targets.process.channel import Channel
+from chimes.targets.process.channel import WorkerSocket
 from chimes.targets.sync.wire import CheckpointMessage, Heartbeat, Request
 
 
@@ -26,14 +26,14 @@ class Stopped(BaseException):
 class WorkerLink:
     """Sends log lines, checkpoints and heartbeats to the worker."""
 
-    def __init__(self, channel: Channel, request: Request) -> None:
-        self._channel = channel
+    def __init__(self, worker: WorkerSocket, request: Request) -> None:
+        self._socket = worker
         self._state = request.state
         self._heartbeat_seconds = request.heartbeat_seconds
         self._max_state_length = request.max_state_length
 
     def log(self, level: str, message: str) -> None:
-        self._channel.line(level, message)
+        self._socket.line(level, message)
 
     @property
     def max_message_bytes(self) -> int:
@@ -42,7 +42,7 @@ class WorkerLink:
 
     @property
     def log_is_full(self) -> bool:
-        return self._channel.log_is_full
+        return self._socket.log_is_full
 
     def save_checkpoint(self, value: object) -> bool:
         """Sends the state for the next run; returns whether it differs from the last one. Raises
@@ -65,11 +65,11 @@ class WorkerLink:
         if text == self._state:
             return False
         self._state = text
-        self._channel.send(CheckpointMessage(text).to_line())
+        self._socket.send(CheckpointMessage(text).to_line())
         return True
 
     def send_heartbeat(self) -> None:
-        self._channel.send(Heartbeat().to_line())
+        self._socket.send(Heartbeat().to_line())
 
     def start_heartbeats(self) -> None:
         """Sends heartbeats from a thread. A function that waits counts as alive; one that is

@@ -12,7 +12,7 @@ from typing import TextIO, cast
 from msgspec import Struct
 
 from chimes.model.run import Outcome
-from chimes.targets.process.channel import RunLog
+from chimes.targets.process.channel import LogWriter
 from chimes.targets.python.arguments import BoundArguments
 from chimes.targets.python.context import Context, find_context
 from chimes.targets.python.outcomes import (
@@ -33,7 +33,7 @@ class Invocation(Struct, frozen=True, kw_only=True):
     #: The stored arguments, which a child process receives.
     args: Mapping[str, object]
     context: Context
-    log: RunLog
+    log: LogWriter
     timeout: timedelta
     #: Context variables of the invocation; changes to them do not leak.
     scope: contextvars.Context
@@ -56,8 +56,8 @@ class Invocation(Struct, frozen=True, kw_only=True):
         return self.context.remaining() <= 0
 
 
-#: The same levels as for tasks in a child process.
-_LEVELS = {"stdout": "info", "stderr": "error"}
+#: Log levels of the streams, the same as for tasks in a child process.
+_STREAM_LEVELS = {"stdout": "info", "stderr": "error"}
 
 
 class CapturedStream:
@@ -83,14 +83,15 @@ class CapturedStream:
 
 @contextmanager
 def capture_prints() -> Iterator[None]:
-    """Copies what tasks print to the logs of their runs. Only for processes that Chimes owns: an
-    embedded library leaves the streams of its host alone. Threads that a task starts itself are
-    not attributed to it."""
-    before = {name: cast(TextIO, getattr(sys, name)) for name in _LEVELS}
-    for name, level in _LEVELS.items():
-        setattr(sys, name, CapturedStream(before[name], level))
+    """Copies what tasks print to the logs of their runs, except from threads that a task starts.
+
+    Only for processes that Chimes owns: embedded in an application, it must not replace the
+    application's streams."""
+    originals = {name: cast(TextIO, getattr(sys, name)) for name in _STREAM_LEVELS}
+    for name, level in _STREAM_LEVELS.items():
+        setattr(sys, name, CapturedStream(originals[name], level))
     try:
         yield
     finally:
-        for name, stream in before.items():
+        for name, stream in originals.items():
             setattr(sys, name, stream)
