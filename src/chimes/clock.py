@@ -1,5 +1,7 @@
-"""Clocks; the only module that reads the machine's time, so that tests can replace it. Also times
-as numbers, the form in which stores keep them."""
+"""The system clock, and conversion of times to the integers that stores keep.
+
+No other module reads the time of the machine, so that tests can replace it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC) + self._offset
 
-    #: The builtin itself, because it is called several times per run.
+    #: Not a method of its own, because it is called several times per run.
     monotonic = staticmethod(time.monotonic)
 
 
@@ -36,5 +38,5 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def to_micros(moment: datetime) -> int:
-    """Exact, unlike `timestamp()`, which goes through a float."""
+    """Microseconds since the epoch. Exact, unlike `timestamp()`, which goes through a float."""
     return (moment - EPOCH) // MICROSECOND

@@ -1,4 +1,4 @@
-"""Following a log: on a real server, and step by step without one."""
+"""Following a log: on a real server, and line by line without one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from chimes.client.transport import Reply
 from chimes.errors import NotFound, RateLimited, Unreachable
 
 
-def feed(following: LogFollower, *lines: str) -> list[str]:
-    return [entry.message for line in lines for entry in following.line(line)]
+def feed(follower: LogFollower, *lines: str) -> list[str]:
+    """The messages of the log entries that these lines of the stream complete."""
+    return [entry.message for line in lines for entry in follower.line(line)]
 
 
 def an_event(number: int, message: str) -> tuple[str, ...]:
@@ -24,7 +25,7 @@ def an_event(number: int, message: str) -> tuple[str, ...]:
     return f"id: {number}", f"data: {json.dumps(entry)}", ""
 
 
-def following(**given: Any) -> LogFollower:
+def a_follower(**given: Any) -> LogFollower:
     return LogFollower("r/1", **({"after": 0, "patience": 15.0} | given))
 
 
@@ -33,9 +34,9 @@ def reply(status: int, **headers: str) -> Reply:
     return Reply(status=status, headers=headers, body=body)
 
 
-class TestSteps:
+class TestWithoutServer:
     def test_entries_are_parsed_until_the_end_event(self) -> None:
-        follower = following()
+        follower = a_follower()
         assert feed(follower, "retry: 1000", "", ": still here", "") == []
         assert feed(follower, *an_event(1, "one"), *an_event(2, "two")) == ["one", "two"]
         assert not follower.ended()
@@ -43,7 +44,7 @@ class TestSteps:
         assert follower.ended()
 
     def test_follower_resumes_after_the_last_complete_entry(self) -> None:
-        follower = following(after=4)
+        follower = a_follower(after=4)
         assert follower.call.query == {"after": "4", "follow": "true"}
         assert follower.call.path == "/runs/r%2F1/logs"
         feed(follower, *an_event(5, "five"), "id: 6", "data: {")
@@ -53,7 +54,7 @@ class TestSteps:
         assert feed(follower, *an_event(6, "six")) == ["six"]
 
     def test_patience_is_limited_and_reset_by_every_line(self) -> None:
-        follower = following(patience=1.0)
+        follower = a_follower(patience=1.0)
 
         def disconnect_repeatedly() -> None:
             for _ in range(100):
@@ -66,11 +67,11 @@ class TestSteps:
 
     def test_only_temporary_rejections_are_retried(self) -> None:
         with pytest.raises(NotFound, match="because"):
-            following().rejected(reply(404))
-        assert following().rejected(reply(429, **{"retry-after": "3"})) == 3.0
-        assert following().rejected(reply(503)) > 0
+            a_follower().rejected(reply(404))
+        assert a_follower().rejected(reply(429, **{"retry-after": "3"})) == 3.0
+        assert a_follower().rejected(reply(503)) > 0
         with pytest.raises(RateLimited):
-            following(patience=1.0).rejected(reply(429, **{"retry-after": "3"}))
+            a_follower(patience=1.0).rejected(reply(429, **{"retry-after": "3"}))
 
 
 def test_log_is_followed_while_the_run_writes(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Converts arguments of the operations to JSON of the API."""
+"""Request bodies of the client: converts arguments of its methods to JSON of the API."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RecipientLike = Recipient | Mapping[str, object]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of a run."""
+    """Options of `enqueue` and `schedule`: policy, owner and recipients."""
 
     catch_up: str
     misfire_grace: Duration
@@ -94,7 +94,7 @@ _POLICY = {
     "timeout": "timeout",
     "on_lost": "on_lost",
 }
-_BOUNDS = ("jitter", "start_at", "end_at", "max_runs", "exclude")
+_TRIGGER_OPTIONS = ("jitter", "start_at", "end_at", "max_runs", "exclude")
 
 
 def check_options(verb: str, given: Mapping[str, object], known: Collection[str]) -> None:
@@ -133,14 +133,14 @@ def trigger_json(given: Trigger | str | Mapping[str, object], options: Options) 
         plain = dict(given.to_dict())
     if zone is not None and plain.get("kind") != "every":
         plain.setdefault("timezone", zone)
-    for name in _BOUNDS:
+    for name in _TRIGGER_OPTIONS:
         value = options.get(name)
         if value is not None:
-            plain[name] = _bound(name, value)
+            plain[name] = _trigger_option(name, value)
     return plain
 
 
-def _bound(name: str, value: object) -> object:
+def _trigger_option(name: str, value: object) -> object:
     if isinstance(value, datetime):
         return moment_text(value, name)
     if name == "jitter" and isinstance(value, timedelta | int | float):
@@ -153,7 +153,7 @@ def _bound(name: str, value: object) -> object:
 def target_json(
     given: TargetLike,
     args: Mapping[str, object] | None = None,
-    start: Mapping[str, object] | None = None,
+    flow_input: Mapping[str, object] | None = None,
 ) -> Json:
     """From text (`task:NAME`, `flow:NAME`, `sync:SOURCE/COLLECTION`, a URL, a task name), a target,
     or JSON of the API."""
@@ -201,8 +201,8 @@ def target_json(
             found = dict(given)
     if args is not None:
         found["args"] = dict(args)
-    if start is not None:
-        found["input"] = dict(start)
+    if flow_input is not None:
+        found["input"] = dict(flow_input)
     return found
 
 
@@ -232,8 +232,8 @@ def policy_json(options: RunOptions) -> Json:
         value = options.get(name)
         if value is None:
             continue
-        is_time = name in ("misfire_grace", "retry_backoff", "timeout")
-        if is_time and isinstance(value, str | timedelta | int | float):
+        is_duration = name in ("misfire_grace", "retry_backoff", "timeout")
+        if is_duration and isinstance(value, str | timedelta | int | float):
             value = duration_text(value, name)
         found[api_name] = value
     return found

@@ -19,11 +19,12 @@ from chimes.triggers.values import format_duration_go
 FILE_NAME = "chimes.yaml"
 FILE_VARIABLE = "CHIMES_CONFIG"
 DEFAULT = _("default")
-#: Kubernetes sets CHIMES_PORT=tcp://10.0.0.1:7100 in every pod beside a service called chimes.
+#: Kubernetes sets CHIMES_PORT=tcp://10.0.0.1:7100 in every pod beside a service called chimes. Such
+#: a value is not the setting.
 SERVICE_LINK = "tcp://"
 
-# Readers return the type of their field, which mypy cannot infer.
-_build: Callable[..., Settings] = Settings
+# `Field.read` returns the type of its field, which mypy cannot infer.
+_untyped_settings: Callable[..., Settings] = Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +63,8 @@ def load_settings(
 ) -> LoadedSettings:
     """Loads the settings. ConfigError names the key, the expected and the given value.
 
-    A flag of None was not given. The file is `config_file`, or CHIMES_CONFIG, or `chimes.yaml` in
-    the data directory or the working directory.
+    A flag whose value is None was not given. The file is `config_file`, or CHIMES_CONFIG, or
+    `chimes.yaml` in the data directory or the working directory.
     """
     environment = os.environ if environ is None else environ
     values: dict[str, object] = {}
@@ -74,12 +75,12 @@ def load_settings(
         if given is not None:
             field = FIELDS[name]
             origins[name] = _("flag {option}", option=field.option)
-            values[name] = _value(field, given, origins[name])
+            values[name] = _parse_value(field, given, origins[name])
     file = _find_file(config_file, environment, values)
     loaded = LoadedSettings(settings=Settings(), origins=origins, file=file)
     if file is not None:
         loaded = _from_file(file, values, origins, loaded)
-    settings = _build(**values)
+    settings = _untyped_settings(**values)
     _check_heartbeat(settings, origins)
     warnings = (*loaded.warnings, *_key_file_warnings(settings))
     return replace(loaded, settings=settings, origins=MappingProxyType(origins), warnings=warnings)
@@ -106,11 +107,11 @@ def _from_environment(
                     key=field.name,
                 )
             origins[field.name] = _("environment {variable}", variable=variable)
-            values[field.name] = _value(field, given, origins[field.name])
+            values[field.name] = _parse_value(field, given, origins[field.name])
             return
 
 
-def _value(field: Field, given: object, origin: str) -> object:
+def _parse_value(field: Field, given: object, origin: str) -> object:
     try:
         return field.read(given)
     except Expected as expected:
@@ -146,9 +147,11 @@ def _check_heartbeat(settings: Settings, origins: Mapping[str, str]) -> None:
 
 
 def _find_file(
-    named: Path | None, environment: Mapping[str, str], values: Mapping[str, object]
+    config_file: Path | None, environment: Mapping[str, str], values: Mapping[str, object]
 ) -> Path | None:
-    given = named or (Path(environment[FILE_VARIABLE]) if environment.get(FILE_VARIABLE) else None)
+    given = config_file or (
+        Path(environment[FILE_VARIABLE]) if environment.get(FILE_VARIABLE) else None
+    )
     if given is not None:
         if not given.is_file():
             raise ConfigError(
@@ -171,7 +174,7 @@ def _from_file(
     content = read_file(file)
     for key, given in content.values.items():
         field = FIELDS.get(key) or SPELLINGS[key]
-        value = _value(field, given, _file_origin(str(file), key))
+        value = _parse_value(field, given, _file_origin(str(file), key))
         if origins[field.name] == DEFAULT:
             origins[field.name] = _file_origin(file.name, key)
             values[field.name] = value

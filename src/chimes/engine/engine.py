@@ -70,10 +70,12 @@ class Engine:
         queues: Iterable[str] = (),
         rng: random.Random | None = None,
     ) -> None:
-        """Belongs to the running event loop. `node_id`: of the first lease only; a node that loses
-        it joins again under a new id. `defaults`: policies of its tasks and flows, published to
-        other nodes. `senders`: channels through which a worker sends notifications. `queues`: the
-        task queues it serves, for display; empty: all."""
+        """Must be called on the event loop on which the engine runs.
+
+        `node_id` is the id for the first lease; a node that loses its lease joins again under a new
+        id. `defaults`: policies of its tasks and flows, published to other nodes. `senders`: the
+        channels through which a worker sends notifications. `queues`: the task queues that it
+        serves, for display; empty: all."""
         clock = clock or SystemClock()
         self._store = store
         self._runners = runners
@@ -153,11 +155,11 @@ class Engine:
         )
         self._claiming, self._recording = self._build_pollers(clock, time)
         self._drain: asyncio.Task[None] | None = None
-        #: Set by a second call of `drain`: the grace period ends.
-        self._hurry = asyncio.Event()
+        self._grace_ended = asyncio.Event()
 
     def _build_pollers(self, clock: Clock, time: StoreClock) -> tuple[list[Poller], list[Poller]]:
-        """Duties that bring in work and stop when a drain begins, and those that run to its end."""
+        """Two groups: duties that stop when a drain begins, because they bring in work, and duties
+        that run until its end, because they record it."""
         store, settings, member = self._store, self._settings, self._membership
         claiming: list[Poller] = []
         recording: list[Poller] = [self._poller(LeaseRecovery(store, member, self._executor))]
@@ -278,17 +280,18 @@ class Engine:
             grace = self._settings.shutdown_grace if grace is None else grace
             self._drain = asyncio.create_task(self._run_drain(grace))
         else:
-            self._hurry.set()
+            self._grace_ended.set()
         await asyncio.shield(self._drain)
 
     def _set_draining(self, drain: bool) -> None:
-        """On request of an operator. The node stays a member, and started runs go on."""
+        """Starts or ends a drain that an operator requested. The node stays a member, and started
+        runs continue."""
         if self._drain is not None or drain == self._membership.draining:
             return
         if drain:
             self._membership.accepting.clear()
             self._executor.stop_accepting()
-            # Unstarted runs are released immediately.
+            # The reconciler releases unstarted runs.
             self._executor.reconcile.set()
             self._events.emit(NodeDraining(node_id=self.node_id, running=self._executor.count))
         else:
@@ -321,7 +324,7 @@ class Engine:
         self._events.emit(DrainEnded(node_id=self.node_id, given_up=given_up))
 
     async def _release(self) -> None:
-        """Best effort: a run that the store does not release now is lost at `leave`, or when the
+        """Best effort: other nodes rescue runs that are not released now, after `leave` or when the
         lease ends."""
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(1.0):
@@ -329,12 +332,14 @@ class Engine:
 
     async def _wait_until_idle(self, seconds: float) -> None:
         idle = asyncio.create_task(self._idle())
-        hurry = asyncio.create_task(self._hurry.wait())
+        grace_ended = asyncio.create_task(self._grace_ended.wait())
         try:
-            await asyncio.wait({idle, hurry}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {idle, grace_ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             idle.cancel()
-            hurry.cancel()
+            grace_ended.cancel()
 
     async def _idle(self) -> None:
         await self._executor.empty.wait()
@@ -342,7 +347,8 @@ class Engine:
             await self._deliverer.idle.wait()
 
     async def _write_remaining(self) -> None:
-        """A recorder in back-off was stopped while it waited; the store may answer again."""
+        """Writes what the stopped recorders had not written: one in back-off was stopped while it
+        waited, and the store may be available again."""
         recorder = self._executor.recorder
         if recorder.logs.unfinished:
             try:
@@ -372,8 +378,8 @@ class Engine:
 
 
 class NodeStats:
-    """Figures that the heartbeat publishes. Called in the heartbeat's thread, so it reads only
-    single numbers of other objects."""
+    """Figures that the heartbeat publishes. `report` runs in the heartbeat's thread, so it reads
+    only single numbers of other objects."""
 
     def __init__(
         self,

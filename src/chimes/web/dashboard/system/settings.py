@@ -19,10 +19,9 @@ from chimes.web.dashboard.core.page_request import PageRequest, PageRouter
 from chimes.web.dashboard.editor.trigger_fields import countries, country_code
 from chimes.web.dashboard.system.routes import require_operator
 
-#: Number of holidays shown.
-_SHOWN = 12
-#: Languages of the holidays package; it falls back to English.
-_LANGUAGES = {"en": "en_US", "th": "th", "zh": "zh_CN"}
+_SHOWN_HOLIDAYS = 12
+#: Language codes of the holidays package; it falls back to English.
+_HOLIDAY_LANGUAGES = {"en": "en_US", "th": "th", "zh": "zh_CN"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +30,7 @@ class RetentionPreview:
 
     configured: timedelta
     retention: timedelta
-    #: Days entered in the form; empty: the configured retention.
+    #: Days as entered in the form; empty: the configured retention.
     days: str
     count: int
     #: `count` is a lower bound.
@@ -42,48 +41,47 @@ class RetentionPreview:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeatureFlag:
     name: str
-    #: Description.
-    text: str
+    description: str
     on: bool
     origin: str
 
 
-def feature_flags(known: Settings, origins: Mapping[str, str]) -> tuple[FeatureFlag, ...]:
-    """Returns flags, and features that are on because a setting is present."""
+def feature_flags(settings: Settings, origins: Mapping[str, str]) -> tuple[FeatureFlag, ...]:
+    """Returns boolean settings, and features that are on because their setting is not empty."""
     found = (
         (
             "use_db_driven_scheduling",
             _("Store the schedules of the application"),
-            known.use_db_driven_scheduling,
+            settings.use_db_driven_scheduling,
         ),
         (
             "softnix_scheduler_enabled",
             _("Fire prompts created through the Softnix API"),
-            known.softnix_scheduler_enabled,
+            settings.softnix_scheduler_enabled,
         ),
-        ("agent_pipeline", _("Agents execute prompts"), bool(known.agent_pipeline)),
-        ("action_url", _("Execute actions"), bool(known.action_url)),
-        ("telegram_token", _("Telegram bot"), bool(known.telegram_token)),
-        ("smtp_url", _("Send e-mail"), bool(known.smtp_url)),
+        ("agent_pipeline", _("Agents execute prompts"), bool(settings.agent_pipeline)),
+        ("action_url", _("Execute actions"), bool(settings.action_url)),
+        ("telegram_token", _("Telegram bot"), bool(settings.telegram_token)),
+        ("smtp_url", _("Send e-mail"), bool(settings.smtp_url)),
         (
             "allow_private_targets",
             _("Allow calls to private addresses even with API keys"),
-            bool(known.allow_private_targets),
+            bool(settings.allow_private_targets),
         ),
         (
             "egress_allow_metadata",
             _("Allow calls to cloud metadata services"),
-            known.egress_allow_metadata,
+            settings.egress_allow_metadata,
         ),
         (
             "allow_volatile",
             _("Allow a Redis server that may lose data"),
-            known.allow_volatile,
+            settings.allow_volatile,
         ),
     )
     return tuple(
-        FeatureFlag(name=name, text=text, on=on, origin=origins.get(name, ""))
-        for name, text, on in found
+        FeatureFlag(name=name, description=description, on=on, origin=origins.get(name, ""))
+        for name, description, on in found
     )
 
 
@@ -104,16 +102,16 @@ def next_holidays(code: str, today: date, language: str) -> tuple[tuple[str, str
     years = (today.year, today.year + 1)
     try:
         found = holidays.country_holidays(
-            country, subdiv=region or None, years=years, language=_LANGUAGES[language]
+            country, subdiv=region or None, years=years, language=_HOLIDAY_LANGUAGES[language]
         )
     except NotImplementedError:
         raise InvalidInput(_("Unknown country {code!r}", code=code), field="country") from None
     coming = sorted((day, name) for day, name in found.items() if day >= today)
-    return tuple((day.isoformat(), str(name)) for day, name in coming[:_SHOWN])
+    return tuple((day.isoformat(), str(name)) for day, name in coming[:_SHOWN_HOLIDAYS])
 
 
 router = PageRouter()
-#: Limit for counting runs.
+#: Counting stops here, because a large table takes long.
 MAX_COUNTED = 50_000
 _MAX_DAYS = 36_500
 
@@ -121,8 +119,8 @@ _MAX_DAYS = 36_500
 @router.get("/system/settings")
 async def settings(request: PageRequest) -> Response:
     require_operator(request)
-    known = request.context.settings
-    found = describe_settings(known, request.context.origins)
+    effective = request.context.settings
+    found = describe_settings(effective, request.context.origins)
     wanted = request.query.get("q", "").strip().lower()
     changed = request.query.get("changed") == "yes"
     country = request.query.get("country", "").strip()
@@ -137,7 +135,7 @@ async def settings(request: PageRequest) -> Response:
         wanted=wanted,
         changed=changed,
         retention=await _retention_preview(request),
-        flags=feature_flags(known, request.context.origins),
+        flags=feature_flags(effective, request.context.origins),
         templates=render_templates(request.display.zone, request.display.language, request.now),
         tzdata=package_version("tzdata"),
         holidays=package_version("holidays"),
