@@ -8,13 +8,13 @@ many marks does not displace those of others.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from asyncio import gather
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
@@ -113,21 +113,27 @@ class KnownFailures:
             at=now,
         )
         audit = _audit_entry(actor, run, "mark_known", now, note)
-        async with self._document.lock() as document:
+
+        def add(document: Document) -> tuple[Document, AuditEntry]:
             marks = _read(document)
             marks.pop(schedule.id, None)
             marks[schedule.id] = known
-            await self._document.write(_to_document(_within_bounds(marks)), audit)
+            return _to_document(_within_bounds(marks)), audit
+
+        await self._document.change(add)
         return known
 
     async def unmark(self, actor: Actor, run: Run) -> None:
         """Removes the mark."""
         schedule = await self._schedule_of(actor, run)
         audit = _audit_entry(actor, run, "unmark_known", await self._store.now(), "")
-        async with self._document.lock() as document:
+
+        def remove(document: Document) -> tuple[Document, AuditEntry]:
             marks = _read(document)
             marks.pop(schedule.id, None)
-            await self._document.write(_to_document(marks), audit)
+            return _to_document(marks), audit
+
+        await self._document.change(remove)
 
     async def _schedule_of(self, actor: Actor, run: Run) -> Schedule:
         if run.schedule_id is None:
@@ -224,8 +230,7 @@ Snoozes = Mapping[ScheduleId, Snooze]
 
 
 class SnoozeService:
-    """Hides issues of a schedule for one owner. Of concurrent changes the last wins, which at worst
-    shows an issue again."""
+    """Hides issues of a schedule for one owner."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -242,38 +247,31 @@ class SnoozeService:
 
     async def _snoozes(self, actor: Actor, now: datetime) -> dict[ScheduleId, Snooze]:
         """Snoozes that have not expired."""
-        state = await self._store.get_checkpoint(_name(actor))
-        snoozes = {} if state is None else _snoozes_from_json(state.value)
-        return {name: each for name, each in snoozes.items() if each.until > now}
+        return _read_snoozes(await self._document(actor).read(), now)
 
     async def snooze(self, actor: Actor, schedule_id: ScheduleId, cause: IssueCause) -> datetime:
         """Snoozes for SNOOZE_DURATION and returns the end. Raises NotFound."""
         now = await self._store.now()
         until = now + SNOOZE_DURATION
-        snoozes = await self._snoozes(actor, now)
-        snoozes.pop(schedule_id, None)
-        snoozes[schedule_id] = Snooze(cause=cause, until=until)
-        newest = dict(list(snoozes.items())[-MAX_SNOOZES:])
         changes = {"cause": cause.value, "until": format_moment(until)}
-        await self._save(actor, schedule_id, newest, "snooze", now, changes)
+        snooze = Snooze(cause=cause, until=until)
+        await self._replace(actor, schedule_id, {schedule_id: snooze}, "snooze", now, changes)
         return until
 
     async def unsnooze(self, actor: Actor, schedule_id: ScheduleId) -> None:
         """Shows the issues again. Raises NotFound."""
-        now = await self._store.now()
-        snoozes = await self._snoozes(actor, now)
-        snoozes.pop(schedule_id, None)
-        await self._save(actor, schedule_id, snoozes, "wake", now, {})
+        await self._replace(actor, schedule_id, {}, "wake", await self._store.now(), {})
 
-    async def _save(
+    async def _replace(
         self,
         actor: Actor,
         schedule_id: ScheduleId,
-        snoozes: Snoozes,
+        by: Snoozes,
         verb: str,
         now: datetime,
         changes: Mapping[str, object],
     ) -> None:
+        """Replaces the snooze of a schedule."""
         schedule = await self._store.get_schedule(schedule_id)
         if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
             raise NotFound(_("schedule {id} not found", id=schedule_id))
@@ -283,7 +281,17 @@ class SnoozeService:
         audit = entry(
             actor, verb, "schedule", schedule_id, at=now, owner=schedule.owner, changes=changes
         )
-        await self._store.set_checkpoint(_name(actor), _snoozes_to_json(snoozes), audit)
+
+        def replaced(document: Document) -> tuple[Document, AuditEntry]:
+            snoozes = _read_snoozes(document, now)
+            snoozes.pop(schedule_id, None)
+            newest = [*snoozes.items(), *by.items()][-MAX_SNOOZES:]
+            return _snoozes_to_document(dict(newest)), audit
+
+        await self._document(actor).change(replaced)
+
+    def _document(self, actor: Actor) -> DocumentStore:
+        return DocumentStore(self._store, f"{_SNOOZE_STATE}{actor.owner}")
 
 
 def without_suppressed(
@@ -310,25 +318,20 @@ def _hidden(found: ScheduleAttention, suppressions: Mapping[ScheduleId, Suppress
     )
 
 
-def _name(actor: Actor) -> str:
-    return f"{_SNOOZE_STATE}{actor.owner}"
+def _snoozes_to_document(snoozes: Snoozes) -> Document:
+    return {name: [each.cause.value, format_moment(each.until)] for name, each in snoozes.items()}
 
 
-def _snoozes_to_json(snoozes: Snoozes) -> str | None:
-    plain = {name: [each.cause.value, format_moment(each.until)] for name, each in snoozes.items()}
-    return json.dumps(plain) if plain else None
-
-
-def _snoozes_from_json(text: str) -> dict[ScheduleId, Snooze]:
-    """Empty if corrupt."""
+def _read_snoozes(document: Mapping[str, Any], now: datetime) -> dict[ScheduleId, Snooze]:
+    """Snoozes that have not expired; empty if corrupt."""
     try:
-        plain = json.loads(text)
-        return {
+        snoozes = {
             ScheduleId(name): Snooze(cause=IssueCause(cause), until=parse_moment(until, "UTC"))
-            for name, (cause, until) in plain.items()
+            for name, (cause, until) in document.items()
         }
     except (ValueError, TypeError, AttributeError, InvalidInput):
         return {}
+    return {name: each for name, each in snoozes.items() if each.until > now}
 
 
 # --- refused credentials --------------------------------------------------------------------------

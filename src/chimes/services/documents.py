@@ -1,30 +1,29 @@
-"""Small JSON documents with atomic changes, on every store."""
+"""Small JSON documents, changed with compare-and-set on every store (ADR 37)."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import timedelta
+import random
+from collections.abc import Callable
 
-from chimes.errors import StoreUnavailable
+from chimes.errors import StaleVersion, StoreBusy, StoreUnavailable
 from chimes.i18n import _
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH
+from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH, Checkpoint, version_of
 from chimes.store.port import Store
 
-_LOCK_SCOPE = "changing"
-#: The lock expires, because its holder may have died.
-_LOCK_LIFETIME = timedelta(seconds=10)
-_LOCK_TRIES, _LOCK_PAUSE = 400, 0.03
+_TRIES = 50
+#: Seconds before the second try, doubled with each further one.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 
 Document = dict[str, object]
+#: Returns the new document and its audit entry.
+Change = Callable[[Document], tuple[Document, AuditEntry | None]]
 
 
 class DocumentStore:
-    """One named JSON object. Stored states have no version, so changes are made under a lock."""
+    """One named JSON object."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
@@ -32,40 +31,42 @@ class DocumentStore:
 
     async def read(self) -> Document:
         """Empty if it does not exist or is corrupt."""
-        state = await self._store.get_checkpoint(self._name)
-        if state is None:
-            return {}
-        try:
-            document = json.loads(state.value)
-        except ValueError:
-            return {}
-        return document if isinstance(document, dict) else {}
+        return _parse(await self._store.get_checkpoint(self._name))
 
-    async def write(self, document: Document, audit: AuditEntry | None = None) -> None:
-        """Only under `lock`. An empty document is deleted."""
+    async def change(self, change: Change) -> Document:
+        """Stores what the function makes of the current document, and returns it. An empty document
+        is deleted. The function is called again if another request was faster; keep it pure. Raises
+        StoreUnavailable after too many conflicts."""
+        pause = _FIRST_PAUSE
+        for _try in range(_TRIES):
+            stored = await self._store.get_checkpoint(self._name)
+            document, audit = change(_parse(stored))
+            if audit is None and document == _parse(stored):
+                return document
+            text = self._to_text(document)
+            try:
+                await self._store.set_checkpoint(
+                    self._name, text, audit, expected=version_of(stored)
+                )
+            except StaleVersion:
+                await asyncio.sleep(random.uniform(0, pause))  # noqa: S311
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                return document
+        raise StoreBusy(_("too many concurrent changes; try again"))
+
+    def _to_text(self, document: Document) -> str | None:
         if not document:
-            await self._store.set_checkpoint(self._name, None, audit)
-            return
+            return None
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
         if len(text) > MAX_CHECKPOINT_LENGTH:
             raise StoreUnavailable(_("{name} is too large", name=self._name))
-        await self._store.set_checkpoint(self._name, text, audit)
+        return text
 
-    @asynccontextmanager
-    async def lock(self) -> AsyncIterator[Document]:
-        """The current document under an exclusive lock. Raises StoreUnavailable if the lock is held
-        for too long."""
-        token = secrets.token_hex(8)
-        for _try in range(_LOCK_TRIES):
-            holder = await self._store.remember_request(
-                _LOCK_SCOPE, self._name, token, keep=_LOCK_LIFETIME
-            )
-            if holder is None:
-                break
-            await asyncio.sleep(_LOCK_PAUSE)
-        else:
-            raise StoreUnavailable(_("{name} is locked by another request", name=self._name))
-        try:
-            yield await self.read()
-        finally:
-            await self._store.forget_request(_LOCK_SCOPE, self._name)
+
+def _parse(stored: Checkpoint | None) -> Document:
+    try:
+        document = json.loads(stored.value) if stored is not None else {}
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -11,6 +10,7 @@ from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.language.languages import LANGUAGES, known
 from chimes.model.access import Actor, Owner
+from chimes.model.audit import AuditEntry
 from chimes.services.audit import entry
 from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store
@@ -50,8 +50,7 @@ class PreferenceService:
         self._store = store
 
     async def get(self, owner: Owner) -> Preferences:
-        state = await self._store.get_checkpoint(f"{_PREFERENCE_STATE}{owner}")
-        return NO_PREFERENCES if state is None else _read(state.value)
+        return _read(await self._document(owner).read())
 
     async def change(
         self, actor: Actor, chosen: Mapping[str, str | None], *, owner: Owner | None = None
@@ -61,29 +60,33 @@ class PreferenceService:
         owner = owner or actor.owner
         if not _may_change(actor, owner):
             raise NotAllowed()
-        before = await self.get(owner)
-        after = Preferences(
-            **{
-                name: _checked(name, chosen[name]) if name in chosen else value
-                for name, value in asdict(before).items()
-            }
-        )
-        if after == before:
-            return before
-        audit = entry(
-            actor,
-            "update_preferences",
-            "owner",
-            str(owner),
-            at=await self._store.now(),
-            owner=owner,
-            changes=_changes(before, after),
-        )
-        value = None
-        if after != NO_PREFERENCES:
-            value = json.dumps({name: each for name, each in asdict(after).items() if each})
-        await self._store.set_checkpoint(f"{_PREFERENCE_STATE}{owner}", value, audit)
-        return after
+        now = await self._store.now()
+
+        def change(stored: Document) -> tuple[Document, AuditEntry | None]:
+            before = _read(stored)
+            after = Preferences(
+                **{
+                    name: _checked(name, chosen[name]) if name in chosen else value
+                    for name, value in asdict(before).items()
+                }
+            )
+            if after == before:
+                return stored, None
+            audit = entry(
+                actor,
+                "update_preferences",
+                "owner",
+                str(owner),
+                at=now,
+                owner=owner,
+                changes=_changes(before, after),
+            )
+            return {name: each for name, each in asdict(after).items() if each}, audit
+
+        return _read(await self._document(owner).change(change))
+
+    def _document(self, owner: Owner) -> DocumentStore:
+        return DocumentStore(self._store, f"{_PREFERENCE_STATE}{owner}")
 
 
 def _may_change(actor: Actor, owner: Owner) -> bool:
@@ -129,16 +132,10 @@ def _language(tag: str) -> str:
     return found
 
 
-def _read(text: str) -> Preferences:
+def _read(stored: Document) -> Preferences:
     """Corrupt or unknown values count as not set."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return NO_PREFERENCES
-    if not isinstance(found, dict):
-        return NO_PREFERENCES
     return Preferences(
-        **{name: _valid_or_none(name, found.get(name)) for name in asdict(NO_PREFERENCES)}
+        **{name: _valid_or_none(name, stored.get(name)) for name in asdict(NO_PREFERENCES)}
     )
 
 
@@ -206,18 +203,16 @@ class SavedFilters:
     async def rename(self, actor: Actor, list_: ListName, name: str, to: str) -> SavedFilter:
         """Raises NotFound, InvalidInput, and Conflict if the new name is taken."""
         new = _name(to, field="to")
-        renamed: list[SavedFilter] = []
 
         def change(saved_filters: Sequence[SavedFilter]) -> Sequence[SavedFilter]:
             before = _get(saved_filters, list_, name)
             others = [each for each in saved_filters if each != before]
             if any(_same(each, list_, new) for each in others):
                 raise Conflict(_("a filter named {name!r} already exists", name=new), code="taken")
-            renamed.append(replace(before, name=new))
-            return [*others, *renamed]
+            return [*others, replace(before, name=new)]
 
-        await self._change(actor, change, "rename_filter", {"name": [name, new]})
-        return renamed[-1]
+        after = await self._change(actor, change, "rename_filter", {"name": [name, new]})
+        return _get(after, list_, new)
 
     async def remove(self, actor: Actor, list_: ListName, name: str) -> SavedFilter:
         """Removes a filter and returns it, so that it can be restored. Raises NotFound."""
@@ -236,23 +231,24 @@ class SavedFilters:
         change: _Change,
         verb: str,
         changes: Mapping[str, object],
-    ) -> None:
+    ) -> tuple[SavedFilter, ...]:
         # Every role may save filters, but a key with scopes only what they allow.
         if actor.scopes and not actor.may_write(actor.owner):
             raise NotAllowed()
-        document = self._document(actor)
-        async with document.lock() as stored:
-            after = change(_read_filters(stored))
-            audit = entry(
-                actor,
-                verb,
-                "owner",
-                str(actor.owner),
-                at=await self._store.now(),
-                owner=actor.owner,
-                changes=changes,
+        audit = entry(
+            actor,
+            verb,
+            "owner",
+            str(actor.owner),
+            at=await self._store.now(),
+            owner=actor.owner,
+            changes=changes,
+        )
+        return _read_filters(
+            await self._document(actor).change(
+                lambda stored: (_to_document(change(_read_filters(stored))), audit)
             )
-            await document.write(_to_document(after), audit)
+        )
 
     def _document(self, actor: Actor) -> DocumentStore:
         return DocumentStore(self._store, f"{_FILTER_STATE}{actor.owner}")

@@ -10,7 +10,7 @@ import hashlib
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -29,7 +29,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId
 from chimes.services.access import USERS, AccessService
 from chimes.services.audit import entry
-from chimes.services.documents import DocumentStore
+from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store
 
 MIN_PASSWORD, MAX_PASSWORD = 10, 200
@@ -119,60 +119,57 @@ class UserService:
             )
         hashed = await self._passwords.hashed(_checked(password))
         now = await self._store.now()
-        async with self._document.lock() as users:
+        user = {
+            "password": hashed,
+            "role": role.value,
+            "created_at": now.isoformat(),
+            "created_by": actor.name,
+        }
+        audit = _audit_entry(actor, "create_user", name, now, {"role": role.value})
+
+        def add(users: Document) -> tuple[Document, AuditEntry]:
             if name in users:
                 raise AlreadyExists(_("user {name} already exists", name=name))
             if len(users) >= MAX_USERS:
                 raise InvalidInput(_("at most {most} users", most=MAX_USERS), field="name")
-            users[name] = {
-                "password": hashed,
-                "role": role.value,
-                "created_at": now.isoformat(),
-                "created_by": actor.name,
-            }
-            user = _user(name, users[name])
-            assert user is not None
-            audit = entry(
-                actor, "create_user", "user", name, at=now, owner=user.owner,
-                changes={"role": role.value},
-            )  # fmt: skip
-            await self._document.write(users, audit)
-        return user
+            return {**users, name: user}, audit
+
+        return _get_user(await self._document.change(add), name)
 
     async def remove(self, actor: Actor, name: str) -> None:
         """Sessions of the user end with the next request."""
         _only_admin(actor)
-        async with self._document.lock() as users:
-            user = _get_user(users, name)
-            del users[name]
-            await self._document.write(users, await self._audit(actor, "remove_user", user))
+        audit = _audit_entry(actor, "remove_user", name, await self._store.now())
+
+        def remove(users: Document) -> tuple[Document, AuditEntry]:
+            _get_user(users, name)
+            return {each: users[each] for each in users if each != name}, audit
+
+        await self._document.change(remove)
 
     async def set_password(self, actor: Actor, name: str, password: str) -> User:
         """By an admin or by the user. Ends all sessions of the user."""
         if actor.owner != Owner(type=OwnerType.USER, id=name) or actor.key_id is not None:
             _only_admin(actor)
         hashed = await self._passwords.hashed(_checked(password))
-        async with self._document.lock() as users:
-            user = _get_user(users, name)
-            users[name] = {**_plain(users[name]), "password": hashed}
-            await self._document.write(users, await self._audit(actor, "change_password", user))
-            changed = _user(name, users[name])
-        assert changed is not None
-        return changed
+        audit = _audit_entry(actor, "change_password", name, await self._store.now())
+
+        def change(users: Document) -> tuple[Document, AuditEntry]:
+            _get_user(users, name)
+            return {**users, name: {**_plain(users[name]), "password": hashed}}, audit
+
+        return _get_user(await self._document.change(change), name)
 
     async def set_role(self, actor: Actor, name: str, role: Role) -> User:
         _only_admin(actor)
-        async with self._document.lock() as users:
-            user = _get_user(users, name)
-            users[name] = {**_plain(users[name]), "role": role.value}
-            audit = entry(
-                actor, "change_role", "user", name, at=await self._store.now(), owner=user.owner,
-                changes={"role": [user.role.value, role.value]},
-            )  # fmt: skip
-            await self._document.write(users, audit)
-            changed = _user(name, users[name])
-        assert changed is not None
-        return changed
+        now = await self._store.now()
+
+        def change(users: Document) -> tuple[Document, AuditEntry]:
+            changes = {"role": [_get_user(users, name).role.value, role.value]}
+            audit = _audit_entry(actor, "change_role", name, now, changes)
+            return {**users, name: {**_plain(users[name]), "role": role.value}}, audit
+
+        return _get_user(await self._document.change(change), name)
 
     async def authenticate(self, name: str, password: str) -> User | None:
         """None, after the same time, for a wrong password and for an unknown name."""
@@ -183,9 +180,12 @@ class UserService:
         )
         return _user(name, found) if right else None
 
-    async def _audit(self, actor: Actor, verb: str, user: User) -> AuditEntry:
-        now = await self._store.now()
-        return entry(actor, verb, "user", user.name, at=now, owner=user.owner)
+
+def _audit_entry(
+    actor: Actor, verb: str, name: str, now: datetime, changes: Mapping[str, object] | None = None
+) -> AuditEntry:
+    owner = Owner(type=OwnerType.USER, id=name)
+    return entry(actor, verb, "user", name, at=now, owner=owner, changes=changes)
 
 
 def _only_admin(actor: Actor) -> None:
@@ -375,13 +375,13 @@ class SessionService:
             agent=agent[:200],
         )
         audit = entry(actor, "sign_in", "session", record.id[:12], at=now, owner=actor.owner)
-        async with self._document.lock() as document:
-            sessions = _alive(document, now)
+
+        def add(sessions: dict[str, SessionRecord]) -> None:
             while len(sessions) >= MAX_SESSIONS:
                 del sessions[min(sessions, key=lambda each: sessions[each].seen_at)]
             sessions[record.id] = record
-            await self._document.write(_to_document(sessions), audit)
-        self._cache(sessions)
+
+        await self._change(add, now, audit)
         return secret, Session(record=record, actor=actor)
 
     async def _failed(self, name: str, address: str) -> None:
@@ -450,22 +450,36 @@ class SessionService:
 
     async def _drop(self, actor: Actor, session_id: str, verb: str) -> None:
         now = await self._store.now()
-        async with self._document.lock() as document:
-            sessions = _alive(document, now)
+        audit = entry(actor, verb, "session", session_id[:12], at=now, owner=actor.owner)
+
+        def drop(sessions: dict[str, SessionRecord]) -> None:
             if session_id not in sessions:
                 raise NotFound(_("the session has already ended"))
             del sessions[session_id]
-            audit = entry(actor, verb, "session", session_id[:12], at=now, owner=actor.owner)
-            await self._document.write(_to_document(sessions), audit)
-        self._cache(sessions)
+
+        await self._change(drop, now, audit)
 
     async def _touch(self, session_id: str, now: datetime) -> None:
-        async with self._document.lock() as document:
-            sessions = _alive(document, now)
+        def touch(sessions: dict[str, SessionRecord]) -> None:
             if session_id in sessions:
                 sessions[session_id] = replace(sessions[session_id], seen_at=now)
-                await self._document.write(_to_document(sessions))
-        self._cache(sessions)
+
+        await self._change(touch, now, None)
+
+    async def _change(
+        self,
+        change: Callable[[dict[str, SessionRecord]], None],
+        now: datetime,
+        audit: AuditEntry | None,
+    ) -> None:
+        """Edits the active sessions; ended ones are dropped."""
+
+        def changed(document: Document) -> tuple[Document, AuditEntry | None]:
+            sessions = _alive(document, now)
+            change(sessions)
+            return _to_document(sessions), audit
+
+        self._cache(_sessions(await self._document.change(changed)))
 
     async def _sessions(self) -> Mapping[str, SessionRecord]:
         if self._clock.monotonic() - self._read_at >= _CACHE_SECONDS:

@@ -565,7 +565,7 @@ class Conversation:
         language = language_of(argument)
         if language is None:
             return _("Write /language en, /language th or /language zh.")
-        await self.links.save(replace(speaker.chat, language=language))
+        await self.links.change_chat(speaker.chat.id, lambda chat: replace(chat, language=language))
         return in_language(_("Language: English"), language)
 
     async def _set_zone(self, speaker: Speaker, argument: str) -> str:
@@ -583,5 +583,5 @@ class Conversation:
                     zone=argument[:60],
                 )
             ) from None
-        await self.links.save(replace(speaker.chat, timezone=zone))
+        await self.links.change_chat(speaker.chat.id, lambda chat: replace(chat, timezone=zone))
         return _("Time zone: {zone}", zone=zone)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from chimes.errors import NotFound
@@ -16,6 +16,7 @@ from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.audit import AuditEntry
 from chimes.notifications.telegram_api import BotApi, BotApiError
 from chimes.services.audit import entry
+from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store
 
 CODE_LIFETIME = timedelta(minutes=10)
@@ -61,15 +62,16 @@ class Links:
         self._store = store
 
     async def chat(self, chat_id: str) -> Chat:
-        found = await self._read(_chat_key(chat_id))
-        known = {name: str(found[name]) for name in _CHAT_FIELDS if found.get(name)}
-        return Chat(id=chat_id, **known)
+        return _read_chat(chat_id, await self._chat_document(chat_id).read())
 
-    async def save(self, chat: Chat, audit: AuditEntry | None = None) -> None:
-        fields = {name: value for name, value in asdict(chat).items() if value and name != "id"}
-        await self._store.set_checkpoint(
-            _chat_key(chat.id), _dump(fields) if fields else None, audit
-        )
+    async def change_chat(
+        self, chat_id: str, change: Callable[[Chat], Chat], audit: AuditEntry | None = None
+    ) -> Chat:
+        def changed(stored: Document) -> tuple[Document, AuditEntry | None]:
+            fields = asdict(change(_read_chat(chat_id, stored)))
+            return {name: fields[name] for name in _CHAT_FIELDS if fields[name]}, audit
+
+        return _read_chat(chat_id, await self._chat_document(chat_id).change(changed))
 
     async def new_code(self, actor: Actor) -> NewCode:
         now = await self._store.now()
@@ -81,7 +83,7 @@ class Links:
             await self._store.set_checkpoint(before.value, None)
         value = {"owner": str(actor.owner), "until": until.isoformat()}
         audit = entry(actor, "telegram_code", "owner", str(actor.owner), at=now, owner=actor.owner)
-        await self._store.set_checkpoint(_code_key(code), _dump(value), audit)
+        await self._store.set_checkpoint(_code_key(code), json.dumps(value), audit)
         return NewCode(text=code, expires_at=until)
 
     async def use_code(self, code: str, chat_id: str, user_id: str) -> Owner | None:
@@ -89,7 +91,7 @@ class Links:
         consumed = await self._store.set_checkpoint(_code_key(code), None)
         if consumed is None:
             return None
-        found = _load(consumed.value)
+        found = json.loads(consumed.value)
         now = await self._store.now()
         if datetime.fromisoformat(str(found["until"])) <= now:
             return None
@@ -104,11 +106,11 @@ class Links:
     async def waiting(self, owner: Owner) -> list[PendingChat]:
         """Chats that wait for confirmation by this owner."""
         now = await self._store.now()
-        found = await self._read(_links_key(owner))
+        found = await self._links(owner).read()
         return [each for each in _pending_chats(found) if datetime.fromisoformat(each.until) > now]
 
     async def linked(self, owner: Owner) -> list[Chat]:
-        found = await self._read(_links_key(owner))
+        found = await self._links(owner).read()
         chats = [await self.chat(chat_id) for chat_id in found]
         return [chat for chat in chats if chat.owner == str(owner)]
 
@@ -117,22 +119,17 @@ class Links:
         waiting = {each.chat_id: each for each in await self.waiting(actor.owner)}
         if chat_id not in waiting:
             raise NotFound(_("no chat {id} is waiting for confirmation", id=chat_id))
-        before = await self.chat(chat_id)
-        chat = Chat(
-            id=chat_id,
-            owner=str(actor.owner),
-            user_id=waiting[chat_id].user_id,
-            language=before.language,
-            timezone=before.timezone,
-        )
+        owner, user_id = str(actor.owner), waiting[chat_id].user_id
         now = await self._store.now()
         audit = entry(
             actor, "telegram_link", "chat", chat_id, at=now, owner=actor.owner,
-            changes={"owner": [before.owner, chat.owner]},
+            changes={"owner": [(await self.chat(chat_id)).owner, owner]},
         )  # fmt: skip
-        await self.save(chat, audit)
+        chat = await self.change_chat(
+            chat_id, lambda before: replace(before, owner=owner, user_id=user_id, left=""), audit
+        )
         await self._change_links(
-            actor.owner, lambda known: {**known, chat_id: {"user_id": chat.user_id, "until": ""}}
+            actor.owner, lambda known: {**known, chat_id: {"user_id": user_id, "until": ""}}
         )
         return chat
 
@@ -144,8 +141,11 @@ class Links:
             actor, "telegram_unlink", "chat", chat.id, at=now, owner=owner,
             changes={"owner": [chat.owner, ""]},
         )  # fmt: skip
-        own = Chat(id=chat.id, language=chat.language, timezone=chat.timezone, left=chat.owner)
-        await self.save(own, audit)
+        await self.change_chat(
+            chat.id,
+            lambda before: replace(before, owner="", user_id="", left=before.owner or before.left),
+            audit,
+        )
         await self._change_links(
             owner,
             lambda known: {each: details for each, details in known.items() if each != chat.id},
@@ -156,23 +156,22 @@ class Links:
         owner: Owner,
         change: Callable[[Mapping[str, object]], Mapping[str, object]],
     ) -> None:
-        """Compare and swap: merges and writes again if another node has changed the value."""
-        name = _links_key(owner)
-        seen = await self._store.get_checkpoint(name)
-        base = expected = seen.value if seen else None
-        while True:
-            changed = _dump(change(_load(base) if base else {}))
-            before = await self._store.set_checkpoint(name, changed)
-            if (before.value if before else None) == expected:
-                return
-            base, expected = before.value if before else None, changed
+        await self._links(owner).change(lambda known: (dict(sorted(change(known).items())), None))
 
-    async def _read(self, name: str) -> Mapping[str, object]:
-        found = await self._store.get_checkpoint(name)
-        return _load(found.value) if found else {}
+    def _links(self, owner: Owner) -> DocumentStore:
+        return DocumentStore(self._store, f"telegram:links:{owner}")
+
+    def _chat_document(self, chat_id: str) -> DocumentStore:
+        return DocumentStore(self._store, f"telegram:chat:{chat_id}")
 
 
 _CHAT_FIELDS = ("owner", "user_id", "language", "timezone", "left")
+
+
+def _read_chat(chat_id: str, stored: Document) -> Chat:
+    return Chat(
+        id=chat_id, **{name: str(stored[name]) for name in _CHAT_FIELDS if stored.get(name)}
+    )
 
 
 def owner_of(text: str) -> Owner:
@@ -197,29 +196,12 @@ def _without_expired(known: Mapping[str, object], now: datetime) -> dict[str, ob
     return {chat_id: details for chat_id, details in known.items() if chat_id not in expired}
 
 
-def _chat_key(chat_id: str) -> str:
-    return f"telegram:chat:{chat_id}"
-
-
 def _code_key(code: str) -> str:
     return f"telegram:link:{hashlib.sha256(code.encode()).hexdigest()}"
 
 
 def _newest_key(owner: Owner) -> str:
     return f"telegram:code:{owner}"
-
-
-def _links_key(owner: Owner) -> str:
-    return f"telegram:links:{owner}"
-
-
-def _dump(value: Mapping[str, object]) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def _load(text: str) -> dict[str, object]:
-    found = json.loads(text)
-    return found if isinstance(found, dict) else {}
 
 
 class Username:
