@@ -63,8 +63,8 @@ def test_the_audit_is_listed_and_verified(cli: Cli, tmp_path: Path) -> None:
     bad = cli("audit", "--verify", CHIMES_STORE=url)
     assert bad.code == 1
     assert "entry 1 does not match" in bad.err
-    verdict = json.loads(cli("audit", "--verify", "--json", CHIMES_STORE=url).out)
-    assert verdict == {"ok": False, "checked": 2, "first_bad": 1}
+    report = json.loads(cli("audit", "--verify", "--json", CHIMES_STORE=url).out)
+    assert report == {"ok": False, "checked": 2, "first_bad": 1}
 
 
 def test_first_key_ends_open_mode_of_a_running_node(cli: Cli, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_add_action_with_identities_and_parameters(cli: Cli, store: dict[str, st
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (["--action", "restart"], "--kn"),
         (
@@ -53,8 +53,8 @@ def test_add_action_with_identities_and_parameters(cli: Cli, store: dict[str, st
     ],
 )
 def test_invalid_action_options_are_rejected(
-    cli: Cli, store: dict[str, str], given: list[str], told: str
+    cli: Cli, store: dict[str, str], given: list[str], message: str
 ) -> None:
     found = cli("add", "@daily", *given, "--yes", **store)
     assert (found.code, found.out) == (2, "")
-    assert told in found.err
+    assert message in found.err

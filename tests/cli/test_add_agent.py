@@ -58,9 +58,9 @@ def test_unclear_phrase_is_exit_6(
     assert (found.code, found.out) == (6, "")
     assert question in found.err
     assert "Hint: " in found.err
-    told = cli("add", text, "--yes", "--json", **store)
-    assert told.code == 6
-    assert json.loads(told.err)["clarification"]["missing"] == missing
+    answer = cli("add", text, "--yes", "--json", **store)
+    assert answer.code == 6
+    assert json.loads(answer.err)["clarification"]["missing"] == missing
 
 
 def test_notify_options_become_recipients(cli: Cli, store: dict[str, str]) -> None:
@@ -75,8 +75,8 @@ def test_notify_options_become_recipients(cli: Cli, store: dict[str, str]) -> No
     shown = json.loads(made.out)
     assert shown["name"] == "Sum up"
     assert (shown["target"]["prompt"], shown["target"]["model"]) == ("Sum up\nthe news", "big")
-    told = [(each["channel"], each["to"], each["on"]) for each in shown["delivery"]]
-    assert told == [
+    recipients = [(each["channel"], each["to"], each["on"]) for each in shown["delivery"]]
+    assert recipients == [
         ("inbox", "", ["always"]),
         ("telegram", "-42", ["failure", "recovery"]),
         ("webhook", "https://example.com/h?a=on=1", ["success"]),

@@ -173,8 +173,8 @@ async def test_invalid_row_stops_the_import(mariadb_url: str, tmp_path: Path) ->
     assert not (tmp_path / "chimes.db").exists(), "nothing was written"
     rest = chimes(mariadb_url, "--store", store, "--skip-unreadable", "--json", home=tmp_path)
     assert rest.returncode == 0, rest.stderr
-    told = json.loads(rest.stdout)
-    assert (told["new"], [each["id"] for each in told["refused"]]) == (1, ["feb"])
+    report = json.loads(rest.stdout)
+    assert (report["new"], [each["id"] for each in report["refused"]]) == (1, ["feb"])
 
 
 async def test_locked_row_stops_the_import(mariadb_url: str, tmp_path: Path) -> None:

@@ -416,7 +416,7 @@ def test_run_with_overridden_parameters(chimes: Client) -> None:
     assert chimes("run", made, "--prompt", "x").code == 6
     assert chimes("run", made, "--message", "x").code == 6
     added = chimes("add", *FAR, "--message", "tea", "--name", "tea once", "--yes", "--json")
-    told = json.loads(added.out)
-    made = (told[0] if isinstance(told, list) else told)["id"]
+    printed = json.loads(added.out)
+    made = (printed[0] if isinstance(printed, list) else printed)["id"]
     other = chimes("run", made, "--message", "coffee", "--json")
     assert json.loads(other.out)[0]["target"]["text"] == "coffee"

@@ -41,18 +41,18 @@ def test_without_a_server_the_configured_store_is_used(cli: Cli, store: str) -> 
 
 def test_unused_store_setting_is_reported(cli: Cli, server: Server, tmp_path: Path) -> None:
     there = {"CHIMES_PORT": server.url.rpartition(":")[2]}
-    told = (
+    expected = (
         f"Using the server at {server.url} instead of the configured store. "
         "Set CHIMES_URL to choose another server, or stop this one.\n"
     )
     found = cli("ls", "-q", CHIMES_STORE="sqlite:///one.db", **there)
-    assert (found.code, found.err) == (0, told)
+    assert (found.code, found.err) == (0, expected)
     assert not (tmp_path / "one.db").exists()
     assert cli("ls", "-q", **there).err == ""
     chosen = cli("ls", "-q", CHIMES_STORE="sqlite:///one.db", CHIMES_URL=server.url)
     assert (chosen.code, chosen.err) == (0, "")
     (tmp_path / "chimes.yaml").write_text("store: json\n")
-    assert cli("ls", "-q", **there).err == told
+    assert cli("ls", "-q", **there).err == expected
     (tmp_path / "chimes.yaml").write_text("nonsense: 1\n")
     assert (cli("ls", "-q", **there).code, cli("ls", "-q", **there).err) == (0, "")
 

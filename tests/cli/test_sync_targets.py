@@ -61,20 +61,20 @@ def test_sync_pair_is_scheduled_run_and_shown(cli: Cli, sync_server: Server) -> 
 
 def test_unknown_pair_is_rejected_with_a_hint(cli: Cli, sync_server: Server) -> None:
     at = {"CHIMES_URL": sync_server.url}
-    for pair, told in (
+    for pair, message in (
         ("shop/order", "did you mean orders?"),
         ("shp/orders", "did you mean shop?"),
     ):
         made = cli("add", "@yearly", "--sync", pair, "--yes", **at)
         assert made.code != 0
-        assert told in made.err
+        assert message in made.err
     busy = cli("add", "@yearly", "--sync", "shop/orders", "--overlap", "queue", "--yes", **at)
     assert busy.code != 0
     assert "one run of each pair at a time" in busy.err
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--sync", "shop"), "SOURCE/COLLECTION, not 'shop'"),
         (("--sync", "/orders"), "SOURCE/COLLECTION, not '/orders'"),
@@ -82,10 +82,12 @@ def test_unknown_pair_is_rejected_with_a_hint(cli: Cli, sync_server: Server) -> 
         (("--sync", "shop/orders", "--arg", "a=1"), "--arg cannot be used with --sync"),
     ],
 )
-def test_invalid_sync_options_are_rejected(cli: Cli, options: tuple[str, ...], told: str) -> None:
+def test_invalid_sync_options_are_rejected(
+    cli: Cli, options: tuple[str, ...], message: str
+) -> None:
     refused = cli("add", "@yearly", *options, "--dry-run")
     assert refused.code == 2
-    assert told in refused.err
+    assert message in refused.err
 
 
 def test_sync_target_through_the_client(sync_server: Server) -> None:

@@ -192,8 +192,8 @@ def test_agent_target_and_recipients_are_sent_completely() -> None:
         "max_tokens": 5,
     }
     plain = {"channel": "inbox"}
-    told = Recipient(channel=Channel.TELEGRAM, to="42", on=(NotifyOn.FAILURE,), language="th")
-    assert delivery_json([plain, told]) == [
+    recipient = Recipient(channel=Channel.TELEGRAM, to="42", on=(NotifyOn.FAILURE,), language="th")
+    assert delivery_json([plain, recipient]) == [
         plain,
         {
             "channel": "telegram",
@@ -207,6 +207,6 @@ def test_agent_target_and_recipients_are_sent_completely() -> None:
 
 def test_notification_options_of_a_recipient_are_sent() -> None:
     """The server reads the same recipient."""
-    told = replace(FULL_HOOK, signing_secrets=())
-    (sent,) = delivery_json([told])
-    assert recipients_from([RecipientIn.model_validate(sent)]) == (told,)
+    recipient = replace(FULL_HOOK, signing_secrets=())
+    (sent,) = delivery_json([recipient])
+    assert recipients_from([RecipientIn.model_validate(sent)]) == (recipient,)

@@ -61,13 +61,13 @@ async def test_a_sync_checkpoint_is_stored_per_pair_and_fenced() -> None:
     state = checkpoint_of(store, run)
     assert state is not None
     assert await state.read() is None
-    assert await state.keep('{"n": 1}')
+    assert await state.save('{"n": 1}')
     assert await state.read() == '{"n": 1}'
     kept = await store.get_checkpoint("sync:shop#orders")
     assert kept is not None
     assert (kept.value, kept.run_id) == ('{"n": 1}', run.id)
     await store.leave(run.holder)  # type: ignore[arg-type]
-    assert not await state.keep('{"n": 2}')
+    assert not await state.save('{"n": 2}')
     assert await state.read() == '{"n": 1}'
 
 
@@ -78,7 +78,7 @@ async def test_an_unavailable_store_is_retried(monkeypatch: pytest.MonkeyPatch) 
     assert state is not None
     store.failures = 3
     async with asyncio.timeout(10):
-        assert await state.keep("1")
+        assert await state.save("1")
     store.failures = 3
     async with asyncio.timeout(10):
         assert await state.read() == "1"
@@ -135,11 +135,11 @@ async def test_an_agent_run_has_its_own_checkpoint_and_reads_callbacks() -> None
     run = await claim_agent_run(store)
     state = checkpoint_of(store, run)
     assert state is not None
-    assert await state.keep("kept")
+    assert await state.save("kept")
     assert await state.read() == "kept"
-    assert await state.heard() is None
+    assert await state.read_callback() is None
     await store.set_checkpoint(agent_callback_name(run.id), "said")
-    assert (await state.heard(), await state.read()) == ("said", "kept")
+    assert (await state.read_callback(), await state.read()) == ("said", "kept")
 
 
 async def test_agent_checkpoints_are_deleted_when_the_run_ends() -> None:

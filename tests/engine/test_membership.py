@@ -141,12 +141,12 @@ async def test_joining_again_takes_another_id(node: Node) -> None:
 
 
 async def test_store_time_follows_the_monotonic_clock_between_answers(node: Node) -> None:
-    seen = await node.time.ask()
+    seen = await node.time.fetch_now()
     node.clock.advance(2.5)
     assert node.time.now() == seen + timedelta(seconds=2.5)
     node.clock.set(seen + timedelta(hours=1))
     assert node.time.now() == seen + timedelta(seconds=2.5)
-    assert await node.time.ask() == seen + timedelta(hours=1)
+    assert await node.time.fetch_now() == seen + timedelta(hours=1)
     assert node.time.now() == seen + timedelta(hours=1)
 
 

@@ -170,9 +170,9 @@ def test_median_duration_of_the_newest_successes() -> None:
     assert median_duration(results(FAILED, SKIPPED)) is None
     assert median_duration(results(OK, FAILED, OK)) == 2 * SECOND
     assert median_duration(results(*[OK] * 30)) == 10.5 * SECOND
-    glance = assess_health(results(FAILED, OK, OK))
-    assert glance.last_good == glance.results[1]
-    assert glance.median == 2.5 * SECOND
+    health = assess_health(results(FAILED, OK, OK))
+    assert health.last_good == health.results[1]
+    assert health.median == 2.5 * SECOND
 
 
 def test_result_of_a_run_in_progress() -> None:

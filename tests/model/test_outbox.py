@@ -33,7 +33,7 @@ QUIET = QuietHours(start=time(0), end=time(23, 59), zone="UTC")
 DAILY = Digest(every=Period.DAY, zone="UTC")
 
 
-def ended(*told: Recipient, late: timedelta = timedelta(), **given: Any) -> Run:
+def ended(*recipients: Recipient, late: timedelta = timedelta(), **given: Any) -> Run:
     values = {
         "status": RunStatus.SUCCEEDED,
         "started_at": NOW + late,
@@ -43,7 +43,7 @@ def ended(*told: Recipient, late: timedelta = timedelta(), **given: Any) -> Run:
         "origin": Origin.SCHEDULE,
     }
     run = a_run(a_schedule())
-    return replace(run, policy=Policy(delivery=told), **(values | given))
+    return replace(run, policy=Policy(delivery=recipients), **(values | given))
 
 
 def planned_events(run: Run, previous: RunStatus | None = None) -> list[NotifyOn]:
@@ -51,7 +51,7 @@ def planned_events(run: Run, previous: RunStatus | None = None) -> list[NotifyOn
 
 
 @pytest.mark.parametrize(
-    ("late", "given", "told"),
+    ("late", "given", "notified"),
     [
         (MINUTE, {}, False),
         (MINUTE + SECOND, {}, True),
@@ -63,9 +63,12 @@ def planned_events(run: Run, previous: RunStatus | None = None) -> list[NotifyOn
         (timedelta(), {"status": RunStatus.CANCELED, "started_at": None}, False),
     ],
 )
-def test_late_runs_are_notified_on_late(late: timedelta, given: dict[str, Any], told: bool) -> None:
+def test_late_runs_are_notified_on_late(
+    late: timedelta, given: dict[str, Any], notified: bool
+) -> None:
     assert (
-        planned_events(ended(replace(CHAT, on=LATE), late=late, **given)) == [NotifyOn.LATE] * told
+        planned_events(ended(replace(CHAT, on=LATE), late=late, **given))
+        == [NotifyOn.LATE] * notified
     )
 
 
@@ -212,8 +215,8 @@ def test_exception_for_success_includes_recovery() -> None:
         quiet=replace(QUIET, except_for=success),
         digest=replace(DAILY, except_for=success),
     )
-    (told,) = plan_deliveries(ended(urgent), RunStatus.FAILED, NOW)
-    assert (told.notify_on, told.available_at) == (NotifyOn.RECOVERY, NOW)
+    (delivery,) = plan_deliveries(ended(urgent), RunStatus.FAILED, NOW)
+    assert (delivery.notify_on, delivery.available_at) == (NotifyOn.RECOVERY, NOW)
     assert urgent.goes_into_digest(NotifyOn.FAILURE)
     assert urgent.quiet_until(NOW, NotifyOn.FAILURE) is not None
 

@@ -155,10 +155,10 @@ def test_a_stored_error_is_translated(language: str) -> None:
     error = _("timed out after {seconds:g}s", seconds=30.0)
     run = an_ended_run(status=RunStatus.TIMEOUT, error=error)
     message = a_message(run, language=language)
-    told = in_language(error, language)
-    assert told != error
-    assert told in message.markdown
-    assert told in message.text
+    translated = in_language(error, language)
+    assert translated != error
+    assert translated in message.markdown
+    assert translated in message.text
 
 
 def test_a_message_is_built_without_babel() -> None:

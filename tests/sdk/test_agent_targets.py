@@ -148,10 +148,10 @@ def test_invalid_agent_declarations(trigger: str, target: object, error: str) ->
         Chimes("memory://").schedule("x", trigger, target)
 
 
-@pytest.mark.parametrize("told", [{"channel": "pigeon"}, {"channel": "email", "to": "x"}])
-def test_recipients_are_validated_on_declaration(told: dict[str, object]) -> None:
+@pytest.mark.parametrize("recipient", [{"channel": "pigeon"}, {"channel": "email", "to": "x"}])
+def test_recipients_are_validated_on_declaration(recipient: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match=r"delivery|address"):
-        Chimes("memory://").schedule("x", "@daily", PROMPT, delivery=[told])
+        Chimes("memory://").schedule("x", "@daily", PROMPT, delivery=[recipient])
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ async def test_hanging_prompts_do_not_block_other_runs() -> None:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(pipeline, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(pipeline, "HEARING", 0.02)
+    monkeypatch.setattr(pipeline, "CALLBACK_POLL_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("short_pauses")

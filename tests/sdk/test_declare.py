@@ -188,8 +188,8 @@ def test_invalid_declarations(
     app = an_app()
     with pytest.raises(InvalidInput) as error:
         app.schedule(*arguments, **options)  # type: ignore[arg-type]
-    told = f"{error.value.message} {error.value.field} {error.value.hint}"
-    assert why in told
+    text = f"{error.value.message} {error.value.field} {error.value.hint}"
+    assert why in text
     assert app.declarations.names == ()
 
 

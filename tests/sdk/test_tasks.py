@@ -102,10 +102,10 @@ async def test_task_declared_while_the_node_runs_is_executed() -> None:
 
 async def test_failures_are_raised_with_their_reason() -> None:
     app = an_app()
-    told: list[tuple[str, str]] = []
+    failures: list[tuple[str, str]] = []
 
     def note(context: Context, error: TaskError) -> None:
-        told.append((context.run_id, error.message))
+        failures.append((context.run_id, error.message))
 
     @app.task(on_failure=note, retries=1, retry_backoff=0.01)
     async def broken() -> None:
@@ -133,7 +133,7 @@ async def test_failures_are_raised_with_their_reason() -> None:
         assert failed.value.run_id == handle.id
         assert failed.value.status == "failed"
         assert "no paper left" in failed.value.error
-        assert [run_id for run_id, _ in told] == [handle.id]
+        assert [run_id for run_id, _ in failures] == [handle.id]
         assert (await handle.run()).attempt == 2
         with pytest.raises(RunFailed, match="never"):
             await (await rejected.enqueue()).result("10s")

@@ -106,12 +106,12 @@ async def test_operators_see_everything(insights: InsightService) -> None:
 
 @pytest.mark.usefixtures("two_owners")
 async def test_health_has_results_median_and_streak(insights: InsightService) -> None:
-    glance = (await insights.list_health(MEMBER, [OF_ALICE]))[OF_ALICE]
-    assert [result.status for result in glance.results] == [FAILED, FAILED, RunStatus.SUCCEEDED]
-    assert glance.median == 3 * SECOND
-    assert glance.streak is not None
-    assert (glance.streak.good, glance.streak.count, glance.streak.open) == (False, 2, False)
-    assert glance.last_good == glance.results[2]
+    health = (await insights.list_health(MEMBER, [OF_ALICE]))[OF_ALICE]
+    assert [result.status for result in health.results] == [FAILED, FAILED, RunStatus.SUCCEEDED]
+    assert health.median == 3 * SECOND
+    assert health.streak is not None
+    assert (health.streak.good, health.streak.count, health.streak.open) == (False, 2, False)
+    assert health.last_good == health.results[2]
     assert await insights.get_expected_durations(MEMBER, [OF_ALICE]) == {OF_ALICE: 3 * SECOND}
 
 

@@ -44,8 +44,8 @@ async def complete_delivery_with(store: MemoryStore, **given: Any) -> None:
     async with asyncio.timeout(5):
         while not (found := (await store.list_deliveries(DeliveryQuery())).items):
             await store.wait_for_work(store.changes(), None)
-    verdict = DeliveryCompletion(delivery_id=found[0].id, fence=found[0].fence, **given)
-    await store.finish_deliveries([verdict])
+    completion = DeliveryCompletion(delivery_id=found[0].id, fence=found[0].fence, **given)
+    await store.finish_deliveries([completion])
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ def test_quota_is_shared_by_all_nodes(sqlite: str, start: Start) -> None:
     assert refused.json["quota"] == "active_schedules"
     listed = nodes[1].call("GET", "/schedules", headers=anna).json["items"]
     assert len(listed) == 20
-    verdict = nodes[0].call("GET", "/api/v1/audit/verify", headers=ROOT).json
-    assert verdict["ok"] is True
+    report = nodes[0].call("GET", "/api/v1/audit/verify", headers=ROOT).json
+    assert report["ok"] is True
     # One key and twenty schedules; refused requests may be audited as well.
-    assert 21 < verdict["checked"] <= 41
+    assert 21 < report["checked"] <= 41
 
 
 def test_rate_limit_is_shared_by_all_nodes(sqlite: str, start: Start) -> None:

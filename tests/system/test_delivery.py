@@ -74,8 +74,8 @@ async def test_run_is_delivered_on_every_channel(tmp_path: Path) -> None:
     (text,) = api.texts
     assert text.startswith(f"Run {run['id']}: succeeded\nMorning report: สำเร็จ")
     assert text.endswith('{"all": "is well"}')
-    told = json.loads(sink.last.body)
-    assert (told["type"], told["data"]["run"]["id"]) == ("run.succeeded", run["id"])
+    sent = json.loads(sink.last.body)
+    assert (sent["type"], sent["data"]["run"]["id"]) == ("run.succeeded", run["id"])
     assert smtp.mails[0].message["Subject"] == "Morning report: succeeded"
     titles = {item["title"] for item in inbox["items"]}
     assert titles == {

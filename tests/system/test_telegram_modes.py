@@ -30,8 +30,8 @@ def settings(bot: BotServer, **more: str) -> dict[str, str]:
 
 
 def message(number: int, text: str) -> dict[str, object]:
-    told = {"message_id": 1, "chat": {"id": CHAT, "type": "private"}, "from": {"id": CHAT}}
-    return {"update_id": number, "message": told | {"text": text}}
+    fields = {"message_id": 1, "chat": {"id": CHAT, "type": "private"}, "from": {"id": CHAT}}
+    return {"update_id": number, "message": fields | {"text": text}}
 
 
 @pytest.mark.parametrize("path", ["", "/telegram/webhook"])

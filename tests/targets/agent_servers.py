@@ -90,10 +90,10 @@ class StoredCheckpoint:
     async def read(self) -> str | None:
         return self.value
 
-    async def heard(self) -> str | None:
+    async def read_callback(self) -> str | None:
         return self.said
 
-    async def keep(self, value: str) -> bool:
+    async def save(self, value: str) -> bool:
         self.value = value
         self.writes.append(value)
         return True

@@ -37,7 +37,7 @@ class StoredCheckpoint:
     async def read(self) -> str | None:
         return self.value
 
-    async def keep(self, value: str) -> bool:
+    async def save(self, value: str) -> bool:
         if self.slow:
             await asyncio.sleep(self.slow)
         if self.error is not None:

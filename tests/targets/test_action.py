@@ -104,9 +104,9 @@ async def test_execution_id_is_checkpointed_before_the_first_poll() -> None:
     seen: list[str] = []
 
     class Watched(StoredCheckpoint):
-        async def keep(self, value: str) -> bool:
+        async def save(self, value: str) -> bool:
             seen.extend(there.polls)
-            return await super().keep(value)
+            return await super().save(value)
 
     async with action_service() as there, action_runner(there.url) as runner:
         await runner.execute(an_action(state=(state := Watched())))
@@ -255,7 +255,7 @@ async def test_empty_responses_after_a_known_status_do_not_stop_the_polling() ->
 # The node that claimed the run polls the same execution.
 async def test_fenced_attempt_stops_without_canceling_the_execution() -> None:
     class Fenced(StoredCheckpoint):
-        async def keep(self, value: str) -> bool:
+        async def save(self, value: str) -> bool:
             return False
 
     async with action_service(states=[RUNNING]) as there:
@@ -514,7 +514,7 @@ async def test_egress_rules_apply_to_the_resolved_service_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (b"<html>Bad Gateway</html>", "the action service answered HTTP 502"),
         (b"no\nupstream", "the action service answered HTTP 502: no upstream"),
@@ -522,10 +522,10 @@ async def test_egress_rules_apply_to_the_resolved_service_address() -> None:
         (b'{"error": {"code": 5}}', 'the action service answered HTTP 502: {"code": 5}'),
     ],
 )
-async def test_error_text_is_taken_from_the_response_body(body: bytes, told: str) -> None:
+async def test_error_text_is_taken_from_the_response_body(body: bytes, message: str) -> None:
     refusal = answer("502 Bad Gateway", body)
     async with action_service(executes=[refusal]) as there, action_runner(there.url) as runner:
-        assert (await runner.execute(an_action())).error == told
+        assert (await runner.execute(an_action())).error == message
 
 
 async def test_numeric_execution_id_is_accepted_and_long_message_truncated() -> None:
@@ -542,16 +542,16 @@ async def test_numeric_execution_id_is_accepted_and_long_message_truncated() -> 
 
 
 async def test_secrets_are_redacted_in_errors_results_and_logs() -> None:
-    told = TOKEN.split()[1]
-    refusal = answer("400 Bad Request", f'{{"description": "bad token {told}"}}'.encode())
+    secret = TOKEN.split()[1]
+    refusal = answer("400 Bad Request", f'{{"description": "bad token {secret}"}}'.encode())
     headers = (("Authorization", TOKEN),)
     async with (
-        action_service(executes=[refusal, PENDING | {"message": told}]) as there,
+        action_service(executes=[refusal, PENDING | {"message": secret}]) as there,
         action_runner(there.url, headers=headers) as runner,
     ):
         refused = await runner.execute(call := an_action())
         accepted = await runner.execute(an_action())
-    assert told not in f"{refused}{accepted}{logged(call)}"
+    assert secret not in f"{refused}{accepted}{logged(call)}"
     assert refused.error == "the action service answered HTTP 400: bad token ***"
 
 

@@ -31,7 +31,7 @@ DONE = {"status": "completed", "output": "the summary"}
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(pipeline, "LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(pipeline, "HEARING", 0.01)
+    monkeypatch.setattr(pipeline, "CALLBACK_POLL_SECONDS", 0.01)
 
 
 def pipeline_runner(url: str, **given: Any) -> Any:
@@ -119,7 +119,7 @@ async def test_next_attempt_resumes_the_same_pipeline_run() -> None:
 @pytest.mark.parametrize("callback_url", ["", "https://chimes.example"])
 async def test_fenced_attempt_stops_without_canceling_the_pipeline_run(callback_url: str) -> None:
     class Fenced(StoredCheckpoint):
-        async def keep(self, value: str) -> bool:
+        async def save(self, value: str) -> bool:
             return False
 
     async with (
@@ -337,10 +337,10 @@ async def test_poll_interval_grows_to_its_maximum(monkeypatch: pytest.MonkeyPatc
     monkeypatch.undo()
     pauses: list[float] = []
 
-    async def heard(_: object, __: object, pause: float) -> None:
+    async def wait_for_callback(_: object, __: object, pause: float) -> None:
         pauses.append(pause)
 
-    monkeypatch.setattr(pipeline, "_heard", heard)
+    monkeypatch.setattr(pipeline, "_wait_for_callback", wait_for_callback)
     states: list[dict[str, Any] | int] = [*({"status": "running"} for _ in range(9)), DONE]
     async with pipeline_server(statuses=states) as there, pipeline_runner(there.url) as runner:
         await runner.execute(a_prompt())

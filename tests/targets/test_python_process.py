@@ -319,8 +319,8 @@ async def test_failure_handler_runs_in_its_own_process(
 ) -> None:
     done = await execute(runner, name, timeout=seconds)
     level, message = done.lines[-1]
-    told, _, pid = message.rpartition(" by ")
-    assert (level, told) == ("info", f"told of {done.outcome.error}")
+    text, _, pid = message.rpartition(" by ")
+    assert (level, text) == ("info", f"told of {done.outcome.error}")
     assert int(pid) != os.getpid()
 
 

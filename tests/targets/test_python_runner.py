@@ -164,17 +164,17 @@ async def test_handler_sees_context_variables_of_its_task() -> None:
 
 async def test_handler_shares_the_completion_of_its_task() -> None:
     """Task and handler share one completion, so the run cannot be completed twice."""
-    made: list[Ending] = []
+    made: list[FakeCompletion] = []
 
-    class Ending:
-        verdict: Completion | None = None
+    class FakeCompletion:
+        recorded: Completion | None = None
 
         def __init__(self, call: Call) -> None:
-            self.asked: list[object] = []
+            self.results: list[object] = []
             made.append(self)
 
         async def complete(self, connection: object, result: object) -> None:
-            self.asked.append(result)
+            self.results.append(result)
 
     async def fails(context: Context) -> None:
         await context.complete_in(None, "the task")
@@ -188,12 +188,12 @@ async def test_handler_shares_the_completion_of_its_task() -> None:
 
     registry = a_registry(fails, on_failure=handler)
     registry.add(Task(name="silent", function=silent))
-    async with running(registry, completion_factory=Ending) as runner:
+    async with running(registry, completion_factory=FakeCompletion) as runner:
         await execute(runner, "silent")
         assert made == []
         await execute(runner, "fails")
     (one,) = made
-    assert one.asked == ["the task", "its handler"]
+    assert one.results == ["the task", "its handler"]
 
 
 async def test_log_lines_from_many_threads_are_complete_and_limited() -> None:
@@ -637,7 +637,7 @@ class RecordingHandler:
 
     def __call__(self, context: Context, error: TaskError) -> None:
         assert current_context() is context
-        context.logger.info("told")
+        context.logger.info("handled")
         self.threads.append(threading.get_ident())
         self.calls.append((context.run_id, error.code, str(error)))
 
@@ -672,7 +672,7 @@ FAILED_BEFORE = Attempt(
 
 
 @pytest.mark.parametrize(
-    ("function", "retries", "attempts", "told"),
+    ("function", "retries", "attempts", "code"),
     [
         (broken, 0, (), "exception"),
         (broken, 1, (), None),
@@ -685,7 +685,7 @@ FAILED_BEFORE = Attempt(
     ],
 )
 async def test_failure_handler_is_called_on_final_failure_only(
-    function: Callable[..., object], retries: int, attempts: tuple[Attempt, ...], told: str | None
+    function: Callable[..., object], retries: int, attempts: tuple[Attempt, ...], code: str | None
 ) -> None:
     handler = RecordingHandler()
     done = await execute_once(
@@ -695,9 +695,9 @@ async def test_failure_handler_is_called_on_final_failure_only(
         run={"id": RunId("run-h"), "attempts": attempts, "attempt": len(attempts) + 1},
         options={"on_failure": handler},
     )
-    expected = [] if told is None else [("run-h", told, done.outcome.error)]
+    expected = [] if code is None else [("run-h", code, done.outcome.error)]
     assert handler.calls == expected
-    assert (("info", "told") in done.lines) is (told is not None)
+    assert (("info", "handled") in done.lines) is (code is not None)
     # A sync handler of an async task must not block the loop.
     assert threading.get_ident() not in handler.threads
 

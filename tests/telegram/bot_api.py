@@ -100,13 +100,13 @@ def message(
     author: dict[str, Any] = {"id": sender or chat, "is_bot": False, "first_name": "A"}
     if language:
         author["language_code"] = language
-    told = {
+    fields = {
         "message_id": update_id,
         "chat": {"id": chat, "type": kind},
         "from": author,
         "text": text,
     }
-    return {"update_id": update_id, "message": told | more}
+    return {"update_id": update_id, "message": fields | more}
 
 
 def _refusal(status: int, text: str) -> web.Response:

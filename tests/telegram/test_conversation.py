@@ -167,8 +167,8 @@ async def test_forwarded_and_bot_messages_are_ignored(chats: Chats, mark: dict[s
 
 @pytest.mark.parametrize("kind", ["edited_message", "channel_post", "my_chat_member"])
 async def test_other_kinds_of_updates_are_ignored(chats: Chats, kind: str) -> None:
-    told = {"message_id": 1, "chat": {"id": 7}, "from": {"id": 7}, "text": THAI}
-    assert await chats.handle_update({"update_id": 5, kind: told}) == ""
+    fields = {"message_id": 1, "chat": {"id": 7}, "from": {"id": 7}, "text": THAI}
+    assert await chats.handle_update({"update_id": 5, kind: fields}) == ""
     assert not (await chats.store.list_schedules(ScheduleQuery())).items
 
 
@@ -429,7 +429,7 @@ async def test_runs_are_listed_newest_first(chats: Chats) -> None:
     for _ in range(2):
         chats.clock.advance(1.0)
         made.append((await chats.manual_runs.run_now(actor, found)).id)
-    told = await chats.say(f"/schedule_runs {found}")
-    places = [told.index(run_id) for run_id in reversed(made)]
+    reply = await chats.say(f"/schedule_runs {found}")
+    places = [reply.index(run_id) for run_id in reversed(made)]
     assert all(a < b for a, b in pairwise(places))
-    assert datetime(2026, 2, 9, 8, 0, tzinfo=UTC).strftime("%H:%M") in told
+    assert datetime(2026, 2, 9, 8, 0, tzinfo=UTC).strftime("%H:%M") in reply

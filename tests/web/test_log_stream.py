@@ -64,8 +64,8 @@ class ServedApp:
         return run
 
     async def end(self, run: Run, *last: str) -> None:
-        verdict = a_completion(run, NOW, AttemptEnd.SUCCEEDED, logs=tuple(log_lines(*last)))
-        await self.store.finish([verdict])
+        completion = a_completion(run, NOW, AttemptEnd.SUCCEEDED, logs=tuple(log_lines(*last)))
+        await self.store.finish([completion])
 
     @property
     def streams(self) -> int:

@@ -182,15 +182,15 @@ async def test_taken_id_does_not_reveal_its_owner(any_rig: Rig) -> None:
         answer = await any_rig.client.post("/api/v1/schedules", json=body, headers=headers)
         assert answer.status_code == 201, answer.text
     await any_rig.client.delete("/api/v1/schedules/bob-had", headers=bob)
-    told = set()
+    problems = set()
     for taken in made:
         body = definition(id=taken, target=target)
         answer = await any_rig.client.post("/api/v1/schedules", json=body, headers=bob)
         assert answer.status_code == 409
         problem = {name: text for name, text in answer.json().items() if name != "request_id"}
-        told.add(str(problem).replace(taken, "ID"))
+        problems.add(str(problem).replace(taken, "ID"))
         assert "alice" not in answer.text.replace(taken, "")
-    assert len(told) == 1
+    assert len(problems) == 1
     hidden = await any_rig.client.get("/api/v1/schedules/alice-has", headers=bob)
     assert hidden.status_code == 404
 

@@ -52,10 +52,10 @@ async def test_defaults_depend_on_the_kind(rig: Rig) -> None:
         policy = (await rig.create(target=target))["policy"]
         found[target["kind"]] = (policy["max_retries"], policy["timeout"])
     assert found == {"http": (3, "PT10S"), "task": (0, "PT5M"), "flow": (0, "P1D")}
-    told = await rig.create(
+    created = await rig.create(
         target={"kind": "task", "name": "greet"}, policy={"max_retries": 2, "timeout": "1h"}
     )
-    assert (told["policy"]["max_retries"], told["policy"]["timeout"]) == (2, "PT1H")
+    assert (created["policy"]["max_retries"], created["policy"]["timeout"]) == (2, "PT1H")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def localize(text: str) -> str:
 
 
 def localize_help(text: str) -> str:
-    """Help text in the output language; the catalogues hold it as it is written."""
+    """Help text in the output language. It is a catalogue key, so `text` must be unchanged."""
     whole = text if isinstance(text, Message) else Message(cleandoc(text), {})
     return localize(whole) if whole else ""
 

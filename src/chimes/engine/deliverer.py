@@ -219,7 +219,7 @@ class Deliverer:
         due = await self._store.next_delivery()
         now = await self._time.recent()
         if due is not None and due <= now:
-            now = await self._time.ask()
+            now = await self._time.fetch_now()
             if due <= now:
                 return True
         wait = QUERY_INTERVAL if due is None else min(QUERY_INTERVAL, (due - now).total_seconds())
@@ -433,7 +433,7 @@ class DeliveryPolicy:
             )
         recipient = delivery.recipient
         if recipient.goes_into_digest(delivery.notify_on):
-            return await defer_to_digest(self._store, delivery, await self._time.ask())
+            return await defer_to_digest(self._store, delivery, await self._time.fetch_now())
         if (waiting := await self._quiet_hours(delivery)) is not None:
             return waiting
         channel = recipient.channel
@@ -448,7 +448,7 @@ class DeliveryPolicy:
         """For a delivery that was created before the quiet hours and is still unsent."""
         if delivery.recipient.quiet is None:
             return None
-        now = await self._time.ask()
+        now = await self._time.fetch_now()
         until = delivery.recipient.quiet_until(now, delivery.notify_on)
         if until is None:
             return None
@@ -492,7 +492,7 @@ class DeliveryPolicy:
         configured = [channel for channel in SETTINGS if channel in self._senders]
         if not configured or now < self._next_announcement:
             return
-        at = (await self._time.ask()).isoformat()
+        at = (await self._time.fetch_now()).isoformat()
         for channel in configured:
             await self._store.set_checkpoint(CHANNEL_STATE + channel.value, at)
         self._next_announcement = now + ANNOUNCE_INTERVAL
@@ -501,7 +501,7 @@ class DeliveryPolicy:
         announced = await self._store.get_checkpoint(CHANNEL_STATE + channel.value)
         if announced is None:
             return False
-        return await self._time.ask() - datetime.fromisoformat(announced.value) < OVERDUE
+        return await self._time.fetch_now() - datetime.fromisoformat(announced.value) < OVERDUE
 
 
 class RecipientPreferences:

@@ -229,7 +229,7 @@ class Executor:
             self._finish(attempt, outcome)
 
     def _finish(self, attempt: InFlightRun, outcome: Outcome | None) -> None:
-        """Hands the completion to the recorder; without an outcome the run is given up."""
+        """Passes the completion to the recorder; without an outcome the run is given up."""
         if attempt.finished:
             return
         try:
@@ -543,10 +543,10 @@ class TargetState:
     async def read(self) -> str | None:
         return await self._read(self._name)
 
-    async def heard(self) -> str | None:
+    async def read_callback(self) -> str | None:
         return await self._read(agent_callback_name(self._run.id))
 
-    async def keep(self, value: str) -> bool:
+    async def save(self, value: str) -> bool:
         run = self._run
         return await _retrying(
             lambda: self._store.save_checkpoint(run.id, run.fence, self._name, value)

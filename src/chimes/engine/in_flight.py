@@ -63,7 +63,7 @@ YIELD_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Reservation:
-    """Permits reserved while the store is asked for runs; the caller sets `used`."""
+    """Permits reserved during a claim; the caller sets `used` to the number of claimed runs."""
 
     free: int
     used: int = 0
@@ -84,7 +84,7 @@ class Capacity:
         #: The queue may have runs that are older than what fires now: new runs are then queued by
         #: rank instead of overtaking them.
         self.backlog = True
-        #: How often the store was asked for runs, and whether an answer may have been lost.
+        #: Number of claims, and whether the answer to one may have been lost.
         self.claims = 0
         self.claim_in_doubt = False
         self._reconcile = reconcile
@@ -252,8 +252,8 @@ class InFlightRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLimits:
-    """How much of an attempt's log is stored. Targets apply lower limits to what they forward;
-    these hold whatever a target does."""
+    """How much of an attempt's log is stored, whatever its target. Targets apply lower limits to
+    what they forward."""
 
     lines: int
     characters: int

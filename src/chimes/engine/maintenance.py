@@ -82,7 +82,7 @@ class Maintenance:
 
     async def run_once(self) -> NextPoll:
         may_rescue = self._clock.monotonic() >= self._next_rescue
-        now = await (self._time.ask() if may_rescue else self._time.recent())
+        now = await (self._time.fetch_now() if may_rescue else self._time.recent())
         self._delay_rescue_after_jump()
         # A node that does not trust its own lease does not judge those of others.
         if self._membership.trusted:

@@ -64,16 +64,17 @@ class StoreClock:
         self._began = clock.monotonic()
         self._jumps: list[float] = []
 
-    async def ask(self) -> datetime:
+    async def fetch_now(self) -> datetime:
+        """Reads the clock of the store."""
         before = self._clock.monotonic()
         now = await self._store.now()
         self.observe(now, before)
         return now
 
     async def recent(self) -> datetime:
-        """To compute sleeping times: asks the store only if the last answer is old."""
+        """For sleeping times: reads the clock of the store only if the last answer is old."""
         age = self._clock.monotonic() - self._anchor[1]
-        return self.now() if self._seen and age < RECENT else await self.ask()
+        return self.now() if self._seen and age < RECENT else await self.fetch_now()
 
     def observe(self, now: datetime, before: float) -> None:
         """The store answered `now` to a request sent at `before`. The heartbeat thread calls this
@@ -186,7 +187,7 @@ class Membership:
     async def _register(self) -> float:
         """When the request was sent, on the monotonic clock."""
         before = self._clock.monotonic()
-        now = await self._time.ask()
+        now = await self._time.fetch_now()
         capabilities = self._capabilities()
         await self._store.join(
             Node(
@@ -204,7 +205,7 @@ class Membership:
                 started_at=now,
                 heartbeat_at=now,
                 lease_until=now + self.lease,
-                # A drain request for the lost id holds for the new one.
+                # A drain request for the lost id applies to the new one, too.
                 drain=self.draining,
             ),
             self.lease,

@@ -109,7 +109,7 @@ class PrefetchQueue:
 
     Until shortly before that time an edit of the schedule may take a run back. Then the store
     confirms which runs are final, and these start at their time by the store's clock, never
-    earlier. A run that was not confirmed is asked for once more at its time: it starts late, or is
+    earlier. Confirmation of any other run is requested again at its time: it starts late, or is
     dropped because it was taken back."""
 
     name = "prefetch"

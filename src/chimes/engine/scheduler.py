@@ -76,7 +76,7 @@ class Scheduler:
             due = await self._store.next_due()
             now = await self._time.recent()
             if due is not None and due <= now:
-                now = await self._time.ask()
+                now = await self._time.fetch_now()
             if due is None or due > now:
                 if due is not None and await self._prefetch_batch(due, now):
                     return PollNow()

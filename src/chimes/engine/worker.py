@@ -80,7 +80,7 @@ class Worker:
         now = await self._time.recent()
         available = await self._store.next_available()
         if available is not None and available <= now:
-            now = await self._time.ask()
+            now = await self._time.fetch_now()
         last_claim_empty, self._last_claim_empty = self._last_claim_empty, False
         poll = PollOnChange(since=since, seconds=self._time.seconds_to_tick(self._poll))
         if available is not None and now < available < now + timedelta(seconds=poll.seconds):

@@ -64,7 +64,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     state: DeliveryState = DeliveryState.PENDING
     #: Attempts since the last manual retry, without those answered with Retry-After.
     attempts: int = 0
-    #: Rises with every claim; a verdict carries it.
+    #: Incremented by every claim; a completion with another fence is rejected.
     fence: int = 0
     #: Parts of the message that were already sent; a retry continues after them.
     progress: int = 0

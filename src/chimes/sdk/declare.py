@@ -238,7 +238,7 @@ def dependency_order(dependencies: Mapping[str, str | None]) -> list[str]:
 
 
 # --- trigger arguments ----------------------------------------------------------------------------
-#: Default zone for natural language, so that a zone named in the text can be told from none.
+#: Passed to the parser if no zone is given. A result with another zone has it from the text.
 _NO_ZONE = "Etc/UTC"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 

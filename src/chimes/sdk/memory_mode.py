@@ -139,7 +139,7 @@ class MemoryScheduler:
 
     async def run_once(self) -> NextPoll:
         self._fallback.changed.clear()
-        now = await self._store_clock.ask()
+        now = await self._store_clock.fetch_now()
         await self._refresh(now)
         self._update_fallback(now)
         for name in self._active():

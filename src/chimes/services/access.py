@@ -268,7 +268,7 @@ def _digest(text: str) -> str:
 # --- quotas of schedules --------------------------------------------------------------------------
 #: Active schedules of an owner if the setting is not set.
 DEFAULT_ACTIVE = 20
-#: The quotas that hold for an owner.
+#: The quotas that apply to an owner.
 QuotaRule = Callable[[Owner], tuple[Quota, ...]]
 
 

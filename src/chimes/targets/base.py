@@ -34,11 +34,12 @@ class State(Protocol):
 
     async def read(self) -> str | None: ...
 
-    async def heard(self) -> str | None:
+    async def read_callback(self) -> str | None:
         """The callback result that a remote service sent for this run, if any."""
 
-    async def keep(self, value: str) -> bool:
-        """Stores the checkpoint at once. False: another node holds the run; nothing was stored."""
+    async def save(self, value: str) -> bool:
+        """Stores the checkpoint at once. False: nothing was stored, because another node has
+        claimed the run."""
 
 
 class Unwritten(Struct, frozen=True, kw_only=True):

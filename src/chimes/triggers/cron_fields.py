@@ -273,7 +273,7 @@ def _refuse(message: str, code: str, hint: str | None = None) -> NoReturn:
 
 
 def _wrong(part: Part, text: str, why: str) -> NoReturn:
-    told = {
+    details = {
         "field": part.label,
         "text": quote_text(text),
         "why": why,
@@ -285,13 +285,13 @@ def _wrong(part: Part, text: str, why: str) -> NoReturn:
         message = _(
             "The {field} field {text} is wrong: {why}; "
             "allowed are {lowest}–{highest} or {first_name}…{last_name}",
-            **told,
+            **details,
             first_name=first,
             last_name=last,
         )
     else:
         message = _(
-            "The {field} field {text} is wrong: {why}; allowed are {lowest}–{highest}", **told
+            "The {field} field {text} is wrong: {why}; allowed are {lowest}–{highest}", **details
         )
     _refuse(message, "bad_field")
 

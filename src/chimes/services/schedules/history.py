@@ -116,7 +116,7 @@ async def fire_log(
 ) -> FireLogPage:
     """Runs and changes of a schedule, newest first, without denied changes.
 
-    With `since` the last page also has what was decided before and still held then: a range of
+    With `since` the last page also has what was decided before and was still in effect: a range of
     missed slots, a pause. Raises NotFound also if the actor may not see the schedule.
     """
     schedule = await store.get_schedule(schedule_id)
@@ -175,7 +175,7 @@ def _audit_query(actor: Actor, schedule_id: ScheduleId) -> AuditQuery:
 async def _still_in_effect(
     store: Store, runs: RunQuery, changes: AuditQuery, since: datetime
 ) -> list[FireLogEntry]:
-    """Decisions before `since` that still held then: a range of missed slots, a pause."""
+    """Decisions before `since` that were still in effect: a range of missed slots, a pause."""
     missed = await store.list_runs(
         replace(runs, statuses=(RunStatus.MISSED,), until=since, sort=RunSort.PLANNED_AT, limit=1)
     )

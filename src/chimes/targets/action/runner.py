@@ -1,4 +1,4 @@
-"""Executes actions: hands them to the action service and follows the execution to its end."""
+"""Executes actions: sends them to the action service and follows the execution to its end."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class ActionAttempt(RemoteAttempt):
         record.add(replace(report, status=report.status or "accepted"))
         # Stored first: a takeover follows this execution instead of starting another.
         if report.execution_id and not await self._store_id(report.execution_id):
-            # Another node holds the run and follows the same execution, so it is not canceled.
+            # Another node has claimed the run and follows the execution, so it is not canceled.
             raise TargetError("lost", _("the run belongs to another node"))
         self.log(
             "info",
@@ -176,7 +176,7 @@ class ActionAttempt(RemoteAttempt):
 
     async def _store_id(self, execution_id: str) -> bool:
         state = self.call.state
-        return state is None or await state.keep(encode_action_checkpoint(execution_id))
+        return state is None or await state.save(encode_action_checkpoint(execution_id))
 
     async def _follow(self) -> None:
         """Returns when the execution has completed or the service does not report its end;

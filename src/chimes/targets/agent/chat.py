@@ -141,7 +141,7 @@ class LiveText:
 
 
 PATH = "/v1/chat/completions"
-WHO = _("the model server")
+SERVICE = _("the model server")
 #: Bytes of a stream including its framing: a token may take some hundred.
 STREAM_LIMIT = 32 * READ_LIMIT
 #: Bytes per iteration, so that other tasks get their turn.
@@ -153,12 +153,12 @@ _LASTING_ERRORS = ("invalid", "authentication", "permission", "not_found", "insu
 async def ask_model(exchange: Exchange, request: AgentRequest) -> None:
     """Fills the answer; TargetError if there is none."""
     try:
-        await _ask(exchange, request, with_usage=True)
+        await _send_prompt(exchange, request, with_usage=True)
     except TargetError as error:
         # Some servers reject the unknown field stream_options.
         if error.status not in (400, 422) or "stream_options" not in error.text:
             raise
-        await _ask(exchange, request, with_usage=False)
+        await _send_prompt(exchange, request, with_usage=False)
     answer = request.answer
     if not answer.size and answer.refused_tools:
         raise TargetError(
@@ -174,12 +174,12 @@ async def ask_model(exchange: Exchange, request: AgentRequest) -> None:
         )
 
 
-async def _ask(exchange: Exchange, request: AgentRequest, *, with_usage: bool) -> None:
-    async with exchange.ask(
+async def _send_prompt(exchange: Exchange, request: AgentRequest, *, with_usage: bool) -> None:
+    async with exchange.send(
         request.config,
         "POST",
         PATH,
-        who=WHO,
+        who=SERVICE,
         now=request.now(),
         body=_request(request, with_usage),
         headers={
@@ -189,8 +189,8 @@ async def _ask(exchange: Exchange, request: AgentRequest, *, with_usage: bool) -
     ) as response:
         first = await response.content.read(_PIECE)
         if _is_document(response, first):
-            data = await whole(response, who=WHO, begun=first)
-            _absorb(parsed(data, who=WHO), "message", request, request.answer.add)
+            data = await whole(response, who=SERVICE, begun=first)
+            _absorb(parsed(data, who=SERVICE), "message", request, request.answer.add)
             return
         await _stream(response, first, request)
 
@@ -238,13 +238,13 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, request: Agent
             received += len(piece)
             done = _absorb_all(events.feed(piece), request, add)
             if answer.too_long or received > STREAM_LIMIT:
-                raise too_long(WHO)
+                raise too_long(SERVICE)
             # A local server always has more data; let other tasks run.
             await asyncio.sleep(0)
             piece = b"" if done else await response.content.read(_PIECE)
         done = done or _absorb_all(events.end(), request, add)
     except EventTooLong:
-        raise too_long(WHO) from None
+        raise too_long(SERVICE) from None
     except aiohttp.ClientPayloadError:
         if not answer.finish_reason:
             raise
@@ -252,7 +252,7 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, request: Agent
         live.end()
     if not done and not answer.finish_reason:
         raise TargetError(
-            "stream_broken", _("{who} ended its answer in the middle", who=WHO), retryable=True
+            "stream_broken", _("{who} ended its answer in the middle", who=SERVICE), retryable=True
         )
 
 
@@ -261,7 +261,7 @@ def _absorb_all(events: list[str], request: AgentRequest, add: Callable[[str], N
     for data in events:
         if data.strip() == _DONE:
             return True
-        _absorb(parsed(data, who=WHO), "delta", request, add)
+        _absorb(parsed(data, who=SERVICE), "delta", request, add)
         if request.answer.too_long:
             return False
     return False
@@ -279,7 +279,7 @@ def _absorb(
     choices = found.get("choices")
     if not isinstance(choices, list):
         if part == "message":
-            raise bad_answer(WHO)
+            raise bad_answer(SERVICE)
         return
     for choice in choices:
         if not isinstance(choice, Mapping) or choice.get("index", 0) != 0:
@@ -326,5 +326,5 @@ def _model_error(error: object) -> TargetError:
     text = error_text(error) or _("an error without words")
     lasting = any(word in kind for word in _LASTING_ERRORS)
     return TargetError(
-        "model_error", _("{who} broke off: {error}", who=WHO, error=text), retryable=not lasting
+        "model_error", _("{who} broke off: {error}", who=SERVICE, error=text), retryable=not lasting
     )

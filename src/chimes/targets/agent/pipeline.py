@@ -36,78 +36,86 @@ from chimes.targets.remote import PollDelay
 from chimes.triggers import format_moment
 
 PATH = "/runs"
-WHO = _("the run pipeline")
+SERVICE = _("the run pipeline")
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.5, 5.0, 1.5
 #: Seconds between two checks for a callback.
-HEARING = 0.5
+CALLBACK_POLL_SECONDS = 0.5
 _TOKEN_BYTES = 32
-_UNDER_WAY = frozenset(
+_ACTIVE_STATUSES = frozenset(
     {"", "queued", "pending", "created", "accepted", "scheduled", "submitted", "waiting"}
     | {"running", "started", "in_progress", "processing"}
 )
 
 
-async def run_there(exchange: Exchange, request: AgentRequest) -> None:
-    """Fills the answer; TargetError if there is none."""
+async def run_pipeline(exchange: Exchange, request: AgentRequest) -> None:
+    """Creates the remote run, or resumes the one of an earlier attempt, and fills the answer.
+
+    Raises TargetError if there is none."""
     state = request.call.state
-    kept = decode_agent_checkpoint(await state.read() if state is not None else None)
-    if kept.pipeline_run_id:
-        found: Mapping[str, object] = {"status": ""}
-        request.log("info", _("going on with run {id} of the pipeline", id=kept.pipeline_run_id))
+    checkpoint = decode_agent_checkpoint(await state.read() if state is not None else None)
+    if checkpoint.pipeline_run_id:
+        document: Mapping[str, object] = {"status": ""}
+        request.log(
+            "info", _("going on with run {id} of the pipeline", id=checkpoint.pipeline_run_id)
+        )
     else:
-        kept, found = await _begun(exchange, request, kept)
-    request.answer.pipeline_run_id = kept.pipeline_run_id
-    await _followed(exchange, request, kept, found)
+        checkpoint, document = await _create_run(exchange, request, checkpoint)
+    request.answer.pipeline_run_id = checkpoint.pipeline_run_id
+    await _follow_run(exchange, request, checkpoint, document)
 
 
-async def cancel_there(exchange: Exchange, request: AgentRequest) -> None:
-    """Best effort."""
+async def cancel_pipeline(exchange: Exchange, request: AgentRequest) -> None:
+    """Requests cancellation of the remote run; best effort."""
     path = f"{PATH}/{quote(request.answer.pipeline_run_id, safe='')}/cancel"
-    async with exchange.ask(
-        request.config, "POST", path, who=WHO, now=request.now(), body={}
+    async with exchange.send(
+        request.config, "POST", path, who=SERVICE, now=request.now(), body={}
     ) as response:
         response.close()
 
 
-async def _begun(
-    exchange: Exchange, request: AgentRequest, kept: AgentCheckpoint
+async def _create_run(
+    exchange: Exchange, request: AgentRequest, checkpoint: AgentCheckpoint
 ) -> tuple[AgentCheckpoint, Mapping[str, object]]:
     state, run = request.call.state, request.call.run
-    if request.config.callback_url and state is not None and not kept.token:
+    if request.config.callback_url and state is not None and not checkpoint.token:
         # Stored before sending: another attempt must send the same token.
-        kept = replace(kept, token=secrets.token_urlsafe(_TOKEN_BYTES))
-        await _keep(state, kept)
-    found = await exchange.document(
+        checkpoint = replace(checkpoint, token=secrets.token_urlsafe(_TOKEN_BYTES))
+        await _save_checkpoint(state, checkpoint)
+    document = await exchange.fetch_document(
         request.config,
         "POST",
         PATH,
-        who=WHO,
+        who=SERVICE,
         now=request.now(),
-        body=_request(request, kept),
+        body=_request(request, checkpoint),
         headers={"Accept": "application/json", "Idempotency-Key": run.id},
     )
-    given = found.get("run_id") or found.get("id")
-    if not isinstance(given, str | int) or isinstance(given, bool):
+    remote_id = document.get("run_id") or document.get("id")
+    if not isinstance(remote_id, str | int) or isinstance(remote_id, bool):
         raise TargetError(
-            "bad_answer", _("{who} did not say which run it made", who=WHO), retryable=True
+            "bad_answer", _("{who} did not say which run it made", who=SERVICE), retryable=True
         )
-    kept = replace(kept, pipeline_run_id=str(given))
-    if len(kept.pipeline_run_id) > MAX_PIPELINE_ID_LENGTH or clean(str(given)) != str(given):
-        raise TargetError("bad_answer", _("{who} gave an id that cannot be used", who=WHO))
+    checkpoint = replace(checkpoint, pipeline_run_id=str(remote_id))
+    if len(checkpoint.pipeline_run_id) > MAX_PIPELINE_ID_LENGTH or clean(str(remote_id)) != str(
+        remote_id
+    ):
+        raise TargetError("bad_answer", _("{who} gave an id that cannot be used", who=SERVICE))
     if state is not None:
-        await _keep(state, kept)
-    request.log("info", _("handed over: run {id} of the pipeline", id=kept.pipeline_run_id))
-    return kept, found
+        await _save_checkpoint(state, checkpoint)
+    request.log("info", _("handed over: run {id} of the pipeline", id=checkpoint.pipeline_run_id))
+    return checkpoint, document
 
 
-async def _keep(state: State, kept: AgentCheckpoint) -> None:
-    """Another node holds the run and follows the same remote run, so it is not canceled."""
-    if not await state.keep(kept.to_text()):
+async def _save_checkpoint(state: State, checkpoint: AgentCheckpoint) -> None:
+    """Raises TargetError if another node has claimed the run. That node follows the same remote
+    run, so the remote run is not canceled."""
+    if not await state.save(checkpoint.to_text()):
         raise TargetError("lost", _("the run belongs to another node by now"))
 
 
-def _request(request: AgentRequest, kept: AgentCheckpoint) -> dict[str, object]:
-    """The same for every attempt: a pipeline may compare bodies with one key."""
+def _request(request: AgentRequest, checkpoint: AgentCheckpoint) -> dict[str, object]:
+    """The body of the request. The same for every attempt, because a pipeline may compare the
+    bodies of one Idempotency-Key."""
     run, config = request.call.run, request.config
     body: dict[str, object] = {
         "prompt": request.target.prompt,
@@ -125,36 +133,39 @@ def _request(request: AgentRequest, kept: AgentCheckpoint) -> dict[str, object]:
         body["model"] = config.model
     if config.max_tokens:
         body["max_tokens"] = config.max_tokens
-    if kept.token:
-        body["callback_url"] = callback_url(config.callback_url, run.id, kept.token)
+    if checkpoint.token:
+        body["callback_url"] = callback_url(config.callback_url, run.id, checkpoint.token)
     return body
 
 
-async def _followed(
-    exchange: Exchange, request: AgentRequest, kept: AgentCheckpoint, found: Mapping[str, object]
+async def _follow_run(
+    exchange: Exchange,
+    request: AgentRequest,
+    checkpoint: AgentCheckpoint,
+    document: Mapping[str, object],
 ) -> None:
     """Polls and waits for a callback until the remote run ends."""
-    path = f"{PATH}/{quote(kept.pipeline_run_id, safe='')}"
+    path = f"{PATH}/{quote(checkpoint.pipeline_run_id, safe='')}"
     delay = PollDelay(seconds=FIRST_PAUSE, longest=LONGEST_PAUSE, growth=GROWTH)
     seen = ""
-    while not _taken(found, request):
-        status = short(found.get("status"), 50)
+    while not _read_result(document, request):
+        status = short(document.get("status"), 50)
         if status != seen:
             seen = status
-            known = status.lower() in _UNDER_WAY
+            known = status.lower() in _ACTIVE_STATUSES
             request.log(
                 "info" if known else "warning", _("the pipeline says: {status}", status=status)
             )
-        heard = await _heard(request, kept, delay.next())
-        if heard is not None:
-            found = heard
+        callback = await _wait_for_callback(request, checkpoint, delay.next())
+        if callback is not None:
+            document = callback
             continue
         try:
-            found = await exchange.document(
+            document = await exchange.fetch_document(
                 request.config,
                 "GET",
                 path,
-                who=WHO,
+                who=SERVICE,
                 now=request.now(),
                 headers={"Accept": "application/json"},
             )
@@ -164,8 +175,8 @@ async def _followed(
                     "run_not_found",
                     _(
                         "{who} no longer knows run {id}",
-                        who=WHO,
-                        id=kept.pipeline_run_id,
+                        who=SERVICE,
+                        id=checkpoint.pipeline_run_id,
                     ),
                 ) from None
             if not error.retryable:
@@ -174,46 +185,47 @@ async def _followed(
             request.log("warning", error.text)
             if error.retry_after is not None:
                 delay.seconds = min(error.retry_after.total_seconds(), LONGEST_PAUSE)
-            found = {"status": seen}
+            document = {"status": seen}
 
 
-async def _heard(
-    request: AgentRequest, kept: AgentCheckpoint, pause: float
+async def _wait_for_callback(
+    request: AgentRequest, checkpoint: AgentCheckpoint, pause: float
 ) -> Mapping[str, object] | None:
     """The callback result if it arrives within `pause`."""
     state = request.call.state
-    if not kept.token or state is None:
+    if not checkpoint.token or state is None:
         await asyncio.sleep(pause)
         return None
     until = request.clock() + pause
     while True:
-        said = await state.heard()
-        if said is not None:
-            return parsed(said, who=WHO)
+        callback = await state.read_callback()
+        if callback is not None:
+            return parsed(callback, who=SERVICE)
         left = until - request.clock()
         if left <= 0:
             return None
-        await asyncio.sleep(min(left, HEARING))
+        await asyncio.sleep(min(left, CALLBACK_POLL_SECONDS))
 
 
-def _taken(found: Mapping[str, object], request: AgentRequest) -> bool:
-    """False while the remote run has not ended."""
-    status = short(found.get("status"), 50)
+def _read_result(document: Mapping[str, object], request: AgentRequest) -> bool:
+    """Fills the answer from an ended remote run; False while it has not ended. Raises TargetError
+    if it failed or was canceled."""
+    status = short(document.get("status"), 50)
     end = pipeline_end(status)
     if end is None:
         return False
     answer = request.answer
     answer.finish_reason = status
-    answer.model = short(found.get("model"), LONGEST_NAME) or answer.model
-    answer.add(_output(found.get("output")))
-    answer.add_usage(found.get("usage"))
-    answer.add_cost(found.get("cost"))
-    if left_out := answer.add_artifacts(found.get("artifacts")):
+    answer.model = short(document.get("model"), LONGEST_NAME) or answer.model
+    answer.add(_output(document.get("output")))
+    answer.add_usage(document.get("usage"))
+    answer.add_cost(document.get("cost"))
+    if left_out := answer.add_artifacts(document.get("artifacts")):
         request.log(
             "warning",
             counted("{count} artifact is left out", "{count} artifacts are left out", left_out),
         )
-    why = error_text(found.get("error"))
+    why = error_text(document.get("error"))
     if end is PipelineEnd.CANCELED:
         raise TargetError(
             "pipeline_canceled",

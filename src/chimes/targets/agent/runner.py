@@ -5,7 +5,7 @@ from __future__ import annotations
 from chimes.i18n import _, counted, joined
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.agent.chat import ask_model
-from chimes.targets.agent.pipeline import cancel_there, run_there
+from chimes.targets.agent.pipeline import cancel_pipeline, run_pipeline
 from chimes.targets.agent.service import (
     AgentConfig,
     AgentRequest,
@@ -66,12 +66,12 @@ class AgentAttempt(AgentRequest):
             case "openai":
                 await ask_model(self._exchange, self)
             case "runs":
-                await run_there(self._exchange, self)
+                await run_pipeline(self._exchange, self)
             case other:
                 raise TargetError("unknown_pipeline", _("unknown pipeline {name!r}", name=other))
 
     async def cancel(self) -> None:
-        await cancel_there(self._exchange, self)
+        await cancel_pipeline(self._exchange, self)
 
 
 def _log_end(request: AgentRequest, outcome: Outcome) -> None:

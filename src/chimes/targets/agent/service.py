@@ -347,7 +347,7 @@ class Exchange:
             await self._session.close()
 
     @asynccontextmanager
-    async def ask(
+    async def send(
         self,
         config: AgentConfig,
         method: str,
@@ -395,7 +395,7 @@ class Exchange:
         except (aiohttp.ClientError, OSError) as error:
             raise error_of_connection(error, who=who) from None
 
-    async def document(
+    async def fetch_document(
         self,
         config: AgentConfig,
         method: str,
@@ -407,7 +407,7 @@ class Exchange:
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, object]:
         """A response that is one JSON object."""
-        async with self.ask(
+        async with self.send(
             config, method, path, who=who, now=now, body=body, headers=headers
         ) as response:
             return parsed(await whole(response, who=who), who=who)

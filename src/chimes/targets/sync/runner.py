@@ -102,7 +102,7 @@ class CheckpointWriter:
         self._newest: str | None = None
         self._writing: asyncio.Task[None] | None = None
         self._error: Exception | None = None
-        #: Resolved when another node holds the run.
+        #: Resolved when another node has claimed the run.
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def save(self, value: str) -> None:
@@ -128,7 +128,7 @@ class CheckpointWriter:
         while self._newest is not None and not self.lost.done():
             value, self._newest = self._newest, None
             try:
-                stored = await self._state.keep(value)
+                stored = await self._state.save(value)
             except Exception as error:
                 self._error = error
                 return
@@ -321,7 +321,7 @@ class _StopReason(StrEnum):
 
     TIMEOUT = "timeout"
     STALLED = "stalled"
-    #: The store rejected a checkpoint: another node holds the run.
+    #: The store rejected a checkpoint: another node has claimed the run.
     LOST = "lost"
 
 

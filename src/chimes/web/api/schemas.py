@@ -357,12 +357,12 @@ ClockField = Annotated[
     PlainValidator(_clock),
     WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,2}:[0-9]{2}$", "example": "07:30"}),
 ]
-OccasionField = Annotated[
+NotifyOnField = Annotated[
     NotifyOn,
     PlainValidator(_notify_on),
     WithJsonSchema({"type": "string", "enum": [each.value for each in SELECTABLE_EVENTS]}),
 ]
-Occasions = Annotated[list[OccasionField], Field(max_length=len(SELECTABLE_EVENTS))]
+NotifyOnList = Annotated[list[NotifyOnField], Field(max_length=len(SELECTABLE_EVENTS))]
 
 
 class QuietIn(Body):
@@ -371,7 +371,7 @@ class QuietIn(Body):
     start: ClockField = Field(alias="from")
     end: ClockField = Field(alias="to")
     zone: ZoneField = ""
-    but: Occasions = Field(
+    but: NotifyOnList = Field(
         default_factory=list,
         alias="except",
         description="Events that are sent anyway, for example failure.",
@@ -388,7 +388,7 @@ class DigestIn(Body):
     )
     on: Weekday = Field(default="monday", description="Weekday of a weekly digest.")
     zone: ZoneField = ""
-    but: Occasions = Field(
+    but: NotifyOnList = Field(
         default_factory=list,
         alias="except",
         description="Events that are sent at once, for example failure.",
@@ -417,7 +417,7 @@ class RecipientIn(Body):
         default="",
         description="Chat id or @name, URL or address; empty for the inbox of the owner.",
     )
-    on: Occasions = Field(default_factory=lambda: [NotifyOn.ALWAYS])
+    on: NotifyOnList = Field(default_factory=lambda: [NotifyOn.ALWAYS])
     language: Literal["", "en", "th", "zh"] = Field(
         default="", description="Empty for the language of the owner."
     )

@@ -142,9 +142,9 @@ async def overview(request: PageRequest) -> Response:
     schedule = await schedule_of(request)
     insights = request.context.insights
     results = await insights.list_schedule_results(request.actor, schedule.id, limit=MAX_POINTS * 2)
-    glance = assess_health(results[:30])
+    schedule_health = assess_health(results[:30])
     rates, hours = await _run_counts(request, schedule) if results else ((), ())
-    marks = marks_of(schedule, results, hours, glance.median, request.now)
+    marks = marks_of(schedule, results, hours, schedule_health.median, request.now)
     expected = expected_marks(
         schedule, results, hours, request.now, complete=len(results) < MAX_POINTS * 2
     )
@@ -157,8 +157,8 @@ async def overview(request: PageRequest) -> Response:
         other_zone=second_zone(schedule.trigger.zone, request.display),
         warnings=warnings_in_words(schedule.trigger, language),
         rates=rates,
-        glance=glance,
-        row=row_of(schedule, glance, request.actor, request.display),
+        schedule_health=schedule_health,
+        row=row_of(schedule, schedule_health, request.actor, request.display),
         timeline=timeline_chart(schedule, marks, expected, request.display, request.now),
         durations=duration_chart(results[:MAX_POINTS], schedule, request.display),
         lags=lag_chart(results[:MAX_POINTS], schedule, request.display),

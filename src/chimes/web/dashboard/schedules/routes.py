@@ -143,14 +143,14 @@ async def _rows_page(
 async def _rows(request: PageRequest, found: Sequence[Schedule]) -> tuple[Row, ...]:
     insights = request.context.insights
     ids = [each.id for each in found]
-    glances = await insights.list_health(request.actor, ids) if ids else {}
-    frequent = frequent_schedules(glances)[:_MAX_FREQUENT]
+    health_by_id = await insights.list_health(request.actor, ids) if ids else {}
+    frequent = frequent_schedules(health_by_id)[:_MAX_FREQUENT]
     more_results = (
         await insights.list_results(request.actor, frequent, each=_FREQUENT_RESULTS)
         if frequent
         else {}
     )
-    return rows_of(found, glances, request.actor, request.display, more_results)
+    return rows_of(found, health_by_id, request.actor, request.display, more_results)
 
 
 @router.get("/schedules/rows")

@@ -88,47 +88,49 @@ class Row:
     may_write: bool
 
 
-def frequent_schedules(glances: Mapping[ScheduleId, ScheduleHealth]) -> list[ScheduleId]:
+def frequent_schedules(health_by_id: Mapping[ScheduleId, ScheduleHealth]) -> list[ScheduleId]:
     """Schedules with more runs per day than a strip has marks."""
     return [
         schedule_id
-        for schedule_id, glance in glances.items()
-        if len(glance.results) >= HEALTH_RESULTS
-        and glance.results[0].created_at - glance.results[-1].created_at < _A_DAY
+        for schedule_id, schedule_health in health_by_id.items()
+        if len(schedule_health.results) >= HEALTH_RESULTS
+        and schedule_health.results[0].created_at - schedule_health.results[-1].created_at < _A_DAY
     ]
 
 
 def rows_of(
     schedules: Iterable[Schedule],
-    glances: Mapping[ScheduleId, ScheduleHealth],
+    health_by_id: Mapping[ScheduleId, ScheduleHealth],
     actor: Actor,
     display: DisplayPreferences,
     more_results: Mapping[ScheduleId, Sequence[Result]] = MappingProxyType({}),
 ) -> tuple[Row, ...]:
     """`more_results`: further results of frequent schedules."""
     return tuple(
-        row_of(each, glances.get(each.id, NO_RUNS), actor, display, more_results.get(each.id, ()))
+        row_of(
+            each, health_by_id.get(each.id, NO_RUNS), actor, display, more_results.get(each.id, ())
+        )
         for each in schedules
     )
 
 
 def row_of(
     schedule: Schedule,
-    glance: ScheduleHealth,
+    schedule_health: ScheduleHealth,
     actor: Actor,
     display: DisplayPreferences,
     more_results: Sequence[Result] = (),
 ) -> Row:
-    durations = durations_of(glance.results)
+    durations = durations_of(schedule_health.results)
     return Row(
         schedule=schedule,
         when=without_anchor(schedule.trigger),
         state=state_of(schedule),
         expression=expression_of(schedule.trigger),
-        last=glance.results[0] if glance.results else None,
-        strip=strip_of(more_results or glance.results, display, schedule.trigger.zone),
+        last=schedule_health.results[0] if schedule_health.results else None,
+        strip=strip_of(more_results or schedule_health.results, display, schedule.trigger.zone),
         spark=spark_of(durations, display),
-        median=glance.median,
+        median=schedule_health.median,
         last_length=timedelta(seconds=durations[-1]) if durations else None,
         may_operate=actor.may_operate(schedule.owner),
         may_write=actor.may_write(schedule.owner),

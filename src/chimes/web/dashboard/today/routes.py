@@ -72,7 +72,7 @@ async def fire(request: PageRequest) -> Response:
     at = parse_moment(request.query.get("at", ""), "UTC", field="at")
     until = parse_moment(request.query.get("until") or request.query["at"], "UTC", field="until")
     upcoming = upcoming_fires([schedule], until, limit=MAX_FIRES_OF_MARK)
-    glances = await request.context.insights.list_health(request.actor, [schedule.id])
+    health_by_id = await request.context.insights.list_health(request.actor, [schedule.id])
     return request.render_page_or_block(
         "today/fire.html",
         "part",
@@ -80,7 +80,7 @@ async def fire(request: PageRequest) -> Response:
         at=at,
         fires=tuple(each.at for each in upcoming if each.at >= at),
         is_next=schedule.next_run_at == at,
-        glance=glances.get(schedule.id),
+        schedule_health=health_by_id.get(schedule.id),
         may_operate=request.actor.may_operate(schedule.owner),
         back=request.back_url(),
     )
@@ -223,29 +223,33 @@ async def today(request: PageRequest) -> Response:
     part = request.query.get("part", "") if request.is_htmx else ""
     choices = parse_choices(request.query)
     if part == "running":
-        held = await _held(request)
-        rows = await _rows(request, held, await _glances(request, held=held))
+        running_runs = await _running_runs(request)
+        rows = await _running_rows(
+            request, running_runs, await _schedule_health(request, running_runs=running_runs)
+        )
         return request.render_block(
             "today/page.html", "running", running=rows, most_running=MAX_RUNNING
         )
     if part == "ahead":
-        schedules = await _soonest(request, choices)
-        ahead = _ahead(request, choices, schedules, await _glances(request, schedules))
+        schedules = await _next_schedules(request, choices)
+        ahead = _timeline(request, choices, schedules, await _schedule_health(request, schedules))
         return request.render_block("today/page.html", "ahead", ahead=ahead)
     insights = request.context.insights
-    schedules, counts, held = await gather(
-        _soonest(request, choices), insights.count_schedules(request.actor), _held(request)
+    schedules, counts, running_runs = await gather(
+        _next_schedules(request, choices),
+        insights.count_schedules(request.actor),
+        _running_runs(request),
     )
     if not counts.total and part != "health":
         return _empty(request)
     if part == "health":
-        head = await _head(request, counts, held, schedules)
+        head = await _head(request, counts, running_runs, schedules)
         return request.render_block("today/page.html", "health", head=head)
     # Concurrent, because each part is a chain of queries.
     head, (ahead, running), heat, changes, demo = await gather(
-        _head(request, counts, held, schedules),
-        _timeline_and_running(request, choices, schedules, held),
-        _heat(request, choices),
+        _head(request, counts, running_runs, schedules),
+        _timeline_and_running(request, choices, schedules, running_runs),
+        _heat_map(request, choices),
         _changes(request),
         request.context.demo.is_loaded(request.actor),
     )
@@ -265,7 +269,7 @@ async def today(request: PageRequest) -> Response:
 async def _head(
     request: PageRequest,
     counts: ScheduleCounts,
-    held: tuple[Run, ...],
+    running_runs: tuple[Run, ...],
     schedules: tuple[Schedule, ...],
 ) -> Head:
     now, display = request.now, request.display
@@ -276,7 +280,7 @@ async def _head(
         request.context.insights.get_lag(request.actor, since),
     )
     week, day = sum_counts(days, last.since), last_day(days, now)
-    running = running_count(held, MAX_RUNNING, week)
+    running = running_count(running_runs, MAX_RUNNING, week)
     numbers = Numbers(
         counts=counts, running=running, day=day, week=week, lag=lag, since=since.since
     )
@@ -290,39 +294,47 @@ async def _head(
     )
 
 
-async def _soonest(request: PageRequest, choices: Choices) -> tuple[Schedule, ...]:
+async def _next_schedules(request: PageRequest, choices: Choices) -> tuple[Schedule, ...]:
     limit = MAX_LABELLED_SCHEDULES if choices.lanes == "label" else MAX_LANES
     query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=limit)
     page = await request.context.schedules.find(request.actor, query)
     return tuple(each for each in page.items if each.next_run_at is not None)
 
 
-async def _held(request: PageRequest) -> tuple[Run, ...]:
+async def _running_runs(request: PageRequest) -> tuple[Run, ...]:
     return await request.context.insights.list_running(request.actor, limit=MAX_RUNNING)
 
 
-async def _glances(
-    request: PageRequest, schedules: Iterable[Schedule] = (), held: Iterable[Run] = ()
+async def _schedule_health(
+    request: PageRequest, schedules: Iterable[Schedule] = (), running_runs: Iterable[Run] = ()
 ) -> dict[ScheduleId, ScheduleHealth]:
     """Health of all these schedules, in one query."""
     ids = {each.id for each in schedules}
-    ids |= {each.schedule_id for each in held if each.schedule_id is not None}
+    ids |= {each.schedule_id for each in running_runs if each.schedule_id is not None}
     return await request.context.insights.list_health(request.actor, ids) if ids else {}
 
 
 async def _timeline_and_running(
-    request: PageRequest, choices: Choices, schedules: tuple[Schedule, ...], held: tuple[Run, ...]
+    request: PageRequest,
+    choices: Choices,
+    schedules: tuple[Schedule, ...],
+    running_runs: tuple[Run, ...],
 ) -> tuple[Timeline, tuple[RunningRow, ...]]:
-    glances = await _glances(request, schedules, held)
-    return _ahead(request, choices, schedules, glances), await _rows(request, held, glances)
+    health_by_id = await _schedule_health(request, schedules, running_runs)
+    rows = await _running_rows(request, running_runs, health_by_id)
+    return _timeline(request, choices, schedules, health_by_id), rows
 
 
-async def _rows(
-    request: PageRequest, held: tuple[Run, ...], glances: Mapping[ScheduleId, ScheduleHealth]
+async def _running_rows(
+    request: PageRequest,
+    running_runs: tuple[Run, ...],
+    health_by_id: Mapping[ScheduleId, ScheduleHealth],
 ) -> tuple[RunningRow, ...]:
     """Running runs with their last log line."""
-    lines = await request.context.runs.get_last_log_lines(request.actor, held)
-    return running_rows(held, glances, lines, request.actor, request.display, request.now)
+    lines = await request.context.runs.get_last_log_lines(request.actor, running_runs)
+    return running_rows(
+        running_runs, health_by_id, lines, request.actor, request.display, request.now
+    )
 
 
 async def _node_problems(request: PageRequest) -> NodeProblems:
@@ -336,20 +348,20 @@ async def _node_problems(request: PageRequest) -> NodeProblems:
     return node_problems(nodes, status.degraded or "", request.now)
 
 
-def _ahead(
+def _timeline(
     request: PageRequest,
     choices: Choices,
     schedules: tuple[Schedule, ...],
-    glances: Mapping[ScheduleId, ScheduleHealth],
+    health_by_id: Mapping[ScheduleId, ScheduleHealth],
 ) -> Timeline:
     display, now = choices.display(request.display), request.now
     end = now + choices.ahead.length
     by_label = choices.lanes == "label"
     if by_label:
         without = in_language(_("no label"), display.language)
-        lanes = lanes_by_label(schedules, glances, end, now, without)
+        lanes = lanes_by_label(schedules, health_by_id, end, now, without)
     else:
-        lanes = lanes_of(schedules, glances, end, now)
+        lanes = lanes_of(schedules, health_by_id, end, now)
     chart = ahead_chart(lanes, choices.ahead, display, now, by_label=by_label) if lanes else None
     return Timeline(
         chart=chart,
@@ -359,7 +371,7 @@ def _ahead(
     )
 
 
-async def _heat(request: PageRequest, choices: Choices) -> Chart | None:
+async def _heat_map(request: PageRequest, choices: Choices) -> Chart | None:
     zone, now, days = choices.zone(request.display), request.now, choices.days
     window, step = heat_window(zone, now, days)
     buckets = await request.context.insights.count_runs_by_bucket(request.actor, window, step)

@@ -396,7 +396,7 @@ class RunningRow:
 
 def running_rows(
     running: Iterable[Run],
-    glances: Mapping[ScheduleId, ScheduleHealth],
+    health_by_id: Mapping[ScheduleId, ScheduleHealth],
     lines: Mapping[RunId, LogEntry],
     actor: Actor,
     display: DisplayPreferences,
@@ -404,8 +404,8 @@ def running_rows(
 ) -> tuple[RunningRow, ...]:
     rows = []
     for run in running:
-        glance = None if run.schedule_id is None else glances.get(run.schedule_id)
-        expected = None if glance is None else glance.median
+        schedule_health = None if run.schedule_id is None else health_by_id.get(run.schedule_id)
+        expected = None if schedule_health is None else schedule_health.median
         rows.append(_running_row(run, expected, lines.get(run.id), actor, display, now))
     return tuple(rows)
 
@@ -582,18 +582,20 @@ class Timeline:
 
 def lanes_of(
     schedules: Iterable[Schedule],
-    glances: Mapping[ScheduleId, ScheduleHealth],
+    health_by_id: Mapping[ScheduleId, ScheduleHealth],
     end: datetime,
     now: datetime,
 ) -> list[Lane]:
     """One lane per schedule with fires, in the given order."""
-    lanes = [_lane(each, glances.get(each.id, ScheduleHealth()), end, now) for each in schedules]
+    lanes = [
+        _lane(each, health_by_id.get(each.id, ScheduleHealth()), end, now) for each in schedules
+    ]
     return [lane for lane in lanes if lane.fires]
 
 
 def lanes_by_label(
     schedules: Iterable[Schedule],
-    glances: Mapping[ScheduleId, ScheduleHealth],
+    health_by_id: Mapping[ScheduleId, ScheduleHealth],
     end: datetime,
     now: datetime,
     without: str,
@@ -604,7 +606,7 @@ def lanes_by_label(
     more: set[str] = set()
     addresses: dict[str, str] = {}
     for schedule in schedules:
-        lane = _lane(schedule, glances.get(schedule.id, ScheduleHealth()), end, now)
+        lane = _lane(schedule, health_by_id.get(schedule.id, ScheduleHealth()), end, now)
         named = [replace(fire, name=schedule.name) for fire in lane.fires]
         for label in _labels(schedule):
             name = label or without
@@ -636,13 +638,17 @@ def _soonest(lane: Lane, now: datetime) -> datetime:
     return next((fire.at for fire in lane.fires if fire.at >= now), lane.fires[-1].at)
 
 
-def _lane(schedule: Schedule, glance: ScheduleHealth, end: datetime, now: datetime) -> Lane:
-    past = [past_fire(each) for each in glance.results if now - PAST <= each.planned_at <= now]
+def _lane(
+    schedule: Schedule, schedule_health: ScheduleHealth, end: datetime, now: datetime
+) -> Lane:
+    past = [
+        past_fire(each) for each in schedule_health.results if now - PAST <= each.planned_at <= now
+    ]
     found = upcoming_fires([schedule], end, limit=MAX_FIRES + 1)
     ahead = [
         Fire(
             at=each.at,
-            length=glance.median or timedelta(0),
+            length=schedule_health.median or timedelta(0),
             address=fire_address(schedule.id, each.at),
         )
         for each in found[:MAX_FIRES]
