@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
     (request.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
     print(f"kept in {request.out}", file=sys.stderr)
     print(json.dumps(found))
-    return CODES[found["verdict"]]
+    return CODES[found["result"]]
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def run_violations(case: Case) -> Iterator[Found]:
             yield "ack_lost", f"run {observed.run_id} was seen {observed.status} and is gone"
         elif (now.status, now.fence) != (observed.status, observed.fence):
             was = f"{observed.status} (fence {observed.fence})"
-            yield "verdict_changed", f"run {run_text(now)} was {was} at {text_of(observed.at)}"
+            yield "completion_changed", f"run {run_text(now)} was {was} at {text_of(observed.at)}"
 
 
 def run_text(run: Run) -> str:
@@ -51,10 +51,10 @@ def _completions(run: Run, log_lines: list[RunLogLine]) -> Iterator[Found]:
     for line in log_lines:
         ends = line.event == ENDED or (line.event == RESCUED and line.status in TERMINAL)
         if ends and (line.status, line.fence) != final:
-            told = f"{line.status} (fence {line.fence})"
-            yield "verdict_changed", f"run {run_text(run)}: a node was told {told}"
+            logged = f"{line.status} (fence {line.fence})"
+            yield "completion_changed", f"run {run_text(run)}: a node logged {logged}"
     if run.status in COMPLETED_STATUSES and run.attempts and run.attempts[-1].fence != run.fence:
-        yield "verdict_changed", f"run {run_text(run)}: its verdict is of another fence"
+        yield "completion_changed", f"run {run_text(run)}: its completion has another fence"
 
 
 def _fences(run: Run) -> Iterator[Found]:

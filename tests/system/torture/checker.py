@@ -38,7 +38,7 @@ KINDS = (
     "slot_invented",
     "ack_lost",
     "run_without_end",
-    "verdict_changed",
+    "completion_changed",
     "stale_write",
     "repeats_unexplained",
     "late_effect",

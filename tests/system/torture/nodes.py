@@ -44,7 +44,7 @@ class TortureNode:
         self.lock = asyncio.Lock()
         #: Whether a failpoint may end it.
         self.armed = False
-        #: Pids of processes that were told to exit.
+        #: Pids of processes that were requested to exit.
         self._asked: set[int] = set()
         self._watching: asyncio.Task[int] | None = None
 

@@ -1,4 +1,4 @@
-"""Profiles of torture runs: duration, load, and the minimum coverage for a verdict."""
+"""Profiles of torture runs: duration, load, and the minimum coverage for a result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Profile:
     calls: float
     faults: float
     baseline: float
-    #: Minimum counts for a verdict after `minutes`; proportionally less for a shorter run.
+    #: Minimum counts for a conclusive result after `minutes`; fewer for a shorter run.
     slots: int
     fault_count: int
     fault_classes: int

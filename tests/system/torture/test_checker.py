@@ -242,7 +242,7 @@ def test_changed_completion_is_reported(source: str) -> None:
     changed = with_run(case, 1, status="failed", attempts=(attempt(1, SLOTS[1], "failed"),))
     assert violation_kinds(changed) == set()
     assert violation_kinds(replace(changed, **{source: getattr(case, source)})) == {
-        "verdict_changed"
+        "completion_changed"
     }
 
 
@@ -250,7 +250,7 @@ def test_completion_with_an_old_fence_is_reported() -> None:
     case = correct_case()
     runs = list(case.runs)
     runs[2] = replace(runs[2], attempts=(runs[2].attempts[0],), attempt=1, fence=2)
-    assert "verdict_changed" in violation_kinds(
+    assert "completion_changed" in violation_kinds(
         replace(case, runs=tuple(runs), log_lines=(), observed=())
     )
 

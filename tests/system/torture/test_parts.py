@@ -290,7 +290,7 @@ def test_plan_without_a_server_has_no_server_faults() -> None:
     assert kinds <= {"kill9", "stop_long", "stop_short", "failpoint", "sigterm", "lock"}
 
 
-# --- verdict and command --------------------------------------------------------------------------
+# --- result and command ---------------------------------------------------------------------------
 def test_counts_below_the_minimum_are_reported() -> None:
     enough = {
         "slots": 10_000,

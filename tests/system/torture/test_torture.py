@@ -64,11 +64,11 @@ def test_short_torture_run_on_each_store(store: str, tmp_path: Path) -> None:
         round_ = tmp_path / str(seed)
         round_.mkdir()
         found = torture(round_, plan, "--store", store, "--seed", str(seed))
-        assert found["verdict"] != "violation", json.dumps(found, indent=1)
-        if found["verdict"] == "pass":
+        assert found["result"] != "violation", json.dumps(found, indent=1)
+        if found["result"] == "pass":
             break
         # On a busy machine a fault may come too late to have an effect: try again.
-    assert found["verdict"] == "pass", found["inconclusive_because"]
+    assert found["result"] == "pass", found["inconclusive_because"]
     assert found["targets"]["must"] >= 150
 
 
@@ -80,7 +80,7 @@ def test_short_torture_run_on_each_store(store: str, tmp_path: Path) -> None:
         (
             "no_fence",
             [Fault(0.5, "failpoint", 0, 0.1, "run.before_record@4:stop:6")],
-            {"stale_write", "verdict_changed"},
+            {"stale_write", "completion_changed"},
         ),
         (
             "not_atomic",
@@ -110,7 +110,7 @@ def test_planted_bugs_are_detected(
         chosen = ("--store", "sqlite", "--mutant", mutant, "--seed", seed, *quick)
         found = torture(round_, plan, *chosen)
         if seen <= {k for k, count in found["violations"].items() if count}:
-            assert found["verdict"] == "violation"
+            assert found["result"] == "violation"
             return
     raise AssertionError(json.dumps(found, indent=1))
 
@@ -131,5 +131,5 @@ def test_plan_without_effects_is_inconclusive(tmp_path: Path) -> None:
     )
     assert done.returncode == INCONCLUSIVE, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["verdict"] == "inconclusive"
+    assert found["result"] == "inconclusive"
     assert any(reason.startswith("takeovers") for reason in found["inconclusive_because"])
