@@ -188,13 +188,14 @@ async def test_a_kill_after_the_started_mark_ends_unknown(scene: Scene) -> None:
 # The process is suspended past its lease, before or after the effect.
 @pytest.mark.parametrize("step", ["run.before_effect", "run.before_record"])
 async def test_a_node_suspended_past_its_lease_is_fenced(scene: Scene, step: str) -> None:
-    await scene.start_node(f"{step}:stop:9")
+    node = await scene.start_node(f"{step}:stop:100")
     await create_interval(scene.store)
     run = (await eventually(scene.runs, bool))[0]
     (first,) = await scene.store.nodes()
     await scene.take_over()
     await until(lambda: any(isinstance(event, RunRescued) for event in scene.events))
     await until(lambda: scene.effects()[run.id, 2])
+    node.send_signal(signal.SIGCONT)
     # The first node wakes up, notices the lost lease, and continues under another id.
     await eventually(
         scene.store.nodes,

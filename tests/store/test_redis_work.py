@@ -18,7 +18,7 @@ from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, S
 from chimes.model.planning import FireContext, FirePlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
-from chimes.store.redis import RedisStore, firing
+from chimes.store.redis import RedisStore, due_schedules
 from chimes.store.redis import connection as connections
 from chimes.store.redis.rows import Revision, ScheduleRows
 from chimes.store.redis.wire import Wire
@@ -202,7 +202,7 @@ async def test_export_batches_its_round_trips(
 async def test_schedule_of_a_node_that_died_while_firing_fires_later(
     url: str, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(firing, "RESERVED_MICROS", 300_000)
+    monkeypatch.setattr(due_schedules, "RESERVED_MICROS", 300_000)
     schedule = await store.add_schedule(due_schedule())
 
     def die(*_: object) -> FirePlan:

@@ -220,17 +220,23 @@ def test_every_slot_runs_after_all_nodes_were_killed(
 
 
 # --- a node suspended past its lease ----------------------------------------------------------
+#: Seconds until a suspended node continues by itself; the tests resume it earlier, after the
+#: takeover, however long that takes.
+LONG_ENOUGH = 100
+
+
 def test_node_suspended_before_the_call_does_not_make_it(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
     # It checks its lease before the call.
     second = start_suspended(start, server_url)
-    sleeper = start(server_url, **with_failpoints("run.before_effect:stop:7"))
+    sleeper = start(server_url, **with_failpoints(f"run.before_effect:stop:{LONG_ENOUGH}"))
     schedule_id, _ = start_manual_run(sleeper, receiver.url("/f14"))
     wait_until(lambda: sleeper.suspended, "the node to be suspended")
     second.send(signal.SIGCONT)
     (run,) = second.ended(schedule_id)
     assert (run["status"], ends(run)) == ("succeeded", ["lost", "succeeded"])
+    sleeper.send(signal.SIGCONT)
     wait_until(lambda: "lease lost" in sleeper.output, "the suspended node to notice")
     wait_until(lambda: sleeper.output.count("node joined") == 2, "the node to rejoin")
     assert fences(receiver.calls("/f14")) == [2]
@@ -241,12 +247,13 @@ def test_late_completion_is_fenced_and_counted(
 ) -> None:
     # Both the late completion and the late heartbeat are rejected.
     second = start_suspended(start, server_url)
-    sleeper = start(server_url, **with_failpoints("run.before_record:stop:7"))
+    sleeper = start(server_url, **with_failpoints(f"run.before_record:stop:{LONG_ENOUGH}"))
     schedule_id, _ = start_manual_run(sleeper, receiver.url("/f15"))
     (before,) = joined_node_ids(sleeper)
     wait_until(lambda: sleeper.suspended, "the node to be suspended")
     second.send(signal.SIGCONT)
     (run,) = second.ended(schedule_id)
+    sleeper.send(signal.SIGCONT)
     wait_until(lambda: '"fenced"' in sleeper.output, "the refusal")
     (after,) = second.ended(schedule_id)
     assert after == run, "the completion of the newer attempt stands"

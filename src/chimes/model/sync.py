@@ -46,7 +46,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Without the configuration: it may contain secrets."""
-        return f"Source(id={self.id!r}, driver={self.driver!r}, collections={self.collections!r})"
+        return f"Source({self.id!r})"
 
     def collection(self, name: str) -> Collection | None:
         return next((each for each in self.collections if each.name == name), None)
