@@ -82,14 +82,14 @@ EXCLUDED_FILES: tuple[tuple[str, str], ...] = (
 TRANSLATING = frozenset({"_", "counted", "joined"})
 #: Calls with user-facing arguments, by position or name of the argument.
 MESSAGE_ARGUMENTS: Mapping[str, tuple[int | str, ...]] = {
-    "Refusal": (2,),
+    "RequestRejected": (2,),
     "HTTPException": (1, "detail"),
     "FieldError": ("detail", "hint"),
     "Problem": ("title", "detail"),
     "PydanticCustomError": (1,),
     "Check": (2, 3),
     "Denial": ("text",),
-    "Trouble": (1,),
+    "TargetError": (1,),
     "ClickException": (0,),
     "UsageError": (0,),
     "BadParameter": (0,),

@@ -46,7 +46,7 @@ PLANTED = {
         'raise NotFound("no run: " + run)',
         'click.echo("Deleted")',
         'click.confirm(f"Delete {run}?")',
-        'raise Refusal(409, "starting", "it is starting")',
+        'raise RequestRejected(409, "starting", "it is starting")',
         'FieldError(name="a", detail="needed", code="missing")',
         'raise bad("this is wrong")',
     ],

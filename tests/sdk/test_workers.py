@@ -97,7 +97,6 @@ async def ended(app: Chimes, name: str, count: int = 1) -> list[Run]:
     )
 
 
-# ScheduleClaimAtomicity of Catbird.
 async def test_one_of_ten_claims_succeeds(shared_url: str) -> None:
     apps = [mirror(shared_url) for _ in range(10)]
     for app in apps:
@@ -116,7 +115,6 @@ async def test_one_of_ten_claims_succeeds(shared_url: str) -> None:
             await app.close()
 
 
-# EndToEnd of Catbird.
 async def test_end_to_end(start: Start, shared_url: str, tmp_path: Path) -> None:
     async with mirror(shared_url) as app:
         await app.sync()
@@ -136,7 +134,6 @@ async def test_end_to_end(start: Start, shared_url: str, tmp_path: Path) -> None
         assert len(await runs_of(app, "daily")) == 1
 
 
-# MultiWorker of Catbird.
 async def test_five_workers_make_one_run(start: Start, shared_url: str, tmp_path: Path) -> None:
     async with mirror(shared_url) as app:
         await app.sync()
@@ -154,7 +151,6 @@ async def test_five_workers_make_one_run(start: Start, shared_url: str, tmp_path
         assert effects(tmp_path) == ["report"]
 
 
-# PauseResume of Catbird.
 async def test_pause_and_resume(start: Start, shared_url: str, tmp_path: Path) -> None:
     async with mirror(shared_url) as app:
         await app.sync()
@@ -174,7 +170,6 @@ async def test_pause_and_resume(start: Start, shared_url: str, tmp_path: Path) -
         assert process.stop() == 0
 
 
-# NextRunAtCalculation of Catbird.
 @pytest.mark.parametrize(
     ("spec", "zone", "now", "following"),
     [
@@ -207,7 +202,6 @@ def test_next_run_at(spec: str, zone: str, now: str, following: str) -> None:
     assert trigger.next_after(moment) == datetime.fromisoformat(following).replace(tzinfo=UTC)
 
 
-# IdempotencyKeyConsistency of Catbird.
 async def test_every_worker_computes_the_same_key(shared_url: str) -> None:
     apps = [mirror(shared_url) for _ in range(3)]
     for app in apps:

@@ -286,7 +286,7 @@ def frame_of(framing: Framing) -> Frame:
     check_method(framing.method)
     destination = parse_http_url(framing.url)
     url = wire_url(destination, framing.tail)
-    # The encodings that response.py decodes.
+    # `connection.py` decodes these encodings.
     lines = {
         "host": f"Host: {url.host_port_subcomponent}",
         "user-agent": f"User-Agent: {framing.user_agent}",
