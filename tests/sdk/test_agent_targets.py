@@ -38,7 +38,8 @@ from tests.targets.agent_servers import (
     pipeline_server,
     sending,
 )
-from tests.targets.sinks import a_sink, answer, until
+from tests.targets.sinks import a_sink, answer
+from tests.targets.waiting import until
 
 GOOD = events(delta("It rains."), ending(), {"choices": [], "usage": USAGE}, "[DONE]")
 PROMPT = AgentTarget(prompt="What is the weather?")

@@ -126,7 +126,7 @@ async def action_runner(
 def an_action(
     target: ActionTarget = TARGET,
     *,
-    timeout: float = 10,
+    timeout: float = 60,
     state: StoredCheckpoint | None = None,
     canceled: bool = False,
     **run: Any,

@@ -102,7 +102,7 @@ class StoredCheckpoint:
 def a_prompt(
     prompt: str = "Summarise the news",
     *,
-    timeout: float = 10,
+    timeout: float = 60,
     state: StoredCheckpoint | None = None,
     canceled: bool = False,
     run: dict[str, Any] | None = None,

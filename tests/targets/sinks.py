@@ -152,7 +152,7 @@ class Logged:
 def a_call(
     url: str,
     *,
-    timeout: float = 10,
+    timeout: float = 60,
     triggered_at: datetime = NOW,
     run: dict[str, Any] | None = None,
     **target: Any,
@@ -164,9 +164,3 @@ def a_call(
         "fence": 1,
     }
     return Call(run=a_run(**(values | (run or {}))), triggered_at=triggered_at, log=Logged())
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the other end of a socket gives no signal
-            await asyncio.sleep(0.005)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from chimes.clock import SystemClock
 from chimes.model import replace
 from chimes.model.egress import EgressRules
 from chimes.model.run import Outcome
 from chimes.model.sync import Collection, Source, Sources, task_policy, task_run
 from chimes.model.target import SyncTarget
 from chimes.targets.base import Call
-from chimes.targets.sync.runner import SyncRunner
+from chimes.targets.sync.runner import SyncRunner, process_state
 from tests.builders import NOW
 
 PAIR = SyncTarget(source="shop", collection="orders")
@@ -30,16 +30,12 @@ class StoredCheckpoint:
     values: list[str] = field(default_factory=list)
     #: Writes are fenced off: another node has claimed the run.
     lost: bool = False
-    #: Seconds that a write takes.
-    slow: float = 0.0
     error: Exception | None = None
 
     async def read(self) -> str | None:
         return self.value
 
     async def save(self, value: str) -> bool:
-        if self.slow:
-            await asyncio.sleep(self.slow)
         if self.error is not None:
             raise self.error
         if self.lost:
@@ -47,6 +43,28 @@ class StoredCheckpoint:
         self.value = value
         self.values.append(value)
         return True
+
+
+class ClockFrom(SystemClock):
+    """Stands still until the condition holds: how long a process takes to start, which counts as
+    inactivity, depends on the load of the machine."""
+
+    def __init__(self, begin: Callable[[], bool]) -> None:
+        super().__init__()
+        self._begin = begin
+        self._began: float | None = None
+
+    def monotonic(self) -> float:
+        now = SystemClock.monotonic()
+        if self._began is None and self._begin():
+            self._began = now
+        return 0.0 if self._began is None else now - self._began
+
+
+def is_stopped(file: Path) -> bool:
+    """Whether the process with the pid in this file was stopped by a signal."""
+    pid = file.read_text().strip() if file.exists() else ""
+    return bool(pid) and process_state(int(pid)) == "T"
 
 
 @dataclass

@@ -80,6 +80,7 @@ def stops_itself(source: str, collection: str, config: dict[str, Any], state: An
 
 def holds_the_interpreter(source: str, collection: str, config: dict[str, Any], state: Any) -> None:
     """Holds the GIL in a C call."""
+    Path(config["started"]).touch()
     re.match(r"(a+)+$", "a" * int(config["length"]) + "b")
 
 

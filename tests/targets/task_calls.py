@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -38,7 +37,7 @@ def a_call(
     name: str,
     log: Callable[[str, str], None] = lambda level, message: None,
     *,
-    timeout: float = 30,
+    timeout: float = 60,
     retries: int = 0,
     run: dict[str, Any] | None = None,
     **args: object,
@@ -73,12 +72,6 @@ def a_registry(*functions: Callable[..., object], **options: Any) -> Registry:
     for function in functions:
         registry.add(Task(name=function.__name__, function=function, **options))
     return registry
-
-
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - another process gives no signal
-            await asyncio.sleep(0.005)
 
 
 def alive(pid: int) -> bool:

@@ -41,7 +41,8 @@ from tests.targets.action_servers import (
     logged,
 )
 from tests.targets.agent_servers import StoredCheckpoint
-from tests.targets.sinks import SERVER, answer, until
+from tests.targets.sinks import SERVER, answer
+from tests.targets.waiting import pass_time, until
 
 
 @pytest.fixture(autouse=True)
@@ -233,7 +234,7 @@ async def test_service_without_a_status_endpoint_succeeds_as_accepted(
 )
 async def test_three_empty_status_responses_stop_the_polling(empty: Given) -> None:
     async with action_service(states=[empty]) as there, action_runner(there.url) as runner:
-        outcome = await runner.execute(call := an_action(timeout=2))
+        outcome = await runner.execute(call := an_action())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
     assert (outcome.result["accepted"], outcome.result["followed"]) == (True, False)
@@ -260,7 +261,7 @@ async def test_fenced_attempt_stops_without_canceling_the_execution() -> None:
 
     async with action_service(states=[RUNNING]) as there:
         async with action_runner(there.url) as runner:
-            outcome = await runner.execute(an_action(timeout=0.5, state=Fenced()))
+            outcome = await runner.execute(an_action(state=Fenced()))
         assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "lost")
         assert not outcome.retryable
         assert (there.polls, there.canceled) == ([], [])
@@ -425,7 +426,10 @@ async def test_refused_connection_is_retryable() -> None:
 async def test_execution_past_its_timeout_is_canceled_and_not_retried() -> None:
     async with action_service(states=[RUNNING]) as there:
         async with action_runner(there.url) as runner:
-            outcome = await runner.execute(an_action(timeout=0.3))
+            attempt = asyncio.create_task(runner.execute(an_action()))
+            await until(lambda: len(there.polls) > 1)
+            pass_time(60)
+            outcome = await attempt
         assert (outcome.end, outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
         assert not outcome.retryable
         assert outcome.result is not None

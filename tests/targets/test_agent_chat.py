@@ -29,7 +29,8 @@ from tests.targets.agent_servers import (
     model_server,
     sending,
 )
-from tests.targets.sinks import a_sink, answer, until
+from tests.targets.sinks import a_sink, answer
+from tests.targets.waiting import pass_time, until
 
 GOOD = events(delta("Hello"), delta(" world"), ending(), {"choices": [], "usage": USAGE}, "[DONE]")
 
@@ -281,7 +282,11 @@ async def test_hanging_server_times_out(begun: bool) -> None:
         await reader.read()
 
     async with model_server(then=hang) as model, agent_runner(model.url) as runner:
-        outcome = await runner.execute(a_prompt(timeout=0.3))
+        call = a_prompt()
+        attempt = asyncio.create_task(runner.execute(call))
+        await until(lambda: bool(logged(call) if begun else model.requests))
+        pass_time(60)
+        outcome = await attempt
         await until(lambda: model.open_now == 0)
     assert (outcome.end, outcome.code) == (AttemptEnd.TIMEOUT, "timeout")
     # A retry would pay for the answer twice.
@@ -326,7 +331,7 @@ async def test_endless_answer_is_cut_off_in_bounded_memory() -> None:
         beating = asyncio.create_task(beat())
         tracemalloc.start()
         try:
-            outcome = await runner.execute(a_prompt(timeout=30))
+            outcome = await runner.execute(a_prompt())
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

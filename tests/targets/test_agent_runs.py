@@ -22,7 +22,8 @@ from tests.targets.agent_servers import (
     logged,
     pipeline_server,
 )
-from tests.targets.sinks import a_sink, answer, until
+from tests.targets.sinks import a_sink, answer
+from tests.targets.waiting import pass_time, until
 
 DONE = {"status": "completed", "output": "the summary"}
 
@@ -249,7 +250,10 @@ async def test_status_of_ten_megabytes_fails_as_too_long() -> None:
 async def test_timeout_cancels_the_pipeline_run() -> None:
     async with pipeline_server(statuses=[{"status": "running"}]) as there:
         async with pipeline_runner(there.url) as runner:
-            outcome = await runner.execute(a_prompt(timeout=0.2))
+            attempt = asyncio.create_task(runner.execute(a_prompt()))
+            await until(lambda: there.gets > 0)
+            pass_time(60)
+            outcome = await attempt
         assert there.canceled == ["/runs/pipe%2F1/cancel"]
     assert (outcome.end, outcome.retryable) == (AttemptEnd.TIMEOUT, False)
     assert outcome.result is not None
@@ -354,7 +358,7 @@ async def test_retry_after_is_capped_by_the_longest_poll_interval() -> None:
     made = answer("202 OK", b'{"run_id": 7, "status": "queued"}')
     ended = answer("200 OK", json.dumps(DONE).encode())
     async with a_sink(made, refusal, ended) as there, pipeline_runner(there.url) as runner:
-        outcome = await runner.execute(a_prompt(timeout=5))
+        outcome = await runner.execute(a_prompt())
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
     assert outcome.result["pipeline_run_id"] == "7"

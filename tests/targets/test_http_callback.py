@@ -14,7 +14,8 @@ from chimes.clock import SystemClock
 from chimes.model.run import AttemptEnd
 from chimes.targets.http.request import signatures
 from tests.builders import NOW
-from tests.targets.sinks import OK, Logged, a_call, a_sink, answer, callback_runner, until
+from tests.targets.sinks import OK, Logged, a_call, a_sink, answer, callback_runner
+from tests.targets.waiting import until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER_SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"

