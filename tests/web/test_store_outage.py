@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from chimes.store.sql.database.server import RETRY_SECONDS
 from tests.cli.conftest import Server
 from tests.servers import start_mariadb, start_postgres
 from tests.servers.server import PrivateServer
@@ -29,13 +30,13 @@ def database(request: pytest.FixtureRequest) -> Iterator[PrivateServer]:
 def serving(directory: Path, url: str) -> Iterator[httpx2.Client]:
     server = Server(directory, "--store", url, env={"CHIMES_POLL_INTERVAL": "200ms"})
     try:
-        with httpx2.Client(base_url=server.url, timeout=20) as client:
+        with httpx2.Client(base_url=server.url, timeout=60) as client:
             yield client
     finally:
         server.stop()
 
 
-def until(client: httpx2.Client, path: str, status: int, within: float = 30) -> httpx2.Response:
+def until(client: httpx2.Client, path: str, status: int, within: float = 60) -> httpx2.Response:
     deadline = time.monotonic() + within
     while True:
         answer = client.get(path)
@@ -45,17 +46,12 @@ def until(client: httpx2.Client, path: str, status: int, within: float = 30) -> 
         time.sleep(0.1)  # no signal announces that a node has noticed
 
 
-def within_two_seconds(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
-    """One of three responses takes less than 2 s: the machine may be busy, but a request that waits
-    for the database is slow every time."""
-    took = []
-    for _ in range(3):
-        began = time.monotonic()
-        answer = ask()
-        took.append(time.monotonic() - began)
-        if took[-1] < 2:
-            return answer
-    raise AssertionError(f"answered after {took} s")
+def without_waiting(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
+    """The request does not wait for the database to return."""
+    began = time.monotonic()
+    answer = ask()
+    assert time.monotonic() - began < RETRY_SECONDS
+    return answer
 
 
 def test_read_only_and_unavailable_database(tmp_path: Path, database: PrivateServer) -> None:
@@ -71,7 +67,7 @@ def _check_read_only(client: httpx2.Client, database: PrivateServer) -> None:
     on, off = _read_only(database)
     database.admin(*on)
     until(client, "/ready", 503)
-    answer = within_two_seconds(lambda: client.post(PATH, json=BODY))
+    answer = without_waiting(lambda: client.post(PATH, json=BODY))
     assert (answer.status_code, answer.json()["code"]) == (503, "store_read_only")
     assert int(answer.headers["retry-after"]) >= 1
     listed = client.get(PATH)
@@ -85,7 +81,7 @@ def _check_read_only(client: httpx2.Client, database: PrivateServer) -> None:
 def _check_unavailable(client: httpx2.Client, database: PrivateServer) -> None:
     database.kill9()
     for ask in (lambda: client.post(PATH, json=BODY), lambda: client.get(PATH)):
-        answer = within_two_seconds(ask)
+        answer = without_waiting(ask)
         assert answer.status_code == 503, answer.text
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.json()["code"] == "store_unavailable"
