@@ -16,6 +16,7 @@ from chimes.errors import StoreUnavailable
 from chimes.model.planning import manual_run
 from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, Outcome, Reason, RunStatus
+from chimes.model.target import TaskTarget
 from chimes.targets.base import Call, WrongNode
 from tests.builders import a_run
 from tests.engine.rig import FAILURE, SUCCESS, Faults, Recording, Rig, eventually, until
@@ -59,7 +60,8 @@ async def test_effects_without_completion_are_at_most_twice_the_permits(rig: Rig
     await rig.store.add_runs([a_run(available_at=now, created_at=now) for _ in range(20)])
     await rig.engine(workers=3, store=faults.store)
     await until(lambda: len(rig.runner.calls) == 6)
-    await asyncio.sleep(0.5)  # several passes of the worker must claim nothing
+    tried = faults.count["finish"]
+    await until(lambda: faults.count["finish"] >= tried + 3)
     assert len(rig.runner.calls) == 6
     faults.failing = {}
     await until(lambda: len(rig.runner.calls) == 20)
@@ -280,19 +282,27 @@ async def test_nothing_is_claimed_while_too_many_completions_wait(rig: Rig) -> N
 
 
 # A node with an older configuration file claims a run that it cannot execute.
-async def test_a_run_for_another_node_is_released(rig: Rig) -> None:
+async def test_a_run_for_another_node_is_released(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_flight, "YIELD_SECONDS", 600.0)
+
     async def not_here(call: Call) -> Outcome:
         raise WrongNode
 
     rig.runner.script = [not_here]
     now = await rig.now()
     run = a_run(available_at=now, created_at=now)
-    await rig.engine()
+    task = TaskTarget(name="other")
+    tasks = Recording("task")
+    tasks.capabilities = frozenset({task.requirement})
+    await rig.engine(runners=[tasks])
     await rig.store.add_runs([run])
     await until(lambda: rig.emitted(RunReleased))
     await eventually(lambda: rig.run(run.id), lambda found: found.status is RunStatus.QUEUED)
-    # The node that cannot execute it does not claim it again immediately.
-    await asyncio.sleep(3 * rig.settings.poll_interval.total_seconds())
+    # The node that cannot execute it claims other runs, but not this one again.
+    await rig.store.add_runs([a_run(target=task, available_at=now)])
+    await until(lambda: tasks.calls)
     assert len(rig.runner.calls) == 1
     other = Recording()
     await rig.engine(runner=other)
