@@ -96,7 +96,9 @@ async def test_a_short_attempt_writes_its_lines_with_its_completion(memory_rig: 
 async def test_every_attempt_adds_to_the_log(rig: Rig) -> None:
     async def failing(call: Call) -> Outcome:
         call.log("info", f"try {call.run.attempt}")
-        await asyncio.sleep(0.7)  # longer than the period of the log writer
+        await eventually(
+            lambda: lines(rig, call.run.id), lambda found: f"try {call.run.attempt}" in found
+        )
         call.log("info", f"end {call.run.attempt}")
         return FAILURE
 
