@@ -85,27 +85,30 @@ async def test_run_is_complete_after_the_commit(server_url: str, engine: AsyncEn
 async def test_code_after_the_commit_continues(server_url: str, engine: AsyncEngine) -> None:
     """The run has ended in the store while the task continues; the node must not stop it."""
     app = Chimes(server_url, settings=QUICK)
-    looks: list[object] = []
+    reconciled = asyncio.Event()
+    looked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     @app.task
     async def book(context: Context) -> None:
         async with engine.begin() as connection:
             await context.complete_in(connection)
-        assert app.node is not None
-        watching = app.runtime().services.store
-        for _ in range(3):  # several passes of the reconciler
-            watching.wake()
-            await asyncio.sleep(0.4)
-        looks.append(context.canceled)
+        await reconciled.wait()
+        looked.set_result(context.canceled)
 
-    async def looked() -> list[object]:
-        return looks
+    @app.task
+    async def waits() -> None:
+        await asyncio.Event().wait()
 
     await app.start()
     try:
+        other = await waits.enqueue()
         handle = await book.enqueue()
         await handle.result("30s")
-        assert await eventually(looked, len) == [False]
+        # The pass of the reconciler that stops this run also sees the ended one.
+        await other.cancel()
+        await eventually(other.run, lambda run: run.status is RunStatus.CANCELED)
+        reconciled.set()
+        assert await asyncio.wait_for(looked, 30) is False
     finally:
         await app.stop()
 
