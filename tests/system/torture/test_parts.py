@@ -194,11 +194,11 @@ async def proxy(echo: Echo) -> AsyncIterator[Proxy]:
     await found.stop()
 
 
-async def _ask(proxy: Proxy, data: bytes, within: float = 5.0) -> bytes:
+async def _ask(proxy: Proxy, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     try:
         writer.write(data)
-        return await asyncio.wait_for(reader.read(100), within)
+        return await asyncio.wait_for(reader.read(100), 60)
     except ConnectionError:
         return b""
     finally:
@@ -224,10 +224,9 @@ async def test_proxy_passes_and_cuts(proxy: Proxy) -> None:
 
 async def test_blackhole_holds_data_and_keeps_connections_open(proxy: Proxy) -> None:
     proxy.set("blackhole")
-    with pytest.raises(TimeoutError):
-        await _ask(proxy, SELECT, within=0.3)
     asking = asyncio.create_task(_ask(proxy, SELECT))
-    await asyncio.sleep(0.1)  # the connection is open and blocked
+    answered, _ = await asyncio.wait((asking,), timeout=0.3)
+    assert not answered
     proxy.set("pass")
     assert await asking == READY
 
