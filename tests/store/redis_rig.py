@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import redis
 
 from chimes.clock import Clock
 from chimes.store.redis import RedisStore, open_redis
+from chimes.store.redis.connection import parse_address
 
 
 @asynccontextmanager
@@ -31,6 +32,24 @@ def plain_client(url: str) -> Iterator[redis.Redis]:
         yield client
     finally:
         client.close()
+
+
+@contextmanager
+def published_wakeups(url: str) -> Iterator[Callable[[], list[str]]]:
+    """Yields a function that returns the senders of the wake-ups since its last call."""
+    channel = parse_address(url).channel
+    with plain_client(url) as client, client.pubsub() as subscription:
+        subscription.subscribe(channel)
+        subscription.get_message(timeout=60)
+
+        def published() -> list[str]:
+            client.publish(channel, "marker")
+            found = []
+            while (sender := subscription.get_message(timeout=60)["data"]) != "marker":
+                found.append(sender)
+            return found
+
+        yield published
 
 
 def all_keys(client: redis.Redis) -> dict[str, object]:

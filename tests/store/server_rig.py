@@ -1,17 +1,25 @@
-"""Helpers for tests that cover both PostgreSQL and MariaDB."""
+"""Helpers for tests of stores on servers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import asyncpg
 
+from chimes.store.port import Store
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
 from tests.store import mariadb_rig
 
 SERVERS = ("postgresql", "mariadb")
+
+
+async def until_listening(*stores: Store) -> None:
+    """Waits until new stores receive wake-ups: they wake once when they begin to listen."""
+    for store in stores:
+        await asyncio.wait_for(store.wait_for_work(0, None), 60)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from chimes.triggers import Cron, Every
 from chimes.web.compat.kweaver.translate import Account, with_expression, written_by
 from tests.builders import a_node, a_schedule, claim_request
 from tests.store.mariadb_rig import opened, sql
+from tests.store.server_rig import until_listening
 
 COLUMNS = [
     "f_id",
@@ -376,24 +377,13 @@ async def test_scheduler_passes_are_measured(store: SqlStore, mariadb_url: str) 
 
 # Other nodes are woken although no node wrote.
 async def test_a_change_by_sql_wakes_the_nodes(store: SqlStore, mariadb_url: str) -> None:
+    await until_listening(store)
     await add(store)
     for change in ("f_status = 'inactive'", "f_status = 'active'", "f_next_run_time = 1"):
-        # Waits until the wake-ups of the store's own writes are over.
-        since = await until_quiet(store)
-        waiting = asyncio.create_task(store.wait_for_work(since, None))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        await sql(mariadb_url, f"UPDATE t_action_schedule SET {change}")
-        await asyncio.wait_for(waiting, 10)
-
-
-async def until_quiet(store: SqlStore) -> int:
-    """Waits until nothing has woken it for a while."""
-    while True:
         since = store.changes()
-        await asyncio.sleep(0.5)  # several polls of the counter
-        if store.changes() == since:
-            return since
+        await sql(mariadb_url, f"UPDATE t_action_schedule SET {change}")
+        await asyncio.wait_for(store.wait_for_work(since, None), 60)
+        assert store.changes() == since + 1
 
 
 async def test_the_templates_are_available_in_sql(store: SqlStore, mariadb_url: str) -> None:

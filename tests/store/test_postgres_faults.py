@@ -28,11 +28,12 @@ from chimes.store.sql import SqlStore, open_postgres
 from chimes.store.sql.database import postgres as postgres_server
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.database.postgres import normalized
-from chimes.store.sql.database.server import ServerDatabase
+from chimes.store.sql.database.server import UNIT_SECONDS, ServerDatabase
 from chimes.triggers import Every
 from tests.builders import LEASE, a_completion, a_node, a_run, a_schedule, an_entry
 from tests.engine.rig import eventually
 from tests.servers import Server, start_postgres
+from tests.store.server_rig import until_listening
 from tests.system.link import Link
 
 NODE = a_node("node-1")
@@ -124,10 +125,8 @@ async def test_sessions_have_their_limits(store: SqlStore) -> None:
 
 async def test_an_unreachable_server_is_reported_immediately() -> None:
     store = open_postgres("postgresql://chimes@127.0.0.1:1/nothing")
-    begun = time.monotonic()
     with pytest.raises(StoreUnavailable):
-        await store.open()
-    assert time.monotonic() - begun < 10
+        await asyncio.wait_for(store.open(), 60)
 
 
 async def test_operation_on_an_unopened_store_is_an_error(postgres_url: str) -> None:
@@ -158,7 +157,7 @@ async def test_a_transaction_whose_connection_is_killed_is_retried(
         if times == 1:
             # In the middle of a transaction, with the schedule locked.
             loop.call_soon_threadsafe(asked.set)
-            answered.wait(10)
+            answered.wait(60)
         return plan(schedule, context, now)
 
     # The planner blocks its event loop, so it gets a separate one.
@@ -172,7 +171,7 @@ async def test_a_transaction_whose_connection_is_killed_is_retried(
             await own.close()
 
     firing = loop.run_in_executor(None, lambda: asyncio.run(fire()))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not asked.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # set from another thread
     await kill_backends(admin)
@@ -228,7 +227,7 @@ async def test_a_commit_with_a_lost_answer_is_reported_and_not_repeated(link: Li
     assert store.counters()["ambiguous"] == 1
     # It did happen, once, and the caller may repeat it. After a lost answer, the server may still
     # be executing it.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (entries := await store.list_audit(AuditQuery())):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert len(entries) == 1
@@ -288,13 +287,12 @@ async def test_a_session_stalled_in_a_statement_is_terminated(
     await stopped.execute("SELECT FROM schedules FOR UPDATE")
     for connection in (stopped, other):
         await connection.prepare("SELECT 1 AS unheard_of")
+    monkeypatch.setattr("chimes.store.sql.nodes.IDLE_SECONDS", 600)
     await store.rescue(limit=1)
     assert not stopped.is_closed(), "it is not terminated before its timeout"
-    monkeypatch.setattr("chimes.store.sql.nodes.IDLE_SECONDS", 0.1)
-    await asyncio.sleep(0.2)  # the time that it is stalled
+    monkeypatch.setattr("chimes.store.sql.nodes.IDLE_SECONDS", 0)
     await store.rescue(limit=1)
-    async with asyncio.timeout(3):
-        await store.change_schedule(held.id, lambda schedule, _: replace(schedule, name="new"))
+    await store.change_schedule(held.id, lambda schedule, _: replace(schedule, name="new"))
     assert not other.is_closed(), "the session of another user"
     await other.fetchval("SELECT 1")
     await other.close()
@@ -316,7 +314,7 @@ async def test_a_store_recovers_after_a_server_restart(own_server: Server, mode:
     begun = time.monotonic()
     with pytest.raises(StoreUnavailable):
         await store.add_schedule(a_schedule())
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < UNIT_SECONDS
     await asyncio.to_thread(own_server.restart)
     for schedule in added:
         assert await store.get_schedule(schedule.id) == schedule
@@ -396,11 +394,11 @@ class _HeartbeatThread:
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(60)
 
     def heartbeat(self) -> HeartbeatResult:
         beating = self._store.heartbeat(NODE.id, timedelta(minutes=5), clock=SystemClock().now())
-        return asyncio.run_coroutine_threadsafe(beating, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(beating, self._loop).result(60)
 
 
 class _AllConnectionsTaken:
@@ -446,11 +444,9 @@ async def test_rows_of_a_stopped_client_are_unlocked(
     locking = text("SELECT 1 FROM schedules WHERE id = :id FOR UPDATE")
     await greenlet_spawn(connection.execute, locking, {"id": schedule.id})
     try:
-        begun = time.monotonic()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (fired := await store.fire_due(plan, limit=5)).others:
                 assert fired.more
-        assert time.monotonic() - begun < 9, "the limit of production is 10 s"
     finally:
         await greenlet_spawn(connection.invalidate)
         await greenlet_spawn(connection.close)
@@ -469,7 +465,7 @@ async def test_a_claim_of_a_dead_process_is_not_committed(
     )
     await admin.execute(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
-        " 'BEGIN PERFORM pg_sleep(10); RETURN NEW; END';"
+        " 'BEGIN PERFORM pg_sleep(600); RETURN NEW; END';"
         "CREATE TRIGGER slow BEFORE UPDATE ON runs FOR EACH ROW EXECUTE FUNCTION slow()"
     )
     claiming = subprocess.Popen(  # noqa: ASYNC220 it returns at once
@@ -479,10 +475,8 @@ async def test_a_claim_of_a_dead_process_is_not_committed(
         await until_sleeping(admin, 1)
     finally:
         claiming.kill()
-        claiming.wait(10)
-    begun = time.monotonic()
+        claiming.wait(60)
     await until_sleeping(admin, 0)
-    assert time.monotonic() - begun < 9, "the statement sleeps for 10 s"
     await admin.execute("DROP TRIGGER slow ON runs")
     (claimed,) = await store.claim(CLAIM_REQUEST)
     assert (claimed.id, claimed.fence, claimed.attempt) == (run.id, 1, 1)
@@ -492,6 +486,8 @@ CLAIM = """
 import asyncio, sys
 from chimes.store.port import ClaimRequest
 from chimes.store.sql import open_postgres
+from chimes.store.sql.database import postgres
+postgres._SESSION["statement_timeout"] = "0"
 async def main():
     store = open_postgres(sys.argv[1])
     await store.open()
@@ -520,19 +516,18 @@ async def test_another_node_is_woken_and_again_after_its_connection_was_lost(
     other = await opened(postgres_url)
     try:
         for round_ in range(2):
-            await until_listening(admin)
+            await until_two_listen(admin)
             since = other.changes()
             waiting = asyncio.ensure_future(other.wait_for_work(since, None))
             await store.add_runs([a_run()])
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 60)
             if round_ == 0:
                 await kill_backends(admin)
     finally:
         await other.close()
 
 
-async def until_listening(admin: asyncpg.Connection) -> None:
-    """Waits until two sessions listen."""
+async def until_two_listen(admin: asyncpg.Connection) -> None:
 
     async def listening() -> bool:
         count = await admin.fetchval(
@@ -551,13 +546,15 @@ async def test_schemas_of_one_database_do_not_wake_each_other(
     one = await opened(f"{postgres_url}?search_path=one")
     two = await opened(f"{postgres_url}?search_path=two")
     try:
-        await until_listening(admin)
-        await asyncio.sleep(0.1)  # the wake-up that each gets when it begins to listen
+        await until_listening(one, two)
+        notified = asyncio.Event()
+        await admin.add_listener("chimes_one", lambda *_: notified.set())
         since = two.changes()
         await one.add_runs([a_run()])
         assert (await one.counts()).runs == {RunStatus.QUEUED: 1}
         assert (await two.counts()).runs == {}
-        await asyncio.sleep(0.2)  # nothing must happen, which no signal announces
+        await asyncio.wait_for(notified.wait(), 60)
+        await asyncio.sleep(0.1)  # two sessions receive a notification at different times
         assert two.changes() == since
     finally:
         await one.close()

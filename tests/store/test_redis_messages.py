@@ -45,7 +45,8 @@ from tests.builders import (
 )
 from tests.servers.redis_places import empty_redis_url
 from tests.store.redis_calls import Calls
-from tests.store.redis_rig import opened, plain_client
+from tests.store.redis_rig import opened, plain_client, published_wakeups
+from tests.store.server_rig import until_listening
 
 WITH_RECIPIENTS = Policy(
     delivery=(
@@ -201,30 +202,18 @@ async def test_token_bucket_expires_when_full(url: str, client: redis.Redis) -> 
 async def test_delivery_wakes_other_nodes(
     url: str, store: RedisStore, clock: SettableClock
 ) -> None:
+    await store.add_runs([a_run(policy=WITH_RECIPIENTS), a_run()])
+    notified, unnotified = sorted(
+        await store.claim(claim_request()), key=lambda run: not run.policy.delivery
+    )
     async with opened(url, clock) as other:
-        await store.add_runs([a_run(policy=WITH_RECIPIENTS), a_run()])
-        notified, unnotified = sorted(
-            await store.claim(claim_request()), key=lambda run: not run.policy.delivery
-        )
-        await _until_quiet(other)
+        await until_listening(other)
+        with published_wakeups(url) as published:
+            await store.finish([a_completion(unnotified, clock.now())])
+            assert published() == []
         seen = other.changes()
         await store.finish([a_completion(notified, clock.now())])
-        async with asyncio.timeout(10):
-            await other.wait_for_work(seen, None)
-        await _until_quiet(other)
-        seen = other.changes()
-        await store.finish([a_completion(unnotified, clock.now())])
-        await _until_quiet(other)
-        assert other.changes() == seen
-
-
-async def _until_quiet(store: RedisStore) -> None:
-    """Waits until no wake-up arrived for 0.1 seconds."""
-    while True:
-        before = store.changes()
-        await asyncio.sleep(0.1)
-        if store.changes() == before:
-            return
+        await asyncio.wait_for(other.wait_for_work(seen, None), 60)
 
 
 async def test_delivery_of_a_missed_slot_wakes_this_node(
@@ -232,8 +221,8 @@ async def test_delivery_of_a_missed_slot_wakes_this_node(
 ) -> None:
     """A missed slot leaves no work for a worker, but a delivery."""
     policy = replace(WITH_RECIPIENTS, misfire=Misfire.SKIP, misfire_grace=SECOND)
+    await until_listening(store)
     await store.add_schedule(due_schedule(NOW - 10 * SECOND, policy=policy))
-    await _until_quiet(store)
     seen = store.changes()
     fired = await store.fire_due(plan, limit=5)
     assert [run.status for run in fired.others] == [RunStatus.MISSED]

@@ -41,7 +41,8 @@ from tests.builders import (
 )
 from tests.servers.kinds import REDIS
 from tests.servers.server import PrivateServer, free_port, start
-from tests.store.redis_rig import all_keys, opened, plain_client
+from tests.store.redis_rig import all_keys, opened, plain_client, published_wakeups
+from tests.store.server_rig import until_listening
 
 PATIENCE = 30.0
 
@@ -467,13 +468,14 @@ async def test_wake_ups_resume_after_a_cut_connection(
 
 
 async def test_own_change_wakes_a_node_once(server: PrivateServer, store: RedisStore) -> None:
-    await asyncio.sleep(
-        0.1
-    )  # the listener is subscribed; a second wake-up would arrive in this time
+    await until_listening(store)
     before = store.changes()
-    await store.add_runs([a_run()])
-    await asyncio.sleep(0.1)
-    assert store.changes() == before + 1
+    with published_wakeups(server.url) as published:
+        await store.add_runs([a_run()])
+        assert len(published()) == 1
+    await asyncio.sleep(0.1)  # for its own message, which must not wake it again
+    # By the change itself, and by the marker after the message.
+    assert store.changes() == before + 2
 
 
 async def test_work_is_found_by_polling_without_pub_sub(server: PrivateServer) -> None:

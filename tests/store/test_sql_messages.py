@@ -23,6 +23,7 @@ from tests.builders import (
     a_run,
     claim_request,
 )
+from tests.store.server_rig import until_listening
 from tests.store_contract.scenes import all_deliveries
 
 NODES = 3
@@ -98,21 +99,21 @@ async def test_a_bucket_grants_no_more_than_its_rate(stores: list[SqlStore]) -> 
         )
 
     granted = sum(await asyncio.gather(*(take(store) for store in stores * 5)))
+    granted += (await stores[0].take_tokens("a", rate=rate, burst=burst, count=burst)).granted
     elapsed = (await stores[0].now() - first) / SECOND
     assert burst <= granted <= burst + rate * elapsed
-    empty = await stores[0].take_tokens("a", rate=rate, burst=burst, count=burst)
-    assert empty.granted == 0 or elapsed > burst / rate
 
 
 # A waiting node is woken by a delivery of another node's run.
 async def test_a_sender_on_another_node_is_woken(stores: list[SqlStore]) -> None:
     now = await stores[0].now()
     times = {"created_at": now, "planned_at": now, "available_at": now}
+    await until_listening(stores[1])
+    seen = stores[1].changes()
     await stores[0].add_runs([a_run(policy=Policy(delivery=(INBOX,)), **times)])
+    await asyncio.wait_for(stores[1].wait_for_work(seen, None), 60)
     (run,) = await stores[0].claim(claim_request("node-0"))
-    await asyncio.sleep(0.1)  # until the wake-up of the run itself is over
     seen = stores[1].changes()
     await stores[0].finish([a_completion(run, now)])
-    async with asyncio.timeout(10):
-        await stores[1].wait_for_work(seen, None)
+    await asyncio.wait_for(stores[1].wait_for_work(seen, None), 60)
     assert await stores[1].next_delivery() is not None
