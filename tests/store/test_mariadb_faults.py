@@ -187,13 +187,14 @@ async def test_unresponsive_server_times_out(
     server: PrivateServer, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.now()
+    default = server_database.UNIT_SECONDS
     monkeypatch.setattr(server_database, "UNIT_SECONDS", 1.0)
     server.pause()
     try:
         begun = time.monotonic()
         with pytest.raises(StoreUnavailable):
             await store.now()
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < default
     finally:
         server.resume()
     await until_available(store)

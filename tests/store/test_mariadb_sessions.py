@@ -127,12 +127,10 @@ async def test_an_idle_transaction_is_rolled_back(store: SqlStore, mariadb_url: 
 async def test_slow_statement_is_terminated(store: SqlStore) -> None:
     def work(tx: Tx) -> None:
         tx.connection.exec_driver_sql("SET SESSION max_statement_time = 0.3")
-        tx.connection.exec_driver_sql("SELECT SLEEP(20)")
+        tx.connection.exec_driver_sql("SELECT SLEEP(600)")
 
-    begun = time.monotonic()
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable, match="max_statement_time"):
         await database_of(store).write(work)
-    assert time.monotonic() - begun < 10
 
 
 async def test_store_time_is_the_server_clock(store: SqlStore, mariadb_url: str) -> None:
@@ -208,10 +206,8 @@ async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 async def test_port_without_a_working_server_is_unavailable(behaviour: Any) -> None:
     listener = await asyncio.start_server(behaviour, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
-    begun = time.monotonic()
     try:
         with pytest.raises(StoreUnavailable, match="cannot open"):
-            await open_mariadb(f"mariadb://me@127.0.0.1:{port}/db").open()
+            await asyncio.wait_for(open_mariadb(f"mariadb://me@127.0.0.1:{port}/db").open(), 60)
     finally:
         listener.close()
-    assert time.monotonic() - begun < 15
