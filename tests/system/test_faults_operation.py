@@ -138,20 +138,18 @@ def test_exit_after_the_grace_period_ends_the_lease(
     # Other nodes need not wait for the lease to expire.
     staying = start(server_url)
     staying.send(signal.SIGSTOP)
-    leaving = start(server_url, CHIMES_SHUTDOWN_GRACE="1s")
+    leaving = start(server_url, CHIMES_SHUTDOWN_GRACE="1s", CHIMES_LEASE="10m")
     made = leaving.create(
         name="long",
         trigger={"kind": "cron", "expression": "0 0 1 1 *"},
-        target=http(receiver.slow("/long", 19, first=1)),
-        policy={"timeout": "20s"},
+        target=http(receiver.slow("/long", 600, first=1)),
+        policy={"timeout": "10m"},
     )
     leaving.call("POST", f"/api/v1/schedules/{made['id']}/run")
     receiver.wait_for("/long", 1)
     staying.send(signal.SIGCONT)
-    began = time.monotonic()
     assert leaving.stop() == 0
     receiver.wait_for("/long", 2)
-    assert time.monotonic() - began < 25, "the lease is 30 s"
     (run,) = staying.ended(made["id"])
     assert ends(run) == ["lost", "succeeded"]
 
