@@ -77,7 +77,7 @@ def test_first_key_ends_open_mode_of_a_running_node(cli: Cli, tmp_path: Path) ->
         assert made.code == 0, made.err
         assert "directly" in made.err
         # A node caches for 0.2 s that there are no keys.
-        wait_until(lambda: status(server) == 401, "the node to require a key", within=5)
+        wait_until(lambda: status(server) == 401, "the node to require a key")
         assert status(server, made.out.strip()) == 200
     finally:
         assert server.stop() == 0

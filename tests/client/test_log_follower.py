@@ -95,5 +95,5 @@ async def test_async_client_follows_a_log(client: Client) -> None:
 
 
 async def _first(lines: AsyncIterator[Any]) -> object:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await anext(lines)

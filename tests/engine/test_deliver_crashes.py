@@ -92,9 +92,7 @@ async def test_a_kill_around_sending_repeats_the_message_and_loses_nothing(
             (left,) = (await store.list_deliveries(DeliveryQuery())).items
             assert (left.state, left.attempts) == (DeliveryState.PENDING, 1)
             async with another_node(store, api):
-                (done,) = await eventually(
-                    lambda: _delivered(store), lambda found: found, within=20.0
-                )
+                (done,) = await eventually(lambda: _delivered(store), lambda found: found)
             assert (done.id, done.attempts) == (left.id, 2)
             assert await rig.run(run.id) == run
             assert len((await store.list_deliveries(DeliveryQuery())).items) == 1
@@ -132,9 +130,7 @@ async def test_a_kill_after_sending_a_digest_repeats_the_whole_digest(tmp_path: 
                 assert code == -signal.SIGKILL
             assert await _delivered(store) == ()
             async with another_node(store, api):
-                done = await eventually(
-                    lambda: _delivered(store), lambda found: len(found) == 4, within=20.0
-                )
+                done = await eventually(lambda: _delivered(store), lambda found: len(found) == 4)
             assert {each.receipt for each in done if each.id != digest.id} == {digest.id}
             first, second = api.texts
             assert first == second

@@ -49,7 +49,7 @@ async def test_unstarted_runs_are_released(rig: Rig) -> None:
     engine = await rig.engine(store=faults.store)
     schedule = await rig.due_now(policy=Policy(on_lost=OnLost.STOP))
     await eventually(lambda: rig.runs(schedule, RunStatus.RUNNING), bool)
-    await asyncio.wait_for(engine.drain(), 3)
+    await asyncio.wait_for(engine.drain(timedelta(hours=1)), 60)
     (run,) = await rig.runs(schedule)
     assert (run.status, run.attempt, run.attempts) == (RunStatus.QUEUED, 0, ())
     assert rig.runner.calls == []
@@ -64,7 +64,7 @@ async def test_marked_but_unstarted_runs_are_released(rig: Rig) -> None:
     engine = await rig.engine(store=faults.store)
     schedule = await rig.due_now(policy=Policy(on_lost=OnLost.STOP))
     await eventually(lambda: rig.runs(schedule), lambda runs: [run for run in runs if run.started])
-    await asyncio.wait_for(engine.drain(), 3)
+    await asyncio.wait_for(engine.drain(timedelta(hours=1)), 60)
     (run,) = await rig.runs(schedule)
     assert (run.status, run.attempt, run.attempts) == (RunStatus.QUEUED, 0, ())
     await rig.engine()
@@ -115,7 +115,7 @@ async def test_every_completion_is_written_before_the_node_leaves(
         await poller.stop()
     monkeypatch.setattr(rig.store, "finish", choosy)
     faults.failing = {}
-    await asyncio.wait_for(drain, 20)
+    await asyncio.wait_for(drain, 60)
     rows = [await rig.run(run.id) for run in runs]
     assert [(run.attempt, run.status) for run in rows if run.id != refused] == [
         (1, RunStatus.SUCCEEDED)
@@ -133,7 +133,7 @@ async def test_a_second_drain_call_ends_the_grace(rig: Rig) -> None:
     drain = asyncio.create_task(engine.drain(timedelta(hours=1)))
     await until(lambda: rig.emitted(DrainStarted))
     assert engine.draining
-    await asyncio.wait_for(engine.drain(), 10)
+    await asyncio.wait_for(engine.drain(), 60)
     await drain
     assert len(rig.runner.stopped) == 1
 

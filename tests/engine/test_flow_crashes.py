@@ -105,13 +105,13 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 async def kill(node: asyncio.subprocess.Process) -> None:
     node.kill()
-    assert await asyncio.wait_for(node.wait(), 30) == -signal.SIGKILL
+    assert await asyncio.wait_for(node.wait(), 60) == -signal.SIGKILL
 
 
 async def test_finished_steps_are_not_repeated_after_a_kill(scene: Scene) -> None:
     node = await scene.start_node("all")
     run_id = await scene.start_flow()
-    await until(lambda: "middle 1" in scene.effects(), within=30)
+    await until(lambda: "middle 1" in scene.effects())
     await kill(node)
     scene.open_gate()
     await scene.take_over()
@@ -132,7 +132,7 @@ async def test_a_step_outlives_the_node_of_its_flow(scene: Scene) -> None:
     orchestrating = await scene.start_node("flows")
     await scene.start_node("steps")
     run_id = await scene.start_flow()
-    await until(lambda: "middle 1" in scene.effects(), within=30)
+    await until(lambda: "middle 1" in scene.effects())
     await kill(orchestrating)
     await scene.take_over()
     scene.open_gate()

@@ -86,7 +86,7 @@ async def test_a_scheduled_flow_is_one_run_of_its_schedule(flows: FlowRig) -> No
 
 async def test_branches_run_concurrently(flows: FlowRig) -> None:
     flow = FlowBuilder("beside")
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
     flow.step(name="left")(lambda: both.wait() >= 0)
     flow.step(name="right")(lambda: both.wait() >= 0)
     await flows.engine(flow)
@@ -291,7 +291,7 @@ async def test_a_stopping_node_releases_its_flows(flows: FlowRig) -> None:
     @flow.step(after=["first"])
     def second() -> str:
         flows.seen.append("second")
-        assert gate.wait(20)
+        assert gate.wait(60)
         return "done"
 
     flow.step(name="third", after=["second"])(lambda second: flows.seen.append("third") or second)

@@ -173,7 +173,7 @@ async def test_an_attempt_that_ends_during_a_write_waits_for_its_answer(
     rig.runner.script = [logging_target(rig.runner)]
     await rig.engine(store=faults.store)
     run_id = await waiting_run(rig)
-    await asyncio.wait_for(writing.wait(), 5)
+    await asyncio.wait_for(writing.wait(), 60)
     rig.runner.gate.set()
     await until(lambda: rig.engines[0]._executor.recorder.logs.waiting)
     assert faults.count["finish"] == 0

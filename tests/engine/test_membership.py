@@ -188,7 +188,7 @@ async def test_a_run_canceled_before_its_first_step_is_released(node: Node) -> N
     work = Work(node)
     run_id = await work.take()
     work.executor.stop_accepting()
-    await asyncio.wait_for(work.executor.empty.wait(), 1)
+    await asyncio.wait_for(work.executor.empty.wait(), 60)
     assert work.executor.releasable == ((run_id, 1),)
     assert work.capacity.free == 1
     await node.memory.release(work.executor.releasable)
@@ -227,7 +227,7 @@ async def test_an_abandoned_run_is_not_released_as_a_stray(node: Node) -> None:
     run_id = await work.take()
     await until(lambda: work.runner.calls)
     work.executor.stop_all(StopReason.DRAIN)
-    await asyncio.wait_for(work.executor.empty.wait(), 1)
+    await asyncio.wait_for(work.executor.empty.wait(), 60)
     reconciler_duty = Reconciler(
         node.faults.store,
         node.membership,

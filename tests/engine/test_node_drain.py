@@ -103,7 +103,7 @@ async def test_a_drained_node_can_be_stopped(rig: Rig) -> None:
     engine = await rig.engine(heartbeat=OFTEN)
     await rig.store.drain_node(engine.node_id, True)
     await until(lambda: rig.emitted(NodeDraining))
-    await asyncio.wait_for(engine.drain(), 5)
+    await asyncio.wait_for(engine.drain(), 60)
     assert await rig.store.nodes() == ()
 
 

@@ -41,7 +41,7 @@ def member(role: Role = Role.MEMBER) -> Actor:
 
 async def complete_delivery_with(store: MemoryStore, **given: Any) -> None:
     """Completes the pending delivery, as the deliverer does."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (found := (await store.list_deliveries(DeliveryQuery())).items):
             await store.wait_for_work(store.changes(), None)
     completion = DeliveryCompletion(delivery_id=found[0].id, fence=found[0].fence, **given)

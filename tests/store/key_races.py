@@ -74,4 +74,4 @@ async def one_after_the_other(
         after = asyncio.create_task(second)
         # An operation that does not wait for the key ends here, without having seen the other one.
         await asyncio.wait({after}, timeout=WHILE_HELD)
-    return await asyncio.wait_for(asyncio.gather(before, after), 30)
+    return await asyncio.wait_for(asyncio.gather(before, after), 60)

@@ -122,7 +122,7 @@ async def test_event_loop_is_not_blocked_by_a_write(
     class SlowOs(CountingOs):
         def fsync(self, descriptor: int) -> None:
             reached.set()
-            release.wait(10)
+            release.wait(60)
 
     async with opened(tmp_path) as store:
         monkeypatch.setattr(disk, "os", SlowOs())
@@ -158,7 +158,7 @@ def test_change_undone_before_its_join_is_rejected() -> None:
     with lock:
         pass  # a change by this thread
     with ThreadPoolExecutor(1) as other:
-        error = other.submit(lambda: commits.join().exception(10)).result(10)
+        error = other.submit(lambda: commits.join().exception(60)).result(60)
     assert isinstance(error, StoreUnavailable)
     assert failed.is_set()
     with pytest.raises(StoreUnavailable, match="lost"):

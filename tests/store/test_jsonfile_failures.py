@@ -245,7 +245,7 @@ async def test_failed_write_fails_all_changes_based_on_it(
         def hold(name: str) -> None:
             if name == "fsync":
                 reached.set()
-                release.wait(10)
+                release.wait(60)
 
         faulty_os.before = hold
         faulty_os.fail = lambda name, number: name == "fsync"
@@ -269,7 +269,7 @@ async def test_existing_sync_run_is_returned_only_after_it_is_durable(
         def hold(name: str) -> None:
             if name == "fsync":
                 reached.set()
-                release.wait(10)
+                release.wait(60)
 
         faulty_os.before = hold
         faulty_os.fail = lambda name, number: name == "fsync"
@@ -294,7 +294,7 @@ async def test_canceled_caller_does_not_affect_others(tmp_path: Path, faulty_os:
         def hold(name: str) -> None:
             if name == "fsync":
                 reached.set()
-                release.wait(10)
+                release.wait(60)
 
         faulty_os.before = hold
         tasks = [asyncio.create_task(store.add_schedule(a_schedule())) for _ in range(3)]

@@ -99,7 +99,7 @@ async def test_request_without_the_lock_of_its_pair_changes_nothing(
     await store.cancel_run(first.id, "enough")
     async with rig.keys_held():
         with pytest.raises(StoreBusy, match=f"another transaction is using {SYNC.key}"):
-            await asyncio.wait_for(store.add_unless_active(a_sync_run(), an_entry()), 10)
+            await asyncio.wait_for(store.add_unless_active(a_sync_run(), an_entry()), 60)
     assert store.counters()["conflicts"] == 0
     assert (await store.counts()).runs == {RunStatus.CANCELED: 1}
     assert (await store.add_unless_active(a_sync_run()))[1]

@@ -371,7 +371,7 @@ async def test_a_transaction_is_retried_after_a_deadlock(nodes: Nodes, postgres_
 
 async def until_another_session_waits(connection: asyncpg.Connection) -> None:
     """Waits until another session waits for a lock of this connection."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await connection.fetchval(  # noqa: ASYNC110
             "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY"
             " (pg_blocking_pids(pid))"

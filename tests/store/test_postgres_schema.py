@@ -268,7 +268,7 @@ async def until_gone(url: str) -> None:
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await connection.fetchval(count):  # noqa: ASYNC110
             await asyncio.sleep(0.02)  # no signal announces it
     await connection.close()

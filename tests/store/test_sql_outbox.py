@@ -116,7 +116,7 @@ async def test_a_completion_in_a_transaction_wakes_the_senders(
         await engine.dispose()
     (row,) = (await all_deliveries(postgres)).values()
     assert (row.run_id, row.notify_on) == (run.id, NotifyOn.SUCCESS)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await postgres.wait_for_work(seen, None)
 
 

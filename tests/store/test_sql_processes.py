@@ -142,7 +142,7 @@ async def test_a_commit_of_another_process_wakes_this_one(store: SqlStore, path:
         await asyncio.sleep(0)
         other.go()
         await wait_for_line(other, "done")
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
     assert store.changes() > since
     assert await store.next_due() is not None
 

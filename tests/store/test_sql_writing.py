@@ -62,7 +62,7 @@ class BusyWriter:
 
     def _hold(self, tx: Tx) -> None:
         self._entered.set()
-        self._go.wait(10)
+        self._go.wait(60)
 
     async def __aexit__(self, *_: object) -> None:
         self._go.set()
@@ -176,7 +176,7 @@ async def test_a_thread_with_its_own_loop_may_send_heartbeats(store: SqlStore) -
     beating = threading.Thread(target=thread)
     beating.start()
     # Joined without giving the loop a turn: it may as well be blocked.
-    beating.join(10)
+    beating.join(60)
     assert beats == [HeartbeatResult(alive=True, now=NOW)]
 
 

@@ -55,7 +55,7 @@ async def error_response(port: int, *parts: bytes) -> bytes:
         writer.write(part)
     await writer.drain()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await reader.read()
     finally:
         writer.close()

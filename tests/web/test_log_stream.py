@@ -87,7 +87,7 @@ async def served(**given: Any) -> AsyncIterator[ServedApp]:
         task = asyncio.create_task(server._serve([listener]))
         await server.up.wait()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/api/v1"
-        async with httpx2.AsyncClient(base_url=url, timeout=10) as client:
+        async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
             yield ServedApp(rig, memory, client, faults, trouble)
         server.should_exit = True
         await task
@@ -109,7 +109,7 @@ class Stream:
     async def block(self) -> dict[str, str]:
         """The next event or comment, by field; empty at the end of the stream."""
         found: dict[str, str] = {}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for line in self._lines:
                 if not line:
                     return found

@@ -114,7 +114,7 @@ async def test_a_test_notification_is_sent_to_one_recipient() -> None:
         store = browser.rig.store
 
         async def delivered() -> None:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not (found := (await store.list_deliveries(DeliveryQuery())).items):
                     await store.wait_for_work(store.changes(), None)
             (test,) = found

@@ -68,7 +68,7 @@ async def test_a_test_notification_arrives_in_the_inbox() -> None:
         store = browser.rig.store
 
         async def delivered() -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not (found := (await store.list_deliveries(DeliveryQuery())).items):
                     await store.wait_for_work(store.changes(), None)
             (test,) = found

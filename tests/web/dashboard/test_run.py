@@ -541,7 +541,7 @@ async def test_the_log_is_followed_with_a_session_until_the_run_ends() -> None:
         await asyncio.sleep(0)
         await store.append_logs(run.id, run.fence, log_lines("three"))
         await store.finish([a_completion(run, NOW)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             text = await following
         assert '"message": "two"' in text
         assert '"message": "three"' in text

@@ -333,7 +333,7 @@ async def test_a_test_message_is_sent_and_errors_are_shown_at_the_field() -> Non
         sending = asyncio.create_task(browser.send(path, on=here, channel="inbox"))
         since = store.changes()
         while not (found := (await store.list_deliveries(DeliveryQuery())).items):
-            await asyncio.wait_for(store.wait_for_work(since, None), 10)
+            await asyncio.wait_for(store.wait_for_work(since, None), 60)
             since = store.changes()
         (delivery,) = found
         assert (delivery.recipient.channel, delivery.notify_on) == (Channel.INBOX, NotifyOn.TEST)
