@@ -16,7 +16,7 @@ import pytest
 from chimes.errors import ConfigError
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.targets.process.channel import LogLine, LogWriter
+from chimes.targets.process.channel import BoundedLog, LogLine
 from chimes.targets.process.child import LineReader, MessageReader, OutputReader, watch_exit
 from chimes.targets.python import TaskError
 from chimes.targets.python import loader as importing
@@ -63,7 +63,7 @@ async def test_long_lines_are_truncated(
 
 async def test_output_stops_when_the_log_is_full() -> None:
     written: list[str] = []
-    log = LogWriter(lambda level, message: written.append(message), LOG_LIMITS)
+    log = BoundedLog(lambda level, message: written.append(message), LOG_LIMITS)
     reader = OutputReader(log, "info")
     reader.data_received(b"one\r\n\xff\n" + b"x\n" * LOG_LIMITS.lines)
     reader.data_received(b"more\n")

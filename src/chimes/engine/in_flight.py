@@ -73,8 +73,8 @@ class Capacity:
     """The permits of one pool."""
 
     def __init__(self, pool: Pool, reconcile: asyncio.Event) -> None:
-        """`reconcile` is set when the store may have given this node runs that it does not know
-        of."""
+        """`reconcile` is set if the answer to a claim was lost: the store may have claimed runs for
+        this node that it has not received."""
         self.pool = pool
         self.total = pool.permits
         self._used = 0
@@ -114,7 +114,7 @@ class Capacity:
 
     @property
     def is_claiming(self) -> bool:
-        """Whether a request for runs is under way."""
+        """Whether a claim is in progress."""
         return self._reserved > 0
 
     @contextmanager
@@ -163,6 +163,8 @@ class StopReason(StrEnum):
 
 
 class InFlightRun:
+    """A claimed run of this process, until its completion is stored."""
+
     __slots__ = (
         "_now",
         "_on_first_log",

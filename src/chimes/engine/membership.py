@@ -130,6 +130,8 @@ def new_node_id() -> NodeId:
 
 
 class Membership:
+    """The registration of this node in the store, and whether it may trust its lease."""
+
     def __init__(
         self,
         store: Store,
@@ -185,7 +187,8 @@ class Membership:
             await self._register()
 
     async def _register(self) -> float:
-        """When the request was sent, on the monotonic clock."""
+        """Writes the node into the store. Returns when the request was sent, on the monotonic
+        clock."""
         before = self._clock.monotonic()
         now = await self._time.fetch_now()
         capabilities = self._capabilities()
@@ -228,6 +231,7 @@ class Membership:
 
     @property
     def trusted(self) -> bool:
+        """Whether the lease is certainly valid. Noticing its end counts as losing it (`lose`)."""
         if self._joined and self._clock.monotonic() >= self._trusted_until:
             self.lose("no heartbeat was answered in time")
         return self._joined

@@ -30,6 +30,8 @@ OnRecorded = Callable[[Completion, Run | None], None]
 
 
 class Recorder:
+    """Writes completions; its `logs` write the log lines of running attempts."""
+
     name = "recorder"
 
     def __init__(self, store: Store, clock: Clock, on_recorded: OnRecorded) -> None:

@@ -53,13 +53,13 @@ class Worker:
     async def run_once(self) -> NextPoll:
         since = self._store.changes()
         capacity = self._capacity
-        # Without a trusted lease the store itself may be what does not answer: no wake-up by it.
+        # Without a trusted lease the store may be unavailable, so its wake-ups are not relied on.
         if not self._membership.trusted or not capacity.capabilities:
             return PollAfter(self._time.seconds_to_tick(self._poll))
         if not capacity.free:
             return PollOnEvent(event=capacity.available)
         if not capacity.backlog:
-            # The last claim left nothing: looking is cheaper than claiming.
+            # The last claim emptied the queue, and a read is cheaper than a claim.
             next_poll = await self._wait_for_run(since)
             if next_poll is not None:
                 return next_poll

@@ -1,7 +1,7 @@
 """What a worker and the child process of an attempt exchange: JSON lines over a socket.
 
-Also the writer of the attempt's log, which receives log messages, standard output and standard
-error of the child.
+Also the limited log of an attempt, which receives log messages, standard output and standard error
+of the child.
 """
 
 from __future__ import annotations
@@ -173,9 +173,9 @@ def json_line(fields: Mapping[str, object]) -> bytes:
 _DEFAULT_REDACTOR = Redactor()
 
 
-class LogWriter:
-    """Writes the log of one attempt: bounded, redacted, thread-safe. `write` is called on the event
-    loop on which the writer was created."""
+class BoundedLog:
+    """The log of one attempt as its task writes to it: limited, redacted, thread-safe. `write` is
+    called on the event loop on which this was created."""
 
     __slots__ = (
         "_bytes",

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from chimes.i18n import _
-from chimes.targets.process.channel import MAX_LINE, LineSplitter, LogWriter
+from chimes.targets.process.channel import MAX_LINE, BoundedLog, LineSplitter
 from chimes.targets.process.tree import kill_descendants
 
 #: Credentials of the node that user code must not see.
@@ -102,7 +102,7 @@ class LineReader(LineSplitter, asyncio.Protocol):
 class OutputReader(LineReader):
     """Writes each line of standard output or standard error to the run's log."""
 
-    def __init__(self, log: LogWriter, level: str) -> None:
+    def __init__(self, log: BoundedLog, level: str) -> None:
         super().__init__(MAX_LINE)
         self._log = log
         self._level = level
@@ -147,7 +147,7 @@ class Child(Generic[A]):
         process: subprocess.Popen[bytes],
         channel: socket.socket,
         parent_pipe: int,
-        log: LogWriter,
+        log: BoundedLog,
         on_message: Callable[[bytes], A | None],
     ) -> None:
         assert process.stdout is not None
@@ -171,7 +171,7 @@ class Child(Generic[A]):
     def start(
         cls,
         module: str,
-        log: LogWriter,
+        log: BoundedLog,
         on_message: Callable[[bytes], A | None],
         *,
         private: bool = False,

@@ -12,7 +12,7 @@ from typing import TextIO, cast
 from msgspec import Struct
 
 from chimes.model.run import Outcome
-from chimes.targets.process.channel import LogWriter
+from chimes.targets.process.channel import BoundedLog
 from chimes.targets.python.arguments import BoundArguments
 from chimes.targets.python.context import Context, find_context
 from chimes.targets.python.outcomes import (
@@ -33,7 +33,7 @@ class Invocation(Struct, frozen=True, kw_only=True):
     #: The stored arguments, which a child process receives.
     args: Mapping[str, object]
     context: Context
-    log: LogWriter
+    log: BoundedLog
     timeout: timedelta
     #: Context variables of the invocation; changes to them do not leak.
     scope: contextvars.Context

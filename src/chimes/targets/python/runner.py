@@ -21,7 +21,7 @@ from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, completion_of
 from chimes.model.target import TaskTarget
 from chimes.targets.base import Call
-from chimes.targets.process.channel import LogLine, LogWriter
+from chimes.targets.process.channel import BoundedLog, LogLine
 from chimes.targets.process.child import Child, run_shielded
 from chimes.targets.process.sanitize import describe_process_exit
 from chimes.targets.python.arguments import BoundArguments, bind
@@ -460,7 +460,7 @@ class PythonTask:
         except NotFound as error:
             call.log("error", error.message)
             return failed_outcome("unknown_task", error.message)
-        log = LogWriter(call.log, LOG_LIMITS)
+        log = BoundedLog(call.log, LOG_LIMITS)
         began = CLOCK.monotonic()
         timeout = call.run.policy.timeout
         context = self._context(call, task, log, timeout, at=call.triggered_at, began=began)
@@ -501,7 +501,7 @@ class PythonTask:
         self,
         call: Call,
         task: Task,
-        log: LogWriter,
+        log: BoundedLog,
         timeout: timedelta,
         *,
         at: datetime,

@@ -22,7 +22,7 @@ from chimes.model.sync import Source, Sources
 from chimes.model.target import SyncTarget
 from chimes.redaction import Redactor
 from chimes.targets.base import Call, State, WrongNode
-from chimes.targets.process.channel import LogLine, LogWriter
+from chimes.targets.process.channel import BoundedLog, LogLine
 from chimes.targets.process.child import GRACE_SECONDS, Child, run_shielded
 from chimes.targets.process.sanitize import ERROR_LIMIT, describe_process_exit
 from chimes.targets.process.tree import descendants
@@ -274,7 +274,7 @@ class SyncRunner:
                 raise WrongNode
             return _refuse(call, "unknown_collection", _unknown_target(sources, target))
         assert call.state is not None, "the engine gives sync tasks their state"
-        log = LogWriter(call.log, LOG_LIMITS, Redactor(secrets_in(dict(source.config))))
+        log = BoundedLog(call.log, LOG_LIMITS, Redactor(secrets_in(dict(source.config))))
         deadline = began + call.run.policy.timeout.total_seconds()
         try:
             with private_directory() as folder:
@@ -327,7 +327,7 @@ class _StopReason(StrEnum):
 
 class _Attempt:
     def __init__(
-        self, call: Call, log: LogWriter, deadline: float, clock: Clock, stall_after: timedelta
+        self, call: Call, log: BoundedLog, deadline: float, clock: Clock, stall_after: timedelta
     ) -> None:
         assert call.state is not None, "the engine gives sync tasks their state"
         self._timeout = call.run.policy.timeout
