@@ -10,7 +10,9 @@ import pytest
 from chimes.model import replace
 from chimes.model.ids import NodeId
 from chimes.model.planning import (
+    MAX_WITHDRAWALS,
     PREFETCH_CUTOFF,
+    WITHDRAWN_FENCE,
     FireContext,
     SingleSlotPlan,
     can_prefetch,
@@ -21,10 +23,11 @@ from chimes.model.planning import (
     withdraw_prefetched,
 )
 from chimes.model.policy import Policy
-from chimes.model.run import Origin, Run, RunStatus, cancel, mark_lost, release
+from chimes.model.run import Origin, Run, RunStatus, cancel, claim, confirm, mark_lost, release
 from chimes.model.schedule import Dependency, Schedule
+from chimes.model.target import FlowTarget
 from chimes.triggers import Every
-from tests.builders import KINDS, MINUTE, NOW, SECOND, due_schedule
+from tests.builders import HOUR, KINDS, MINUTE, NOW, SECOND, due_schedule
 
 SLOT = NOW + SECOND
 TICK = timedelta(microseconds=1)
@@ -83,6 +86,21 @@ def test_prefetched_run_can_be_withdrawn_until_the_cutoff() -> None:
     assert not can_withdraw(replace(run, slot=None), NOW)
 
 
+# A clock that is set back changes nothing.
+def test_only_unconfirmed_prefetched_runs_can_be_withdrawn() -> None:
+    run = prefetched_run(due_schedule(SLOT))
+    assert can_withdraw(run, NOW)
+    assert not confirm(run).prefetched
+    assert not can_withdraw(confirm(run), NOW)
+    assert not can_withdraw(claim(release(run), NodeId("node-2"), SLOT), NOW)
+    flow = replace(run, target=FlowTarget(name="flow"))
+    assert not can_withdraw(release(confirm(flow)), NOW)
+    on_time = plan(due_schedule(SLOT), FireContext(), SLOT)
+    assert isinstance(on_time, SingleSlotPlan)
+    for node in (NodeId("node-1"), None):
+        assert not can_withdraw(on_time.run(node), NOW - HOUR)
+
+
 def test_withdrawing_restores_the_schedule() -> None:
     before = due_schedule(SLOT, fired_count=3, last_slot=NOW - MINUTE)
     run = prefetched_run(before)
@@ -93,15 +111,46 @@ def test_withdrawing_restores_the_schedule() -> None:
     assert not may_have_prefetched_run(before, NOW)
     assert not may_have_prefetched_run(due_schedule(SLOT), NOW)
     back = withdraw_prefetched(after, run, NOW - MINUTE)
-    assert back == replace(before, last_enqueued_at=NOW)
+    assert back.last_enqueued_at is not None
+    assert timedelta(0) < SLOT - back.last_enqueued_at < timedelta(milliseconds=1)
+    assert back == replace(before, last_enqueued_at=back.last_enqueued_at)
     purged = replace(after, purged_until=NOW - SECOND)
     assert withdraw_prefetched(purged, run, NOW - MINUTE).last_slot == NOW - SECOND
     assert withdraw_prefetched(after, run, None).last_slot is None
 
 
-# A node that is lost before the due time cannot have started the run.
+@pytest.mark.parametrize("back", [0 * SECOND, 2 * SECOND, HOUR])
+def test_fence_of_a_slot_rises_with_every_withdrawal(back: timedelta) -> None:
+    """Also if the clock is set back, if the slot fires on time at last, and if it was moved."""
+    schedule, fences = due_schedule(SLOT), []
+    for number in range(3):
+        firing = plan(schedule, FireContext(), SLOT)
+        assert isinstance(firing, SingleSlotPlan)
+        run = prefetch_plan(firing, NOW - number * back).run(NodeId("node-1"))
+        fences.append(run.fence)
+        schedule = withdraw_prefetched(firing.schedule, run, None)
+    last = plan(schedule, FireContext(), SLOT)
+    assert isinstance(last, SingleSlotPlan)
+    fences.append(last.run(NodeId("node-1")).fence)
+    assert last.run().fence == fences[-1] - 1
+    assert fences == sorted(set(fences))
+    moved = plan(replace(schedule, next_run_at=SLOT + MINUTE), FireContext(), SLOT + MINUTE)
+    assert moved.runs[0].fence == fences[-1] - 1
+    following = plan(last.schedule, FireContext(), SLOT + MINUTE)
+    assert following.runs[0].fence == 0
+
+
+def test_slot_that_was_withdrawn_too_often_is_not_prefetched() -> None:
+    run = replace(prefetched_run(due_schedule(SLOT)), fence=WITHDRAWN_FENCE + MAX_WITHDRAWALS - 1)
+    after = replace(due_schedule(SLOT), last_slot=SLOT)
+    assert not can_prefetch(withdraw_prefetched(after, run, None), KINDS, NOW)
+    assert can_prefetch(withdraw_prefetched(after, prefetched_run(after), None), KINDS, NOW)
+
+
+# A node that is lost before the due time cannot have started the run, unless it was confirmed.
 def test_prefetched_run_lost_before_its_time_is_released() -> None:
     run = prefetched_run(due_schedule(SLOT, trigger=Every("1m", anchor=SLOT)))
     assert mark_lost(run, NOW) == release(run)
     after = mark_lost(run, SLOT)
     assert (after.status, after.available_at, after.crashes) == (RunStatus.QUEUED, SLOT, 1)
+    assert mark_lost(confirm(run), NOW).crashes == 1

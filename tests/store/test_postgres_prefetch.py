@@ -16,7 +16,7 @@ from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId, slot_run_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import PREFETCH_CUTOFF, plan
-from chimes.model.run import Run, RunStatus
+from chimes.model.run import Run, RunStatus, confirm
 from chimes.model.schedule import Schedule, apply_edit, pause_schedule, resume_schedule
 from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
@@ -117,6 +117,7 @@ async def test_a_schedule_disabled_and_enabled_runs_once(
     again = await prefetched_runs(stores[1])
     assert {run.id for run in again} == {run.id for run in first}
     assert {run.slot for run in again} == {slot}
+    assert min(run.fence for run in again) > max(run.fence for run in first)
     for run in again:
         after = await current(stores[0], run.schedule_id)
         assert (after.fired_count, after.last_slot) == (1, slot)
@@ -162,6 +163,18 @@ async def test_sql_cannot_withdraw_a_slot_after_the_cutoff(
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
     assert (await current(stores[0], run.schedule_id)).fired_count == 1
     assert await stores[0].confirm_prefetched([(run.id, run.fence)]) == {(run.id, run.fence)}
+
+
+# Whatever the clock says: a confirmed run may be executing.
+async def test_sql_cannot_withdraw_a_confirmed_run(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    await add_due_schedules(stores[0])
+    run, *_ = await prefetched_runs(stores[0])
+    await sql.execute("UPDATE runs SET claimed_at = available_at WHERE id = $1", run.id)
+    await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
+    assert await stores[0].get_run(run.id) == confirm(run)
+    assert (await current(stores[0], run.schedule_id)).fired_count == 1
 
 
 # --- locks --------------------------------------------------------------------------------------

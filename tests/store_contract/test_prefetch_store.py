@@ -11,7 +11,7 @@ import pytest
 
 from chimes.model import replace
 from chimes.model.ids import slot_run_id
-from chimes.model.listing import RunQuery
+from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.planning import (
     PREFETCH_CUTOFF,
     PREFETCH_MINIMUM,
@@ -19,9 +19,10 @@ from chimes.model.planning import (
     PolicyPlan,
     manual_run,
     plan,
+    withdraw_prefetched,
 )
 from chimes.model.policy import Misfire, Overlap, Policy
-from chimes.model.run import Reason, Run, RunStatus, release_or_cancel
+from chimes.model.run import Reason, Run, RunStatus, confirm, release_or_cancel
 from chimes.model.schedule import (
     Dependency,
     Schedule,
@@ -362,8 +363,8 @@ async def test_change_before_the_cutoff_withdraws_the_prefetched_run(
     clock.set(SLOT - PREFETCH_CUTOFF - timedelta(microseconds=1))
     now, was = clock.now(), before[run.schedule_id]
     after = await prefetch_store.change_schedule(was.id, change, an_entry())
-    # No earlier run exists, and the enqueue time stays.
-    as_it_was = replace(was, last_slot=None, last_enqueued_at=NOW)
+    # No earlier run exists.
+    as_it_was = withdraw_prefetched(replace(was, fired_count=was.fired_count + 1), run, None)
     assert after == change(as_it_was, now) == await prefetch_store.get_schedule(was.id)
     assert run.id not in await all_runs(prefetch_store)
     assert len(await all_runs(prefetch_store)) == PREFETCH_MINIMUM - 1
@@ -385,7 +386,7 @@ async def test_change_after_the_cutoff_keeps_the_prefetched_run(
     clock.set(SLOT)
     fired = await fire_with_prefetch(prefetch_store)
     assert run.id not in {each.id for each in (*fired.claimed, *fired.others)}
-    assert await prefetch_store.get_run(run.id) == run
+    assert await prefetch_store.get_run(run.id) == confirm(run)
 
 
 async def test_raising_change_does_not_withdraw_the_prefetched_run(
@@ -483,6 +484,91 @@ async def test_completion_that_pauses_the_schedule_withdraws_the_prefetched_run(
     after = await schedule_of(prefetch_store, first)
     assert (after.enabled, after.next_slot, after.fired_count) == (False, None, 1)
     assert len(await all_runs(prefetch_store)) == 2 * PREFETCH_MINIMUM - 1
+
+
+# --- the clock is set back ----------------------------------------------------------------------
+# On every store: where there is no prefetch, the slots fire on time and are never withdrawn.
+async def confirm_if_prefetched(store: Store, runs: Sequence[Run]) -> None:
+    if isinstance(store, PrefetchStore) and store.supports_prefetch:
+        assert await store.confirm_prefetched(run_claims(runs)) == set(run_claims(runs))
+
+
+async def runs_at_their_slot(store: Store, clock: SettableClock) -> dict[str, Run]:
+    """The whole batch is executing, prefetched or claimed on time."""
+    early = (await prefetch_batch(store)).claimed
+    clock.set(SLOT - PREFETCH_CUTOFF)
+    await confirm_if_prefetched(store, early)
+    clock.set(SLOT)
+    late = (await fire_with_prefetch(store)).claimed
+    assert len(early) + len(late) == PREFETCH_MINIMUM
+    return await all_runs(store)
+
+
+@pytest.mark.parametrize("change", [*CHANGES.values(), None], ids=[*CHANGES, "run now"])
+async def test_clock_set_back_withdraws_no_executing_run(
+    store: Store, clock: SettableClock, change: Change | None
+) -> None:
+    runs = await runs_at_their_slot(store, clock)
+    run = min(runs.values(), key=lambda run: run.id)
+    schedule = await schedule_of(store, run)
+    clock.set(SLOT - 2 * SECOND)
+    if change is None:
+        (manual,) = await store.add_runs([manual_run(schedule, clock.now())])
+        assert manual.blocked
+    else:
+        await store.change_schedule(schedule.id, change)
+    assert await store.get_run(run.id) == run
+    clock.set(SLOT)
+    fired = await fire_with_prefetch(store)
+    assert run.id not in {each.id for each in (*fired.claimed, *fired.others)}
+    assert (await store.finish([a_completion(run, SLOT)])).refused == ()
+
+
+async def test_clock_set_back_loses_no_executing_run(store: Store, clock: SettableClock) -> None:
+    """A node that is lost then may have started its runs."""
+    run, *_ = (await runs_at_their_slot(store, clock)).values()
+    await joined(store, "node-2", 2 * LEASE)
+    clock.set(SLOT - 2 * SECOND)
+    await store.leave(NODE)
+    after = await store.get_run(run.id)
+    assert after is not None
+    assert (after.status, after.crashes) == (RunStatus.QUEUED, 1)
+
+
+@pytest.mark.parametrize("back", [timedelta(0), 2 * SECOND])
+@pytest.mark.parametrize("again", [False, True], ids=["on time", "prefetched again"])
+@pytest.mark.parametrize("change", ["rename", "bounce", None], ids=["rename", "bounce", "run now"])
+async def test_fence_of_a_slot_never_restarts(
+    store: Store, clock: SettableClock, change: str | None, again: bool, back: timedelta
+) -> None:
+    first = (await prefetch_batch(store)).claimed
+    clock.set(NOW - back)
+    page = await store.list_schedules(ScheduleQuery(limit=None))
+    for schedule in page.items:
+        if change is not None:
+            await store.change_schedule(schedule.id, CHANGES[change])
+            continue
+        (manual,) = await store.add_runs([manual_run(schedule, clock.now())])
+        await store.cancel_run(manual.id, Reason.CANCELED_BY_HAND)
+    await joined(store, "node-2")
+    second: dict[str, Run] = {}
+    if again:
+        found = await fire_with_prefetch(store, "node-2")
+        second |= {run.id: run for run in found.claimed}
+    clock.set(SLOT)
+    await joined(store, "node-2")
+    second |= {run.id: run for run in (await fire_with_prefetch(store, "node-2")).claimed}
+    assert len(second) == PREFETCH_MINIMUM
+    for run in first:
+        assert second[run.id].fence > run.fence
+    if first:
+        assert isinstance(store, PrefetchStore)
+        assert await store.confirm_prefetched(run_claims(first)) == frozenset()
+    await store.release(run_claims(first))
+    stale = [a_completion(run, SLOT) for run in first]
+    assert (await store.finish(stale)).accepted == ()
+    fresh = [a_completion(run, SLOT) for run in second.values()]
+    assert (await store.finish(fresh)).refused == ()
 
 
 async def test_prefetched_runs_survive_export_and_import(

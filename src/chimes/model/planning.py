@@ -230,7 +230,7 @@ def _plan_single_slot(
         next_slot=following,
         next_run_at=following_due,
         now=now,
-        fence=1,
+        fence=_first_fence(schedule, head),
     )
 
 
@@ -365,6 +365,7 @@ def slot_run(schedule: Schedule, slot: datetime, now: datetime, *, catch_up: boo
         available_at=now if catch_up else planned_at,
         catch_up=catch_up,
         reason=Reason.CATCH_UP if catch_up else "",
+        fence=_first_fence(schedule, slot),
     )
 
 
@@ -426,7 +427,8 @@ def _run(
     node: NodeId | None = None,
     fence: int = 1,
 ) -> Run:
-    """With a node: already claimed, and started no earlier than planned."""
+    """With a node: already claimed, and started no earlier than planned. `fence` is that of its
+    first claim."""
     limit = schedule.policy.concurrency_limit
     taken = node is not None
     return Run(
@@ -446,7 +448,7 @@ def _run(
         concurrency_limit=limit,
         status=RunStatus.RUNNING if taken else RunStatus.QUEUED,
         attempt=int(taken),
-        fence=fence if taken else 0,
+        fence=fence if taken else fence - 1,
         holder=node,
         created_at=now,
         planned_at=planned_at,
@@ -494,6 +496,11 @@ PREFETCH_CUTOFF = timedelta(milliseconds=100)
 _MICROSECOND = timedelta(microseconds=1)
 #: Longer than any prefetch.
 _LONG_BEFORE = timedelta(days=1)
+#: Fences of prefetched runs are below; those of runs whose slot was withdrawn before are above.
+WITHDRAWN_FENCE = 2 + _LONG_BEFORE // _MICROSECOND
+#: Counted in microseconds of `last_enqueued_at`; see `withdraw_prefetched`.
+MAX_WITHDRAWALS = 999
+_WITHDRAWN = (MAX_WITHDRAWALS + 1) * _MICROSECOND
 
 
 def can_prefetch(schedule: Schedule, capabilities: Collection[str], now: datetime) -> bool:
@@ -502,6 +509,7 @@ def can_prefetch(schedule: Schedule, capabilities: Collection[str], now: datetim
     return (
         schedule.next_slot is not None
         and schedule.next_slot == schedule.next_run_at
+        and _withdrawals(schedule, schedule.next_slot) < MAX_WITHDRAWALS
         and (schedule.last_slot is None or schedule.last_slot <= now)
         and schedule.policy.concurrency_key is None
         and schedule.depends_on is None
@@ -512,11 +520,29 @@ def can_prefetch(schedule: Schedule, capabilities: Collection[str], now: datetim
 def prefetch_plan(firing: SingleSlotPlan, now: datetime) -> SingleSlotPlan:
     """The plan for the due time, executed at `now`.
 
-    A withdrawn slot fires again under the same run id, so each prefetch needs its own fence: it
-    is derived from the time of the claim."""
+    A withdrawn slot fires again under the same run id, so each prefetch needs its own fence: the
+    first one is derived from the time of the claim."""
     due = firing.before.next_run_at
     assert due is not None
-    return replace(firing, now=now, fence=2 + (now - due + _LONG_BEFORE) // _MICROSECOND)
+    fence = firing.fence
+    if fence == 1:
+        fence = WITHDRAWN_FENCE + (now - due) // _MICROSECOND
+    return replace(firing, now=now, fence=fence)
+
+
+def _withdrawals(schedule: Schedule, slot: datetime) -> int:
+    """The count in the mark that `withdraw_prefetched` left; 0: no run of the slot was
+    withdrawn."""
+    mark = schedule.last_enqueued_at
+    if mark is None or not slot - _WITHDRAWN < mark < slot:
+        return 0
+    return (mark - slot + _WITHDRAWN) // _MICROSECOND
+
+
+def _first_fence(schedule: Schedule, slot: datetime) -> int:
+    """The fence of the slot's first claim: higher than those of withdrawn runs of the slot."""
+    count = _withdrawals(schedule, slot)
+    return WITHDRAWN_FENCE + count if count else 1
 
 
 def may_have_prefetched_run(schedule: Schedule, now: datetime) -> bool:
@@ -525,22 +551,36 @@ def may_have_prefetched_run(schedule: Schedule, now: datetime) -> bool:
 
 
 def can_withdraw(run: Run, now: datetime) -> bool:
-    """Whether the run is prefetched, not started and before the cutoff."""
+    """Whether the run is prefetched, not confirmed and before the cutoff.
+
+    The run itself shows the first two, so that a clock that is set back exposes no run that may
+    have started: only a prefetched run was created before it was planned, and a confirmed one
+    counts as claimed when it is due (`confirm`)."""
+    unstarted = run.prefetched or (
+        # Returned unstarted, and not claimed since.
+        run.status is RunStatus.QUEUED and run.attempt == 0 and run.started_at is None
+    )
     return (
-        run.origin is Origin.SCHEDULE
+        unstarted
+        and run.origin is Origin.SCHEDULE
         and run.slot is not None
-        and not run.status.terminal
+        and run.created_at < run.planned_at
         and run.planned_at > now + PREFETCH_CUTOFF
     )
 
 
 def withdraw_prefetched(schedule: Schedule, run: Run, last_slot: datetime | None) -> Schedule:
     """The schedule without that run; `last_slot` is the newest earlier slot that has a run.
-    `last_enqueued_at` stays: a run was enqueued then."""
+
+    `last_enqueued_at` becomes a time less than a millisecond before the slot, whose microseconds
+    count the withdrawals: the next run of the slot gets a higher fence, whatever the clock says."""
+    assert run.slot is not None
+    count = min(max(run.fence - WITHDRAWN_FENCE, 0) + 1, MAX_WITHDRAWALS)
     return replace(
         schedule,
         next_slot=run.slot,
         next_run_at=run.planned_at,
         last_slot=max(filter(None, (last_slot, schedule.purged_until)), default=None),
+        last_enqueued_at=run.slot - _WITHDRAWN + count * _MICROSECOND,
         fired_count=schedule.fired_count - 1,
     )

@@ -156,8 +156,8 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @property
     def prefetched(self) -> bool:
-        """Claimed before it is due; its node waits for the due time."""
-        if self.claimed_at is None or self.status is RunStatus.QUEUED:
+        """Claimed before it is due and not confirmed; its node waits for the due time."""
+        if self.claimed_at is None or self.status is not RunStatus.RUNNING:
             return False
         return self.claimed_at < self.available_at
 
@@ -227,6 +227,11 @@ def claim(run: Run, node: NodeId, now: datetime) -> Run:
         claimed_at=now,
         started_at=run.started_at or now,
     )
+
+
+def confirm(run: Run) -> Run:
+    """A prefetched run that can no longer be withdrawn counts as claimed when it is due."""
+    return replace(run, claimed_at=run.available_at)
 
 
 def mark_started(run: Run) -> Run:
@@ -343,7 +348,7 @@ def mark_lost(run: Run, now: datetime) -> Run:
     """The run after the lease of its node expired. Resumable runs have no crash limit, since
     their steps have one."""
     assert run.holder is not None
-    if run.resumable or run.available_at > now:
+    if run.resumable or (run.prefetched and run.available_at > now):
         # A prefetched run has not started.
         return release_or_cancel(run, now)
     attempt = Attempt(

@@ -348,8 +348,9 @@ class PrefetchStore(Protocol):
 
     Until `PREFETCH_CUTOFF` before its due time, every change of the schedule withdraws the run:
     its row is deleted and the cursor is back on its slot before the change is applied
-    (`withdraw_prefetched`). A manual run that would wait for it does the same. After that the run
-    counts as started."""
+    (`withdraw_prefetched`). A manual run that would wait for it does the same. After that, or once
+    it is confirmed, the run counts as started. The next run of a withdrawn slot has a higher
+    fence."""
 
     @property
     def supports_prefetch(self) -> bool:
@@ -362,10 +363,9 @@ class PrefetchStore(Protocol):
     async def confirm_prefetched(
         self, claims: Sequence[tuple[RunId, int]]
     ) -> frozenset[tuple[RunId, int]]:
-        """The prefetched runs (run id, fence) that can no longer be withdrawn: past the cutoff,
-        owned under this fence, no cancellation requested. A run that is being changed is not
-        included;
-        call again."""
+        """Confirm prefetched runs (run id, fence): they can never be withdrawn again, whatever the
+        clock says. Returns those that were confirmed: past the cutoff, owned under this fence, no
+        cancellation requested. A run that is being changed is not included; call again."""
 
 
 class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):

@@ -1,8 +1,7 @@
 """Prefetched runs: confirmation, and undo of a prefetch.
 
-Both use the database's clock while they hold the lock of the run, so that only one of them can
-succeed: undo locks the run and then reads the clock; confirmation reads the clock first and skips
-locked runs.
+Both hold the lock of the run, so that only one of them can succeed: confirmation marks the run and
+skips locked runs; undo locks the run and then reads the mark and the clock.
 """
 
 from __future__ import annotations

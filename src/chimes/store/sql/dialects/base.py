@@ -385,9 +385,9 @@ class Dialect(ABC):
     def unconfirmed(
         self, connection: Connection, closed: int | None, claims: Sequence[tuple[str, int]]
     ) -> Rows:
-        """Returns those of the runs (id, fence) that are not confirmed. Confirmed are runs that are
-        claimed, not requested to cancel, planned for `closed` or earlier, and not locked by another
-        transaction. Transactions that change a confirmed run wait until this one is committed.
+        """Confirms prefetched runs (id, fence), so that none can be withdrawn; returns the others.
+        Confirmed are runs that are claimed, not requested to cancel, planned for `closed` or
+        earlier, and not locked by another transaction.
         `closed` None: by the database's clock."""
         raise NotImplementedError
 

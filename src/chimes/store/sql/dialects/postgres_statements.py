@@ -158,24 +158,29 @@ FROM (
 ) AS line ORDER BY begin_by LIMIT 1
 """
 
-# The lock makes the result reliable: undoing a prefetch locks the run before it reads the clock, so
-# it has either happened by now, and the row is gone or skipped, or it finds the slot closed. The
-# unconfirmed runs are the shorter result, usually none. LATERAL, because the nullable side of an
-# outer join cannot be locked. The conditions are in a CASE, so that rows are found by their id
-# alone: with an index on planned times all runs would be scanned for each.
+# Confirms the runs (`confirm`) and returns the others, which are the shorter result, usually none.
+# The lock makes it reliable: undoing a prefetch locks the run before it reads it, so it has either
+# happened by now, and the row is gone or skipped, or it finds the run confirmed. The conditions are
+# in a CASE, so that rows are found by their id alone: with an index on planned times all runs would
+# be scanned for each.
 UNCONFIRMED = f"""
 WITH clock AS MATERIALIZED (
   SELECT coalesce($3::bigint, ({NOW}) + {PREFETCH_CUTOFF // timedelta(microseconds=1)}) AS closed
+), found AS MATERIALIZED (
+  SELECT held.id, held.fence
+  FROM unnest($1::text[], $2::bigint[]) AS held(id, fence) CROSS JOIN LATERAL (
+    SELECT 1 FROM runs
+    WHERE runs.id = held.id AND CASE WHEN runs.fence = held.fence THEN
+      runs.status = '{RunStatus.RUNNING}' AND runs.cancel_requested = 0
+      AND runs.planned_at <= (SELECT closed FROM clock)
+    ELSE false END
+    FOR NO KEY UPDATE SKIP LOCKED
+  ) AS locked
+), confirmed AS (
+  UPDATE runs SET claimed_at = runs.available_at FROM found WHERE runs.id = found.id
 )
-SELECT held.id, held.fence
-FROM unnest($1::text[], $2::bigint[]) AS held(id, fence) LEFT JOIN LATERAL (
-  SELECT 1 AS there FROM runs
-  WHERE runs.id = held.id AND CASE WHEN runs.fence = held.fence THEN
-    runs.status = '{RunStatus.RUNNING}' AND runs.cancel_requested = 0
-    AND runs.planned_at <= (SELECT closed FROM clock)
-  ELSE false END
-  FOR SHARE SKIP LOCKED
-) AS found ON true WHERE found.there IS NULL
+SELECT id, fence FROM unnest($1::text[], $2::bigint[]) AS held(id, fence)
+EXCEPT ALL SELECT id, fence FROM found
 """
 
 # In the order of the index; other channels are filtered out, and rows that another node has locked
@@ -240,8 +245,8 @@ SELECT
   '', kind, target, policy, priority, 0, priority * 2,
   CASE WHEN run_limit < {UNLIMITED} THEN 'schedule:' || id END, run_limit,
   0, CASE WHEN mine THEN '{RunStatus.RUNNING}' ELSE '{RunStatus.QUEUED}' END,
-  mine::integer, CASE WHEN mine THEN fence ELSE 0 END, CASE WHEN mine THEN $12::text END, 0, 0, $9,
-  planned_at, planned_at, CASE WHEN mine THEN $9 END,
+  mine::integer, CASE WHEN mine THEN fence ELSE fence - 1 END, CASE WHEN mine THEN $12::text END,
+  0, 0, $9, planned_at, planned_at, CASE WHEN mine THEN $9 END,
   CASE WHEN mine THEN greatest($9, planned_at) END, '', '', 0, '[]', needs, $11
 FROM moved
 ON CONFLICT DO NOTHING

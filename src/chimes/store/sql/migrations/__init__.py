@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 #: Oldest first; one for each module in `versions`.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 HEAD = REVISIONS[-1]
 #: The oldest schema that this code works with.
 OLDEST = "0007"

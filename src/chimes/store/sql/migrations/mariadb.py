@@ -424,4 +424,6 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     # Partial indexes, which MariaDB does not have.
     "0008": (),
     "0009": (),
+    # A function of PostgreSQL.
+    "0010": (),
 }
