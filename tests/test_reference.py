@@ -49,7 +49,7 @@ def test_every_setting_is_listed_with_its_aliases() -> None:
             for line in section("Settings").splitlines()
             if line.startswith(f"| `{field.name}`")
         )
-        assert re.findall(r"`([^`]+)`", row.split("|")[2]) == list(field.aliases)
+        assert re.findall(r"`([^`]+)`", row.split("|")[2]) == list(field.variable_aliases)
 
 
 def test_every_field_of_schedule_policy_and_targets_is_listed() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from chimes.config.location import store_secrets
-from chimes.config.settings import FIELDS, SPELLINGS
+from chimes.config.settings import FIELDS, FILE_ALIASES
 from chimes.errors import ConfigError
 from chimes.i18n import _
 from chimes.triggers.values import suggest_name
@@ -60,13 +60,13 @@ def read_file(file: Path) -> FileContent:
         name = str(key).replace("-", "_")
         if name in (*_RESERVED, _SERVER):
             continue
-        if name not in FIELDS and name not in SPELLINGS:
+        if name not in FIELDS and name not in FILE_ALIASES:
             raise _unknown_key(file, key)
         if value is not None:
             values[name] = value
     secret = any(_secret(name, value) for name, value in values.items())
     return FileContent(
-        values={name: values[name] for name in (*FIELDS, *SPELLINGS) if name in values},
+        values={name: values[name] for name in (*FIELDS, *FILE_ALIASES) if name in values},
         sources=data.get("sources"),
         schedules=data.get("schedules"),
         warnings=readable_by_others(file) if secret else (),
@@ -74,7 +74,7 @@ def read_file(file: Path) -> FileContent:
 
 
 def _secret(name: str, value: object) -> bool:
-    field = FIELDS.get(name) or SPELLINGS[name]
+    field = FIELDS.get(name) or FILE_ALIASES[name]
     return field.secret or (field.secret_part and bool(store_secrets(str(value))))
 
 
@@ -122,7 +122,7 @@ def _eventnative_settings(file: Path, server: object) -> dict[object, object]:
 
 
 def _unknown_key(file: Path, key: object, further: tuple[str, ...] = ()) -> ConfigError:
-    hint = suggest_name(str(key), (*FIELDS, *SPELLINGS, *_RESERVED, *_NESTED, *further))
+    hint = suggest_name(str(key), (*FIELDS, *FILE_ALIASES, *_RESERVED, *_NESTED, *further))
     message = _("{file}: unknown key {key!r}", file=file, key=str(key)[:64])
     return ConfigError(
         _("{message}; {hint}", message=message, hint=hint) if hint else message, key=str(key)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from chimes.config.location import masked_store_url, resolve_store_url, store_secrets
-from chimes.config.settings import FIELDS, SPELLINGS, Expected, Field, Settings
+from chimes.config.settings import FIELDS, FILE_ALIASES, Expected, Field, Settings
 from chimes.errors import ConfigError
 from chimes.i18n import _
 from chimes.redaction import HIDDEN
@@ -173,7 +173,7 @@ def _from_file(
 
     content = read_file(file)
     for key, given in content.values.items():
-        field = FIELDS.get(key) or SPELLINGS[key]
+        field = FIELDS.get(key) or FILE_ALIASES[key]
         value = _parse_value(field, given, _file_origin(str(file), key))
         if origins[field.name] == DEFAULT:
             origins[field.name] = _file_origin(file.name, key)
@@ -187,7 +187,7 @@ def _from_file(
 
 
 def _file_origin(file: str, key: str) -> str:
-    if key in SPELLINGS:
+    if key in FILE_ALIASES:
         return _("file {file} {key}", file=file, key=key)
     return _("file {file}", file=file)
 

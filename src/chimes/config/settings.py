@@ -325,13 +325,13 @@ def _expected(wanted: str, hint: str | None) -> Expected:
 
 
 # --- table of settings ----------------------------------------------------------------------------
-# In `chimes.yaml` a setting has its own name or one of its spellings; in the environment `CHIMES_`
-# and the name in capitals, or one of the aliases, which are the names of older systems. The first
-# name that is set takes precedence.
+# In `chimes.yaml` a setting has its own name or one of its `file_aliases`; in the environment
+# `CHIMES_` and the name in capitals, or one of its `variable_aliases`. Aliases are the names of
+# older systems. The first name that is set takes precedence.
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
+class FileAlias:
     """An alternative name of a setting in `chimes.yaml`, with its own format of the value."""
 
     name: str
@@ -342,9 +342,8 @@ class Spelling:
 class Field:
     name: str
     read: Read
-    aliases: tuple[str, ...] = ()
-    #: Alternative names in `chimes.yaml`.
-    spellings: tuple[Spelling, ...] = ()
+    variable_aliases: tuple[str, ...] = ()
+    file_aliases: tuple[FileAlias, ...] = ()
     #: Masked in `config show` and logs.
     secret: bool = False
     #: A URL whose password is masked.
@@ -354,7 +353,7 @@ class Field:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return (f"CHIMES_{self.name.upper()}", *self.aliases)
+        return (f"CHIMES_{self.name.upper()}", *self.variable_aliases)
 
     @property
     def option(self) -> str:
@@ -391,8 +390,8 @@ _SETTINGS = (
         _LEASE,
         ("CHIMES_SCHEDULE_LOCK_TIMEOUT",),
         (
-            Spelling("schedule_lock_timeout", _LEASE),
-            Spelling("scheduleLockTimeout", _LEASE_SECONDS),
+            FileAlias("schedule_lock_timeout", _LEASE),
+            FileAlias("scheduleLockTimeout", _LEASE_SECONDS),
         ),
     ),
     Field("heartbeat", _POSITIVE),
@@ -401,8 +400,8 @@ _SETTINGS = (
         _POSITIVE_SECONDS,
         ("CHIMES_SCHEDULE_POLL_INTERVAL", "SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC"),
         (
-            Spelling("schedule_poll_interval", _POSITIVE_SECONDS),
-            Spelling("schedulePollInterval", _POSITIVE_SECONDS),
+            FileAlias("schedule_poll_interval", _POSITIVE_SECONDS),
+            FileAlias("schedulePollInterval", _POSITIVE_SECONDS),
         ),
     ),
     Field("app", text),
@@ -447,7 +446,7 @@ _SETTINGS = (
     Field(
         "schedule_execution_timeout",
         _POSITIVE_SECONDS,
-        spellings=(Spelling("scheduleExecutionTimeout", _POSITIVE_SECONDS),),
+        file_aliases=(FileAlias("scheduleExecutionTimeout", _POSITIVE_SECONDS),),
     ),
     Field("internal_token", text, secret=True),
     Field("telegram_token", text, secret=True),
@@ -464,8 +463,8 @@ _SETTINGS = (
 
 FIELDS: Mapping[str, Field] = {field.name: field for field in _SETTINGS}
 #: Settings by alternative name in `chimes.yaml`.
-SPELLINGS: Mapping[str, Field] = {
-    spelling.name: replace(field, read=spelling.read)
+FILE_ALIASES: Mapping[str, Field] = {
+    alias.name: replace(field, read=alias.read)
     for field in _SETTINGS
-    for spelling in field.spellings
+    for alias in field.file_aliases
 }

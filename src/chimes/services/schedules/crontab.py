@@ -72,9 +72,7 @@ def _parse_options(
                 rest.pop(0)
         elif word.startswith(_REDIRECTIONS):
             continue
-        elif (
-            word in _SHELL_OPERATORS or word.startswith(("|", ";", "$(", "`")) or word.endswith(";")
-        ):
+        elif _needs_shell(word):
             raise InvalidInput(_("{word!r} needs a shell, which is not available", word=word))
         elif not word.startswith("-") or word == "-":
             _url(command, word)
@@ -88,8 +86,7 @@ def _parse_options(
 
 
 def _needs_shell(word: str) -> bool:
-    operators = word in _SHELL_OPERATORS or word.startswith(("|", ";", "$(", "`"))
-    return operators or word.endswith(";")
+    return word in _SHELL_OPERATORS or word.startswith(("|", ";", "$(", "`")) or word.endswith(";")
 
 
 def _parse_long_option(
@@ -120,10 +117,10 @@ def _parse_short_options(
     program: str,
 ) -> None:
     """Combined short options such as `-fsSLX POST`; the last one may have a value."""
-    for place, sign in enumerate(word[1:], 1):
-        name = f"-{sign}"
+    for index, letter in enumerate(word[1:], 1):
+        name = f"-{letter}"
         if name in values:
-            value = word[place + 1 :]
+            value = word[index + 1 :]
             if not value and not rest:
                 raise InvalidInput(_("{option} needs a value", option=name))
             values[name](command, value or rest.pop(0))
@@ -217,7 +214,7 @@ def _tries(command: _Command, value: str) -> None:
     command.policy["max_retries"] = max(0, int(value) - 1)
 
 
-def _nothing(command: _Command, value: str) -> None:
+def _ignore(command: _Command, value: str) -> None:
     """For options that concern the output, or that Chimes does anyway."""
 
 
@@ -264,17 +261,17 @@ _CURL_VALUES: Mapping[str, OptionHandler] = {
     "--max-time": _timeout,
     "--retry": _retries,
     "--url": _url,
-    "-o": _nothing,
-    "--output": _nothing,
-    "-w": _nothing,
-    "--write-out": _nothing,
-    "--connect-timeout": _nothing,
-    "--retry-delay": _nothing,
+    "-o": _ignore,
+    "--output": _ignore,
+    "-w": _ignore,
+    "--write-out": _ignore,
+    "--connect-timeout": _ignore,
+    "--retry-delay": _ignore,
 }
 _WGET_FLAGS = frozenset(["-q", "-n", "-v", "--quiet", "--no-verbose"])
 _WGET_VALUES: Mapping[str, OptionHandler] = {
-    "-O": _nothing,
-    "--output-document": _nothing,
+    "-O": _ignore,
+    "--output-document": _ignore,
     "--post-data": _form_data,
     "--method": _method,
     "--body-data": _data,
@@ -368,9 +365,9 @@ def _definition(text: str, zone: str, task: str, users: bool, title: str) -> Jso
     if not rest:
         raise InvalidInput(_("there is no command after the time"))
     command = _without_percent(rest)
-    called = parse_http_command(command)
-    if called is not None:
-        target, policy = called.target, called.policy
+    call = parse_http_command(command)
+    if call is not None:
+        target, policy = call.target, call.policy
     elif task:
         target, policy = {"kind": "task", "name": task, "args": {"command": command}}, {}
     else:
@@ -381,9 +378,9 @@ def _definition(text: str, zone: str, task: str, users: bool, title: str) -> Jso
                 command=_short(command),
             )
         )
-    usual = command if called is None else f"{target['method']} {target['url']}"
+    default_name = command if call is None else f"{target['method']} {target['url']}"
     found: Json = {
-        "name": _short(title or usual),
+        "name": _short(title or default_name),
         "trigger": trigger.to_dict(),
         "target": dict(target),
     }
