@@ -46,7 +46,6 @@ from chimes.store.port import Store, TokenGrant
 
 KEY_PREFIX = "chm"
 _ID_LENGTH = 12
-_SECRET_LENGTH = 43
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 #: Seconds for which a key is cached, which is also the delay until a revocation on another node
 #: takes effect.

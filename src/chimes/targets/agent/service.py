@@ -26,7 +26,6 @@ from chimes.targets.http.request import scrubbed
 from chimes.targets.http.runner import failure_of
 from chimes.targets.remote import RemoteAttempt
 
-PIPELINES = ("openai", "runs")
 _MILLION = 1_000_000
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo
 
 from babel import Locale
-from babel.dates import format_date, get_timezone_name
+from babel.dates import format_date
 from babel.numbers import format_decimal, format_percent
 from markupsafe import Markup
 
@@ -67,11 +67,6 @@ def format_with_year(moment: datetime, zone: str, display: DisplayPreferences) -
 def zone_abbreviation(local: datetime) -> str:
     """`+07`, `EDT`, `UTC`."""
     return local.tzname() or local.strftime("%z")
-
-
-def zone_title(zone: str, language: str) -> str:
-    """Localised name of the zone: `Thailand Time`."""
-    return str(get_timezone_name(zone_info(zone), locale=locale_of(language)))
 
 
 def day(moment: datetime, zone: str, display: DisplayPreferences, *, now: datetime) -> str:
@@ -210,11 +205,6 @@ def _tooltip(moment: datetime, display: DisplayPreferences, zone: str | None, no
     zones = dict.fromkeys([*([zone] if zone else []), display.zone, "UTC"])
     lines = [f"{absolute(moment, each, display, now=now, seconds=True)} · {each}" for each in zones]
     return "\n".join([*lines, f"Unix {int(moment.timestamp())}"])
-
-
-def instant_text(moment: datetime) -> str:
-    """UTC, for files and for copying."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def number(value: float, language: str) -> str:
