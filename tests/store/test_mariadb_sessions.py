@@ -111,7 +111,8 @@ async def test_an_idle_transaction_is_rolled_back(store: SqlStore, mariadb_url: 
     def work(tx: Tx) -> None:
         nonlocal calls
         calls += 1
-        tx.connection.exec_driver_sql("SET SESSION idle_transaction_timeout = 1")
+        if calls == 1:
+            tx.connection.exec_driver_sql("SET SESSION idle_transaction_timeout = 1")
         tx.connection.exec_driver_sql("UPDATE wakeups SET `count` = `count` + 1000 WHERE id = 1")
         if calls == 1:
             time.sleep(2)  # as if the process were stopped
