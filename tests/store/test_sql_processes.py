@@ -17,6 +17,7 @@ from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.listing import RunQuery
 from chimes.store.sql import SqlStore, open_sqlite
+from chimes.store.sql.database import sqlite
 from chimes.store.sql.migrations import HEAD
 from tests.builders import LEASE, a_node, a_schedule, due_schedule
 from tests.store.sqlite_process import Child, child
@@ -99,7 +100,14 @@ async def test_a_disk_that_fails_in_the_middle_of_a_group(path: Path) -> None:
     assert there == added | {"s-first"}
 
 
-async def test_a_short_lock_of_another_process_delays_a_write(store: SqlStore, path: Path) -> None:
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 60.0)
+
+
+async def test_a_short_lock_of_another_process_delays_a_write(
+    patient: None, store: SqlStore, path: Path
+) -> None:
     with child("lock", path) as locker:
         await wait_for_line(locker, "locked")
         adding = asyncio.create_task(store.add_schedule(a_schedule(id="waits")))
