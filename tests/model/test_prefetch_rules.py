@@ -93,6 +93,9 @@ def test_only_unconfirmed_prefetched_runs_can_be_withdrawn() -> None:
     assert not confirm(run).prefetched
     assert not can_withdraw(confirm(run), NOW)
     assert not can_withdraw(claim(release(run), NodeId("node-2"), SLOT), NOW)
+    later = SLOT + 2 * MINUTE
+    moved = replace(release(run), fence=0, planned_at=later, available_at=later)
+    assert not can_withdraw(moved, NOW)
     flow = replace(run, target=FlowTarget(name="flow"))
     assert not can_withdraw(release(confirm(flow)), NOW)
     on_time = plan(due_schedule(SLOT), FireContext(), SLOT)

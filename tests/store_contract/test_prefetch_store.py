@@ -29,6 +29,7 @@ from chimes.model.schedule import (
     apply_edit,
     delete_schedule,
     move_next_run,
+    pass_slot,
     pause_schedule,
     reschedule_next,
     resume_schedule,
@@ -380,7 +381,9 @@ async def test_change_after_the_cutoff_keeps_the_prefetched_run(
     was = await schedule_of(prefetch_store, run)
     clock.set(SLOT - PREFETCH_CUTOFF)
     after = await prefetch_store.change_schedule(was.id, change, an_entry())
-    assert after == change(was, clock.now())
+    expected = change(was, clock.now())
+    # The cursor does not return to a slot that has its run.
+    assert after == (pass_slot(expected) if expected.next_slot == SLOT else expected)
     assert await prefetch_store.confirm_prefetched(run_claims([run])) == set(run_claims([run]))
     # Wherever the cursor stands, the slot keeps its run.
     clock.set(SLOT)

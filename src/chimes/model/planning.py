@@ -554,16 +554,20 @@ def can_withdraw(run: Run, now: datetime) -> bool:
     """Whether the run is prefetched, not confirmed and before the cutoff.
 
     The run itself shows the first two, so that a clock that is set back exposes no run that may
-    have started: only a prefetched run was created before it was planned, and a confirmed one
-    counts as claimed when it is due (`confirm`)."""
+    have started: only a prefetched run was created before its slot and is planned for it (a moved
+    one is planned for another time), and a confirmed one counts as claimed when it is due
+    (`confirm`)."""
     unstarted = run.prefetched or (
         # Returned unstarted, and not claimed since.
-        run.status is RunStatus.QUEUED and run.attempt == 0 and run.started_at is None
+        run.status is RunStatus.QUEUED
+        and run.attempt == 0
+        and run.fence > 0
+        and run.started_at is None
     )
     return (
         unstarted
         and run.origin is Origin.SCHEDULE
-        and run.slot is not None
+        and run.slot == run.planned_at
         and run.created_at < run.planned_at
         and run.planned_at > now + PREFETCH_CUTOFF
     )

@@ -129,6 +129,20 @@ def set_cursor(schedule: Schedule, slot: datetime | None) -> Schedule:
     return replace(schedule, next_slot=slot, next_run_at=due_time(schedule, slot))
 
 
+def returned_slot(before: Schedule, after: Schedule) -> datetime | None:
+    """The slot that a change has set the cursor back to. It may have its run already, for example
+    one that was moved beyond the following slot; then the store calls `pass_slot`."""
+    slot, last = after.next_slot, after.last_slot
+    if slot is None or last is None or slot > last or slot == before.next_slot:
+        return None
+    return slot
+
+
+def pass_slot(schedule: Schedule) -> Schedule:
+    assert schedule.next_slot is not None
+    return set_cursor(schedule, schedule.trigger.next_after(schedule.next_slot))
+
+
 def due_time(schedule: Schedule, slot: datetime | None) -> datetime | None:
     """When the run of a slot is due. Jitter shifts the run, never the following slots."""
     return slot and slot + schedule.trigger.jitter_for(schedule.id, slot)
@@ -189,9 +203,7 @@ def move_next_run(schedule: Schedule, to: datetime, now: datetime, by: str) -> S
 
 def skip_next_slot(schedule: Schedule, now: datetime, by: str) -> Schedule:
     """Advance the cursor by one slot, for a slot that is recorded as skipped."""
-    assert schedule.next_slot is not None
-    following = schedule.trigger.next_after(schedule.next_slot)
-    changed = replace(set_cursor(schedule, following), last_slot=schedule.next_slot)
+    changed = replace(pass_slot(schedule), last_slot=schedule.next_slot)
     return apply_edit(schedule, changed, now, by)
 
 

@@ -34,7 +34,13 @@ from chimes.model.run import (
     release,
     unblock,
 )
-from chimes.model.schedule import Schedule, counts_against, quota_exceeded
+from chimes.model.schedule import (
+    Schedule,
+    counts_against,
+    pass_slot,
+    quota_exceeded,
+    returned_slot,
+)
 from chimes.store.port import (
     NODE_EVENT_RETENTION,
     IdempotencyRecord,
@@ -120,6 +126,11 @@ class State:
                 owned = sum(s.owner == after.owner and counts_against(s, quota) for s in every)
                 if owned >= quota.limit:
                     raise quota_exceeded(after.owner, quota)
+
+    def skip_taken_slots(self, before: Schedule, after: Schedule) -> Schedule:
+        while (slot := returned_slot(before, after)) and (after.id, slot) in self.by_slot:
+            after = pass_slot(after)
+        return after
 
     def fire_context(self, schedule: Schedule) -> FireContext:
         depends_on = schedule.depends_on

@@ -182,7 +182,7 @@ class MemoryStore:
         with self._lock:
             now = self._clock.now()
             before = self._state.present_schedule(schedule_id, deleted=deleted)
-            after = change(before, now)
+            after = self._state.skip_taken_slots(before, change(before, now))
             self._state.check_quotas(before, after, quotas)
             self._put_changed(after, runs(before, now) if runs else (), now)
             self._audit(audit)
@@ -196,7 +196,11 @@ class MemoryStore:
             found = [(edit, self._state.present_schedule(edit.schedule_id)) for edit in edits]
             # Compute all before the first write: each may raise.
             changed = [
-                (edit, edit.change(before, now), edit.runs(before, now) if edit.runs else ())
+                (
+                    edit,
+                    self._state.skip_taken_slots(before, edit.change(before, now)),
+                    edit.runs(before, now) if edit.runs else (),
+                )
                 for edit, before in found
             ]
             for edit, after, new in changed:

@@ -11,7 +11,13 @@ from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId, canonical_namespace
 from chimes.model.run import Reason, Run, cancel
-from chimes.model.schedule import Schedule, counts_against, quota_exceeded
+from chimes.model.schedule import (
+    Schedule,
+    counts_against,
+    pass_slot,
+    quota_exceeded,
+    returned_slot,
+)
 from chimes.store.port import ScheduleEdit
 from chimes.store.redis.completion import CompletionEffects
 from chimes.store.redis.context import Context, WriteConflict
@@ -65,6 +71,8 @@ async def change_schedules(
             if before.deleted_at is not None and not deleted:
                 raise _missing(edit.schedule_id)
             after = edit.change(before, now)
+            while (slot := returned_slot(before, after)) and await _is_taken(ctx, after.id, slot):
+                after = pass_slot(after)
             if revision.damaged and after.deleted_at is None:
                 _check_corrupt(text(record[0]), before, after)
             expected.append(["schedule", before.id, revision.definition, revision.summary])
@@ -89,6 +97,11 @@ async def change_schedules(
     after = await ctx.retry_conflicts(attempt, audit)
     ctx.wake()
     return after
+
+
+async def _is_taken(ctx: Context, schedule_id: ScheduleId, slot: datetime) -> bool:
+    _unused, (answer,) = await ctx.read("taken", [["", schedule_id, micros(slot)]])
+    return rows(answer)[0] != ""
 
 
 def _insert_new(ctx: Context, run: Run) -> Wire:

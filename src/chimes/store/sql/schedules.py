@@ -15,7 +15,13 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.run import Reason, cancel
-from chimes.model.schedule import Schedule, counts_against, quota_exceeded
+from chimes.model.schedule import (
+    Schedule,
+    counts_against,
+    pass_slot,
+    quota_exceeded,
+    returned_slot,
+)
 from chimes.store.port import ScheduleEdit
 from chimes.store.selection import group_by_zone
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
@@ -34,7 +40,7 @@ from chimes.store.sql.rows.access import (
 )
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
 from chimes.store.sql.rows.schedule import schedule_values
-from chimes.store.sql.rows.values import maybe_moment, zone_in
+from chimes.store.sql.rows.values import maybe_moment, micros, zone_in
 from chimes.store.sql.tables import WAITING, runs, schedules
 
 #: Same rule as `counts_against`.
@@ -132,6 +138,10 @@ def _apply(
         raise NotFound(_("schedule {id} not found", id=edit.schedule_id))
     before, now = undo_prefetch(tx, found, now)
     after = edit.change(before, now)
+    while slot := returned_slot(before, after):
+        if not tx.dialect.find_slot_runs(tx.connection, [(after.id, micros(slot))]):
+            break
+        after = pass_slot(after)
     _refuse_placeholders(before, after, damage)
     _check_quotas(tx, before, after, quotas)
     new = edit.runs(before, now) if edit.runs else ()

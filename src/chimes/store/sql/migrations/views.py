@@ -308,9 +308,10 @@ BEGIN
     WITH gone AS (
       DELETE FROM runs
       WHERE schedule_id = OLD.id AND slot > at_now AND status IN ('queued', 'running')
-        AND origin = 'schedule' AND planned_at > at_now + 100000 AND created_at < planned_at
+        AND origin = 'schedule' AND planned_at > at_now + 100000
+        AND planned_at = slot AND created_at < planned_at
         AND CASE status WHEN 'running' THEN claimed_at < available_at
-          ELSE attempt = 0 AND started_at IS NULL END
+          ELSE attempt = 0 AND fence > 0 AND started_at IS NULL END
       RETURNING slot, planned_at, fence
     )
     SELECT min(slot), min(planned_at), max(fence) INTO early_slot, early_run_at, early_fence
