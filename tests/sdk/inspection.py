@@ -38,7 +38,7 @@ async def audited(app: Chimes) -> list[tuple[str, str, str]]:
 
 
 async def eventually(
-    question: Callable[[], Awaitable[T]], good: Callable[[T], object], within: float = 30.0
+    question: Callable[[], Awaitable[T]], good: Callable[[T], object], within: float = 60.0
 ) -> T:
     async with asyncio.timeout(within):
         while True:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from tests.forking import Forked
 
 CHIMES = str(Path(sys.executable).with_name("chimes"))
-DEADLINE = 40.0
+DEADLINE = 60.0
 T = TypeVar("T")
 _LISTENING = re.compile(r"http://127\.0\.0\.1:(\d+)/api/v1")
 

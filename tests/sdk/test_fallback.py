@@ -62,7 +62,6 @@ async def more_runs(app: Chimes, count: int) -> list[Run]:
     await eventually(
         lambda: runs_of(app, "tick", RunStatus.SUCCEEDED),
         lambda runs: len(runs) >= before + count,
-        40,
     )
     return await runs_of(app, "tick")
 
@@ -76,7 +75,7 @@ async def until(app: Chimes, wanted: bool) -> None:
     async def asked() -> bool:
         return falling_back(app)
 
-    await eventually(asked, lambda active: active is wanted, 30)
+    await eventually(asked, lambda active: active is wanted)
 
 
 async def test_fallback_while_the_schedules_table_is_missing(

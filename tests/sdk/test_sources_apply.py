@@ -339,7 +339,7 @@ def ask(node: Worker, path: str, method: str = "GET", token: str = "") -> tuple[
     request = urllib.request.Request(f"http://127.0.0.1:{node.port}{path}", method=method)
     request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -425,7 +425,7 @@ def test_apply_signals_local_nodes(tmp_path: Path, start: Start) -> None:
     assert done.stdout == "~\tshop/orders\tupdated\n"
     assert f"-{node.pid}-" in done.stderr.partition("Reloaded by:")[2]
     ended = subprocess.Popen(["true"])
-    ended.wait(10)
+    ended.wait(60)
     strange = ["odd", f"{os.uname().nodename}-{ended.pid}-ab", f"elsewhere-{node.pid}-ab"]
     assert signal_reload([*strange, f"{os.uname().nodename}-{os.getpid()}-ab"]) == []
     wait_until(lambda: "the sources were reloaded" in node.output, "the reload")

@@ -85,7 +85,7 @@ async def test_commit_creates_the_run(server_url: str, engine: AsyncEngine) -> N
             handle = await app.enqueue(greet.name, {"name": "Ann"}, connection=connection)
             with pytest.raises(NotFound):  # not visible outside yet
                 await handle.status()
-        assert await handle.result("30s") == "hello Ann"
+        assert await handle.result("60s") == "hello Ann"
         assert await count_orders(engine) == 1
     finally:
         await app.stop()
@@ -150,7 +150,7 @@ async def test_concurrency_of_a_task_is_respected(
         await app.start()
         try:
             for run in await runs_of(app):
-                await app.run_handle(run.id).result("30s")
+                await app.run_handle(run.id).result("60s")
         finally:
             await app.stop()
 
@@ -183,8 +183,8 @@ async def test_enqueue_in_a_plain_asyncpg_connection(postgres_url: str) -> None:
             again = await app.enqueue("greet", {"name": "x"}, key="k", connection=connection)
             twice = await app.enqueue("greet", {"name": "x"}, key="k", connection=connection)
             assert again == twice
-        assert await handle.result("30s") == "hello Ann"
-        assert await limited.result("30s") == 7
+        assert await handle.result("60s") == "hello Ann"
+        assert await limited.result("60s") == 7
         transaction = connection.transaction()
         await transaction.start()
         lost = await app.enqueue("greet", {"name": "Bob"}, connection=connection)
