@@ -139,10 +139,8 @@ def test_execution_of_a_killed_node_is_resumed_by_another_node(
     schedule_id = create_due_action(victim)
     wait_until(lambda: actions.requests("/e-1"), "a poll of the execution")
     victim.kill()
-    heir = start(server_url, **environment(actions))
-    wait_until(
-        lambda: any(run["attempt"] == 2 for run in heir.runs(schedule_id)), "the takeover", 30
-    )
+    heir = start(server_url, **environment(actions, lock="1m"))
+    wait_until(lambda: any(run["attempt"] == 2 for run in heir.runs(schedule_id)), "the takeover")
     actions.hold.clear()
     run = ended_run(heir, schedule_id)
     assert run["status"] == "succeeded"

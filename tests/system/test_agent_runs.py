@@ -11,7 +11,6 @@ from tests.system.node import wait_until
 from tests.system.services import Request, Response, Service, json_response
 from tests.system.test_callbacks import ONCE_IN_A_YEAR
 
-SHORT_LEASE = {"CHIMES_LEASE": "2s", "CHIMES_POLL_INTERVAL": "200ms"}
 AGENT = {"kind": "agent", "prompt": "Summarise the news"}
 
 
@@ -33,12 +32,14 @@ class PipelineServer(Service):
         key = request.headers["idempotency-key"]
         if not self._honours_key or key not in self.made:
             self.made.append(key)
-        self.answers.wait(30)
+        self.answers.wait(60)
         return json_response({"run_id": f"p{self.made.index(key) + 1}", "status": "queued"}, 202)
 
 
-def settings(pipeline: PipelineServer) -> dict[str, str]:
-    return SHORT_LEASE | {
+def settings(pipeline: PipelineServer, lease: str = "60s") -> dict[str, str]:
+    return {
+        "CHIMES_LEASE": lease,
+        "CHIMES_POLL_INTERVAL": "200ms",
         "CHIMES_AGENT_PIPELINE": "runs",
         "CHIMES_AGENT_URL": pipeline.url,
         "CHIMES_AGENT_API_KEY": "pk-canary-0123456789",
@@ -62,7 +63,7 @@ def test_node_killed_while_polling_is_replaced_by_another_that_polls(
     sqlite: str, start: Start
 ) -> None:
     with PipelineServer(honours_key=False) as pipeline:
-        first = start(sqlite, **settings(pipeline))
+        first = start(sqlite, **settings(pipeline, lease="2s"))
         run = start_run(first)
         pipeline.wait(lambda: pipeline.requests("/runs/p1"), "the first poll of the run")
         first.kill()
@@ -93,7 +94,7 @@ def test_node_killed_before_the_response_finds_the_pipeline_run_by_key(
 ) -> None:
     with PipelineServer(honours_key=True) as pipeline:
         pipeline.answers.clear()
-        first = start(sqlite, **settings(pipeline))
+        first = start(sqlite, **settings(pipeline, lease="2s"))
         run = start_run(first)
         pipeline.wait(lambda: pipeline.made, "the pipeline run")
         first.kill()

@@ -37,7 +37,7 @@ def test_every_slot_runs_once_while_nodes_and_server_are_killed(
     server: PrivateServer, start: Start, receiver: Receiver
 ) -> None:
     """One of two nodes and the server are killed repeatedly."""
-    steady = start(server.url, **SHORT_LEASE)
+    steady = start(server.url, **SHORT_LEASE | {"CHIMES_LEASE": "60s"})
     made = [
         steady.create(
             name=f"s{number}",
