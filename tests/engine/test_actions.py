@@ -115,7 +115,7 @@ async def test_the_next_node_resumes_the_same_execution(rig: Rig) -> None:
         faults.down = StoreUnavailable("the cable is cut")
         await until(lambda: not engine.trusted)
         there.states = [COMPLETED]
-        await rig.engine(runner=Recording("other"), runners=[second], lease=LEASE)
+        await rig.engine(runner=Recording("other"), runners=[second])
         (run,) = await rig.ended(schedule)
         faults.down = None
         await rig.close()
