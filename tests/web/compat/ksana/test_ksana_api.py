@@ -283,6 +283,11 @@ class TestBadInput:
         assert (await api.client.get("/jobs")).json() == before
 
     @on_memory
+    async def test_first_unknown_field_is_reported(self, api: Api) -> None:
+        answer = await api.client.post("/jobs", json=job(**{f"x{n}": 1 for n in range(20)}))
+        assert answer.json()["message"] == "unknown field 'x0' in job"
+
+    @on_memory
     async def test_body_that_is_not_json_is_400(self, api: Api) -> None:
         for body in (b"{", b"", b"[]", b'"x"', b"nul"):
             answer = await api.client.post(

@@ -337,7 +337,7 @@ def _object(value: object, what: str, known: frozenset[str]) -> Mapping[str, obj
         return {}
     if not isinstance(value, Mapping):
         raise InvalidInput(_("{what} must be an object", what=what), field=what)
-    for name in value.keys() - known:
+    for name in (each for each in value if each not in known):
         near = get_close_matches(str(name), known, n=1)
         unknown = (
             _(
