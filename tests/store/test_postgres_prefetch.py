@@ -23,6 +23,7 @@ from chimes.store.sql import SqlStore, open_postgres
 from chimes.testing import SettableClock
 from chimes.triggers import Every
 from tests.builders import KINDS, LEASE, a_node, a_schedule
+from tests.store_contract.test_moved_slots import move_beyond_following
 
 BATCH_SIZE = 60
 HOUR = timedelta(hours=1)
@@ -121,6 +122,22 @@ async def test_a_schedule_disabled_and_enabled_runs_once(
     for run in again:
         after = await current(stores[0], run.schedule_id)
         assert (after.fired_count, after.last_slot) == (1, slot)
+
+
+async def test_a_schedule_disabled_and_enabled_does_not_return_to_a_moved_slot(
+    stores: list[SqlStore], sql: asyncpg.Connection
+) -> None:
+    (schedule,) = await add_due_schedules(stores[0], count=1)
+    slot = schedule.next_slot
+    assert slot is not None
+    await move_beyond_following(stores[0], schedule, slot + 1.5 * HOUR)
+    await sql.execute("UPDATE cb_schedules SET enabled = false")
+    await sql.execute("UPDATE cb_schedules SET enabled = true")
+    await stores[0].fire_due(plan, limit=25)
+    after = await current(stores[0], schedule.id)
+    assert (after.next_slot, after.next_run_at) == (slot + HOUR, slot + HOUR)
+    (run,) = (await stores[0].list_runs(RunQuery(limit=None))).items
+    assert (run.slot, run.available_at) == (slot, slot + 1.5 * HOUR)
 
 
 async def test_a_schedule_moved_by_sql_runs_at_the_new_time(

@@ -129,11 +129,11 @@ def set_cursor(schedule: Schedule, slot: datetime | None) -> Schedule:
     return replace(schedule, next_slot=slot, next_run_at=due_time(schedule, slot))
 
 
-def returned_slot(before: Schedule, after: Schedule) -> datetime | None:
-    """The slot that a change has set the cursor back to. It may have its run already, for example
-    one that was moved beyond the following slot; then the store calls `pass_slot`."""
+def returned_slot(before: Schedule, after: Schedule, now: datetime) -> datetime | None:
+    """The future slot that a change has set the cursor back to. It may have its run already, for
+    example one that was moved beyond the following slot; then the store calls `pass_slot`."""
     slot, last = after.next_slot, after.last_slot
-    if slot is None or last is None or slot > last or slot == before.next_slot:
+    if slot is None or last is None or not now < slot <= last or slot == before.next_slot:
         return None
     return slot
 

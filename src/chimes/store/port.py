@@ -420,8 +420,8 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     ) -> Schedule:
         """Read, apply the pure `change`, write, append `audit`: one transaction, serialised with
         fire_due and finish. NotFound if missing or deleted. Errors of `change` are raised and
-        change nothing. If the change sets the cursor back to a slot that has a run, the cursor
-        passes on to the next slot without one (`returned_slot`).
+        change nothing. If the change sets the cursor back to a future slot that has a run, the
+        cursor passes on to the next slot without one (`returned_slot`).
 
         `runs` is called with the value *before* the change; its runs are inserted in the same
         transaction (a slot that has a run keeps it). A change that sets `deleted_at` cancels the

@@ -127,8 +127,8 @@ class State:
                 if owned >= quota.limit:
                     raise quota_exceeded(after.owner, quota)
 
-    def skip_taken_slots(self, before: Schedule, after: Schedule) -> Schedule:
-        while (slot := returned_slot(before, after)) and (after.id, slot) in self.by_slot:
+    def skip_taken_slots(self, before: Schedule, after: Schedule, now: datetime) -> Schedule:
+        while (slot := returned_slot(before, after, now)) and (after.id, slot) in self.by_slot:
             after = pass_slot(after)
         return after
 

@@ -182,7 +182,7 @@ class MemoryStore:
         with self._lock:
             now = self._clock.now()
             before = self._state.present_schedule(schedule_id, deleted=deleted)
-            after = self._state.skip_taken_slots(before, change(before, now))
+            after = self._state.skip_taken_slots(before, change(before, now), now)
             self._state.check_quotas(before, after, quotas)
             self._put_changed(after, runs(before, now) if runs else (), now)
             self._audit(audit)
@@ -198,7 +198,7 @@ class MemoryStore:
             changed = [
                 (
                     edit,
-                    self._state.skip_taken_slots(before, edit.change(before, now)),
+                    self._state.skip_taken_slots(before, edit.change(before, now), now),
                     edit.runs(before, now) if edit.runs else (),
                 )
                 for edit, before in found

@@ -71,7 +71,9 @@ async def change_schedules(
             if before.deleted_at is not None and not deleted:
                 raise _missing(edit.schedule_id)
             after = edit.change(before, now)
-            while (slot := returned_slot(before, after)) and await _is_taken(ctx, after.id, slot):
+            while slot := returned_slot(before, after, now):
+                if not await _is_taken(ctx, after.id, slot):
+                    break
                 after = pass_slot(after)
             if revision.damaged and after.deleted_at is None:
                 _check_corrupt(text(record[0]), before, after)

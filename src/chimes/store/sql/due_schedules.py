@@ -19,6 +19,7 @@ from chimes.model.planning import (
     PREFETCH_MINIMUM,
     FireContext,
     FirePlan,
+    PolicyPlan,
     SingleSlotPlan,
     can_prefetch,
     cancels_only_own_runs,
@@ -40,6 +41,7 @@ from chimes.store.sql.rows.access import (
     is_alive,
     load_runs,
     move_cursors,
+    skip_taken_slots,
     write_states,
 )
 from chimes.store.sql.rows.corrupt import decode_schedule
@@ -327,6 +329,10 @@ class _Pass:
                 continue
             try:
                 firing = self._plan(schedule, context, self._now)
+                if schedule.next_slot is None and isinstance(firing, PolicyPlan):
+                    # Resumed by SQL.
+                    after = skip_taken_slots(self._tx, schedule, firing.schedule, self._now)
+                    firing = replace(firing, schedule=after)
             except Exception as error:
                 broken.append(stop_with_error(schedule, f"{type(error).__name__}: {error}"))
             else:

@@ -15,13 +15,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.run import Reason, cancel
-from chimes.model.schedule import (
-    Schedule,
-    counts_against,
-    pass_slot,
-    quota_exceeded,
-    returned_slot,
-)
+from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleEdit
 from chimes.store.selection import group_by_zone
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
@@ -36,11 +30,12 @@ from chimes.store.sql.rows.access import (
     insert_runs,
     load_schedule_and_damage,
     load_schedules_and_damage,
+    skip_taken_slots,
     write_schedule,
 )
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
 from chimes.store.sql.rows.schedule import schedule_values
-from chimes.store.sql.rows.values import maybe_moment, micros, zone_in
+from chimes.store.sql.rows.values import maybe_moment, zone_in
 from chimes.store.sql.tables import WAITING, runs, schedules
 
 #: Same rule as `counts_against`.
@@ -137,11 +132,7 @@ def _apply(
     if found is None or (found.deleted_at is not None and not deleted):
         raise NotFound(_("schedule {id} not found", id=edit.schedule_id))
     before, now = undo_prefetch(tx, found, now)
-    after = edit.change(before, now)
-    while slot := returned_slot(before, after):
-        if not tx.dialect.find_slot_runs(tx.connection, [(after.id, micros(slot))]):
-            break
-        after = pass_slot(after)
+    after = skip_taken_slots(tx, before, edit.change(before, now), now)
     _refuse_placeholders(before, after, damage)
     _check_quotas(tx, before, after, quotas)
     new = edit.runs(before, now) if edit.runs else ()

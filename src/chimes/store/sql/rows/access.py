@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, select, update
 
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import LogEntry, Run
-from chimes.model.schedule import LastRunSummary, Schedule
+from chimes.model.schedule import LastRunSummary, Schedule, pass_slot, returned_slot
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule, decode_schedule_and_damage
 from chimes.store.sql.rows.run import log_values, run_values, state_values
@@ -78,6 +78,15 @@ def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Last
 
 def write_schedule(tx: Tx, schedule: Schedule) -> None:
     tx.run(_WRITE_SCHEDULE, {"this_id": schedule.id, **schedule_values(schedule)})
+
+
+def skip_taken_slots(tx: Tx, before: Schedule, after: Schedule, now: datetime) -> Schedule:
+    """Moves a cursor that was set back past future slots that have a run."""
+    while slot := returned_slot(before, after, now):
+        if not tx.dialect.find_slot_runs(tx.connection, [(after.id, micros(slot))]):
+            break
+        after = pass_slot(after)
+    return after
 
 
 def move_cursors(tx: Tx, moved: Iterable[Schedule]) -> None:
