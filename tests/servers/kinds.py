@@ -132,7 +132,11 @@ class Mariadb(Kind):
     }
 
     def set_up(self, directory: Path, as_user: list[str]) -> None:
-        options = [f"--datadir={directory / 'data'}", "--auth-root-authentication-method=normal"]
+        options = [
+            f"--datadir={directory / 'data'}",
+            f"--tmpdir={directory}",
+            "--auth-root-authentication-method=normal",
+        ]
         command = [_binary("mariadb-install-db"), "--no-defaults", "--skip-test-db", *options]
         _run([*as_user, *command], directory)
 
@@ -143,6 +147,8 @@ class Mariadb(Kind):
             "port": str(port),
             "bind_address": HOST,
             "datadir": str(directory / "data"),
+            # A starting server deletes the temporary tables that it finds, also of other servers.
+            "tmpdir": str(directory),
             "socket": str(directory / "socket"),
             "pid_file": str(directory / "pid"),
             "skip_name_resolve": "1",
