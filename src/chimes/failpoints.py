@@ -91,7 +91,15 @@ def _inject(fault: Fault, name: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             wake = f"sleep {fault.duration}; kill -CONT {os.getpid()}"
-            subprocess.Popen(["/bin/sh", "-c", wake], start_new_session=True)  # noqa: S603
+            # Without the pipes of this process: a reader would wait for their end until then.
+            none = subprocess.DEVNULL
+            subprocess.Popen(  # noqa: S603
+                ["/bin/sh", "-c", wake],
+                stdin=none,
+                stdout=none,
+                stderr=none,
+                start_new_session=True,
+            )
             os.kill(os.getpid(), signal.SIGSTOP)
         case "delay":
             time.sleep(fault.duration / 1000)
