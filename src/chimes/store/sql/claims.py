@@ -49,9 +49,13 @@ def claim(tx: Tx, request: ClaimRequest) -> tuple[Run, ...]:
         return ()
     wanted = (tx.connection, micros(now), request.capabilities, request.free)
     found = [decode_run(row) for row in tx.dialect.claimable(*wanted)]
+    if not found:
+        return ()
     corrupt = [run for run in found if is_corrupt(run)]
     if corrupt:
         _end(tx, corrupt)
+    # Read again: a run that was unblocked meanwhile starts after the end of the run before it.
+    now = tx.now()
     claimed = tuple(claim_run(run, request.node_id, now) for run in found if not is_corrupt(run))
     write_states(tx, claimed)
     return claimed
