@@ -20,6 +20,7 @@ from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
 from chimes.store.redis import RedisStore, due_schedules
 from chimes.store.redis import connection as connections
+from chimes.store.redis.context import Context
 from chimes.store.redis.rows import Revision, ScheduleRows
 from chimes.store.redis.wire import Wire
 from chimes.testing import SettableClock
@@ -349,3 +350,32 @@ async def test_namespace_index_follows_changes(store: RedisStore) -> None:
     assert await held("a") == [kept.id]
     assert await held("b") == [moved.id]
     assert await held("c") == []
+
+
+# --- rescue -----------------------------------------------------------------------------------
+async def test_rescue_leaves_a_run_that_a_live_node_claimed_meanwhile(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SettableClock()
+    async with opened(url, clock) as first, opened(url, clock) as second:
+        await first.join(a_node("gone"), LEASE)
+        await first.add_runs([a_run(available_at=clock.now())])
+        (lost,) = await first.claim(claim_request("gone"))
+        clock.advance(LEASE + SECOND)
+        await second.join(a_node("alive"), LEASE)
+        read, raced = Context.read, False
+
+        async def read_and_race(ctx: Context, name: str, *given: Any) -> Any:
+            nonlocal raced
+            answer = await read(ctx, name, *given)
+            if name == "orphans" and not raced:
+                raced = True
+                assert len(await second.rescue(limit=10)) == 1
+                assert len(await second.claim(claim_request("alive"))) == 1
+            return answer
+
+        monkeypatch.setattr(Context, "read", read_and_race)
+        assert await first.rescue(limit=10) == ()
+        run = await first.get_run(lost.id)
+        assert run is not None
+        assert (run.holder, run.fence) == ("alive", 2)

@@ -133,13 +133,23 @@ async def _lose(
     if ids:
         now, found, children = await ctx.read_runs_with_steps(ids)
     effects = CompletionEffects(now or await ctx.now(), found, children)
+    alive: set[NodeId] = set()
+    if holders is None and ids:
+        # Since the orphans were found, another node may have rescued a run and a live node may have
+        # claimed it. Read after the runs: a lease that has ended then never comes back.
+        nodes = await list_nodes(ctx)
+        alive = {node.id for node in nodes if node.lease_until > effects.now}
     after: list[Run] = []
     for run_id in ids:
         run = effects.runs.get(run_id)
         if run is None:
             effects.ops.append(["vanished", run_id])
             continue
-        if run.holder is None or (holders and run.holder not in holders):
+        if (
+            run.holder is None
+            or run.holder in alive
+            or (holders is not None and run.holder not in holders)
+        ):
             raise WriteConflict(_("a run was released meanwhile"))
         ends = fail_unreadable if is_corrupt(run) else mark_lost
         gone = ends(run, effects.now)
