@@ -50,7 +50,7 @@ def _chimes(postgres: Postgres, count: int, rounds: int) -> list[tuple[float, fl
     for number in range(rounds):
         available = tables.now() + AHEAD
         tables.queue(count, available=available, first=number * count)
-        tables.sql("ANALYZE runs")
+        tables.analyze()
         while tables.now() < available - timedelta(milliseconds=100):
             time.sleep(0.02)
         before, server_before = _cpu(node), postgres.cpu_seconds()

@@ -20,30 +20,52 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 
+from sqlalchemy import Table
 from suite.postgres import Postgres
 
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
+from chimes.model.concurrency import own_key
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import QUARTER, RunFilter, Window
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.model.run import Origin, Run, RunStatus, claim
-from chimes.model.schedule import Schedule
+from chimes.model.run import Origin, Run, RunDefinition, RunStatus, claim
+from chimes.model.schedule import Schedule, run_definition
 from chimes.model.target import HttpTarget
-from chimes.store.sql import SqlStore, open_postgres, open_sqlite
-from chimes.store.sql.rows.run import run_values
-from chimes.store.sql.rows.schedule import schedule_values
-from chimes.store.sql.rows.values import TargetTexts, micros
-from chimes.store.sql.tables import runs as runs_table
-from chimes.store.sql.tables import schedules as schedules_table
+from chimes.store.sql import SqlStore, open_postgres, open_sqlite, tables
+from chimes.store.sql.definitions import definition_digest
+from chimes.store.sql.rows.definition import definition_values
+from chimes.store.sql.rows.run import (
+    CLAIMS,
+    PLANNED,
+    QUEUE,
+    STATE,
+    claim_values,
+    concurrency_number,
+    planned_values,
+    queue_values,
+    state_values,
+)
+from chimes.store.sql.rows.schedule import (
+    CURSOR,
+    STATS,
+    cursor_values,
+    edit_values,
+    schedule_values,
+    stats_values,
+)
+from chimes.store.sql.rows.values import micros, number_of, schedule_number
 from chimes.testing import SettableClock
 from chimes.triggers import Every
 
 Row = tuple[object, ...]
+#: A table, the names of columns, and rows with their values.
+Rows = tuple[Table, tuple[str, ...], Iterator[Row]]
 
 NOW = datetime(2030, 1, 15, 9, 7, tzinfo=UTC)
 SPAN = timedelta(days=14)
@@ -51,9 +73,9 @@ OWNERS = [Owner(type=OwnerType.USER, id=f"user-{number}") for number in range(20
 NODES = [NodeId(f"node-{number}") for number in range(3)]
 #: Milliseconds for a whole page; no single query may exceed it.
 BUDGET = 100.0
-ATTEMPTS = [
+FAILED_ATTEMPTS = [
     f'[{{"number":1,"fence":1,"node":"{node}","started_at":"2030-01-01T00:00:00Z"'
-    ',"finished_at":"2030-01-01T00:00:01Z","end":"succeeded"}]'
+    ',"finished_at":"2030-01-01T00:00:01Z","end":"failed"}]'
     for node in NODES
 ]
 #: One schedule in this many has failed all its recent runs.
@@ -86,14 +108,10 @@ def make_run(schedule: Schedule) -> Run:
     """A run that succeeded on time."""
     return Run(
         id=RunId("-"),
-        schedule_id=schedule.id,
-        schedule_name=schedule.name,
-        schedule_version=1,
-        owner=schedule.owner,
+        definition=run_definition(schedule),
         slot=NOW,
         origin=Origin.SCHEDULE,
-        target=schedule.target,
-        policy=schedule.policy,
+        concurrency_key=own_key(schedule.id),
         status=RunStatus.SUCCEEDED,
         attempt=1,
         fence=1,
@@ -104,15 +122,24 @@ def make_run(schedule: Schedule) -> Run:
     )
 
 
+def definition_row(definition: RunDefinition) -> dict[str, object]:
+    values = definition_values(definition)
+    digest = definition_digest(values)
+    return {"key": number_of(digest), "digest": digest, **values, "used_at": micros(NOW)}
+
+
+def run_row(run: Run) -> Row:
+    key = number_of(definition_digest(definition_values(run.definition)))
+    return planned_values(run, key, None, None) + state_values(run)
+
+
 def ended_rows(every: list[Schedule], number: int) -> Iterator[Row]:
     """Rows of ended runs, oldest first: copies of one run per schedule, because building a million
     values takes longer than everything else. One schedule in twenty always fails, others fail
     sometimes; a few slots are missed."""
     chance = random.Random(7)
-    names = [column.name for column in runs_table.c]
-    column = {name: index for index, name in enumerate(names)}
-    texts = TargetTexts()
-    templates = [[run_values(make_run(each), texts)[name] for name in names] for each in every]
+    column = {name: index for index, name in enumerate((*PLANNED, *STATE))}
+    templates = [list(run_row(make_run(each))) for each in every]
     first, gap = micros(NOW - SPAN), SPAN / timedelta(microseconds=1) / number
     for n in range(number):
         row = templates[n % len(every)].copy()
@@ -125,33 +152,62 @@ def ended_rows(every: list[Schedule], number: int) -> Iterator[Row]:
         row[column["finished_at"]] = finished
         drawn = chance.random()
         if drawn < 0.002:
-            row[column["status"]] = RunStatus.MISSED.value
+            status = RunStatus.MISSED
         else:
-            row[column["started_at"]] = row[column["claimed_at"]] = begun
-            row[column["attempts"]] = ATTEMPTS[n % len(ATTEMPTS)]
-            if n % len(every) % FAILING == 0 or drawn < 0.01:
-                row[column["status"]] = RunStatus.FAILED.value
-                row[column["error"]] = f"error number {chance.randrange(40)}"
+            for name in ("started_at", "claimed_at", "attempt_started_at"):
+                row[column[name]] = begun
+            row[column["attempt_finished_at"]] = finished
+            row[column["node"]] = NODES[n % len(NODES)]
+            failed = n % len(every) % FAILING == 0 or drawn < 0.01
+            status = RunStatus.FAILED if failed else RunStatus.SUCCEEDED
+        if status is RunStatus.FAILED:
+            row[column["error"]] = f"error number {chance.randrange(40)}"
+            row[column["attempts"]] = FAILED_ATTEMPTS[n % len(NODES)]
+        if status is not RunStatus.SUCCEEDED:
+            row[column["status"]] = row[column["problem"]] = status.value
         yield tuple(row)
 
 
-def active_rows(every: list[Schedule]) -> Iterator[Row]:
-    texts = TargetTexts()
-    for n, schedule in enumerate(every[:300]):
-        run = replace(make_run(schedule), id=RunId(f"active-{n}"), result=None)
-        run = replace(run, status=RunStatus.QUEUED, attempt=0, fence=0)
-        values = run_values(claim(run, NODES[0], NOW) if n % 2 else run, texts)
-        yield tuple(values[column.name] for column in runs_table.c)
+def active_runs(every: list[Schedule]) -> tuple[list[Run], list[Run]]:
+    """Queued and running ones."""
+    runs = [
+        replace(make_run(schedule), id=RunId(f"active-{n}"), result=None)
+        for n, schedule in enumerate(every[:300])
+    ]
+    queued = [replace(run, status=RunStatus.QUEUED, attempt=0, fence=0) for run in runs]
+    return queued[::2], [claim(run, NODES[0], NOW) for run in queued[1::2]]
 
 
-def rows_of(every: list[Schedule], number: int) -> Iterator[Row]:
-    yield from ended_rows(every, number)
-    yield from active_rows(every)
+def named(table: Table, rows: list[dict[str, object]]) -> Rows:
+    names = tuple(rows[0])
+    return table, names, (tuple(row[name] for name in names) for row in rows)
 
 
-def schedule_rows(every: list[Schedule]) -> list[Row]:
-    names = [column.name for column in schedules_table.c]
-    return [tuple(schedule_values(each)[name] for name in names) for each in every]
+def rows_of(every: list[Schedule], number: int) -> Iterator[Rows]:
+    """The rows of all tables."""
+    defined = [definition_row(run_definition(each)) for each in every]
+    keyed = [(schedule_number(each.id), each) for each in every]
+    queued, running = active_runs(every)
+    yield named(tables.definitions, defined)
+    yield named(
+        tables.schedules,
+        [
+            {"key": key, **schedule_values(each), "definition": definition["key"]}
+            for (key, each), definition in zip(keyed, defined, strict=True)
+        ],
+    )
+    yield named(
+        tables.cursors,
+        [
+            dict(zip(CURSOR, cursor_values(key, each), strict=True)) | edit_values(each)
+            for key, each in keyed
+        ],
+    )
+    yield tables.schedule_stats, STATS, (stats_values(key, each) for key, each in keyed)
+    active = (run_row(run) for run in (*queued, *running))
+    yield tables.runs, (*PLANNED, *STATE), chain(ended_rows(every, number), active)
+    yield tables.queue, QUEUE, (queue_values(run, concurrency_number(run)) for run in queued)
+    yield tables.claims, CLAIMS, (claim_values(run, concurrency_number(run)) for run in running)
 
 
 def fill_sqlite(path: Path, every: list[Schedule], number: int) -> None:
@@ -165,22 +221,13 @@ def fill_sqlite(path: Path, every: list[Schedule], number: int) -> None:
         ).fetchall()
         for name, _ in indexes:
             connection.execute(f"DROP INDEX {name}")
-        _insert(connection, "schedules", len(schedules_table.c), schedule_rows(every))
-        _insert(connection, "runs", len(runs_table.c), rows_of(every, number))
+        for table, names, rows in rows_of(every, number):
+            columns, marks = ", ".join(f'"{name}"' for name in names), ", ".join("?" * len(names))
+            connection.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({marks})", rows)
         for _, statement in indexes:
             connection.execute(statement)
         connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _insert(
-    connection: sqlite3.Connection,
-    table: str,
-    width: int,
-    rows: Iterator[Row] | list[Row],
-) -> None:
-    marks = ", ".join("?" * width)
-    connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
 
 
 async def fill_postgres(url: str, every: list[Schedule], number: int) -> None:
@@ -194,8 +241,8 @@ async def fill_postgres(url: str, every: list[Schedule], number: int) -> None:
         )
         for name, _ in indexes:
             await connection.execute(f"DROP INDEX {name}")
-        await connection.copy_records_to_table("schedules", records=schedule_rows(every))
-        await connection.copy_records_to_table("runs", records=rows_of(every, number))
+        for table, names, rows in rows_of(every, number):
+            await connection.copy_records_to_table(table.name, records=rows, columns=names)
         for _, statement in indexes:
             await connection.execute(statement)
         await connection.execute("VACUUM ANALYZE")

@@ -29,7 +29,7 @@ from chimes.model.ids import NodeId, RunId, manual_run_id
 from chimes.model.listing import Page, RunQuery
 from chimes.model.node import HeartbeatResult, Node
 from chimes.model.policy import Policy
-from chimes.model.run import AttemptEnd, Completion, Origin, Outcome, Run, claim
+from chimes.model.run import AttemptEnd, Completion, Origin, Outcome, Run, RunDefinition, claim
 from chimes.model.target import TaskTarget
 from chimes.store.port import ClaimRequest, CompletionResult, Store
 from chimes.store.wakeup import Wakeup
@@ -125,10 +125,8 @@ def _completed(completion: Completion) -> Run:
 def _run(now: datetime) -> Run:
     return Run(
         id=manual_run_id(now),
-        schedule_id=None,
+        definition=RunDefinition(target=TARGET, policy=POLICY),
         origin=Origin.MANUAL,
-        target=TARGET,
-        policy=POLICY,
         created_at=now,
         planned_at=now,
         available_at=now,

@@ -27,11 +27,15 @@ from suite.postgres import Postgres, program  # noqa: E402
 from suite.report import Report, table  # noqa: E402
 
 ROWS = {
-    "claims": "due schedules claimed per second, compared with pgbench",
+    "claims": "due schedules claimed per second, compared with one lean statement",
     "claimers": "50 claimers and 1,000 due schedules",
     "due": "lateness with 1,000 and 10,000 due; fired/s compared with the peers",
-    "noop": "no-op runs end to end, compared with PgQueuer and Procrastinate",
+    "noop": "no-op runs end to end, compared with PgQueuer, awa and Procrastinate",
+    "sustained": "2,000 no-op runs per second for a minute, compared with PgQueuer and awa",
+    "pressure": "the same while another transaction holds a snapshot",
+    "wal": "bytes of write-ahead log per run, compared with the wide tables",
     "http": "HTTP callbacks, compared with the bare client",
+    "sqlite": "10,000 HTTP callbacks due on SQLite, compared with the bare client",
     "footprint": "memory and idle CPU with 10 k and 100 k schedules",
     "size": "cost of a claim with 10 k, 100 k and 1 M schedules",
     "cron": "next fire time, compared with cronsim and croniter",

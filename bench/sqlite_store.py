@@ -12,11 +12,13 @@ import asyncio
 import multiprocessing
 import sqlite3
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter, process_time
+
+from suite.sqlite_tables import fill_schedules
 
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, ScheduleId
@@ -214,29 +216,18 @@ async def measure_reads(store: SqlStore, schedule_id: ScheduleId) -> None:
     print_figure("list_runs, failed", await median_ms(20, lambda: store.list_runs(failed)))
 
 
-def fill_schedules(path: Path, schedules: Sequence[Schedule]) -> None:
-    """Inserts into the table directly, over a second connection."""
-    from chimes.store.sql.rows.schedule import schedule_values
-
-    rows = [schedule_values(schedule) for schedule in schedules]
-    names = list(rows[0])
-    marks = ", ".join(f":{name}" for name in names)
-    columns = ", ".join(f'"{name}"' for name in names)
-    with sqlite3.connect(path) as connection:
-        connection.executemany(f"INSERT INTO schedules ({columns}) VALUES ({marks})", rows)
-    connection.close()
-
-
 def fill_runs(path: Path, count: int) -> None:
-    """Copies the existing runs; every twentieth copy has failed."""
+    """Copies the existing runs, which have ended; every twentieth copy has failed."""
     with sqlite3.connect(path) as connection:
         names = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
+        failed = "n.value % 20 = 0"
         chosen = {
             "id": "lower(hex(randomblob(16)))",
             "slot": "NULL",
             "created_at": "created_at - n.value * 1000000",
             "planned_at": "planned_at - n.value * 1000000",
-            "status": "CASE n.value % 20 WHEN 0 THEN 'failed' ELSE 'succeeded' END",
+            "status": f"CASE WHEN {failed} THEN 'failed' ELSE 'succeeded' END",
+            "problem": f"CASE WHEN {failed} THEN 'failed' END",
         }
         columns = ", ".join(f'"{name}"' for name in names)
         values = ", ".join(chosen.get(name, f'"{name}"') for name in names)

@@ -21,7 +21,16 @@ from chimes.model.notification import (
 )
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
-from chimes.model.run import Attempt, AttemptEnd, Completion, LogEntry, Origin, Run, RunStatus
+from chimes.model.run import (
+    Attempt,
+    AttemptEnd,
+    Completion,
+    LogEntry,
+    Origin,
+    Run,
+    RunDefinition,
+    RunStatus,
+)
 from chimes.model.schedule import Schedule, plan_after
 from chimes.model.target import ActionTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
 from chimes.store.port import ClaimRequest
@@ -134,16 +143,26 @@ def a_run(schedule: Schedule | None = None, **given: Any) -> Run:
     number = next(_numbers)
     values: dict[str, Any] = {
         "id": RunId(f"run-{number:05d}"),
-        "schedule_id": schedule.id if schedule else None,
-        "schedule_name": schedule.name if schedule else "",
         "origin": Origin.MANUAL,
-        "target": TARGET,
-        "policy": schedule.policy if schedule else Policy(),
         "created_at": NOW,
         "planned_at": NOW,
         "available_at": NOW,
     }
-    return Run(**(values | given))
+    definition: dict[str, Any] = {
+        "schedule_id": schedule.id if schedule else None,
+        "schedule_name": schedule.name if schedule else "",
+        "target": TARGET,
+        "policy": schedule.policy if schedule else Policy(),
+    }
+    for name in RunDefinition.__struct_fields__:
+        if name in given:
+            definition[name] = given.pop(name)
+    return Run(**(values | {"definition": RunDefinition(**definition)} | given))
+
+
+def with_definition(run: Run, **changes: Any) -> Run:
+    """The run with a changed definition."""
+    return replace(run, definition=replace(run.definition, **changes))
 
 
 def a_sync_run(target: SyncTarget = SYNC, **given: Any) -> Run:
@@ -394,7 +413,8 @@ def full_schedule(schedule_id: str = "full") -> Schedule:
 
 
 def full_run(run_id: str = "full-run", schedule_id: str = "full") -> Run:
-    """A run without a default value in any field; ended, so no operation changes it."""
+    """An ended run without a default value in any field that such a run can have; no operation
+    changes it."""
     schedule = full_schedule(schedule_id)
     attempt = Attempt(
         number=1,
@@ -407,28 +427,27 @@ def full_run(run_id: str = "full-run", schedule_id: str = "full") -> Run:
     )
     return Run(
         id=RunId(run_id),
-        schedule_id=schedule.id,
-        schedule_name=schedule.name,
-        schedule_version=17,
-        namespace="ksana",
-        owner=ALICE,
+        definition=RunDefinition(
+            schedule_id=schedule.id,
+            schedule_name=schedule.name,
+            schedule_version=17,
+            namespace="ksana",
+            owner=ALICE,
+            target=schedule.target,
+            policy=schedule.policy,
+        ),
         slot=NOW - MINUTE - timedelta(microseconds=3),
         origin=Origin.CHILD,
         parent_id=RunId("parent"),
         step="step two",
         retry_of=RunId("earlier"),
-        target=schedule.target,
-        policy=schedule.policy,
         priority=-5,
         catch_up=True,
         concurrency_key="some key",
         concurrency_limit=4,
-        blocked=True,
         status=RunStatus.UNKNOWN,
         attempt=2,
         fence=3,
-        holder=NodeId("node-y"),
-        started=True,
         cancel_requested=True,
         created_at=NOW - HOUR,
         planned_at=NOW - MINUTE,

@@ -69,6 +69,7 @@ EXCLUDED_FILES: tuple[tuple[str, str], ...] = (
     ("store/sql/dialects/", "statements"),
     ("store/sql/migrations/mariadb_view.py", "statements"),
     ("store/sql/insights.py", "statements"),
+    ("store/sql/statistics.py", "statements"),
     ("engine/metrics.py", "Prometheus help texts"),
     ("engine/events.py", "log lines for operators"),
     ("web/openapi.py", "OpenAPI"),
@@ -139,7 +140,16 @@ NOT_SHOWN_CALLS = frozenset(
     }
 )
 NOT_SHOWN_KEYWORDS = frozenset(
-    {"description", "examples", "help", "short_help", "epilog", "summary", "responses"}
+    {
+        "description",
+        "response_description",
+        "examples",
+        "help",
+        "short_help",
+        "epilog",
+        "summary",
+        "responses",
+    }
 )
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _PROSE = re.compile(r"[A-Za-z]{2,}[,;:]? [a-z]{2,}")

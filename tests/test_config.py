@@ -96,6 +96,7 @@ ENVIRONMENT = [
     ("CHIMES_APP", "shop.jobs:app", "app", "shop.jobs:app"),
     ("CHIMES_USE_DB_DRIVEN_SCHEDULING", "no", "use_db_driven_scheduling", False),
     ("CHIMES_RETENTION", "P30D", "retention", timedelta(days=30)),
+    ("CHIMES_AUDIT_KEY", "a key of many letters", "audit_key", "a key of many letters"),
 ]
 
 
@@ -210,6 +211,12 @@ BAD = [
         {"CHIMES_LEASE": "10s", "CHIMES_HEARTBEAT": "6s"},
         r"heartbeat: expected half of the lease \(10s\) or less, got 6s \(environment CHIMES_HEART",
     ),
+    (
+        {"CHIMES_AUDIT_RETENTION": "8760h"},
+        r"audit_retention \(environment CHIMES_AUDIT_RETENTION\) needs audit_key: .*16 characters",
+    ),
+    ({"CHIMES_AUDIT_RETENTION": "8760h", "CHIMES_AUDIT_KEY": "too short"}, "at least 16 char"),
+    ({"CHIMES_AUDIT_RETENTION": "1h"}, "audit_retention: expected a duration of 24h0m0s or more"),
     ({"CHIMES_USE_DB_DRIVEN_SCHEDULING": "x"}, "use_db_driven_scheduling: expected true or false"),
     ({"CHIMES_LEASE": "2h"}, "lease: expected a duration of 1h0m0s or less"),
     ({"LOG_LEVEL": "inof"}, "log_level: expected one of debug, info.*did you mean info"),

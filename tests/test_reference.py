@@ -17,6 +17,8 @@ from chimes.model.access import Role
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
 from chimes.model.run import Reason, RunStatus
 from chimes.services.schedules.templates import TEMPLATES
+from chimes.store.memory.state import State
+from chimes.store.sql.tables import metadata
 from chimes.targets.flow.advance import FailReason, SkipReason
 from chimes.targets.http.request import run_facts
 from chimes.triggers import trigger_from_dict
@@ -101,3 +103,28 @@ def test_trigger_samples_are_valid(sample: str) -> None:
     if "exclude" in given:
         given = {"kind": "every", "every": "1h"} | given
     assert trigger_from_dict(given).next_after(NOON) is not None
+
+
+def cells(title: str, column: int) -> set[str]:
+    rows = [line.split("|")[column] for line in section(title).splitlines() if line[:3] == "| `"]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_every_table_has_a_bound() -> None:
+    rows = [line.split("|") for line in section("Retention").splitlines() if line[:3] == "| `"]
+    assert [row[1].strip(" `") for row in rows if len(row[4].strip()) < 5] == []
+    assert cells("Retention", 1) == set(metadata.tables)
+
+
+def test_every_family_of_redis_keys_has_a_bound() -> None:
+    scripts = (ROOT / "src/chimes/store/redis/lua").glob("*.lua")
+    text = "\n".join(path.read_text() for path in scripts)
+    names = re.findall(r"(?:C \.\. |\bat\(|\bby\()'([a-z_]+)", text)
+    tasks = {name[:10] for name in re.findall(r"P \.\. '([a-z_]+)", text)} - {"chimes"}
+    # Hashes whose names the scripts get as arguments.
+    passed = {"keys", "states"}
+    assert cells("Retention", 2) == {*names, *tasks, *passed}
+
+
+def test_every_part_of_the_memory_store_has_a_bound() -> None:
+    assert cells("Retention", 3) == {field.name for field in fields(State)}

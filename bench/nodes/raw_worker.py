@@ -5,7 +5,7 @@ tables of Chimes.
 
 The command {"at"} claims on one connection from the moment `at` and completes the claimed runs as
 succeeded on another, until nothing is left; the next claim overlaps with the completion. Nothing is
-executed and no row is decoded. The reply is that of claimer.py.
+executed and no run is decoded. The reply is that of claimer.py.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from itertools import count
 
 import asyncpg
 import uvloop
 
-from chimes.store.sql.dialects.postgres_statements import CLAIM, FINISH_UNIFORM
-from chimes.store.sql.tables import runs
+from chimes.store.sql.dialects.postgres import _columns, _update_all
+from chimes.store.sql.dialects.postgres_statements import CLAIM, TAKE_CLAIMS
+from chimes.store.sql.rows.run import STATE
+from chimes.store.sql.rows.values import Values
+from chimes.store.sql.tables import RUN_COLUMNS, runs
 from nodes.claimer import CAPABILITIES, join_store
 from nodes.protocol import commands, reply, sleep_until
 
@@ -26,18 +30,45 @@ from nodes.protocol import commands, reply, sleep_until
 BATCH = 250
 #: The settings of the store's own connections.
 SESSION = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off"}
-ATTEMPT = (
-    '{"number":1,"fence":1,"node":"%s","started_at":"2026-01-01T00:00:00.000001Z"'
-    ',"finished_at":"2026-01-01T00:00:00.000002Z","end":"succeeded"}'
+_NAMES = [each.name for each in RUN_COLUMNS]
+_ID, _FENCE, _AVAILABLE_AT, _CLAIMED_AT = (
+    _NAMES.index(name) for name in ("id", "claim_fence", "claim_available_at", "claim_claimed_at")
 )
-_ID, _FENCE = (list(runs.c.keys()).index(name) for name in ("id", "fence"))
+#: Microseconds that differ, as the times of attempts do.
+_moments = count(1_800_000_000_000_000)
+
+
+def succeeded(row: asyncpg.Record, node: str, finished_at: int) -> Values:
+    """The key and the columns of STATE of a run that has succeeded at its first attempt."""
+    values = {
+        "available_at": row[_AVAILABLE_AT],
+        "status": "succeeded",
+        "attempt": 1,
+        "fence": row[_FENCE],
+        "node": node,
+        "claimed_at": row[_CLAIMED_AT],
+        "started_at": row[_CLAIMED_AT],
+        "finished_at": finished_at,
+        "attempt_started_at": next(_moments),
+        "attempt_finished_at": next(_moments),
+        "result": '{"value":null}',
+    }
+    return (row[_ID], *(values.get(name) for name in STATE))
 
 
 async def finish(connection: asyncpg.Connection, node: str, rows: list[asyncpg.Record]) -> int:
-    ids = [row[_ID] for row in rows]
-    shared = (rows[0][_FENCE], "succeeded", None, '{"value":null}', "", "")
-    attempts = [ATTEMPT % node] * len(ids)
-    return len(await connection.fetch(FINISH_UNIFORM, ids, attempts, *shared, None, False))
+    """The transaction of `finish`: deletes the claims and writes the ends of their runs."""
+    now = next(_moments)
+    rows = sorted(rows, key=lambda row: row[_ID])
+    parameters, kinds = _columns([succeeded(row, node, now) for row in rows])
+    update = _update_all(runs, ("id", *STATE), kinds)
+    async with connection.transaction():
+        ids, fences = [row[_ID] for row in rows], [row[_FENCE] for row in rows]
+        taken = await connection.fetch(TAKE_CLAIMS, ids, fences)
+        done = await connection.execute(update, *parameters)
+    if done != f"UPDATE {len(taken)}":
+        raise RuntimeError(f"{len(taken)} claims deleted, but {done}")
+    return len(taken)
 
 
 async def work(connections: list[asyncpg.Connection], node: str) -> list[tuple[float, int]]:

@@ -1,8 +1,12 @@
 """Shared by the peer scripts: command line, counting of calls, result as one line of JSON.
 
-    python peers/NAME.py schedules|jobs URL COUNT SECONDS
+    python peers/NAME.py schedules|jobs|work|offer URL COUNT SECONDS [--begin TIME]
 
 `schedules`: COUNT recurring schedules are due at once; `jobs`: COUNT no-op jobs wait in the queue.
+`work` and `offer` are two processes: one executes COUNT jobs while the other adds them evenly over
+SECONDS, beginning at TIME (seconds since 1970). `work` prints a line when it is ready and writes
+its calls to the file BENCH_CALLS, one line `number time` each.
+
 Time starts when the peer first polls and stops with the last call of the job's function, or after
 SECONDS: a peer that is not finished by then is rated by the calls so far. For `jobs` it stops when
 the peer has stored the last completion; for `schedules` it does not wait for that, which favours
@@ -18,8 +22,11 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 POLL_SECONDS = 0.005
+#: Between two batches of offered jobs.
+OFFER_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +35,28 @@ class Options:
     url: str
     count: int
     seconds: float
+    begin: float = 0.0
 
 
 def parse_options() -> Options:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("schedules", "jobs"))
+    parser.add_argument("what", choices=("schedules", "jobs", "work", "offer"))
     parser.add_argument("url")
     parser.add_argument("count", type=int)
     parser.add_argument("seconds", type=float)
-    options = parser.parse_args()
-    return Options(options.what, options.url, options.count, options.seconds)
+    parser.add_argument("--begin", type=float, default=0.0)
+    return Options(**vars(parser.parse_args()))
+
+
+async def offer(options: Options, add: Callable[[range], Awaitable[object]]) -> None:
+    """Calls `add` with the numbers of each batch at its time. A batch that is late is not skipped:
+    its jobs count as offered at their time."""
+    batches = round(options.seconds / OFFER_SECONDS)
+    size = options.count // batches
+    for batch in range(batches):
+        moment = options.begin + batch * OFFER_SECONDS
+        await asyncio.sleep(max(0.0, moment - time.time()))
+        await add(range(batch * size, (batch + 1) * size))
 
 
 @dataclass(slots=True)
@@ -47,6 +66,7 @@ class Calls:
     wanted: int
     began: float = 0.0
     names: list[object] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     last: float = 0.0
     all_called: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -56,6 +76,7 @@ class Calls:
 
     def note(self, name: object) -> None:
         self.names.append(name)
+        self.times.append(time.time())
         self.last = time.perf_counter()
         if len(self.names) == self.wanted:
             self.all_called.set()
@@ -79,6 +100,10 @@ class Calls:
 
     def report(self) -> None:
         """Prints the result and exits at once, because the shutdown of a peer may be slow."""
+        if path := os.environ.get("BENCH_CALLS"):
+            calls = zip(self.names, self.times, strict=True)
+            lines = "".join(f"{name} {moment!r}\n" for name, moment in calls)
+            Path(path).write_text(lines, encoding="ascii")
         complete = len(self.names) >= self.wanted
         result = {
             "calls": len(self.names),

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import asyncpg
 import uvloop
-from harness import Calls, Options, parse_options
+from harness import Calls, Options, offer, parse_options
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgPoolDriver
 from pgqueuer.models import CronExpressionEntrypoint, Job, Schedule
@@ -74,7 +74,38 @@ async def jobs(options: Options, calls: Calls) -> None:
         calls.report()
 
 
+async def work(options: Options, calls: Calls) -> None:
+    async with asyncpg.create_pool(options.url, min_size=POOL, max_size=POOL) as pool:
+        queries = Queries(AsyncpgPoolDriver(pool))
+        await queries.install()
+        manager = QueueManager(queries)
+
+        @manager.entrypoint("noop")
+        async def noop(job: Job) -> None:
+            assert job.payload is not None
+            calls.note(int(job.payload))
+
+        running = asyncio.create_task(
+            manager.run(batch_size=BATCH, mode=QueueExecutionMode.continuous)
+        )
+        print("ready", flush=True)
+        await calls.wait(options.seconds, running)
+        calls.report()
+
+
+async def offer_jobs(options: Options, _: Calls) -> None:
+    async with asyncpg.create_pool(options.url, min_size=1, max_size=1) as pool:
+        queries = Queries(AsyncpgPoolDriver(pool))
+
+        async def add(numbers: range) -> None:
+            payloads = [str(number).encode() for number in numbers]
+            await queries.enqueue(["noop"] * len(numbers), payloads, [0] * len(numbers))
+
+        await offer(options, add)
+
+
+MODES = {"schedules": schedules, "jobs": jobs, "work": work, "offer": offer_jobs}
+
 if __name__ == "__main__":
     options = parse_options()
-    calls = Calls(options.count)
-    uvloop.run((schedules if options.what == "schedules" else jobs)(options, calls))
+    uvloop.run(MODES[options.what](options, Calls(options.count)))

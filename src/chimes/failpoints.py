@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -68,6 +69,10 @@ def parse_failpoints(environ: Mapping[str, str]) -> dict[str, tuple[Fault, ...]]
     return found
 
 
+#: Held by the writer of a SQLite file during a transaction. `stop` waits for it: a process that is
+#: stopped while it holds the lock of the file stops all other processes that use the file.
+file_transaction = threading.RLock()
+
 _armed = parse_failpoints(os.environ)
 _hits: Counter[str] = Counter()
 _log = os.environ.get("CHIMES_FAILPOINTS_LOG", "")
@@ -100,7 +105,8 @@ def _inject(fault: Fault, name: str) -> None:
                 stderr=none,
                 start_new_session=True,
             )
-            os.kill(os.getpid(), signal.SIGSTOP)
+            with file_transaction:
+                os.kill(os.getpid(), signal.SIGSTOP)
         case "delay":
             time.sleep(fault.duration / 1000)
         case "drop_answer":

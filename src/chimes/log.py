@@ -22,7 +22,6 @@ MAX_TEXT_LENGTH = 16_384
 #: Libraries that log too much, or URLs and headers of callbacks.
 VERBOSE_LIBRARIES = (
     "aiohttp",
-    "alembic",
     "asyncio",
     "httpcore",
     "httpx",

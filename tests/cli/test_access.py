@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import urllib.request
@@ -10,6 +11,8 @@ from urllib.error import HTTPError
 
 import pytest
 
+from chimes.services.audit import prune_audit
+from chimes.store.sql import open_sqlite
 from tests.cli.conftest import Cli, Server
 from tests.system.node import wait_until
 
@@ -64,7 +67,52 @@ def test_the_audit_is_listed_and_verified(cli: Cli, tmp_path: Path) -> None:
     assert bad.code == 1
     assert "entry 1 does not match" in bad.err
     report = json.loads(cli("audit", "--verify", "--json", CHIMES_STORE=url).out)
-    assert report == {"ok": False, "checked": 2, "first_bad": 1}
+    assert report == {
+        "ok": False,
+        "checked": 2,
+        "first_bad": 1,
+        "checkpoint": "none",
+        "pruned_until": None,
+        "pruned_at": None,
+        "pruned": 0,
+    }
+
+
+def test_pruned_audit_is_verified_from_its_checkpoint(cli: Cli, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'chimes.db'}"
+    key = "a key of thirty-two characters.."
+    assert cli("key", "create", "--role", "admin", CHIMES_STORE=url).code == 0
+    assert cli("key", "create", "--role", "admin", CHIMES_STORE=url).code == 0
+
+    async def prune() -> int:
+        store = open_sqlite(tmp_path / "chimes.db")
+        await store.open()
+        try:
+            return await prune_audit(store, key, before=await store.now(), limit=1)
+        finally:
+            await store.close()
+
+    assert asyncio.run(prune()) == 1
+    good = cli("audit", "--verify", CHIMES_STORE=url, CHIMES_AUDIT_KEY=key)
+    assert (good.code, good.out.splitlines()) == (
+        0,
+        [
+            "ok: 2 entries",
+            "Older entries, up to number 1, were pruned; their signed checkpoint is valid.",
+        ],
+    )
+    listed = cli("audit", CHIMES_STORE=url)
+    assert [row[2] for row in listed.rows] == ["prune_audit", "create_key"]
+    unchecked = cli("audit", "--verify", CHIMES_STORE=url)
+    assert unchecked.code == 1
+    assert "CHIMES_AUDIT_KEY" in unchecked.err
+    wrong = cli("audit", "--verify", CHIMES_STORE=url, CHIMES_AUDIT_KEY=key.upper())
+    assert wrong.code == 1
+    assert "signature of their checkpoint is wrong" in wrong.err
+    given = {"CHIMES_STORE": url, "CHIMES_AUDIT_KEY": key}
+    report = json.loads(cli("audit", "--verify", "--json", **given).out)
+    assert (report["ok"], report["checkpoint"]) == (True, "valid")
+    assert (report["pruned_until"], report["pruned"]) == (1, 1)
 
 
 def test_first_key_ends_open_mode_of_a_running_node(cli: Cli, tmp_path: Path) -> None:

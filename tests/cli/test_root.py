@@ -14,7 +14,7 @@ from chimes.cli.command import cli as root
 from tests.cli.conftest import CHIMES, Cli, environment, spawn
 from tests.tables import each_row
 
-HEAVY = ("fastapi", "sqlalchemy", "alembic", "aiohttp", "pydantic", "starlette", "uvicorn", "rich")
+HEAVY = ("fastapi", "sqlalchemy", "aiohttp", "pydantic", "starlette", "uvicorn", "rich")
 
 
 def commands() -> list[tuple[str, click.Command]]:

@@ -98,7 +98,7 @@ def test_doctor_checks_a_database_server_without_changes(store_url: str, cli: Cl
     assert "empty" in before["schema"]["detail"]
     assert "empty" in checks()["schema"]["detail"]
     assert cli("store", "migrate", CHIMES_STORE=store_url).code == 0
-    assert checks()["schema"]["detail"].startswith("schema 0")
+    assert checks()["schema"]["detail"].startswith("schema ")
 
 
 def test_doctor_reports_problems_of_a_database_server(cli: Cli) -> None:

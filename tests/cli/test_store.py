@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import re
 import signal
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
+from chimes.cli.store import MigrationProgress
 from tests.cli.conftest import Cli, Server, spawn
 
 FAR = ("0 9 1 1 *", "--http", "http://x.example/")
@@ -348,3 +352,27 @@ def test_following_a_log_survives_a_server_restart(cli: Cli, tmp_path: Path, sin
         assert [row[1] for row in cli("runs", **url).rows] == ["succeeded"]
     finally:
         assert second.stop() == 0
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_conversion_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with MigrationProgress() as progress:
+        for step, done, total in (
+            ("schedules", 0, 0),
+            # Continues in the middle.
+            ("runs", 100, 400),
+            ("runs", 200, 400),
+            ("runs", 400, 400),
+        ):
+            progress(step, done, total)
+    shown = terminal.getvalue()
+    assert "Converted 0 schedules" in shown
+    found = [int(each) for each in re.findall(r"(\d+)%", shown.partition("Converted 400 runs")[2])]
+    assert {25, 50, 100} <= set(found)
+    assert found == sorted(found)

@@ -22,7 +22,7 @@ from chimes.model.target import AgentTarget, SyncTarget
 from chimes.store.memory import MemoryStore
 from chimes.store.port import ClaimRequest
 from chimes.testing import SettableClock
-from tests.builders import NOW, a_node, a_run
+from tests.builders import NOW, a_node, a_run, with_definition
 
 PAIR = SyncTarget(source="shop", collection="orders")
 LEASE = timedelta(seconds=30)
@@ -151,7 +151,7 @@ async def test_agent_checkpoints_are_deleted_when_the_run_ends() -> None:
     ended = replace(run, status=RunStatus.SUCCEEDED)
     # Neither a retried run nor one of another kind.
     cleaner(RunRescued(run=run))
-    cleaner(RunEnded(run=replace(ended, target=PAIR), seconds=0.0))
+    cleaner(RunEnded(run=with_definition(ended, target=PAIR), seconds=0.0))
     await cleaner.run_once()
     assert await store.get_checkpoint(agent_checkpoint_name(run.id)) is not None
     cleaner(RunEnded(run=ended, seconds=0.0))

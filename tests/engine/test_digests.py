@@ -70,11 +70,9 @@ def ended_run(
     status: RunStatus = RunStatus.SUCCEEDED,
     recipient: Recipient = DAILY_RECIPIENT,
 ) -> Run:
-    run = a_run(a_schedule(name=f"job {number}"))
-    return replace(
-        run,
+    return a_run(
+        a_schedule(name=f"job {number}"),
         id=RunId(f"run-{number}"),
-        schedule_name=f"job {number}",
         policy=Policy(delivery=(recipient,)),
         owner=ALICE,
         status=status,

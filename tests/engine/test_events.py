@@ -12,6 +12,8 @@ import pytest
 from chimes.engine import Engine, events
 from chimes.engine.events import (
     AttemptAbandoned,
+    AuditNotPruned,
+    AuditPruned,
     CompletionFenced,
     DeliveryEnded,
     DeliveryFenced,
@@ -44,13 +46,14 @@ from chimes.engine.events import (
     StoreRegressed,
     TargetRaised,
     TargetStuck,
+    UnusedPruned,
 )
 from chimes.engine.metrics import Metrics
 from chimes.errors import StoreUnavailable
 from chimes.log import JsonFormatter
 from chimes.model.ids import NodeId
 from chimes.model.notification import DeliveryState
-from chimes.model.planning import PolicyPlan
+from chimes.model.planning import FirePlan
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import AttemptEnd, Outcome, RunStatus, claim
 from chimes.model.target import AgentTarget
@@ -65,7 +68,7 @@ DONE = a_run(SCHEDULE, status=RunStatus.SUCCEEDED)
 
 EVERY_EVENT: list[events.Event] = [
     SchedulesFired(
-        plans=(PolicyPlan(schedule=SCHEDULE, runs=()),),
+        plans=(FirePlan(schedule=SCHEDULE, runs=()),),
         runs=(
             RUN,
             a_run(SCHEDULE, status=RunStatus.MISSED, missed_count=7),
@@ -91,6 +94,9 @@ EVERY_EVENT: list[events.Event] = [
     DeliveryFenced(delivery=a_delivery()),
     SenderRaised(delivery=a_delivery(), error=ZeroDivisionError("by nought")),
     MessagesPruned(count=3),
+    UnusedPruned(count=7),
+    AuditPruned(count=9),
+    AuditNotPruned(why="entry 3 was changed"),
     NodeJoined(node_id=NODE),
     NodeLost(node_id=NODE, why="no heartbeat"),
     NodeHeartbeat(node_id=NODE, clock_skew=-600.0),
@@ -238,7 +244,7 @@ def test_fields_of_log_lines_about_runs_and_schedules(
 ) -> None:
     reports = EventLogger()
     reports(RunEnded(run=DONE, seconds=0.25))
-    reports(SchedulesFired(plans=(PolicyPlan(schedule=SCHEDULE, runs=()),), runs=(), seconds=0.01))
+    reports(SchedulesFired(plans=(FirePlan(schedule=SCHEDULE, runs=()),), runs=(), seconds=0.01))
     ended, fired = (
         json.loads(JsonFormatter(Redactor(())).format(record)) for record in lines.records
     )

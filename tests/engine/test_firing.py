@@ -9,7 +9,7 @@ from chimes.engine.poller import PollAfter, PollNow
 from chimes.engine.scheduler import BATCH
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import AuditQuery
-from chimes.model.planning import FireContext, PolicyPlan, plan
+from chimes.model.planning import FireContext, FirePlan, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.model.schedule import (
@@ -171,7 +171,7 @@ async def test_a_broken_schedule_stops_no_other(rig: Rig) -> None:
     healthy = [await rig.due_now() for _ in range(3)]
     broken = await rig.due_now()
 
-    def planner(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def planner(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         if schedule.id == broken.id:
             raise ValueError("no such calendar")
         return plan(schedule, context, now)
@@ -189,7 +189,7 @@ async def test_a_broken_schedule_stops_no_other(rig: Rig) -> None:
 
 async def test_scheduler_without_progress_waits_for_the_poll_interval(rig: Rig) -> None:
     await rig.due_now()
-    scheduler = await rig.scheduler(lambda schedule, *_: PolicyPlan(schedule=schedule, runs=()))
+    scheduler = await rig.scheduler(lambda schedule, *_: FirePlan(schedule=schedule, runs=()))
     assert await scheduler.run_once() == PollAfter(rig.settings.poll_interval.total_seconds())
 
 

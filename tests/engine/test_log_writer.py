@@ -19,8 +19,8 @@ from chimes.engine.in_flight import (
 )
 from chimes.engine.recorder import LOG_BATCH_CHARACTERS, LOG_BATCH_LINES, LogWriter
 from chimes.errors import StoreUnavailable
-from chimes.model import replace
 from chimes.model.ids import RunId
+from chimes.model.policy import Policy
 from chimes.model.run import Completion, LogEntry, Outcome, RunStatus
 from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
@@ -103,12 +103,8 @@ async def test_every_attempt_adds_to_the_log(rig: Rig) -> None:
         return FAILURE
 
     rig.runner.script = [failing]
-    schedule_run = a_run(available_at=await rig.now())
-
-    run = replace(
-        schedule_run,
-        policy=replace(schedule_run.policy, max_retries=1, retry_backoff=timedelta(0)),
-    )
+    policy = Policy(max_retries=1, retry_backoff=timedelta(0))
+    run = a_run(policy=policy, available_at=await rig.now())
     await rig.store.add_runs([run])
     await rig.engine()
     await rig.reached(run.id, RunStatus.FAILED)

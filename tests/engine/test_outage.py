@@ -155,7 +155,7 @@ async def test_a_result_that_cannot_be_written_fails_its_run_and_no_other(rig: R
 async def test_a_completion_outlives_the_lease_of_an_unclaimed_run(rig: Rig) -> None:
     faults = Faults(rig.store)
     rig.runner.script = [rig.runner.wait]
-    engine = await rig.engine(store=faults.store, lease=timedelta(seconds=0.6))
+    engine = await rig.engine(store=faults.store, lease=timedelta(seconds=2))
     schedule = await rig.due_now(policy=Policy())
     await until(lambda: rig.runner.calls)
     faults.down = DOWN

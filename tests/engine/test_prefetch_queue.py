@@ -12,7 +12,8 @@ from chimes.engine.in_flight import Capacity, InFlightRun
 from chimes.engine.membership import StoreClock
 from chimes.engine.prefetch import PrefetchQueue
 from chimes.model.ids import NodeId, RunId
-from chimes.model.planning import FireContext, SingleSlotPlan, plan, prefetch_plan
+from chimes.model.planning import FireContext, plan, prefetch_plan
+from chimes.model.run import claim
 from chimes.store.port import PrefetchWindow, Store
 from tests.builders import due_schedule
 
@@ -42,8 +43,9 @@ class ConfirmingStore:
 
 def an_attempt(slot: datetime) -> InFlightRun:
     firing = plan(due_schedule(slot), FireContext(), slot)
-    assert isinstance(firing, SingleSlotPlan)
-    run = prefetch_plan(firing, slot - timedelta(seconds=1)).run(NodeId("node-1"))
+    assert firing.on_time
+    now = slot - timedelta(seconds=1)
+    run = claim(prefetch_plan(firing, now).runs[0], NodeId("node-1"), now)
     return InFlightRun(run, cast(Capacity, None), lambda _: None, lambda: slot)
 
 

@@ -34,9 +34,9 @@ from chimes.web.dashboard.entry import _load as prepare_dashboard
 
 ROOT = Path(__file__).parents[2]
 #: Modules besides the package itself that commands import only when they need them.
-IMPORTED = ("alembic.command", "alembic.config", "rich.table", "uvloop")
+IMPORTED = ("rich.table", "uvloop")
 #: Modules with side effects on import.
-NOT_IMPORTED = ("__main__", "migrations.env")
+NOT_IMPORTED = ("__main__",)
 #: Forks get a signal when the server, their parent, dies.
 PR_SET_PDEATHSIG = 1
 MAX_MESSAGE = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from chimes.model.ids import RunId
-from chimes.model.planning import FireContext, PolicyPlan
+from chimes.model.planning import FireContext, FirePlan
 from chimes.model.run import RunStatus
 from tests.builders import MINUTE, NOW
 
@@ -13,7 +13,7 @@ FREE = FireContext()
 QUEUED, MISSED, SKIPPED = RunStatus.QUEUED, RunStatus.MISSED, RunStatus.SKIPPED
 
 
-def planned_runs(firing: PolicyPlan) -> list[tuple[RunStatus, datetime | None, bool]]:
+def planned_runs(firing: FirePlan) -> list[tuple[RunStatus, datetime | None, bool]]:
     return [(run.status, run.slot, run.blocked) for run in firing.runs]
 
 

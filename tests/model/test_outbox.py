@@ -42,8 +42,7 @@ def ended(*recipients: Recipient, late: timedelta = timedelta(), **given: Any) -
         "owner": ALICE,
         "origin": Origin.SCHEDULE,
     }
-    run = a_run(a_schedule())
-    return replace(run, policy=Policy(delivery=recipients), **(values | given))
+    return a_run(a_schedule(), policy=Policy(delivery=recipients), **(values | given))
 
 
 def planned_events(run: Run, previous: RunStatus | None = None) -> list[NotifyOn]:

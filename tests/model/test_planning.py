@@ -9,10 +9,10 @@ import pytest
 
 from chimes.model import replace
 from chimes.model.ids import ScheduleId, slot_run_id
-from chimes.model.planning import ON_TIME_LIMIT, FireContext, PolicyPlan, plan
+from chimes.model.planning import ON_TIME_LIMIT, FireContext, FirePlan, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Origin, Reason, Run
-from chimes.model.schedule import Dependency, set_cursor
+from chimes.model.schedule import Dependency, run_definition, set_cursor
 from chimes.triggers import Cron, Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule, due_schedule, full_schedule
 from tests.model.fire_plans import (
@@ -26,7 +26,7 @@ from tests.model.fire_plans import (
 )
 
 
-def late_by(now: datetime, **given: Any) -> PolicyPlan:
+def late_by(now: datetime, **given: Any) -> FirePlan:
     """Plan of a minutely schedule whose cursor is still on NOW."""
     return plan(due_schedule(policy=Policy(**given)), FREE, now)
 
@@ -42,17 +42,11 @@ def test_a_due_slot_becomes_its_run() -> None:
     assert firing.runs == (
         Run(
             id=slot_run_id(schedule.id, slot),
-            schedule_id=schedule.id,
-            schedule_name=schedule.name,
-            schedule_version=17,
-            namespace="ksana",
-            owner=schedule.owner,
+            definition=run_definition(schedule),
             slot=slot,
             origin=Origin.SCHEDULE,
-            target=schedule.target,
-            policy=schedule.policy,
             priority=-5,
-            concurrency_key=schedule.policy.concurrency_key,
+            concurrency_key=f"user:alice/{schedule.policy.concurrency_key}",
             concurrency_limit=3,
             created_at=now,
             planned_at=due,
@@ -77,9 +71,9 @@ def test_a_due_slot_becomes_its_run() -> None:
 
 def test_schedule_that_is_not_due_is_unchanged() -> None:
     waiting = a_schedule()
-    assert plan(waiting, FREE, NOW) == PolicyPlan(schedule=waiting, runs=())
+    assert plan(waiting, FREE, NOW) == FirePlan(schedule=waiting, runs=())
     unplanned = set_cursor(waiting, None)
-    assert plan(unplanned, FREE, NOW) == PolicyPlan(schedule=unplanned, runs=())
+    assert plan(unplanned, FREE, NOW) == FirePlan(schedule=unplanned, runs=())
 
 
 # A slot late within the grace period is on time under any policy.

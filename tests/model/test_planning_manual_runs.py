@@ -7,7 +7,7 @@ import pytest
 from chimes.model import replace
 from chimes.model.ids import RunId, slot_run_id
 from chimes.model.planning import (
-    PolicyPlan,
+    FirePlan,
     backfill_run,
     end_immediately,
     manual_run,
@@ -92,9 +92,9 @@ def test_purged_slots_are_not_created_again() -> None:
     firing = plan(schedule, FREE, NOW + 3 * MINUTE)
     assert planned_runs(firing) == [(QUEUED, NOW + 3 * MINUTE, False)]
     idle = plan(schedule, FREE, NOW + MINUTE)
-    assert idle == PolicyPlan(schedule=set_cursor(schedule, NOW + 3 * MINUTE), runs=())
+    assert idle == FirePlan(schedule=set_cursor(schedule, NOW + 3 * MINUTE), runs=())
     over = due_schedule(trigger=Once(NOW), purged_until=NOW)
-    assert plan(over, FREE, NOW) == PolicyPlan(schedule=set_cursor(over, None), runs=())
+    assert plan(over, FREE, NOW) == FirePlan(schedule=set_cursor(over, None), runs=())
 
 
 # A run must not be blocked by a run that was not inserted.
@@ -125,7 +125,7 @@ def test_a_manual_run_has_no_slot() -> None:
         available_at=NOW,
     )
     assert run.id != manual_run(schedule, NOW).id
-    assert run.concurrency_key == schedule.policy.concurrency_key
+    assert run.concurrency_key == f"user:alice/{schedule.policy.concurrency_key}"
     assert manual_run(schedule, NOW, beside_others=True).concurrency_key is None
 
 

@@ -14,7 +14,6 @@ from chimes.model.planning import (
     PREFETCH_CUTOFF,
     WITHDRAWN_FENCE,
     FireContext,
-    SingleSlotPlan,
     can_prefetch,
     can_withdraw,
     may_have_prefetched_run,
@@ -27,7 +26,7 @@ from chimes.model.run import Origin, Run, RunStatus, cancel, claim, confirm, mar
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import FlowTarget
 from chimes.triggers import Every
-from tests.builders import HOUR, KINDS, MINUTE, NOW, SECOND, due_schedule
+from tests.builders import HOUR, KINDS, MINUTE, NOW, SECOND, due_schedule, with_definition
 
 SLOT = NOW + SECOND
 TICK = timedelta(microseconds=1)
@@ -35,8 +34,8 @@ TICK = timedelta(microseconds=1)
 
 def prefetched_run(schedule: Schedule, now: Any = NOW) -> Run:
     firing = plan(schedule, FireContext(), SLOT)
-    assert isinstance(firing, SingleSlotPlan)
-    return prefetch_plan(firing, now).run(NodeId("node-1"))
+    assert firing.on_time
+    return claim(prefetch_plan(firing, now).runs[0], NodeId("node-1"), now)
 
 
 def test_prefetched_run_starts_at_its_planned_time() -> None:
@@ -51,10 +50,10 @@ def test_prefetched_run_starts_at_its_planned_time() -> None:
 def test_every_claim_of_a_slot_has_its_own_fence() -> None:
     schedule = due_schedule(SLOT)
     on_time = plan(schedule, FireContext(), SLOT)
-    assert isinstance(on_time, SingleSlotPlan)
+    assert on_time.on_time
     fences = [prefetched_run(schedule, NOW + number * TICK).fence for number in range(5)]
     assert fences == sorted(set(fences))
-    assert on_time.run(NodeId("node-1")).fence == 1 < fences[0]
+    assert claim(on_time.runs[0], NodeId("node-1"), SLOT).fence == 1 < fences[0]
 
 
 @pytest.mark.parametrize(
@@ -96,20 +95,20 @@ def test_only_unconfirmed_prefetched_runs_can_be_withdrawn() -> None:
     later = SLOT + 2 * MINUTE
     moved = replace(release(run), fence=0, planned_at=later, available_at=later)
     assert not can_withdraw(moved, NOW)
-    flow = replace(run, target=FlowTarget(name="flow"))
+    flow = with_definition(run, target=FlowTarget(name="flow"))
     assert not can_withdraw(release(confirm(flow)), NOW)
     on_time = plan(due_schedule(SLOT), FireContext(), SLOT)
-    assert isinstance(on_time, SingleSlotPlan)
-    for node in (NodeId("node-1"), None):
-        assert not can_withdraw(on_time.run(node), NOW - HOUR)
+    assert on_time.on_time
+    for each in (on_time.runs[0], claim(on_time.runs[0], NodeId("node-1"), SLOT)):
+        assert not can_withdraw(each, NOW - HOUR)
 
 
 def test_withdrawing_restores_the_schedule() -> None:
     before = due_schedule(SLOT, fired_count=3, last_slot=NOW - MINUTE)
     run = prefetched_run(before)
     firing = plan(before, FireContext(), SLOT)
-    assert isinstance(firing, SingleSlotPlan)
-    after = replace(firing, now=NOW).schedule
+    assert firing.on_time
+    after = prefetch_plan(firing, NOW).schedule
     assert may_have_prefetched_run(after, NOW)
     assert not may_have_prefetched_run(before, NOW)
     assert not may_have_prefetched_run(due_schedule(SLOT), NOW)
@@ -128,14 +127,14 @@ def test_fence_of_a_slot_rises_with_every_withdrawal(back: timedelta) -> None:
     schedule, fences = due_schedule(SLOT), []
     for number in range(3):
         firing = plan(schedule, FireContext(), SLOT)
-        assert isinstance(firing, SingleSlotPlan)
-        run = prefetch_plan(firing, NOW - number * back).run(NodeId("node-1"))
+        assert firing.on_time
+        now = NOW - number * back
+        run = claim(prefetch_plan(firing, now).runs[0], NodeId("node-1"), now)
         fences.append(run.fence)
         schedule = withdraw_prefetched(firing.schedule, run, None)
     last = plan(schedule, FireContext(), SLOT)
-    assert isinstance(last, SingleSlotPlan)
-    fences.append(last.run(NodeId("node-1")).fence)
-    assert last.run().fence == fences[-1] - 1
+    assert last.on_time
+    fences.append(claim(last.runs[0], NodeId("node-1"), SLOT).fence)
     assert fences == sorted(set(fences))
     moved = plan(replace(schedule, next_run_at=SLOT + MINUTE), FireContext(), SLOT + MINUTE)
     assert moved.runs[0].fence == fences[-1] - 1

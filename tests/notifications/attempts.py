@@ -13,7 +13,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.target import AgentTarget
 from chimes.notifications.base import DeliveryAttempt, Progress
 from chimes.notifications.message import NotificationMessage, build_message
-from tests.builders import NOW, a_run, a_schedule
+from tests.builders import NOW, a_run, a_schedule, with_definition
 
 CHAT = "4242"
 ARTIFACTS = "artifacts"
@@ -40,7 +40,7 @@ def an_ended_run(text: str = "all is well", **given: Any) -> Run:
 
 
 def a_delivery_of(run: Run, recipient: Recipient, notify_on: NotifyOn | None = None) -> Delivery:
-    run = replace(run, policy=Policy(delivery=(recipient,)))
+    run = with_definition(run, policy=Policy(delivery=(recipient,)))
     (made,) = plan_deliveries(run, None, NOW)
     return made if notify_on is None else replace(made, notify_on=notify_on)
 

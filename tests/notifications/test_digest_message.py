@@ -20,7 +20,7 @@ from chimes.notifications.message import (
 )
 from chimes.notifications.webhook import body_of
 from chimes.web.dashboard.inbox.routes import safe_html
-from tests.builders import ALICE, NOW
+from tests.builders import ALICE, NOW, with_definition
 from tests.engine.test_digests import ended_run
 
 HOOK = Recipient(
@@ -69,7 +69,7 @@ def test_counts_by_outcome_and_lists_failures_first() -> None:
 
 
 def test_markup_in_schedule_names_is_escaped() -> None:
-    named = replace(
+    named = with_definition(
         ended_run(1, NOW, recipient=HOOK), schedule_name="[x](javascript:alert(1)) <b> *y* `z`"
     )
     html = safe_html(digest_of(named).markdown)

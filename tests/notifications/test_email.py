@@ -75,7 +75,7 @@ async def test_mail_is_in_the_language_of_the_recipient() -> None:
 # Header injection.
 @pytest.mark.parametrize("name", ["a\r\nBcc: eve@example.com", "a\nSubject: x", "a\u2028b\x0b\x85"])
 async def test_names_cannot_inject_headers(name: str) -> None:
-    run = replace(an_ended_run(), schedule_name=name)
+    run = an_ended_run(schedule_name=name)
     async with smtp_server() as smtp, channel(server_at(smtp)) as email:
         assert isinstance(await email.send(an_attempt(run, TO)), Sent)
     (mail,) = smtp.mails

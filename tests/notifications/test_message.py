@@ -26,7 +26,7 @@ from chimes.notifications.message import (
     language_of,
     plain,
 )
-from tests.builders import a_run
+from tests.builders import a_run, with_definition
 from tests.notifications.attempts import (
     a_delivery_of,
     a_message,
@@ -128,7 +128,7 @@ def test_outputs_of_tasks_and_callbacks_are_not_markdown() -> None:
 
 
 def test_a_run_without_a_schedule_is_named_by_its_prompt() -> None:
-    run = replace(an_ended_run(), schedule_id=None, schedule_name="")
+    run = an_ended_run(schedule_id=None, schedule_name="")
     assert a_message(run).title == "say something: succeeded"
 
 
@@ -190,7 +190,7 @@ def test_link_to_the_run() -> None:
 
 def test_control_characters_are_removed() -> None:
     run = an_ended_run("safe\u202egnp.exe\x1b[31m\x00 <b>bold</b>")
-    run = replace(run, schedule_name="a\u202eb\n<b>_*[]()c</b>")
+    run = with_definition(run, schedule_name="a\u202eb\n<b>_*[]()c</b>")
     message = a_message(run)
     assert message.title == "ab <b>_*[]()c</b>: succeeded"
     assert message.text.endswith("safegnp.exe[31m <b>bold</b>")
@@ -304,7 +304,7 @@ def test_text_is_computed_once_and_not_for_the_inbox(monkeypatch: pytest.MonkeyP
 )
 def test_softnix_runs_report_softnix_statuses(status: RunStatus, reported: str) -> None:
     run = an_ended_run(status=status)
-    message = a_message(replace(run, namespace="softnix"))
+    message = a_message(with_definition(run, namespace="softnix"))
     assert message.text.splitlines()[0] == f"Run {run.id}: {reported}"
     assert a_message(run).text.splitlines()[0] == f"Run {run.id}: {status.value}"
     assert message.status == status.value

@@ -33,7 +33,7 @@ from chimes.services.demo import (
 from chimes.services.insights import InsightService
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import NOW, a_node, a_run, a_schedule, claim_request
+from tests.builders import NOW, a_node, a_run, a_schedule, claim_request, with_definition
 from tests.store_contract.stores import KINDS, Home, StoreKind
 
 #: One store per way to load; MariaDB loads like the other SQL stores.
@@ -230,7 +230,7 @@ async def test_deleted_or_running_examples_do_not_block_removal(tmp_path: Path) 
 
 async def start_manual_run(store: Store, schedule: Schedule) -> tuple[Run, ...]:
     await store.join(a_node(), timedelta(minutes=1))
-    await store.add_runs([replace(manual_run(schedule, NOW), target=HTTP)])
+    await store.add_runs([with_definition(manual_run(schedule, NOW), target=HTTP)])
     return await store.claim(claim_request())
 
 

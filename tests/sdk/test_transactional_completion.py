@@ -148,7 +148,7 @@ async def test_fenced_attempt_commits_nothing(server_url: str, engine: AsyncEngi
             await connection.execute(INSERT, {"attempt": context.attempt})
             # As if another node had claimed it; only visible here, otherwise the worker would
             # stop the task first.
-            await connection.execute(text("UPDATE runs SET fence = fence + 1"))
+            await connection.execute(text("UPDATE claims SET fence = fence + 1"))
             try:
                 await context.complete_in(connection)
             except Conflict as error:

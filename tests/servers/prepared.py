@@ -70,7 +70,7 @@ async def _emptying(session: _Session) -> list[str]:
     audit chain and the time up to which runs are rolled up."""
     unused = [each for each in await session.tables() if not await session.holds_rows(each)]
     head = "UPDATE audit_head SET number = 0, hash = ''"
-    mark = "UPDATE store_facts SET value = 0 WHERE name = 'rolled_until'"
+    mark = "UPDATE store_facts SET value = 0 WHERE name = 'counted_until'"
     return [head, mark, *(f"DELETE FROM {table}" for table in unused)]
 
 

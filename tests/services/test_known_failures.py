@@ -26,7 +26,7 @@ from chimes.services.attention import (
 )
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
-from tests.builders import MINUTE, NOW, a_run, a_schedule
+from tests.builders import MINUTE, NOW, a_run, a_schedule, with_definition
 
 ANNA = Owner(type=OwnerType.USER, id="anna")
 ACTOR = Actor(owner=ANNA, role=Role.MEMBER)
@@ -137,7 +137,7 @@ async def test_permissions_and_conflicts_of_mark() -> None:
     with pytest.raises(Conflict):
         await service.mark(ACTOR, replace(run, status=RunStatus.SUCCEEDED), "")
     with pytest.raises(Conflict):
-        await service.mark(ACTOR, replace(run, schedule_id=None), "")
+        await service.mark(ACTOR, with_definition(run, schedule_id=None), "")
     with pytest.raises(InvalidInput):
         await service.mark(ACTOR, run, "x" * (MAX_NOTE + 1))
     with pytest.raises(InvalidInput):

@@ -8,7 +8,7 @@ from tests.servers import POSTGRES, shared
 from tests.servers.copies import copied_database
 
 #: Files about the set-up of a database start from an empty one.
-_ABOUT_SET_UP = ("faults", "migration", "schema")
+_ABOUT_SET_UP = ("conversion", "faults", "migration", "schema")
 
 
 @pytest.fixture

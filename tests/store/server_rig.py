@@ -11,6 +11,7 @@ import asyncpg
 
 from chimes.store.port import Store
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
+from chimes.store.sql.rows.values import schedule_number
 from tests.store import mariadb_rig
 
 SERVERS = ("postgresql", "mariadb")
@@ -45,6 +46,11 @@ class Rig:
         return (
             _on_postgres(self.url, statement) if on_postgres else _on_mariadb(self.url, statement)
         )
+
+    def schedule_held(self, schedule_id: str) -> AbstractAsyncContextManager[None]:
+        """Holds the lock of a schedule, which is its cursor."""
+        key = schedule_number(schedule_id)
+        return self.held(f"SELECT schedule FROM cursors WHERE schedule = {key} FOR UPDATE")
 
     def keys_held(self) -> AbstractAsyncContextManager[None]:
         """Holds the locks of all existing concurrency keys."""

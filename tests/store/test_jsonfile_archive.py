@@ -18,6 +18,8 @@ from chimes.model.audit import AuditEntry, verify_chain
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.run import LogEntry, Run, RunStatus
+from chimes.services.audit import prune_audit
+from chimes.services.audit import verify_chain as verify_store
 from chimes.store.jsonfile import JsonFileStore
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.store import AUDIT_ENTRIES, ENDED_RUNS, SLACK
@@ -26,6 +28,7 @@ from chimes.testing import SettableClock
 from tests.builders import NOW, SECOND, a_run, a_schedule, an_entry
 from tests.store.jsonfiles import crash, document, dumped, opened
 
+KEY = "a key of thirty-two characters.."
 ENOUGH_TO_ARCHIVE = ENDED_RUNS + SLACK + 1
 
 
@@ -274,6 +277,64 @@ async def test_old_audit_entries_are_archived_in_an_unbroken_chain(tmp_path: Pat
         every = [item for item in await dumped(store) if isinstance(item, AuditEntry)]
         assert every == [*entries, added]
         assert verify_chain(every) is None
+
+
+async def test_pruned_archived_audit_entries_stay_deleted(tmp_path: Path) -> None:
+    clock = SettableClock()
+    count = AUDIT_ENTRIES + SLACK + 1
+    async with opened(tmp_path, clock) as store:
+        for number in range(count):
+            at = NOW if number < 60 else NOW + SECOND
+            store._state.append_audit(an_entry(at=at, object_id=f"o{number}"))
+        await store.load([])
+        await store.load([])
+        assert len(lines(tmp_path, "audit-203001.jsonl")) == 101
+        archive = (tmp_path / "audit-203001.jsonl").read_bytes()
+        clock.advance(timedelta(hours=1))
+        assert await prune_audit(store, KEY, before=NOW) == 60
+        assert len(lines(tmp_path, "audit-203001.jsonl")) == 41
+        assert (await verify_store(store, KEY)).checked == count - 60 + 1
+    # As after a crash between the write of jobs.json and that of the archive.
+    (tmp_path / "audit-203001.jsonl").write_bytes(archive)
+    async with opened(tmp_path, clock) as store:
+        found = await verify_store(store, KEY)
+        assert (found.ok, found.checked) == (True, count - 60 + 1)
+        assert await prune_audit(store, KEY, before=NOW + SECOND) == count - 60
+        assert (await verify_store(store, KEY)).ok
+        assert not (tmp_path / "audit-203001.jsonl").exists()
+    async with opened(tmp_path, clock) as store:
+        found = await verify_store(store, KEY)
+        assert (found.ok, found.checked) == (True, 2)
+
+
+async def test_failed_write_restores_pruned_audit_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FailingOs:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def replace(self, source: Path, target: Path) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+    count = AUDIT_ENTRIES + SLACK + 1
+    async with opened(tmp_path) as store:
+        for number in range(count):
+            store._state.append_audit(an_entry(at=NOW, object_id=f"o{number}"))
+        await store.load([])
+        await store.load([])
+        before = in_repr_order(await dumped(store))
+        monkeypatch.setattr(disk, "os", FailingOs())
+        for most in (50, 150):
+            with pytest.raises(StoreUnavailable):
+                await prune_audit(store, KEY, before=NOW, limit=most)
+            assert in_repr_order(await dumped(store)) == before
+            assert (await verify_store(store, KEY)).ok
+        monkeypatch.setattr(disk, "os", os)
+        assert await prune_audit(store, KEY, before=NOW, limit=150) == 150
+        assert (await verify_store(store, KEY)).ok
+    async with opened(tmp_path) as again:
+        assert (await verify_store(again, KEY)).ok
 
 
 async def test_schedules_are_never_archived(tmp_path: Path) -> None:

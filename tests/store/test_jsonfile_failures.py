@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import StoreUnavailable
+from chimes.model.audit import AuditCheckpoint, checkpoint_to_text
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
 from chimes.model.run import Run, mark_lost
@@ -90,8 +91,9 @@ Step = Callable[[JsonFileStore], Awaitable[object]]
 def steps() -> list[Step]:
     """Changes of every kind; each step is one change."""
     schedule, key, run = due_schedule(id=ScheduleId("a")), a_key(), a_run()
-    task = a_sync_run()
+    task, old = a_sync_run(), a_key(revoked_at=NOW)
     claimed: list[Run] = []
+    pruned = checkpoint_to_text(AuditCheckpoint(number=2, hash="", at=NOW, deleted=2))
 
     async def claim(store: JsonFileStore) -> None:
         claimed.extend(await store.claim(claim_request()))
@@ -110,6 +112,11 @@ def steps() -> list[Step]:
         lambda store: store.add_unless_active(task),
         lambda store: store.set_checkpoint("cursor", None),
         lambda store: store.prune_runs(before=NOW.replace(year=2031), limit=5),
+        lambda store: store.add_key(old),
+        lambda store: store.prune_unused(before=NOW.replace(year=2031), limit=5),
+        lambda store: store.prune_audit(
+            upto=2, checkpoint=pruned, expected=0, audit=an_entry(verb="prune_audit")
+        ),
     ]
 
 

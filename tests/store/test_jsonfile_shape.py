@@ -36,6 +36,7 @@ from tests.builders import (
     full_run,
     full_schedule,
     log_lines,
+    with_definition,
 )
 from tests.store.jsonfiles import KSANA_FILE, document, dumped, edit, job, opened
 from tests.tables import each_row
@@ -150,7 +151,7 @@ async def test_schedule_round_trip_with_any_trigger(tmp_path: Path, trigger: Any
 async def test_task_flow_and_sync_targets_round_trip(tmp_path: Path, target: Target) -> None:
     schedule = replace(full_schedule(), target=target)
     async with opened(tmp_path) as store:
-        await store.load([schedule, replace(full_run(), target=target)])
+        await store.load([schedule, with_definition(full_run(), target=target)])
         before = await dumped(store)
     async with opened(tmp_path) as store:
         assert await dumped(store) == before

@@ -21,6 +21,7 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.store.sql import SqlStore, open_mariadb
 from chimes.store.sql.database.base import Tx, Work
+from chimes.store.sql.rows.values import schedule_number
 from chimes.triggers import Every
 from tests.builders import NOW, a_completion, a_node, a_run, a_schedule, claim_request
 from tests.engine.rig import until
@@ -74,7 +75,9 @@ async def test_one_of_ten_workers_fires_a_due_schedule(stores: list[SqlStore]) -
 async def test_locked_schedule_is_skipped(stores: list[SqlStore], mariadb_url: str) -> None:
     await add_due(stores[0], 2)
     holder = await connect(mariadb_url, autocommit=False)
-    ((held,),) = await rows_of(holder, "SELECT id FROM schedules ORDER BY id LIMIT 1 FOR UPDATE")
+    ((held,), *_) = await rows_of(holder, "SELECT id FROM schedules")
+    key = schedule_number(held)
+    assert await rows_of(holder, f"SELECT 1 FROM cursors WHERE schedule = {key} FOR UPDATE")
     async with asyncio.timeout(60):
         fired = await stores[0].fire_due(plan, limit=10)
     assert [run.schedule_id for run in fired.others] != []
@@ -159,7 +162,9 @@ async def test_no_blocked_run_is_left_behind_under_concurrency(stores: list[SqlS
             idle = 0 if taken or fired.others or fired.more else idle + 1
             if not taken and number == 0 and idle == 1:
                 more = a_run(
-                    concurrency_key="shared", concurrency_limit=2, available_at=await store.now()
+                    concurrency_key="system:default/shared",
+                    concurrency_limit=2,
+                    available_at=await store.now(),
                 )
                 await store.add_runs([more])
             held = await running(store)
@@ -224,13 +229,13 @@ async def test_a_transaction_is_retried_after_a_deadlock(
     stores: list[SqlStore], mariadb_url: str
 ) -> None:
     await add_due(stores[0], 2)
-    first, second = [row[0] for row in await sql(mariadb_url, "SELECT id FROM schedules")]
-    calls = Counter[str]()
+    first, second = [row[0] for row in await sql(mariadb_url, "SELECT schedule FROM cursors")]
+    calls = Counter[int]()
 
-    def touching(one: str, other: str) -> Work[None]:
+    def touching(one: int, other: int) -> Work[None]:
         def work(tx: Tx) -> None:
             calls[one] += 1
-            count = "UPDATE schedules SET fired_count = fired_count + 1 WHERE id = %s"
+            count = "UPDATE cursors SET fired_count = fired_count + 1 WHERE schedule = %s"
             tx.connection.exec_driver_sql(count, (one,))
             tx.connection.exec_driver_sql("SELECT SLEEP(0.5)")
             tx.connection.exec_driver_sql(count, (other,))
@@ -241,7 +246,7 @@ async def test_a_transaction_is_retried_after_a_deadlock(
         database_of(stores[0]).write(touching(first, second)),
         database_of(stores[1]).write(touching(second, first)),
     )
-    counts = await sql(mariadb_url, "SELECT fired_count FROM schedules")
+    counts = await sql(mariadb_url, "SELECT fired_count FROM cursors")
     assert counts == [(2,), (2,)]
     assert sum(calls.values()) >= 3
     assert sum(database_of(store).counters.conflicts for store in stores[:2]) >= 1
@@ -255,7 +260,7 @@ async def test_a_transaction_is_retried_after_a_lock_timeout(
     schedule = (await stores[0].fire_due(plan, limit=1)).others[0].schedule_id
     assert schedule is not None
     holder = await connect(mariadb_url, autocommit=False)
-    await rows_of(holder, "SELECT id FROM schedules FOR UPDATE")
+    await rows_of(holder, "SELECT schedule FROM cursors FOR UPDATE")
     changing = asyncio.create_task(stores[1].change_schedule(schedule, lambda s, _: s))
     await until(lambda: database_of(stores[1]).counters.conflicts or changing.done())
     assert not changing.done()

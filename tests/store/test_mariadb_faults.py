@@ -227,7 +227,7 @@ async def test_runs_continue_without_the_table_of_schedules(store: SqlStore, url
     completions = [a_completion(run, await store.now()) for run in claimed]
     assert len((await store.finish(completions)).accepted) == 2
     with pytest.raises(Exception, match="schedules"):
-        await store.fire_due(plan, limit=10)
+        await store.add_schedule(a_schedule())
     await sql(url, "RENAME TABLE schedules_elsewhere TO schedules")
     assert (await store.fire_due(plan, limit=10)).broken == ()
 

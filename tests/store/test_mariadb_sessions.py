@@ -40,7 +40,9 @@ async def test_a_read_sees_one_snapshot(store: SqlStore, mariadb_url: str) -> No
 
     def work(tx: Tx) -> tuple[int, int]:
         before = tx.connection.exec_driver_sql(count).scalar_one()
-        shared(MARIADB).admin(f"INSERT INTO {name_of(mariadb_url)}.concurrency_keys VALUES ('x')")
+        shared(MARIADB).admin(
+            f"INSERT INTO {name_of(mariadb_url)}.concurrency_keys VALUES (1, 'x')"
+        )
         return before, tx.connection.exec_driver_sql(count).scalar_one()
 
     assert await database_of(store).read(work) == (0, 0)
@@ -151,9 +153,9 @@ async def test_a_row_that_changed_under_a_snapshot_is_a_conflict(
         await rows_of(one, "SET SESSION innodb_snapshot_isolation = ON")
         await rows_of(one, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         await rows_of(one, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        await sql(mariadb_url, "UPDATE schedules SET fired_count = 5")
+        await sql(mariadb_url, "UPDATE cursors SET fired_count = 5")
         with pytest.raises(asyncmy.errors.MySQLError) as caught:
-            await rows_of(one, "SELECT id FROM schedules FOR UPDATE")
+            await rows_of(one, "SELECT schedule FROM cursors FOR UPDATE")
     finally:
         await one.ensure_closed()
     assert error_number(caught.value) == 1020

@@ -16,15 +16,18 @@ from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
+from chimes.model.policy import Overlap, Policy
 from chimes.model.schedule import delete_schedule, pause_schedule, plan_after
 from chimes.model.target import ActionTarget
 from chimes.services.schedules.templates import TEMPLATES
 from chimes.store.sql import SqlStore
+from chimes.store.sql.rows.values import micros
 from chimes.triggers import Cron, Every
 from chimes.web.compat.kweaver.translate import Account, with_expression, written_by
 from tests.builders import a_node, a_schedule, claim_request
+from tests.servers import MARIADB, shared
 from tests.store.mariadb_rig import opened, sql
-from tests.store.server_rig import until_listening
+from tests.store.server_rig import rig_at, until_listening
 
 COLUMNS = [
     "f_id",
@@ -186,6 +189,93 @@ async def test_lock_columns_show_a_running_run(store: SqlStore, mariadb_url: str
     await store.leave(a_node("pod-7").id)
     assert await column(mariadb_url, "f_lock_holder", schedule_id) is None
     assert await column(mariadb_url, "f_lock_time", schedule_id) == 0
+
+
+# The lease is renewed by heartbeats.
+async def test_lock_time_is_the_last_renewal_of_the_lease(
+    store: SqlStore, mariadb_url: str
+) -> None:
+    now = await store.now()
+    schedule_id = await add(store, next_slot=now, next_run_at=now)
+    node = a_node("pod-7")
+    await store.join(node, HOUR)
+    (run,) = (await store.fire_due(plan, limit=10, request=claim_request("pod-7"))).claimed
+    claimed = await column(mariadb_url, "f_lock_time", schedule_id)
+    assert run.claimed_at is not None
+    assert claimed == micros(run.claimed_at) // 1000
+    await asyncio.sleep(0.01)
+    await store.heartbeat(node.id, HOUR, clock=await store.now())
+    ((renewed,),) = await sql(mariadb_url, "SELECT heartbeat_at DIV 1000 FROM nodes")
+    assert await column(mariadb_url, "f_lock_time", schedule_id) == renewed > claimed
+
+
+# Runs with a shared concurrency key, or none.
+@pytest.mark.parametrize(
+    ("policy", "key"),
+    [
+        (Policy(concurrency_key="shared"), "system:default/shared"),
+        (Policy(overlap=Overlap.ALLOW), None),
+    ],
+)
+async def test_lock_columns_show_runs_without_the_key_of_the_schedule(
+    store: SqlStore, mariadb_url: str, policy: Policy, key: str | None
+) -> None:
+    now = await store.now()
+    schedule_id = await add(store, next_slot=now, next_run_at=now, policy=policy)
+    other = await add(store)
+    await store.join(a_node("pod-7"), HOUR)
+    (run,) = (await store.fire_due(plan, limit=10, request=claim_request("pod-7"))).claimed
+    assert run.concurrency_key == key
+    assert await column(mariadb_url, "f_lock_holder", schedule_id) == "pod-7"
+    assert await column(mariadb_url, "f_lock_holder", other) is None
+
+
+# The store writes the definition of a version that SQL has made.
+async def test_a_schedule_changed_by_sql_fires_with_a_definition_of_its_version(
+    store: SqlStore, mariadb_url: str
+) -> None:
+    schedule_id = await add(store, name="of SQL")
+    await sql(mariadb_url, "UPDATE t_action_schedule SET f_next_run_time = 1")
+    (run,) = (await store.fire_due(plan, limit=10)).others
+    async with opened(mariadb_url) as other:
+        found = await other.get_run(run.id)
+        schedule = await other.get_schedule(schedule_id)
+    assert found is not None
+    assert schedule is not None
+    assert (found.schedule_version, found.schedule_name) == (schedule.version, "of SQL")
+    assert found.schedule_version == 2
+
+
+# Only the lock of the schedule decides the order; an edit that waits for it finds the change.
+async def test_a_change_by_sql_waits_for_an_edit(store: SqlStore, mariadb_url: str) -> None:
+    schedule_id = await add(store)
+    async with rig_at("mariadb", mariadb_url) as rig:
+        async with rig.held("SELECT schedule FROM cursors FOR UPDATE"):
+            change = asyncio.ensure_future(
+                sql(mariadb_url, "UPDATE t_action_schedule SET f_status = 'inactive'")
+            )
+            await until_waiting(mariadb_url)
+            assert not change.done()
+        await asyncio.wait_for(change, 30)
+    after = await store.get_schedule(schedule_id)
+    assert after is not None
+    assert (after.enabled, after.version) == (False, 2)
+
+
+async def until_waiting(url: str) -> None:
+    """Until a transaction in this database waits for a lock of another."""
+    waiting = f"""
+        SELECT COUNT(*) FROM information_schema.innodb_trx AS trx
+        JOIN information_schema.processlist AS process ON process.id = trx.trx_mysql_thread_id
+        WHERE trx.trx_state = 'LOCK WAIT' AND process.db = '{url.rpartition("/")[2]}'"""
+    async with asyncio.timeout(30):
+        while True:
+            ((count,),) = await asyncio.to_thread(shared(MARIADB).admin, waiting)
+            if count:
+                return
+            # The server answers from a cache that it renews only 0.1 s after the last read, so
+            # reading more often than that shows the first answer for ever.
+            await asyncio.sleep(0.25)
 
 
 # The view shows what Chimes writes.
@@ -350,7 +440,7 @@ async def test_corrupt_row_shows_its_readable_columns(store: SqlStore, mariadb_u
     broken, good = await add(store), await add(store, trigger=Cron("5 4 * * *"))
     await sql(
         mariadb_url,
-        "UPDATE schedules SET `trigger` = 'x{', target = '', door_data = '['"
+        "UPDATE schedules SET `trigger` = 'x{', target = '', compat_data = '['"
         f" WHERE id = '{broken}'",
     )
     rows = await sql(

@@ -122,7 +122,7 @@ async def test_cancel_old_needs_no_lock_of_another_schedule(rig: Rig) -> None:
     other = await store.add_schedule(a_schedule(policy=shared, **due))
     (theirs,) = (await store.fire_due(plan, limit=5)).others
     await store.add_schedule(a_schedule(policy=shared, **due))
-    async with rig.held(f"SELECT id FROM schedules WHERE id = '{other.id}' FOR UPDATE"):
+    async with rig.schedule_held(other.id):
         fired = await asyncio.wait_for(store.fire_due(plan, limit=5), LOCK_SECONDS - 0.5)
     assert [run.blocked for run in fired.others] == [True]
     assert await store.get_run(theirs.id) == theirs

@@ -26,6 +26,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import reschedule_next
 from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
+from chimes.store.sql.rows.values import schedule_number
 from chimes.triggers import Every
 from tests.builders import (
     ALICE,
@@ -106,7 +107,7 @@ async def test_a_locked_schedule_is_skipped_and_fired_later(
     try:
         transaction = other.transaction()
         await transaction.start()
-        await other.execute("SELECT 1 FROM schedules WHERE id = $1 FOR UPDATE", held)
+        await lock_schedule(other, held)
         first = await store.fire_due(plan, limit=10)
         assert [run.schedule_id for run in runs_of(first)] == [free]
         second = await store.fire_due(plan, limit=10)
@@ -262,7 +263,7 @@ async def test_no_blocked_run_is_left_behind(nodes: Nodes, key: str | None) -> N
     stores = await nodes.stores(3)
     policy = Policy(overlap=Overlap.QUEUE, max_concurrent_runs=1, concurrency_key=key)
     names = [await due_now(stores[0], policy=policy) for _ in range(2)]
-    crowd = KeyWorkload(stores, key, names)
+    crowd = KeyWorkload(stores, key and f"system:default/{key}", names)
     await asyncio.gather(*(crowd.work(number, 2.5) for number in range(9)))
     await check_keys(stores[0])
     await complete_all(stores[0])
@@ -348,15 +349,15 @@ async def test_a_transaction_is_retried_after_a_deadlock(nodes: Nodes, postgres_
     (run,) = await store.add_runs([a_run(schedule_id=schedule.id)])
     other = await asyncpg.connect(postgres_url)
     try:
-        # The store locks schedules before runs; this transaction locks them in reverse order.
+        # The store locks cursors before the queue; this transaction locks them in reverse order.
         transaction = other.transaction()
         await transaction.start()
-        await other.execute("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE", run.id)
+        await other.execute("SELECT 1 FROM queue WHERE run_id = $1 FOR UPDATE", run.id)
         canceling = asyncio.ensure_future(store.cancel_run(run.id, "because"))
         await until_another_session_waits(other)
         gave_way = False
         try:
-            await other.execute("SELECT 1 FROM schedules WHERE id = $1 FOR UPDATE", schedule.id)
+            await lock_schedule(other, schedule.id)
         except asyncpg.DeadlockDetectedError:
             gave_way = True
         await transaction.rollback()
@@ -367,6 +368,12 @@ async def test_a_transaction_is_retried_after_a_deadlock(nodes: Nodes, postgres_
     assert after.status is RunStatus.CANCELED
     # PostgreSQL chooses the victim: the first whose deadlock timeout ends, usually the store.
     assert gave_way or store.counters()["conflicts"] >= 1
+
+
+async def lock_schedule(connection: asyncpg.Connection, schedule_id: ScheduleId) -> None:
+    """The cursor of a schedule is its lock."""
+    key = schedule_number(schedule_id)
+    assert await connection.fetch("SELECT 1 FROM cursors WHERE schedule = $1 FOR UPDATE", key)
 
 
 async def until_another_session_waits(connection: asyncpg.Connection) -> None:

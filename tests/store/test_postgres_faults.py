@@ -20,7 +20,7 @@ from chimes.errors import ConfigError, StoreUnavailable
 from chimes.model import replace
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.node import HeartbeatResult
-from chimes.model.planning import FireContext, PolicyPlan, plan
+from chimes.model.planning import FireContext, FirePlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.port import ClaimRequest
@@ -29,6 +29,7 @@ from chimes.store.sql.database import postgres as postgres_server
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.database.postgres import normalized
 from chimes.store.sql.database.server import UNIT_SECONDS, ServerDatabase
+from chimes.store.sql.rows.values import schedule_number
 from chimes.triggers import Every
 from tests.builders import LEASE, a_completion, a_node, a_run, a_schedule, an_entry
 from tests.engine.rig import eventually
@@ -151,7 +152,7 @@ async def test_a_transaction_whose_connection_is_killed_is_retried(
     answered = threading.Event()
     times = 0
 
-    def slow_plan(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def slow_plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         nonlocal times
         times += 1
         if times == 1:
@@ -284,7 +285,7 @@ async def test_a_session_stalled_in_a_statement_is_terminated(
     other = await asyncpg.connect(postgres_url, server_settings={"application_name": "other"})
     for connection in (stopped, other):
         await connection.execute("BEGIN")
-    await stopped.execute("SELECT FROM schedules FOR UPDATE")
+    await stopped.execute("SELECT FROM cursors FOR UPDATE")
     for connection in (stopped, other):
         await connection.prepare("SELECT 1 AS unheard_of")
     monkeypatch.setattr("chimes.store.sql.nodes.IDLE_SECONDS", 600)
@@ -441,8 +442,8 @@ async def test_rows_of_a_stopped_client_are_unlocked(
     held = database._pools.current().engine
     await store.open()
     connection = await greenlet_spawn(held.connect)
-    locking = text("SELECT 1 FROM schedules WHERE id = :id FOR UPDATE")
-    await greenlet_spawn(connection.execute, locking, {"id": schedule.id})
+    locking = text("SELECT 1 FROM cursors WHERE schedule = :key FOR UPDATE")
+    await greenlet_spawn(connection.execute, locking, {"key": schedule_number(schedule.id)})
     try:
         async with asyncio.timeout(60):
             while not (fired := await store.fire_due(plan, limit=5)).others:
@@ -466,7 +467,7 @@ async def test_a_claim_of_a_dead_process_is_not_committed(
     await admin.execute(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
         " 'BEGIN PERFORM pg_sleep(600); RETURN NEW; END';"
-        "CREATE TRIGGER slow BEFORE UPDATE ON runs FOR EACH ROW EXECUTE FUNCTION slow()"
+        "CREATE TRIGGER slow BEFORE INSERT ON claims FOR EACH ROW EXECUTE FUNCTION slow()"
     )
     claiming = subprocess.Popen(  # noqa: ASYNC220 it returns at once
         [sys.executable, "-c", CLAIM, postgres_url]
@@ -477,7 +478,7 @@ async def test_a_claim_of_a_dead_process_is_not_committed(
         claiming.kill()
         claiming.wait(60)
     await until_sleeping(admin, 0)
-    await admin.execute("DROP TRIGGER slow ON runs")
+    await admin.execute("DROP TRIGGER slow ON claims")
     (claimed,) = await store.claim(CLAIM_REQUEST)
     assert (claimed.id, claimed.fence, claimed.attempt) == (run.id, 1, 1)
 

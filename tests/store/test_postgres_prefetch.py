@@ -173,8 +173,10 @@ async def test_sql_cannot_withdraw_a_slot_after_the_cutoff(
     await sql.execute(
         "WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at),"
         " sooner AS (UPDATE runs SET slot = at + 90000, planned_at = at + 90000 FROM clock"
-        "  WHERE id = $1 RETURNING schedule_id, slot)"
-        " UPDATE schedules SET last_slot = slot FROM sooner WHERE id = schedule_id",
+        "  WHERE id = $1 RETURNING schedule, slot),"
+        " due AS (UPDATE claims SET available_at = at + 90000 FROM clock WHERE run_id = $1)"
+        " UPDATE cursors SET last_slot = slot FROM sooner"
+        " WHERE cursors.schedule = sooner.schedule",
         run.id,
     )
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
@@ -188,7 +190,7 @@ async def test_sql_cannot_withdraw_a_confirmed_run(
 ) -> None:
     await add_due_schedules(stores[0])
     run, *_ = await prefetched_runs(stores[0])
-    await sql.execute("UPDATE runs SET claimed_at = available_at WHERE id = $1", run.id)
+    await sql.execute("UPDATE claims SET claimed_at = available_at WHERE run_id = $1", run.id)
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
     assert await stores[0].get_run(run.id) == confirm(run)
     assert (await current(stores[0], run.schedule_id)).fired_count == 1

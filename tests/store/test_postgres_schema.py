@@ -6,8 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,19 +14,14 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from chimes.errors import SchemaMismatch
-from chimes.model.listing import RunQuery
-from chimes.model.planning import plan
-from chimes.model.policy import Policy
-from chimes.model.run import RunStatus
+from chimes.errors import SchemaMismatch, StoreUnavailable
 from chimes.store.epoch import Epoch, describe_rollback
 from chimes.store.sql import SqlStore, migrations, open_postgres
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
 from chimes.store.sql.tables import metadata
-from chimes.triggers import Every
-from tests.builders import INBOX, SYNC, a_node, a_run, a_schedule, a_sync_run, an_entry
+from tests.builders import a_node, a_schedule, an_entry
 from tests.servers import POSTGRES, shared
-from tests.store_contract.scenes import all_deliveries
+from tests.store import old_databases
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -51,10 +44,6 @@ async def apply(url: str, *changes: object) -> None:
     await engine.dispose()
 
 
-def first_release(connection: Connection) -> None:
-    migrations.upgrade(connection, "0001", versions=SERVER_VERSIONS)
-
-
 async def schema(url: str) -> dict[str, object]:
     """Tables with their columns, and indexes."""
     connection = await asyncpg.connect(url)
@@ -74,7 +63,7 @@ async def schema(url: str) -> dict[str, object]:
     return found | {row[0]: row[1] for row in indexes}
 
 
-async def test_the_migrations_end_where_the_tables_are(postgres_url: str) -> None:
+async def test_the_created_schema_is_that_of_the_tables(postgres_url: str) -> None:
     server = shared(POSTGRES)
     made = server.new_database()
     try:
@@ -99,75 +88,44 @@ async def test_tables_of_another_application_are_rejected(postgres_url: str) -> 
         await opened(postgres_url)
 
 
-async def test_older_schema_is_rejected_until_migrated(postgres_url: str) -> None:
-    await apply(postgres_url, first_release)
-    with pytest.raises(SchemaMismatch, match="chimes store migrate"):
-        await opened(postgres_url)
-    assert await open_postgres(postgres_url).migrate() == ("0001", HEAD)
+async def test_the_command_sets_up_a_database_once(postgres_url: str) -> None:
+    assert await open_postgres(postgres_url).migrate() == (None, HEAD)
+    created = await schema(postgres_url)
     assert await open_postgres(postgres_url).migrate() == (HEAD, HEAD)
+    assert await schema(postgres_url) == created
     store = await opened(postgres_url)
     await store.append_audit(an_entry())
     await store.close()
 
 
-async def test_migrated_schema_equals_a_new_one(postgres_url: str) -> None:
-    server = shared(POSTGRES)
-    old = server.new_database()
-    try:
-        await apply(old, first_release)
-        await open_postgres(old).migrate()
-        await (await opened(postgres_url)).close()
-        assert await schema(old) == await schema(postgres_url)
-    finally:
-        server.drop_database(old)
-
-
-# The code of an earlier release continues during and after the migration; the newest code waits for
-# it.
-@pytest.mark.parametrize("release", [pytest.param("0002", marks=pytest.mark.long), "0003"])
-async def test_nodes_of_an_earlier_schema_continue_on_the_newest(
-    postgres_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    release: str,
+# Changes of later versions wait for the command, and are made while nodes run.
+async def test_an_older_schema_is_rejected_until_migrated(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def made_by_release(connection: Connection) -> None:
-        migrations.upgrade(connection, release, versions=SERVER_VERSIONS)
-
-    await apply(postgres_url, made_by_release)
+    running = await opened(postgres_url)
+    as_next_version(monkeypatch)
     with pytest.raises(SchemaMismatch, match="chimes store migrate"):
         await opened(postgres_url)
-    with of_release(release, monkeypatch):
-        old = await opened(postgres_url)
-    now = await old.now()
-    schedule = a_schedule(trigger=Every("1h", anchor=now), next_slot=now, next_run_at=now)
-    await old.add_schedule(schedule)
-    assert await open_postgres(postgres_url).migrate() == (release, HEAD)
-    assert len((await old.fire_due(plan, limit=10)).others) == 1
-    with of_release(release, monkeypatch):
-        another = await opened(postgres_url)
-    assert "newer than this version" in caplog.text
+    assert await open_postgres(postgres_url).migrate() == ("1", "2")
+    assert await open_postgres(postgres_url).migrate() == ("2", "2")
     new = await opened(postgres_url)
-    assert (await new.add_unless_active(a_sync_run()))[1]
-    await new.set_checkpoint(SYNC.key, "1")
-    assert len((await another.list_runs(RunQuery())).items) == 2
-    assert await new.get_schedule(schedule.id) == await old.get_schedule(schedule.id)
-    assert (await new.take_tokens("a", rate=1, burst=1)).granted == 1
-    told = a_run(policy=Policy(delivery=(INBOX,)), status=RunStatus.FAILED, finished_at=now)
-    await new.add_runs([told])
-    assert [row.run_id for row in (await all_deliveries(new)).values()] == [told.id]
-    for store in (old, another, new):
-        await store.close()
+    schedule = await running.add_schedule(a_schedule())
+    assert await new.get_schedule(schedule.id) == schedule
+    await running.close()
+    await new.close()
 
 
-@contextmanager
-def of_release(release: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Checks the schema like the code of that release."""
-    revisions = tuple(each for each in migrations.REVISIONS if each <= release)
-    with monkeypatch.context() as patched:
-        for name, value in (("REVISIONS", revisions), ("HEAD", release), ("OLDEST", release)):
-            patched.setattr(f"chimes.store.sql.database.server.{name}", value)
-        yield
+def as_next_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes this code that of a later version, whose schema has one table more."""
+
+    def step(connection: Connection) -> None:
+        connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS later (id INTEGER)")
+
+    for module in ("migrations", "database.server"):
+        monkeypatch.setattr(f"chimes.store.sql.{module}.REVISIONS", (*migrations.REVISIONS, "2"))
+        monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", "2")
+        monkeypatch.setattr(f"chimes.store.sql.{module}.OLDEST", "2")
+    monkeypatch.setattr(migrations, "CHANGES", (("2", step),))
 
 
 # A newer schema that is marked as compatible is used; another one is refused.
@@ -175,13 +133,13 @@ async def test_a_newer_schema_names_its_oldest_compatible_release(
     postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await (await opened(postgres_url)).close()
-    newer = f"UPDATE {SERVER_VERSIONS} SET version_num = '{int(HEAD) + 1:04d}'"
+    newer = f"UPDATE {SERVER_VERSIONS} SET version_num = '{int(HEAD) + 1}'"
     await apply(postgres_url, newer)
     store = await opened(postgres_url)
     await store.add_schedule(a_schedule())
     await store.close()
     assert "newer than this version" in caplog.text
-    stricter = f"UPDATE store_facts SET value = {int(HEAD) + 1} WHERE name = 'min_revision'"
+    stricter = "UPDATE store_facts SET value = value + 1 WHERE name = 'min_revision'"
     await apply(postgres_url, stricter)
     with pytest.raises(SchemaMismatch, match="update Chimes"):
         await opened(postgres_url)
@@ -189,75 +147,28 @@ async def test_a_newer_schema_names_its_oldest_compatible_release(
         await open_postgres(postgres_url).migrate()
 
 
-# Nodes continue while the same migration runs again on a store in use.
-@pytest.mark.long
-async def test_nodes_fire_while_a_migration_runs(postgres_url: str) -> None:
-    store = await opened(postgres_url)
-    now = await store.now()
-    made = 0
-    stop = asyncio.Event()
-
-    async def work() -> int:
-        fired = 0
-        while not stop.is_set():
-            await store.add_schedule(
-                a_schedule(trigger=Every("1h", anchor=now), next_slot=now, next_run_at=now)
-            )
-            fired += len((await store.fire_due(plan, limit=10)).others)
-        return fired
-
-    working = asyncio.ensure_future(work())
-    # As after a migrator that was killed before it recorded its progress.
-    await apply(postgres_url, f"UPDATE {SERVER_VERSIONS} SET version_num = '0001'")
-    assert await open_postgres(postgres_url).migrate() == ("0001", HEAD)
-    stop.set()
-    made = await working
-    assert made > 0
-    assert len((await store.list_runs(RunQuery(limit=None))).items) == made
-    await store.close()
-
-
-MIGRATE = """
+SET_UP = """
 import asyncio, sys
 from chimes.store.sql import open_postgres
-asyncio.run(open_postgres(sys.argv[1]).migrate())
+asyncio.run(getattr(open_postgres(sys.argv[1]), sys.argv[2])())
 """
 
 
-# Killed at any step, and started again.
-@pytest.mark.parametrize(
-    ("survived", "found"),
-    [
-        *(pytest.param(each, "0001", marks=pytest.mark.long) for each in (0, 1, 12, 28)),
-        (5, "0001"),
-        *(pytest.param(each, "0003", marks=pytest.mark.long) for each in (36, 44)),
-    ],
-)
-async def test_killed_migrator_can_be_restarted(
-    postgres_url: str, survived: int, found: str
-) -> None:
-    await apply(postgres_url, first_release)
-    program = (
-        "from chimes.store.sql.migrations import steps\n"
-        "import os, signal\n"
-        "left = int(os.environ['STEPS'])\n"
-        "def hit(name):\n"
-        "    global left\n"
-        "    left -= 1\n"
-        "    if left < 0: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "steps.hit = hit\n"
-    )
+# The set-up is one transaction, also by the command: a killed one leaves nothing.
+@pytest.mark.parametrize(("verb", "step"), [("open", 1), ("open", 50), ("migrate", 20)])
+async def test_a_killed_set_up_can_be_repeated(postgres_url: str, verb: str, step: int) -> None:
+    faults = f"migrate.step@{step}:kill"
     killed = await asyncio.to_thread(
         subprocess.run,
-        # Alembic's operations exist only during a migration, so the steps are imported late.
-        [sys.executable, "-c", program + MIGRATE, postgres_url],
-        env={**os.environ, "STEPS": str(survived)},
+        [sys.executable, "-c", SET_UP, postgres_url, verb],
+        env={**os.environ, "CHIMES_TEST": "1", "CHIMES_FAILPOINTS": faults},
         cwd=REPOSITORY,
         timeout=60,
+        check=False,
     )
     assert killed.returncode == -9
     await until_gone(postgres_url)
-    assert await open_postgres(postgres_url).migrate() == (found, HEAD)
+    assert await schema(postgres_url) == {}
     await (await opened(postgres_url)).close()
 
 
@@ -277,7 +188,8 @@ async def until_gone(url: str) -> None:
 # Exit code 9 for an incompatible schema, and the command that helps.
 @pytest.mark.long
 async def test_the_command_line_names_the_migration_and_runs_it(postgres_url: str) -> None:
-    await apply(postgres_url, first_release)
+    await old_databases.load_postgres(postgres_url)
+    await apply(postgres_url, "UPDATE nodes SET lease_until = 0")
 
     def chimes(verb: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "chimes", "store", verb, "--store", postgres_url]
@@ -286,7 +198,21 @@ async def test_the_command_line_names_the_migration_and_runs_it(postgres_url: st
     refused = await asyncio.to_thread(chimes, "status")
     assert (refused.returncode, "chimes store migrate" in refused.stderr) == (9, True)
     done = await asyncio.to_thread(chimes, "migrate")
-    assert (done.returncode, f"from 0001 to {HEAD}" in done.stderr + done.stdout) == (0, True)
+    assert (done.returncode, f"from 0009 to {HEAD}" in done.stderr + done.stdout) == (0, True)
+
+
+async def test_missing_privileges_are_reported(postgres_url: str) -> None:
+    """A user who may connect but not create tables."""
+    name = postgres_url.rsplit("/", 1)[1]
+    role = f"onlooker_{name}"
+    server = shared(POSTGRES)
+    server.admin(f"CREATE ROLE {role} LOGIN")
+    try:
+        server.admin(f"GRANT CONNECT ON DATABASE {name} TO {role}")
+        with pytest.raises(StoreUnavailable, match=r"cannot open: .*permission denied"):
+            await opened(postgres_url.replace("chimes@", f"{role}@"))
+    finally:
+        server.admin(f"REVOKE CONNECT ON DATABASE {name} FROM {role}", f"DROP ROLE {role}")
 
 
 # Taking a token does not wait for the disk, and no bucket has to survive a crash.
@@ -299,26 +225,6 @@ async def test_token_buckets_are_unlogged(postgres_url: str) -> None:
     )
     await connection.close()
     assert [row[0] for row in rows] == ["buckets"]
-
-
-async def test_invalid_index_is_rebuilt(postgres_url: str) -> None:
-    await apply(postgres_url, first_release)
-    await apply(postgres_url, "CREATE INDEX runs_created_at ON runs (created_at)")
-    name = postgres_url.rsplit("/", 1)[1]
-    # What an interrupted CREATE INDEX CONCURRENTLY leaves behind; only a superuser can fake it.
-    port = shared(POSTGRES).port
-    connection = await asyncpg.connect(
-        host="127.0.0.1", port=port, user="postgres", database=name, ssl=False
-    )
-    await connection.execute(
-        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'runs_created_at'::regclass"
-    )
-    await open_postgres(postgres_url).migrate()
-    valid = await connection.fetchval(
-        "SELECT indisvalid FROM pg_index WHERE indexrelid = 'runs_created_at'::regclass"
-    )
-    await connection.close()
-    assert valid is True
 
 
 # --- epochs -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ import pytest
 
 from chimes.model.audit import verify_chain
 from chimes.model.listing import AuditQuery, RunQuery
-from chimes.model.planning import FireContext, PolicyPlan, plan
+from chimes.model.planning import FireContext, FirePlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, pause_schedule
 from chimes.model.target import FlowTarget, TaskTarget
@@ -21,6 +22,7 @@ from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Cron, Every, Once
 from tests.builders import LEASE, MINUTE, NOW, a_node, a_schedule, claim_request
 from tests.servers import POSTGRES, shared
+from tests.store.server_rig import rig_at
 
 
 @pytest.fixture
@@ -166,6 +168,52 @@ async def test_a_new_time_by_sql_is_the_next_slot(store: SqlStore, sql: asyncpg.
     assert (after.next_slot, after.next_run_at, after.version) == (to, to, schedule.version + 1)
 
 
+# The store writes the definition of a version that SQL has made.
+async def test_a_schedule_changed_by_sql_fires_with_a_definition_of_its_version(
+    store: SqlStore, sql: asyncpg.Connection, postgres_url: str
+) -> None:
+    schedule = await add_schedule(store, name="of SQL")
+    await sql.execute("UPDATE cb_schedules SET next_run_at = now()")
+    assert await sql.fetchval("SELECT definition FROM schedules") == 0
+    (run,) = (await store.fire_due(plan, limit=5)).others
+    assert await sql.fetchval("SELECT definition FROM schedules") != 0
+    other = open_postgres(postgres_url)
+    await other.open()
+    found = await other.get_run(run.id)
+    await other.close()
+    assert found is not None
+    assert (found.schedule_version, found.schedule_name) == (schedule.version + 1, "of SQL")
+    row = await sql.fetchrow("SELECT id, schedule_id FROM cb_schedule_metrics")
+    assert tuple(row) == (run.id, schedule.id)
+
+
+# It locks the cursor first, as every edit does, so that neither waits for the other in a circle.
+async def test_a_change_by_sql_waits_for_the_lock_of_the_schedule(
+    store: SqlStore, sql: asyncpg.Connection, postgres_url: str
+) -> None:
+    schedule = await add_schedule(store)
+    async with rig_at("postgresql", postgres_url) as rig:
+        async with rig.held("SELECT FROM cursors FOR UPDATE"):
+            change = asyncio.ensure_future(sql.execute("UPDATE cb_schedules SET enabled = false"))
+            await until_waiting(postgres_url)
+            # Nothing else is locked yet.
+            async with rig.held("SELECT FROM schedules FOR UPDATE NOWAIT"):
+                pass
+            assert not change.done()
+        await asyncio.wait_for(change, 30)
+    assert not (await current(store, schedule)).enabled
+
+
+async def until_waiting(url: str) -> None:
+    """Until a transaction waits for a lock of another."""
+    connection = await asyncpg.connect(url)
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    async with asyncio.timeout(30):
+        while not await connection.fetchval(waiting):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)  # no signal announces it
+    await connection.close()
+
+
 async def test_a_time_in_the_past_means_now(store: SqlStore, sql: asyncpg.Connection) -> None:
     schedule = await add_schedule(store)
     await sql.execute("UPDATE cb_schedules SET next_run_at = '2001-01-01'")
@@ -233,7 +281,7 @@ async def test_each_claim_of_a_schedule_has_its_row(
     good = await add_schedule(store, next_slot=now, next_run_at=now)
     bad = await add_schedule(store, next_slot=now, next_run_at=now)
 
-    def failing_for_one(schedule: Schedule, context: FireContext, at: datetime) -> PolicyPlan:
+    def failing_for_one(schedule: Schedule, context: FireContext, at: datetime) -> FirePlan:
         if schedule.id == bad.id:
             raise ValueError("cannot plan this")
         return plan(schedule, context, at)

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import redis
 
-from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
@@ -23,9 +22,11 @@ from tests.builders import (
     SECOND,
     a_completion,
     a_node,
+    a_run,
     a_sync_run,
     claim_request,
     due_schedule,
+    with_definition,
 )
 from tests.servers.redis_places import empty_redis_url
 from tests.store.redis_rig import opened, plain_client
@@ -240,10 +241,30 @@ async def test_deleted_logs_leave_no_log_key(
 
 async def test_prefix_is_added_to_every_key(url: str, client: redis.Redis) -> None:
     async with opened(f"{url}?prefix=mine:") as store:
-        await store.add_runs([task(1), replace(task(2), schedule_id=None)])
+        await store.add_runs([task(1), with_definition(task(2), schedule_id=None)])
         names = list(client.scan_iter())
         assert names
         assert all(name.startswith("mine:") for name in names)
         assert f"mine:{QUEUE}" in names
     async with opened(f"{url}?prefix=yours:") as other:
         assert (await other.counts()).runs == {}
+
+
+# An earlier version stored the concurrency key of schedules without their owner.
+async def test_former_concurrency_key_of_a_schedule_is_rewritten_when_it_fires(
+    store: RedisStore, client: redis.Redis, clock: SettableClock
+) -> None:
+    policy = Policy(overlap=Overlap.QUEUE, concurrency_key="nightly")
+    schedules = [await store.add_schedule(due_schedule(policy=policy)) for _ in range(2)]
+    for each in schedules:
+        assert client.hget(f"chimes:schedule:{each.id}", "key") == "system:default/nightly"
+        client.hset(f"chimes:schedule:{each.id}", "key", "nightly")
+    await store.add_runs([a_run(concurrency_key="nightly")])
+    fired = await store.fire_due(plan, limit=5)
+    assert [run.blocked for run in fired.others] == [False, True]
+    assert {run.concurrency_key for run in fired.others} == {"system:default/nightly"}
+    for each in schedules:
+        assert client.hget(f"chimes:schedule:{each.id}", "key") == "system:default/nightly"
+    clock.advance(60)
+    later = await store.fire_due(plan, limit=5)
+    assert [run.blocked for run in later.others] == [True, True]

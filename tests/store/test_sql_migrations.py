@@ -1,29 +1,24 @@
-"""Migrations on SQLite: they end at `tables`, and a file is migrated when it is opened."""
+"""The schema of a SQLite file: created when it is opened, changed by later versions."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, create_engine
 
 from chimes.errors import SchemaMismatch, StoreUnavailable
-from chimes.model import replace
-from chimes.model.access import ApiKey, Scope
-from chimes.model.checkpoint import Checkpoint
-from chimes.model.notification import Delivery, InboxItem
-from chimes.model.policy import Policy
-from chimes.model.run import RunStatus
-from chimes.store.port import Item
+from chimes.failpoints import Injected
 from chimes.store.sql import migrations, open_sqlite
+from chimes.store.sql.migrations import baseline
 from chimes.store.sql.tables import metadata
-from chimes.testing import SettableClock
-from tests.builders import INBOX, NOW, SYNC, a_key, a_run, a_schedule, a_sync_run, an_entry
-from tests.store_contract.scenes import all_deliveries, contents, populate
+from tests.builders import a_schedule
 
 Schema = dict[str, str]
 
@@ -42,28 +37,21 @@ def schema_of(connection: Connection) -> Schema:
     return {name: re.sub(r'[\s"]+', " ", sql) for name, sql in rows}
 
 
-def test_the_migrations_end_where_the_tables_are(tmp_path: Path) -> None:
+def test_the_created_schema_is_that_of_the_tables(tmp_path: Path) -> None:
     found: list[Schema] = []
-    for name in ("migrated", "made"):
+    for name in ("created", "expected"):
         engine = create_engine(f"sqlite:///{tmp_path / name}.db")
         with engine.begin() as connection:
-            if name == "migrated":
+            if name == "created":
+                migrations.upgrade(connection)
+                # Repeated, it changes nothing.
                 migrations.upgrade(connection)
             else:
                 metadata.create_all(connection)
             found.append(schema_of(connection))
         engine.dispose()
     assert found[0] == found[1]
-    assert len(found[0]) > 20
-
-
-def test_every_revision_is_listed_in_order() -> None:
-    from alembic.script import ScriptDirectory
-
-    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
-    known = [script.revision for script in scripts.walk_revisions()]
-    assert tuple(reversed(known)) == migrations.REVISIONS
-    assert scripts.get_current_head() == migrations.HEAD
+    assert len(found[0]) > 40
 
 
 def content(path: Path) -> bytes:
@@ -83,135 +71,124 @@ async def test_an_empty_file_is_set_up(path: Path) -> None:
     assert (status.kind, status.location, status.schema) == ("sqlite", str(path), migrations.HEAD)
 
 
-def stored(path: Path, statement: str) -> None:
+async def test_the_command_sets_up_a_file_once(path: Path) -> None:
+    assert await open_sqlite(path).migrate() == (None, migrations.HEAD)
+    assert await open_sqlite(path).migrate() == (migrations.HEAD, migrations.HEAD)
+
+
+def query(path: Path, statement: str) -> list[tuple[object, ...]]:
     connection = sqlite3.connect(path)
-    connection.execute(statement)
+    found = connection.execute(statement).fetchall()
     connection.commit()
     connection.close()
+    return found
 
 
-async def test_an_older_schema_is_migrated(path: Path) -> None:
-    """A file of the first release, with an audit log that has to continue where it ended."""
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        migrations.upgrade(connection, "0001")
-        connection.exec_driver_sql(
-            "INSERT INTO audit VALUES"
-            " (7, 1, 'a', 'd', 'v', 'k', 'i', 'o', '{}', '', '', 1, 'x', 'y')"
-        )
-    engine.dispose()
-    store = open_sqlite(path)
-    await store.open()
-    await store.add_schedule(a_schedule())
-    entry = await store.append_audit(an_entry())
-    await store.close()
-    assert (entry.number, entry.previous_hash) == (8, "y")
+def as_next_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes this code that of a later version, whose schema has one table more."""
+
+    def step(connection: Connection) -> None:
+        connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS later (id INTEGER)")
+
+    revisions = (*migrations.REVISIONS, "2")
+    for module in ("migrations", "database.sqlite"):
+        monkeypatch.setattr(f"chimes.store.sql.{module}.REVISIONS", revisions)
+        monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", "2")
+    monkeypatch.setattr(migrations, "CHANGES", (("2", step),))
 
 
-#: What older releases did not have: kinds of items, and attributes of the others.
-NEWER_KINDS = {"0002": (Checkpoint, Delivery, InboxItem), "0003": (Delivery, InboxItem)}
-
-
-def without_newer_fields(item: Item) -> Item:
-    return replace(item, scopes=()) if isinstance(item, ApiKey) else item
-
-
-# Existing rows stay, and new code works on them.
-@pytest.mark.parametrize("revision", NEWER_KINDS)
-async def test_an_older_file_is_migrated_with_its_data(
-    path: Path, tmp_path: Path, revision: str
-) -> None:
-    now, clock = tmp_path / "now.db", SettableClock()
-    store = open_sqlite(now, clock=clock)
-    await store.open()
-    await populate(store, clock)
-    items = [
-        without_newer_fields(item)
-        for item in await contents(store)
-        if not isinstance(item, NEWER_KINDS[revision])
-    ]
-    await store.close()
-    write_older_file(revision, now, path)
-    store = open_sqlite(path)
-    await store.open()
-    assert await contents(store) == items
-    await store.set_checkpoint(SYNC.key, "1")
-    assert (await store.add_unless_active(a_sync_run()))[1] is False
-    key = await store.add_key(a_key(scopes=(Scope.READ,)))
-    assert await store.get_key(key.id) == key
-    run = a_run(policy=Policy(delivery=(INBOX,)), status=RunStatus.FAILED, finished_at=NOW)
-    await store.add_runs([run])
-    assert [row.run_id for row in (await all_deliveries(store)).values()] == [run.id]
-    await store.close()
-
-
-def write_older_file(revision: str, source: Path, path: Path) -> None:
-    """Puts the rows of a current store into a file of an earlier release."""
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        migrations.upgrade(connection, revision)
-    engine.dispose()
-    connection = sqlite3.connect(path)
-    connection.execute("ATTACH ? AS source", (str(source),))
-    tables = connection.execute(
-        "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'alembic%'"
-    ).fetchall()
-    for (table,) in tables:
-        rows = connection.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchall()
-        columns = ", ".join(f'"{name}"' for (name,) in rows)
-        connection.execute(f"DELETE FROM main.{table}")
-        connection.execute(
-            f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM source.{table}"
-        )
-    connection.commit()
-    connection.close()
-
-
-async def test_a_migration_that_fails_leaves_the_file_as_it_was(
+async def test_later_versions_change_a_file_when_they_open_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def upgrade(connection: Connection) -> None:
-        migrations.upgrade(connection)
-        raise RuntimeError("no further")
+    store = open_sqlite(path)
+    await store.open()
+    schedule = await store.add_schedule(a_schedule())
+    await store.close()
+    as_next_version(monkeypatch)
+    store = open_sqlite(path)
+    await store.open()
+    assert await store.get_schedule(schedule.id) == schedule
+    await store.close()
+    assert query(path, "SELECT version_num FROM alembic_version") == [("2",)]
+    assert query(path, "SELECT * FROM later") == []
+
+
+@pytest.mark.parametrize("turn", [1, 2, 40, 60])
+async def test_a_set_up_that_fails_leaves_the_file_empty(
+    path: Path, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    passed = 0
+
+    def fail_at_turn(_name: str) -> None:
+        nonlocal passed
+        passed += 1
+        if passed == turn:
+            raise Injected("no further")
 
     with monkeypatch.context() as patch:
-        patch.setattr("chimes.store.sql.database.sqlite.upgrade", upgrade)
-        with pytest.raises(RuntimeError, match="no further"):
+        patch.setattr(baseline, "hit", fail_at_turn)
+        with pytest.raises(Injected):
             await open_sqlite(path).open()
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-    connection.close()
+    assert query(path, "SELECT count(*) FROM sqlite_master") == [(0,)]
     store = open_sqlite(path)
     await store.open()
     await store.close()
+
+
+def test_files_opened_concurrently_are_set_up_once(path: Path) -> None:
+    """Threads with their own event loops, as processes that start together."""
+    failed: list[BaseException] = []
+
+    async def use() -> None:
+        store = open_sqlite(path)
+        await store.open()
+        await store.add_schedule(a_schedule())
+        await store.close()
+
+    def run() -> None:
+        try:
+            asyncio.run(use())
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    assert query(path, "SELECT count(*) FROM schedules") == [(6,)]
+    assert query(path, "SELECT version_num FROM alembic_version") == [(migrations.HEAD,)]
 
 
 async def test_newer_schema_is_rejected_unchanged(path: Path) -> None:
     store = open_sqlite(path)
     await store.open()
     await store.close()
-    stored(path, "UPDATE alembic_version SET version_num = '9999'")
+    query(path, "UPDATE alembic_version SET version_num = '9999'")
     before = content(path)
-    with pytest.raises(SchemaMismatch, match="9999"):
-        await open_sqlite(path).open()
+    for call in (open_sqlite(path).open, open_sqlite(path).migrate):
+        with pytest.raises(SchemaMismatch, match="9999"):
+            await call()
     assert content(path) == before
 
 
 async def test_database_of_another_application_is_rejected(path: Path) -> None:
-    stored(path, "CREATE TABLE songs (title TEXT)")
-    with pytest.raises(SchemaMismatch, match="something else"):
-        await open_sqlite(path).open()
+    query(path, "CREATE TABLE songs (title TEXT)")
+    for call in (open_sqlite(path).open, open_sqlite(path).migrate):
+        with pytest.raises(SchemaMismatch, match="something else"):
+            await call()
 
 
 async def test_file_that_is_not_a_database_is_rejected(path: Path) -> None:
     fill(path, b"dear diary, " * 1000)
-    with pytest.raises(StoreUnavailable, match="not a database"):
-        await open_sqlite(path).open()
+    for call in (open_sqlite(path).open, open_sqlite(path).migrate):
+        with pytest.raises(StoreUnavailable, match="not a database"):
+            await call()
     assert content(path) == b"dear diary, " * 1000
 
 
-def test_alembic_is_not_imported_without_a_migration(path: Path) -> None:
-    """It takes most of a second to import."""
+def test_an_open_file_does_not_need_the_conversion(path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "from chimes.store.sql import open_sqlite\n"
@@ -220,12 +197,8 @@ def test_alembic_is_not_imported_without_a_migration(path: Path) -> None:
         "    await store.open()\n"
         "    await store.close()\n"
         "asyncio.run(main())\n"
-        "print('alembic' in sys.modules)\n"
+        "print('chimes.store.sql.migrations.conversion' in sys.modules)\n"
     )
-    answers = [
-        subprocess.run(
-            [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for _ in range(2)
-    ]
-    assert answers == ["True", "False"]
+    command = [sys.executable, "-c", program, str(path)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"

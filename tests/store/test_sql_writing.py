@@ -32,6 +32,7 @@ from tests.builders import (
     due_schedule,
     log_lines,
 )
+from tests.store.remembered import forget
 
 
 @pytest.fixture
@@ -234,13 +235,18 @@ async def test_corrupt_row_does_not_affect_others(store: SqlStore) -> None:
         )
 
     await store._database.write(corrupt)
+    await forget(store)
     fired = await store.fire_due(plan, limit=10)
     assert [run.schedule_id for run in fired.others] == ["good"]
     again = await store.fire_due(plan, limit=10)
     assert again.others == ()
 
     def look(tx: Tx) -> tuple[object, ...]:
-        statement = "SELECT next_run_at, last_status, last_error FROM schedules WHERE id='strange'"
+        statement = (
+            "SELECT next_run_at, last_status, last_error FROM schedules"
+            " JOIN cursors ON cursors.schedule = schedules.key"
+            " JOIN schedule_stats ON schedule_stats.schedule = schedules.key WHERE id = 'strange'"
+        )
         return tuple(tx.connection.exec_driver_sql(statement).one())
 
     next_run_at, last_status, last_error = await store._database.read(look)

@@ -14,7 +14,7 @@ from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.node import HeartbeatResult, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, plan_deliveries
-from chimes.model.planning import PolicyPlan
+from chimes.model.planning import FirePlan
 from chimes.model.run import Completion, LogEntry, Run, RunStatus, mark_lost
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore
@@ -105,7 +105,7 @@ class NeverUnblocks(MemoryStore):
 class StuckCursor(MemoryStore):
     """The cursor does not move if the slot already has a run."""
 
-    def _fire(self, firing: PolicyPlan, now: datetime) -> list[Run]:
+    def _fire(self, firing: FirePlan, now: datetime) -> list[Run]:
         before = self._state.schedules[firing.schedule.id]
         inserted = super()._fire(firing, now)
         if not inserted:
@@ -237,7 +237,7 @@ class IgnoresOnLostStop(MemoryStore):
 class ClaimsBlocked(MemoryStore):
     """Fired runs are not blocked by the limit of their key."""
 
-    def _fire(self, firing: PolicyPlan, now: datetime) -> list[Run]:
+    def _fire(self, firing: FirePlan, now: datetime) -> list[Run]:
         free = tuple(replace(run, blocked=False) for run in firing.runs)
         return super()._fire(replace(firing, runs=free), now)
 

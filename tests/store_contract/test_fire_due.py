@@ -8,7 +8,7 @@ import pytest
 
 from chimes.model import replace
 from chimes.model.ids import ScheduleId
-from chimes.model.planning import BLOCKING_RUN, FireContext, PolicyPlan, backfill_run, plan
+from chimes.model.planning import BLOCKING_RUN, FireContext, FirePlan, backfill_run, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus, cancel, claim
 from chimes.model.schedule import Dependency, Schedule, delete_schedule, stop_with_error
@@ -68,7 +68,7 @@ async def test_earliest_schedules_fire_first_up_to_the_limit(store: Store) -> No
         )
     order: list[str] = []
 
-    def recording_plan(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def recording_plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         order.append(schedule.id)
         return plan(schedule, context, now)
 
@@ -123,7 +123,7 @@ async def test_raising_plan_stops_only_its_schedule(store: Store, clock: Settabl
         await store.add_schedule(due_schedule(NOW - offset * SECOND)) for offset in (3, 2, 1)
     ]
 
-    def faulty(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def faulty(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         if schedule.id == broken.id:
             raise ValueError("this can never be planned")
         return plan(schedule, context, now)
@@ -218,10 +218,10 @@ async def test_run_available_later_is_not_claimed(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule())
 
-    def later(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def later(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         firing = plan(schedule, context, now)
         runs = tuple(replace(run, available_at=now + SECOND) for run in firing.runs)
-        return PolicyPlan(schedule=firing.schedule, runs=runs)
+        return FirePlan(schedule=firing.schedule, runs=runs)
 
     fired = await store.fire_due(later, limit=10, request=claim_request())
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
@@ -295,7 +295,7 @@ async def test_plan_gets_the_active_runs_oldest_first(store: Store, clock: Setta
     await store.add_runs(rows)
     heard: list[FireContext] = []
 
-    def recording_plan(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def recording_plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         heard.append(context)
         return plan(schedule, context, now)
 
@@ -316,7 +316,7 @@ async def test_plan_gets_the_last_success_of_the_dependency(
     orphan = await store.add_schedule(due_schedule(clock.now(), depends_on=nobody))
     heard: dict[str, datetime | None] = {}
 
-    def recording_plan(each: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def recording_plan(each: Schedule, context: FireContext, now: datetime) -> FirePlan:
         heard[each.id] = context.dependency_succeeded_at
         return plan(each, context, now)
 
@@ -342,10 +342,10 @@ async def test_missed_slot_leaves_a_missed_run(store: Store, clock: SettableCloc
 async def test_every_run_of_a_plan_is_inserted(store: Store, clock: SettableClock) -> None:
     rows: list[Run] = []
 
-    def many(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def many(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         rows.extend(a_run(schedule, slot=NOW + n * SECOND, target=TARGET) for n in range(50))
         done = replace(schedule, next_slot=None, next_run_at=None)
-        return PolicyPlan(schedule=done, runs=tuple(rows))
+        return FirePlan(schedule=done, runs=tuple(rows))
 
     await store.add_schedule(due_schedule())
     fired = await store.fire_due(many, limit=10)

@@ -29,7 +29,8 @@ from chimes.model.insights import (
     result_of,
 )
 from chimes.model.listing import ScheduleQuery
-from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.policy import Policy
+from chimes.model.run import AttemptEnd, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -42,6 +43,7 @@ from tests.builders import (
     NOW,
     SECOND,
     a_completion,
+    a_retry,
     a_run,
     a_schedule,
     claim_request,
@@ -128,6 +130,7 @@ async def test_run_counts_are_filtered(store: Store, clock: SettableClock) -> No
     mine = a_schedule(owner=ALICE)
     await store.load(
         [
+            mine,
             ended(SINCE, schedule=mine, owner=ALICE),
             ended(SINCE, FAILED, schedule=mine, slot=None, owner=ALICE, origin=Origin.BACKFILL),
             ended(SINCE, owner=BOB, namespace="ksana"),
@@ -170,6 +173,7 @@ async def test_counts_of_one_schedule_ignore_runs_created_long_before(store: Sto
     schedule, edge = a_schedule(), SINCE - MAX_PLANNING_LEAD
     await store.load(
         [
+            schedule,
             ended(SINCE, schedule=schedule, created_at=edge),
             ended(SINCE + MINUTE, schedule=schedule, created_at=edge - timedelta(microseconds=1)),
         ]
@@ -219,6 +223,65 @@ async def test_run_is_counted_once_before_and_after_rollup(
     assert await found() == {}
     await roll_up_all(store, clock)
     assert await found() == {}
+
+
+async def test_run_that_is_active_for_hours_is_counted_once(
+    store: Store, clock: SettableClock
+) -> None:
+    """Rollups pass it while it waits and while it runs; some are pruned before the rollups have
+    counted their end."""
+    window = Window.last(HOUR, NOW)
+    quick = await running_run(store, a_run(owner=ALICE))
+    await store.finish([a_completion(quick, clock.now())])
+    await joined(store, lease=DAY)
+    await store.add_runs([a_run(owner=ALICE, id=RunId(f"slow {n}")) for n in range(3)])
+
+    async def check(**expected: int) -> None:
+        statuses = {RunStatus(name): number for name, number in expected.items()}
+        (tally,) = await store.count_runs(window)
+        assert tally.statuses == statuses
+        assert await store.count_runs(window, RunFilter(owner=ALICE)) == (tally,)
+        assert await store.count_runs(window, RunFilter(owner=BOB)) == (StatusCounts(at=tally.at),)
+        assert (await store.counts()).runs == statuses
+
+    for _ in range(2):
+        await check(queued=3, succeeded=1)
+        await roll_up_all(store, clock)
+    first, second = await store.claim(claim_request(free=2))
+    for _ in range(2):
+        await check(queued=1, running=2, succeeded=1)
+        await roll_up_all(store, clock)
+    await store.finish([a_completion(first, clock.advance(1))])
+    await check(queued=1, running=1, succeeded=2)
+    assert await store.forget_runs([first.id]) == 1
+    await check(queued=1, running=1, succeeded=1)
+    await store.finish([a_completion(second, clock.advance(60), AttemptEnd.FAILED)])
+    for _ in range(2):
+        await check(queued=1, failed=1, succeeded=1)
+        await roll_up_all(store, clock)
+    assert await store.prune_runs(before=clock.now(), limit=10) == 2
+    await check(queued=1)
+
+
+async def test_active_run_that_is_inserted_late_is_counted(
+    store: Store, clock: SettableClock
+) -> None:
+    """A client repeats its request for minutes, until the store is available again."""
+    await store.load([ended(SINCE)])
+    await roll_up_all(store, clock)
+    run = await running_run(store, a_run(created_at=NOW - HOUR, planned_at=SINCE))
+    other = a_run(created_at=NOW - HOUR, planned_at=SINCE, concurrency_key="only one")
+    await store.add_unless_active(other)
+
+    async def found() -> dict[RunStatus, int]:
+        (tally,) = await store.count_runs(WINDOW)
+        return dict(tally.statuses)
+
+    assert await found() == {OK: 1, RunStatus.RUNNING: 1, RunStatus.QUEUED: 1}
+    await store.finish([a_completion(run, clock.now())])
+    for _ in range(2):
+        assert await found() == {OK: 2, RunStatus.QUEUED: 1}
+        await roll_up_all(store, clock)
 
 
 async def test_runs_imported_after_the_rollup_are_counted(
@@ -366,13 +429,38 @@ async def test_running_run_has_a_lag(store: Store, clock: SettableClock) -> None
     )
 
 
+async def test_retried_run_counts_for_the_node_that_started_it(
+    store: Store, clock: SettableClock
+) -> None:
+    clock.advance(5)
+    _, run = await running_slot(store, policy=Policy(max_retries=1))
+    window = Window.last(HOUR, clock.now())
+
+    async def check() -> None:
+        (bucket,) = await store.run_lags(window, by_node=True)
+        assert (bucket.node, bucket.lags.total) == ("node-1", 1)
+
+    await check()
+    await store.finish([a_retry(run, clock.advance(1), SECOND)])
+    await check()
+    clock.advance(60)
+    await joined(store, "node-2")
+    (again,) = await store.claim(claim_request("node-2"))
+    assert again.id == run.id
+    await check()
+    await store.finish([a_completion(again, clock.advance(1))])
+    await check()
+    await roll_up_all(store, clock)
+    await check()
+
+
 # --- results ------------------------------------------------------------------------------------
 async def test_newest_results_per_schedule(store: Store) -> None:
     first, second, idle = a_schedule(), a_schedule(), a_schedule()
     of_first = [ended(SINCE + n * MINUTE, schedule=first, owner=ALICE) for n in range(8)]
     waiting = a_run(first, created_at=SINCE + 4 * MINUTE, owner=ALICE)
     of_second = [ended(SINCE + n * MINUTE, FAILED, second, lag=SECOND) for n in range(2)]
-    await store.load([*of_first, waiting, *of_second, ended(SINCE)])
+    await store.load([first, second, idle, *of_first, waiting, *of_second, ended(SINCE)])
 
     def newest(runs: Sequence[Run], number: int) -> tuple[Any, ...]:
         ordered = sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True)
@@ -389,6 +477,17 @@ async def test_newest_results_per_schedule(store: Store) -> None:
     assert await store.newest_results(ids, each=1, owner=ALICE) == {first.id: newest(of_first, 1)}
     (result,) = (await store.newest_results([second.id], each=1))[second.id]
     assert (result.duration, result.lag) == (SECOND, SECOND)
+
+
+async def test_newest_results_include_active_runs(store: Store, clock: SettableClock) -> None:
+    schedule, run = await running_slot(store)
+    waiting = a_run(schedule, created_at=NOW + SECOND)
+    await store.add_runs([waiting])
+    for _ in range(2):
+        (queued, running) = (await store.newest_results([schedule.id], each=5))[schedule.id]
+        assert (queued.status, queued.started_at) == (RunStatus.QUEUED, None)
+        assert running == result_of(run)
+        await roll_up_all(store, clock)
 
 
 async def test_newest_results_reject_too_large_requests(store: Store) -> None:

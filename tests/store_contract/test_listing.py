@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import pytest
 
 from chimes.model import replace
 from chimes.model.access import OwnerType
-from chimes.model.ids import RunId, ScheduleId
+from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
 from chimes.model.target import ActionTarget
 from chimes.store.port import Store
-from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
+from chimes.testing import SettableClock
+from tests.builders import (
+    ALICE,
+    BOB,
+    HOUR,
+    MINUTE,
+    NOW,
+    SECOND,
+    SYNC,
+    TARGET,
+    a_completion,
+    a_node,
+    a_retry,
+    a_run,
+    a_schedule,
+    a_sync_run,
+    claim_request,
+)
 from tests.tables import each_row
 
 
@@ -314,6 +331,60 @@ async def test_runs_are_filtered(store: Store) -> None:
     assert await run_ids(store, until=NOW) == {"early"}
     assert await run_ids(store, since=NOW - MINUTE, until=NOW) == {"early"}
     assert len(await run_ids(store)) == 7
+
+
+async def test_runs_are_filtered_by_status(store: Store, clock: SettableClock) -> None:
+    """Alone and together, of active and of ended runs."""
+    schedule = await store.add_schedule(a_schedule())
+    await store.join(a_node(), HOUR)
+    await store.add_runs([a_run(id=RunId("retried")), a_run(schedule, id=RunId("running"))])
+    retried, _ = await store.claim(claim_request())
+    assert retried.id == "retried"
+    await store.finish([a_retry(retried, clock.now(), HOUR)])
+    ended = {
+        RunId(status.value): status
+        for status in RunStatus
+        if status not in (RunStatus.QUEUED, RunStatus.RUNNING)
+    }
+    await store.add_runs([a_run(id=RunId(name)) for name in ("queued", "other")])
+    await store.add_runs(
+        [a_run(schedule, id=name, status=each, finished_at=NOW) for name, each in ended.items()]
+    )
+    expected: dict[RunStatus, set[str]] = {each: {each.value} for each in RunStatus}
+    expected[RunStatus.QUEUED] = {"queued", "other", "retried"}
+    for number in (1, 2, 3, len(RunStatus)):
+        for statuses in combinations(RunStatus, number):
+            wanted = set().union(*(expected[each] for each in statuses))
+            assert await run_ids(store, statuses=statuses) == wanted, statuses
+            found = await run_ids(store, statuses=statuses, schedule_id=schedule.id)
+            assert found == wanted - expected[RunStatus.QUEUED], statuses
+
+
+async def test_runs_are_filtered_by_node_key_and_requirement(
+    store: Store, clock: SettableClock
+) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    for node in ("node-1", "node-2"):
+        await store.join(a_node(node), HOUR)
+    own = f"schedule:{schedule.id}"
+    await store.add_runs([a_run(schedule, id=RunId("own"), concurrency_key=own)])
+    (run,) = await store.claim(claim_request("node-1"))
+    await store.add_runs([a_run(id=RunId("shared"), concurrency_key="shared")])
+    await store.claim(claim_request("node-2"))
+    await store.add_runs([a_run(schedule, id=RunId("free")), a_sync_run(id=RunId("sync"))])
+    assert await run_ids(store, holder=NodeId("node-1")) == {"own"}
+    assert await run_ids(store, holder=NodeId("node-2")) == {"shared"}
+    assert await run_ids(store, holder=NodeId("node-3")) == set()
+    assert await run_ids(store, concurrency_key=own) == {"own"}
+    assert await run_ids(store, concurrency_key="shared") == {"shared"}
+    assert await run_ids(store, concurrency_key="schedule:unknown") == set()
+    assert await run_ids(store, requirement=SYNC.requirement) == {"sync"}
+    assert await run_ids(store, requirement=SYNC.requirement, concurrency_key=SYNC.key) == {"sync"}
+    assert await run_ids(store, requirement=TARGET.requirement) == {"own", "shared", "free"}
+    assert await run_ids(store, schedule_id=ScheduleId("unknown")) == set()
+    await store.finish([a_completion(run, clock.now())])
+    assert await run_ids(store, holder=NodeId("node-1")) == set()
+    assert await run_ids(store, concurrency_key=own) == {"own"}
 
 
 @pytest.mark.parametrize("sort", RunSort)

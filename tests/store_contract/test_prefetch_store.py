@@ -16,7 +16,7 @@ from chimes.model.planning import (
     PREFETCH_CUTOFF,
     PREFETCH_MINIMUM,
     FireContext,
-    PolicyPlan,
+    FirePlan,
     manual_run,
     plan,
     withdraw_prefetched,
@@ -250,7 +250,7 @@ async def test_schedules_whose_plan_raises_are_not_prefetched(prefetch_store: Sq
     await joined(prefetch_store)
     await add_due_schedules(prefetch_store)
 
-    def faulty(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+    def faulty(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         raise ValueError("this can never be planned")
 
     fired = await prefetch_store.fire_due(

@@ -30,7 +30,12 @@ from tests.store_contract.stores import Home
 
 def ended(schedule: Schedule | None, minutes_ago: int, **given: Any) -> Run:
     moment = NOW - minutes_ago * MINUTE
-    values = {"status": RunStatus.SUCCEEDED, "finished_at": moment, "slot": moment}
+    values = {
+        "status": RunStatus.SUCCEEDED,
+        "created_at": moment,
+        "finished_at": moment,
+        "slot": moment,
+    }
     return a_run(schedule, **(values | given))
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import asyncmy
 import asyncpg
 
+from chimes.store.sql.rows.values import schedule_number
 from tests.servers.server import wait_for
 
 Row = Sequence[Any]
@@ -48,8 +49,9 @@ def cut_connections(url: str) -> int:
 
 
 def hold_row_lock(url: str, schedule_id: str, seconds: float, held: threading.Event) -> None:
-    """Locks the row of a schedule for `seconds`; sets `held` once it is locked."""
-    row = f"SELECT id FROM schedules WHERE id = '{schedule_id}' FOR UPDATE"
+    """Locks the cursor of a schedule for `seconds`; sets `held` once it is locked."""
+    key = schedule_number(schedule_id)
+    row = f"SELECT schedule FROM cursors WHERE schedule = {key} FOR UPDATE"
     wait_for(_hold(url, row, seconds, held))
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
+from chimes.store.sql.rows.values import schedule_number
 from tests.forking import run_chimes
 from tests.servers.kinds import _binary, _postgres_binary
 from tests.system.conftest import Start
@@ -84,19 +85,25 @@ def test_corrupt_schedule_does_not_stop_others(
     sql(
         server_url,
         *(
-            f"UPDATE schedules SET {quoted(server_url, name)} = '{value}', next_slot = {now},"
-            f" next_run_at = {now} WHERE id = '{each}'"
+            statement
             for each, (name, value) in zip(bad, damages.items(), strict=True)
+            for statement in (
+                f"UPDATE schedules SET {quoted(server_url, name)} = '{value}' WHERE id = '{each}'",
+                f"UPDATE cursors SET next_slot = {now}, next_run_at = {now}, revision = 1"
+                f" WHERE schedule = {schedule_number(each)}",
+            )
         ),
     )
 
     def all_disabled_with_error() -> bool:
         rows = sql(
             server_url,
-            "SELECT id, last_error FROM schedules WHERE next_run_at IS NULL"
-            f" AND id IN ('{bad[0]}', '{bad[1]}', '{bad[2]}')",
+            "SELECT last_error FROM schedule_stats"
+            " JOIN cursors ON cursors.schedule = schedule_stats.schedule"
+            " WHERE next_run_at IS NULL AND cursors.schedule IN"
+            f" ({', '.join(str(schedule_number(each)) for each in bad)})",
         )
-        return len(rows) == 3 and all(error for _, error in rows)
+        return len(rows) == 3 and all(error for (error,) in rows)
 
     wait_until(all_disabled_with_error, "all three to be set aside with their errors", within=60)
     wait_for_more_calls(receiver)

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from chimes.clock import SystemClock
-from chimes.model import replace
 from chimes.model.egress import EgressRules
 from chimes.model.run import Outcome
 from chimes.model.sync import Collection, Source, Sources, task_policy, task_run
 from chimes.model.target import SyncTarget
 from chimes.targets.base import Call
 from chimes.targets.sync.runner import SyncRunner, process_state
-from tests.builders import NOW
+from tests.builders import NOW, with_definition
 
 PAIR = SyncTarget(source="shop", collection="orders")
 MODULE = "tests.targets.sync_module"
@@ -109,7 +108,7 @@ def a_call(
 ) -> Call:
     run = task_run(target, None, NOW)
     policy = task_policy(target, timeout=timedelta(seconds=timeout))
-    return Call(run=replace(run, policy=policy), triggered_at=NOW, log=log, state=kept)
+    return Call(run=with_definition(run, policy=policy), triggered_at=NOW, log=log, state=kept)
 
 
 async def execute(

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from chimes.i18n import in_language
-from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import ScheduleId
@@ -266,7 +265,7 @@ class TestButtons:
 
     async def test_done_archives_the_inbox_item_of_the_owner(self, chats: Chats) -> None:
         mine, theirs = Owner(type=OwnerType.CHAT, id="7"), Owner(type=OwnerType.CHAT, id="8")
-        run = replace(a_run(), owner=mine)
+        run = a_run(owner=mine)
         item, other = an_item(owner=mine, run_id=run.id), an_item(owner=theirs, run_id=run.id)
         await chats.store.load([run, item, other])
         made = encode(Action.DONE, run.id, chat="7", token=TOKEN)

@@ -9,7 +9,8 @@ import pytest
 from chimes.config import Settings
 from chimes.model import replace
 from chimes.model.access import Role
-from tests.builders import ALICE, BOB
+from chimes.model.policy import Policy
+from tests.builders import ALICE, BOB, a_schedule
 from tests.tables import each_row
 from tests.web.rig import CRON, HTTP, Rig, definition, serving
 
@@ -250,6 +251,45 @@ async def test_mask_without_a_stored_secret_is_rejected(rig: Rig) -> None:
     target = HTTP | {"signing_secrets": ["***"]}
     answer = await rig.client.post("/api/v1/schedules", json=definition(target=target))
     assert (answer.status_code, answer.json()["code"]) == (422, "masked")
+
+
+async def test_concurrency_keys_of_chimes_itself_are_reserved(any_rig: Rig) -> None:
+    client, made = any_rig.client, await any_rig.create(policy={"concurrency_key": "nightly"})
+    path = f"/api/v1/schedules/{made['id']}"
+    policy = {"concurrency_key": f"schedule:{made['id']}"}
+    for answer in (
+        await client.post("/api/v1/schedules", json=definition(policy=policy)),
+        await client.patch(path, json={"policy": policy}),
+        await client.post("/api/v1/runs", json={"target": HTTP, "policy": policy}),
+    ):
+        (error,) = answer.json()["errors"]
+        assert (answer.status_code, answer.json()["code"]) == (422, "reserved")
+        assert error["pointer"] == "/policy/concurrency_key"
+        assert "schedule:" in error["detail"]
+    assert (await client.get(path)).json() == made
+    run = (await client.post(f"{path}/run")).json()
+    stored = await any_rig.store.get_run(run["id"])
+    assert stored is not None
+    assert stored.concurrency_key == "system:default/nightly"
+    assert stored.policy.concurrency_key == "nightly"
+
+
+async def test_reserved_key_of_an_earlier_version_can_be_kept(any_rig: Rig) -> None:
+    policy = Policy(concurrency_key="task:pay")
+    schedule = await any_rig.store.add_schedule(a_schedule(policy=policy))
+    path = f"/api/v1/schedules/{schedule.id}"
+    changed = await any_rig.client.patch(
+        path, json={"target": HTTP, "policy": {"timeout": "7s", "concurrency_key": "task:pay"}}
+    )
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["policy"]["concurrency_key"] == "task:pay"
+    other = await any_rig.client.patch(path, json={"policy": {"concurrency_key": "task:mail"}})
+    assert (other.status_code, other.json()["code"]) == (422, "reserved")
+    # No longer the key of the task.
+    run = (await any_rig.client.post(f"{path}/run")).json()
+    stored = await any_rig.store.get_run(run["id"])
+    assert stored is not None
+    assert stored.concurrency_key == "system:default/task:pay"
 
 
 @pytest.fixture

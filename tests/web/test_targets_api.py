@@ -275,7 +275,7 @@ async def test_run_without_a_schedule(any_rig: Rig) -> None:
     stored = await any_rig.store.get_run(run["id"])
     assert stored is not None
     assert (stored.policy.max_retries, stored.policy.timeout) == (1, timedelta(minutes=5))
-    assert (stored.concurrency_key, stored.concurrency_limit) == ("greetings", 1)
+    assert (stored.concurrency_key, stored.concurrency_limit) == ("system:default/greetings", 1)
     audit = (await any_rig.client.get("/api/v1/audit")).json()["items"][0]
     assert (audit["verb"], audit["object_id"]) == ("start", run["id"])
 
@@ -302,6 +302,7 @@ async def test_run_can_be_scheduled_for_a_later_time(rig: Rig) -> None:
         ({"target": HTTP, "priority": 1001}, "/priority"),
         ({"target": HTTP, "policy": {"timeout": "1h"}}, "/policy/timeout"),
         ({"target": HTTP, "policy": {"concurrency_key": " "}}, "/policy/concurrency_key"),
+        ({"target": HTTP, "policy": {"concurrency_key": "task:greet"}}, "/policy/concurrency_key"),
         ({"target": HTTP, "id": "mine"}, ""),
         ({}, "/target"),
     ],

@@ -368,6 +368,10 @@ def _verify(backend: Backend, output: Output) -> int:
         output.one(report, [])
     elif report.get("ok"):
         echo(_intact(report.get("checked")))
+        if report.get("pruned"):
+            echo(_pruned(report))
+    elif report.get("first_bad") is None:
+        echo_err(_CHECKPOINT_PROBLEMS[str(report.get("checkpoint"))])
     else:
         echo_err(
             _(
@@ -376,6 +380,25 @@ def _verify(backend: Backend, output: Output) -> int:
             )
         )
     return 0 if report.get("ok") else FAILED
+
+
+_CHECKPOINT_PROBLEMS = {
+    "invalid": _(
+        "Entries were pruned, but the signature of their checkpoint is wrong: the checkpoint was "
+        "changed, or audit_key is not the key that signed it."
+    ),
+    "unchecked": _(
+        "Entries were pruned. To verify their checkpoint, the server needs the key that signed it "
+        "(CHIMES_AUDIT_KEY)."
+    ),
+}
+
+
+def _pruned(report: Json) -> Message:
+    return _(
+        "Older entries, up to number {number}, were pruned; their signed checkpoint is valid.",
+        number=report.get("pruned_until"),
+    )
 
 
 def _intact(checked: object) -> Message:

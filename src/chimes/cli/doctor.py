@@ -114,7 +114,7 @@ def server_store_checks(location: StoreLocation) -> list[Check]:
             isolation=seen.isolation,
         )
     found.append(Check(_("isolation"), CHECK_OK, isolation))
-    found.append(_schema(seen.revision, seen.head))
+    found.append(_incomplete() if seen.converting else _schema(seen.revision, seen.head))
     found.append(_clock(seen.clock_offset))
     return found
 
@@ -125,6 +125,11 @@ def _clock(ahead: float) -> Check:
         fix = _("enable time synchronisation (NTP); runs use the clock of the server")
         return Check(name, CHECK_WARNING, offset, fix)
     return Check(name, CHECK_OK, offset)
+
+
+def _incomplete() -> Check:
+    detail = _("the conversion of an earlier schema is not complete")
+    return Check(_("schema"), CHECK_PROBLEM, detail, _("run `chimes store migrate`"))
 
 
 def _schema(revision: str | None, head: str) -> Check:
@@ -147,7 +152,7 @@ def _schema(revision: str | None, head: str) -> Check:
     return Check(name, CHECK_WARNING, detail, _("update Chimes on this machine"))
 
 
-_PACKAGES = ("aiohttp", "alembic", "fastapi", "pydantic", "sqlalchemy", "uvicorn")
+_PACKAGES = ("aiohttp", "fastapi", "pydantic", "sqlalchemy", "uvicorn")
 #: CHIMES_ variables that are not settings.
 _OTHER_VARIABLES = (
     "CHIMES_URL",

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from chimes.cli.command import CONFLICT, INVALID, USAGE, Command, CommandError
-from chimes.cli.options import output_format_options
+from chimes.cli.options import output_format_options, store_options
 from chimes.cli.output import Column, Json, Output, echo_err, getter
-from chimes.cli.store import load_all, open_store, store_options
+from chimes.cli.store import load_all, open_store
 from chimes.clock import EPOCH
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import InvalidInput

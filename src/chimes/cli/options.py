@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -55,6 +55,57 @@ class WholeNumber(click.IntRange):
         except ValueError:
             self.fail(localize(_("{value!r} is not a whole number.", value=value)), param, ctx)
         return super().convert(number, param, ctx)
+
+
+def store_options(function: CommandFunction[R]) -> CommandFunction[R]:
+    """`--store`, `--data-dir`, `--config`, `--allow-volatile`; passes `settings`."""
+
+    @click.option("--store", "url", metavar="URL", help="URL of the store.")
+    @data_dir_option
+    @click.option("--config", type=click.Path(path_type=Path), help="Path of a chimes.yaml.")
+    @click.option(
+        "--allow-volatile",
+        "volatile",
+        flag_value="true",
+        help="Accept a Redis server that may lose data.",
+    )
+    @functools.wraps(function)
+    def wrapped(
+        *args: object,
+        url: str | None,
+        data_dir: str | None,
+        config: Path | None,
+        volatile: str | None,
+        **kw: object,
+    ) -> R:
+        from chimes.config import load_settings
+
+        flags = {"store": url, "data_dir": data_dir, "allow_volatile": volatile}
+        loaded = load_settings(flags=flags, config_file=config)
+        return function(*args, settings=loaded.settings, **kw)
+
+    return wrapped
+
+
+def policy_options(function: CommandFunction[R]) -> CommandFunction[R]:
+    """Options for the fields of a policy; passes them by the name of the field."""
+    from chimes.model.policy import command_options
+
+    for name, field in reversed(command_options().items()):
+        assert field.about.command is not None
+        more: dict[str, Any] = {"help": field.about.command.help}
+        if field.kind == "choice":
+            more["type"] = click.Choice(
+                field.about.command.choices or [each.value for each in field.type]
+            )
+        elif field.kind == "number":
+            more["type"] = WholeNumber(0)
+        elif field.kind == "duration":
+            more["metavar"] = "DURATION"
+        elif field.kind == "flag":
+            more |= {"type": bool, "metavar": "true|false"}
+        function = click.option(name, field.name, default=None, **more)(function)
+    return function
 
 
 def output_options(function: CommandFunction[R]) -> CommandFunction[R]:

@@ -31,6 +31,7 @@ from chimes.cli.options import (
     lazy_client_options,
     output_format_options,
     output_options,
+    policy_options,
 )
 from chimes.cli.output import (
     RUN_COLUMNS,
@@ -59,7 +60,9 @@ from chimes.language import (
     warning_line,
     warnings_in_words,
 )
-from chimes.model.recipient import parse_recipient
+from chimes.model.policy import command_options
+from chimes.model.recipient import Channel, parse_recipient
+from chimes.model.target import TARGETS
 from chimes.redaction import escape_control
 from chimes.triggers import Every, Trigger
 
@@ -191,7 +194,6 @@ def _bar(left: timedelta, length: timedelta) -> str:
 
 
 # --- targets from options -------------------------------------------------------------------------
-_KINDS = ("http", "task", "flow", "sync", "agent", "action", "message")
 _MAX_NAME_LENGTH = 80
 #: Options of each kind of target.
 _KIND_OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -210,7 +212,7 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
 
     `task` is the part of the expression that is not about time. Without another target it is the
     prompt for the agent."""
-    given = [kind for kind in _KINDS if options[kind]]
+    given = [kind for kind in TARGETS if options[kind]]
     if not given and (options["prompt"] or task):
         given = ["agent"]
     if len(given) != 1:
@@ -222,7 +224,7 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
             )
         )
     kind = given[0]
-    for other in _KINDS:
+    for other in TARGETS:
         for option in _KIND_OPTIONS[other]:
             if other != kind and options[option]:
                 raise click.UsageError(
@@ -627,7 +629,6 @@ def recipient_argument(text: str) -> Json:
 
 # --- add ------------------------------------------------------------------------------------------
 _PREVIEW_FIRES = 5
-_CHANNELS = ("inbox", "telegram", "webhook", "email")
 _NO_SERVER_NOTE = _(
     "Note: no server is running. Prompts wait for a node with CHIMES_AGENT_PIPELINE and"
     " CHIMES_AGENT_URL."
@@ -682,10 +683,7 @@ _NO_SERVER_NOTE = _(
 @click.option("--name", help="Name of the schedule. Default: made from the target.")
 @click.option("--label", multiple=True, metavar="NAME[=VALUE]", help="Label; repeatable.")
 @click.option("--priority", type=WholeNumber(-1000, 1000), help="Higher runs first.")
-@click.option("--retry", type=WholeNumber(0), help="Retries after the first attempt.")
-@click.option("--timeout", metavar="DURATION", help="Timeout of one attempt.")
-@click.option("--overlap", type=click.Choice(["allow", "skip", "queue", "cancel_old"]))
-@click.option("--misfire", type=click.Choice(["skip", "one", "all"]))
+@policy_options
 @click.option(
     "--jitter", metavar="DURATION", help="For intervals: delay each run by up to this much."
 )
@@ -769,12 +767,7 @@ def _print_trigger(trigger: Trigger, lang: str) -> None:
 
 def _schedule_json(trigger: Trigger, task: str, options: dict[str, object]) -> Json:
     target, default_name = target_from_options(options, task)
-    policy = {
-        "max_retries": options["retry"],
-        "timeout": options["timeout"],
-        "overlap": options["overlap"],
-        "misfire": options["misfire"],
-    }
+    policy = {each.json: options[each.name] for each in command_options().values()}
     body: Json = {
         "name": options["name"] or default_name[:200],
         "trigger": trigger.to_dict(),
@@ -792,7 +785,7 @@ def _schedule_json(trigger: Trigger, task: str, options: dict[str, object]) -> J
 
 def _recipient(text: str) -> Json:
     found = recipient_argument(text)
-    if found["channel"] not in _CHANNELS:
+    if found["channel"] not in {*Channel}:
         raise click.UsageError(
             _(
                 "--notify takes inbox, telegram:CHAT, webhook:URL or email:ADDRESS, not {text!r}.",

@@ -18,9 +18,9 @@ from chimes.cli.options import (
     log_level_option,
     output_format_options,
     store_option,
+    store_options,
 )
 from chimes.cli.output import Output, current_language, echo, echo_err, original_environment
-from chimes.cli.store import open_store, store_options
 from chimes.config import Settings, StoreLocation, load_settings, store_location
 from chimes.errors import ConfigError
 from chimes.i18n import _, counted
@@ -136,6 +136,7 @@ def remove_demo(settings: Settings) -> None:
 
 
 async def _remove_demo(location: StoreLocation) -> None:
+    from chimes.cli.store import open_store
     from chimes.model.access import Actor
     from chimes.services.demo import DemoService
 

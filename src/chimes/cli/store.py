@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TextIO
 
 import click
 
@@ -27,12 +26,12 @@ from chimes.cli.command import (
     LazyGroup,
 )
 from chimes.cli.options import (
-    CommandFunction,
     config_option,
     confirm_options,
     data_dir_option,
     output_format_options,
     store_option,
+    store_options,
 )
 from chimes.cli.output import CHANGES, Column, Json, Output, echo_err, getter
 from chimes.clock import SystemClock
@@ -66,11 +65,11 @@ from chimes.store.codec.values import Plain, Reader, schedule_from_plain, schedu
 from chimes.store.port import InitializableStore, Item, MigratableStore, RunLog, Store
 
 if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
     from chimes.sdk.app import Chimes
     from chimes.sdk.reconcile import BackfillResult
 
-
-R = TypeVar("R")
 
 STORE_COMMANDS = {
     "migrate": LazyCommand("chimes.cli.store", "migrate", "Migrate the schema to this version."),
@@ -107,40 +106,14 @@ def store() -> None:
     """Manage the store of schedules, runs and keys."""
 
 
-def store_options(function: CommandFunction[R]) -> CommandFunction[R]:
-    """`--store`, `--data-dir`, `--config`, `--allow-volatile`; passes `settings`."""
-
-    @click.option("--store", "url", metavar="URL", help="URL of the store.")
-    @data_dir_option
-    @click.option("--config", type=click.Path(path_type=Path), help="Path of a chimes.yaml.")
-    @click.option(
-        "--allow-volatile",
-        "volatile",
-        flag_value="true",
-        help="Accept a Redis server that may lose data.",
-    )
-    @functools.wraps(function)
-    def wrapped(
-        *args: object,
-        url: str | None,
-        data_dir: str | None,
-        config: Path | None,
-        volatile: str | None,
-        **kw: object,
-    ) -> R:
-        flags = {"store": url, "data_dir": data_dir, "allow_volatile": volatile}
-        loaded = load_settings(flags=flags, config_file=config)
-        return function(*args, settings=loaded.settings, **kw)
-
-    return wrapped
-
-
 @click.command("migrate", cls=Command)
 @output_format_options
 @store_options
 def migrate(settings: Settings, output: Output) -> None:
-    """Migrate the schema to this version; creates an empty store. Safe to repeat, and safe while
-    nodes are running on a database server.
+    """Migrate the schema to this version; creates an empty store. Safe to repeat.
+
+    The tables of the schemas 0009 and 0010 are converted. Stop all nodes and make a backup first.
+    A conversion that was interrupted continues where it stopped.
 
     \b
     Examples:
@@ -192,9 +165,49 @@ async def _migrate(location: StoreLocation) -> None:
 
     store = build_store(location, SystemClock())
     if isinstance(store, MigratableStore):
-        before, after = await store.migrate()
+        with MigrationProgress() as progress:
+            before, after = await store.migrate(progress)
         if before is not None and before != after:
             echo_err(_("Migrated the schema from {before} to {after}.", before=before, after=after))
+
+
+class MigrationProgress:
+    """Shows how far a conversion is: a bar on a terminal, else a line for each finished step."""
+
+    def __init__(self) -> None:
+        self._step = ""
+        self._bar: ProgressBar[int] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._bar is not None:
+            self._bar.render_finish()
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            self._show(step, done, total)
+        elif done == total:
+            echo_err(_converted(step, total))
+
+    def _show(self, step: str, done: int, total: int) -> None:
+        if self._bar is None or step != self._step:
+            if self._bar is not None:
+                self._bar.render_finish()
+            # The bar takes its length as at least one.
+            self._bar = click.progressbar(
+                length=max(total, 1), label=_converted(step, total), file=sys.stderr, show_eta=True
+            )
+            self._bar.render_progress()
+        self._step = step
+        self._bar.update((done if total else 1) - self._bar.pos)
+
+
+def _converted(step: str, count: int) -> str:
+    if step == "schedules":
+        return counted("Converted {count} schedule", "Converted {count} schedules", count)
+    return counted("Converted {count} run", "Converted {count} runs", count)
 
 
 @click.command("status", cls=Command)

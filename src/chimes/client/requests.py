@@ -7,40 +7,27 @@ from datetime import datetime, timedelta
 from typing import TypedDict
 from urllib.parse import quote
 
+from msgspec import Struct
+
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.recipient import DEFAULT_LATE_AFTER, WEEKDAYS, Recipient
-from chimes.model.target import (
-    ActionTarget,
-    AgentTarget,
-    FlowTarget,
-    HttpTarget,
-    MessageTarget,
-    SyncTarget,
-    TaskTarget,
-)
+from chimes.model.fields import fields_of, to_json
+from chimes.model.policy import policy_options
+from chimes.model.recipient import Recipient
+from chimes.model.target import Target
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
 from chimes.triggers.forms import parse_trigger_text
 
 Json = dict[str, object]
 Duration = str | timedelta | int | float
 Moment = str | datetime
-TargetLike = (
-    str
-    | HttpTarget
-    | TaskTarget
-    | FlowTarget
-    | SyncTarget
-    | AgentTarget
-    | ActionTarget
-    | MessageTarget
-    | Mapping[str, object]
-)
+TargetLike = str | Target | Mapping[str, object]
 RecipientLike = Recipient | Mapping[str, object]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of `enqueue` and `schedule`: policy, owner and recipients."""
+    """Options of `enqueue` and `schedule`: policy, owner and recipients. Those of the policy are
+    listed for type checkers; the fields of `Policy` decide."""
 
     catch_up: str
     misfire_grace: Duration
@@ -79,28 +66,16 @@ class Options(RunOptions, total=False):
     mode: str
 
 
-#: Option -> field of the policy in the API.
-_POLICY = {
-    "catch_up": "misfire",
-    "misfire_grace": "misfire_grace",
-    "catch_up_limit": "catch_up_limit",
-    "overlap": "overlap",
-    "max_concurrent_runs": "max_concurrent_runs",
-    "burst_allowed": "burst_allowed",
-    "concurrency_key": "concurrency_key",
-    "retries": "max_retries",
-    "retry_backoff": "retry_backoff",
-    "backoff": "backoff",
-    "timeout": "timeout",
-    "on_lost": "on_lost",
-}
+#: Other fields of a recipient are only sent if they are set: older servers do not know them.
+_ALWAYS_SENT = ("channel", "to", "on", "language", "signing_secrets")
 _TRIGGER_OPTIONS = ("jitter", "start_at", "end_at", "max_runs", "exclude")
 
 
 def check_options(verb: str, given: Mapping[str, object], known: Collection[str]) -> None:
     """Raises TypeError for unknown options, as for keyword arguments."""
+    policy = policy_options("client")
     for name in given:
-        if name not in known:
+        if name not in known and name not in policy:
             raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
     if given.get("mode", "db") != "db":
         raise InvalidInput(
@@ -157,48 +132,10 @@ def target_json(
 ) -> Json:
     """From text (`task:NAME`, `flow:NAME`, `sync:SOURCE/COLLECTION`, a URL, a task name), a target,
     or JSON of the API."""
-    match given:
-        case HttpTarget():
-            found: Json = {
-                "kind": "http",
-                "url": given.url,
-                "method": given.method,
-                "headers": dict(given.headers),
-                "body": given.body,
-                "expected_status": list(given.expected_status),
-                "signing_secrets": list(given.signing_secrets),
-                "verify_tls": given.verify_tls,
-            }
-        case TaskTarget():
-            found = {"kind": "task", "name": given.name, "args": dict(given.args)}
-        case FlowTarget():
-            found = {"kind": "flow", "name": given.name, "input": dict(given.input)}
-        case SyncTarget():
-            found = {"kind": "sync", "source": given.source, "collection": given.collection}
-        case AgentTarget():
-            found = {
-                "kind": "agent",
-                "prompt": given.prompt,
-                "pipeline": given.pipeline,
-                "model": given.model,
-                "max_tokens": given.max_tokens,
-            }
-        case ActionTarget():
-            found = {
-                "kind": "action",
-                "action_type_id": given.action_type_id,
-                "kn_id": given.kn_id,
-                "branch": given.branch,
-                "identities": [dict(each) for each in given.identities],
-                "params": dict(given.params),
-                "account": {"id": given.account_id, "type": given.account_type},
-            }
-        case MessageTarget():
-            found = {"kind": "message", "text": given.text}
-        case str():
-            found = _target_from_text(given)
-        case _:
-            found = dict(given)
+    if isinstance(given, Struct):
+        found = to_json(given)
+    else:
+        found = _target_from_text(given) if isinstance(given, str) else dict(given)
     if args is not None:
         found["args"] = dict(args)
     if flow_input is not None:
@@ -228,14 +165,12 @@ def _target_from_text(text: str) -> Json:
 
 def policy_json(options: RunOptions) -> Json:
     found: Json = {}
-    for name, api_name in _POLICY.items():
+    for name, field in policy_options("client").items():
         value = options.get(name)
-        if value is None:
-            continue
-        is_duration = name in ("misfire_grace", "retry_backoff", "timeout")
-        if is_duration and isinstance(value, str | timedelta | int | float):
+        if field.kind == "duration" and isinstance(value, str | timedelta | int | float):
             value = duration_text(value, name)
-        found[api_name] = value
+        if value is not None:
+            found[field.json] = value
     return found
 
 
@@ -247,31 +182,11 @@ def delivery_json(given: Iterable[RecipientLike]) -> list[Json]:
 def _recipient(given: RecipientLike) -> Json:
     if not isinstance(given, Recipient):
         return dict(given)
-    found: Json = {
-        "channel": given.channel.value,
-        "to": given.to,
-        "on": [each.value for each in given.on],
-        "language": given.language,
-        "signing_secrets": list(given.signing_secrets),
-    }
-    if given.late_after != DEFAULT_LATE_AFTER:
-        found["late_after"] = format_duration_iso(given.late_after)
-    if (quiet := given.quiet) is not None:
-        found["quiet"] = {
-            "from": quiet.start.strftime("%H:%M"),
-            "to": quiet.end.strftime("%H:%M"),
-            "zone": quiet.zone,
-            "except": [each.value for each in quiet.except_for],
-        }
-    if (digest := given.digest) is not None:
-        found["digest"] = {
-            "every": digest.every.value,
-            "at": digest.at.strftime("%H:%M"),
-            "on": WEEKDAYS[digest.weekday],
-            "zone": digest.zone,
-            "except": [each.value for each in digest.except_for],
-        }
-    return found
+    plain = to_json(given)
+    for field in fields_of(Recipient):
+        if field.name not in _ALWAYS_SENT and getattr(given, field.name) == field.default:
+            del plain[field.json]
+    return plain
 
 
 def owner_json(text: str) -> Json:

@@ -18,6 +18,8 @@ from chimes.triggers.values import format_duration_go
 
 FILE_NAME = "chimes.yaml"
 FILE_VARIABLE = "CHIMES_CONFIG"
+#: Characters; a shorter key can be guessed.
+MIN_AUDIT_KEY = 16
 DEFAULT = _("default")
 #: Kubernetes sets CHIMES_PORT=tcp://10.0.0.1:7100 in every pod beside a service called chimes. Such
 #: a value is not the setting.
@@ -82,6 +84,7 @@ def load_settings(
         loaded = _from_file(file, values, origins, loaded)
     settings = _untyped_settings(**values)
     _check_heartbeat(settings, origins)
+    _check_audit_key(settings, origins)
     warnings = (*loaded.warnings, *_key_file_warnings(settings))
     return replace(loaded, settings=settings, origins=MappingProxyType(origins), warnings=warnings)
 
@@ -143,6 +146,20 @@ def _check_heartbeat(settings: Settings, origins: Mapping[str, str]) -> None:
                 origin=origins["heartbeat"],
             ),
             key="heartbeat",
+        )
+
+
+def _check_audit_key(settings: Settings, origins: Mapping[str, str]) -> None:
+    """Without a key the checkpoint of pruned audit entries could be forged by everyone who can
+    write to the store."""
+    if settings.audit_retention is not None and len(settings.audit_key) < MIN_AUDIT_KEY:
+        raise ConfigError(
+            _(
+                "audit_retention ({origin}) needs audit_key: expected at least {length} characters",
+                origin=origins["audit_retention"],
+                length=MIN_AUDIT_KEY,
+            ),
+            key="audit_key",
         )
 
 

@@ -59,6 +59,10 @@ class Settings:
     #: Maximum of schedules fired per tick; 0: no limit.
     max_dispatch_per_tick: int = 0
     retention: timedelta = timedelta(days=30)
+    #: How long audit entries are kept; None: for ever.
+    audit_retention: timedelta | None = None
+    #: Signs the checkpoint of pruned audit entries.
+    audit_key: str = ""
     #: Callbacks to private addresses; None: allowed in open mode only.
     allow_private_targets: bool | None = None
     egress_allow: tuple[str, ...] = ()
@@ -414,6 +418,8 @@ _SETTINGS = (
         ("SOFTNIX_SCHEDULER_MAX_DISPATCH_PER_TICK",),
     ),
     Field("retention", duration(minimum=timedelta(hours=1))),
+    Field("audit_retention", duration(minimum=timedelta(days=1))),
+    Field("audit_key", text, secret=True),
     Field("allow_private_targets", flag),
     Field("egress_allow", names),
     Field("egress_only", names),

@@ -221,6 +221,8 @@ class Engine:
                 events=self._events,
                 poll=settings.poll_interval,
                 retention=settings.retention,
+                audit_retention=settings.audit_retention,
+                audit_key=settings.audit_key,
             )
             claiming.append(self._poller(maintenance))
         return claiming, recording

@@ -144,6 +144,24 @@ class MessagesPruned(Struct, frozen=True, kw_only=True):
     count: int
 
 
+class UnusedPruned(Struct, frozen=True, kw_only=True):
+    """Schedules deleted long ago, old keys and other rows that nothing uses were deleted."""
+
+    count: int
+
+
+class AuditPruned(Struct, frozen=True, kw_only=True):
+    """Audit entries older than `audit_retention` were deleted."""
+
+    count: int
+
+
+class AuditNotPruned(Struct, frozen=True, kw_only=True):
+    """Audit entries or the checkpoint of pruned ones were changed."""
+
+    why: str
+
+
 class NodeJoined(Struct, frozen=True, kw_only=True):
     node_id: NodeId
 
@@ -245,6 +263,9 @@ Event = (
     | DeliveryFenced
     | SenderRaised
     | MessagesPruned
+    | UnusedPruned
+    | AuditPruned
+    | AuditNotPruned
     | NodeJoined
     | NodeLost
     | NodeHeartbeat
@@ -290,6 +311,12 @@ class Events:
 #: Seconds of clock skew that are worth a warning.
 MAX_SKEW = 2.0
 EXPECTED_ENDS = (RunStatus.SUCCEEDED, RunStatus.CANCELED)
+_PRUNED: Mapping[type, str] = {
+    RunsPruned: "old runs deleted",
+    MessagesPruned: "old messages deleted",
+    UnusedPruned: "unused rows deleted",
+    AuditPruned: "old audit entries deleted",
+}
 
 
 class EventLogger:
@@ -438,13 +465,14 @@ class EventLogger:
                 self._write(logging.INFO, "node joined", node=node_id)
             case NodeLost(node_id=node_id):
                 self._write(logging.WARNING, "lease lost", node=node_id, why=event.why)
-            case StoreRegressed():
-                self._write(logging.ERROR, "the store lost committed data", why=event.why)
+            case StoreRegressed() | AuditNotPruned():
+                lost = isinstance(event, StoreRegressed)
+                what = "the store lost committed data" if lost else "audit log not pruned"
+                self._write(logging.ERROR, what, why=event.why)
             case StoreClockJumped(seconds=seconds):
                 self._write(logging.WARNING, "the store's clock jumped", seconds=round(seconds, 3))
-            case RunsPruned(count=count) | MessagesPruned(count=count):
-                what = "runs" if isinstance(event, RunsPruned) else "messages"
-                self._write(logging.INFO, f"old {what} deleted", count=count)
+            case RunsPruned() | MessagesPruned() | UnusedPruned() | AuditPruned():
+                self._write(logging.INFO, _PRUNED[type(event)], count=event.count)
             case DrainStarted(node_id=node_id):
                 self._write(
                     logging.INFO,

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from chimes.clock import Clock
 from chimes.engine.events import (
+    AuditNotPruned,
+    AuditPruned,
     Event,
     Events,
     MessagesPruned,
@@ -16,10 +18,11 @@ from chimes.engine.events import (
     RunRescued,
     RunsPruned,
     StoreClockJumped,
+    UnusedPruned,
 )
 from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
-from chimes.errors import Conflict, NotFound
+from chimes.errors import Conflict, NotFound, StaleVersion
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.audit import AuditEntry
@@ -34,12 +37,16 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule, resume_schedule
 from chimes.model.sync import TASK_RUN_STATUSES
 from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
+from chimes.services.audit import prune_audit
 from chimes.store.port import Store
 
 RESCUE_BATCH = 200
 PRUNE_BATCH = 1000
 PRUNE_BATCHES = 20
 PRUNE_EVERY = timedelta(minutes=1)
+#: Deleting what is unused reads whole tables.
+PRUNE_UNUSED_EVERY = timedelta(hours=1)
+PRUNE_AUDIT_EVERY = timedelta(days=1)
 PAUSED_PAGE = 500
 #: Runs rolled up in one transaction, and transactions in one pass.
 ROLLUP_BATCH, ROLLUP_BATCHES = 1000, 50
@@ -64,6 +71,8 @@ class Maintenance:
         events: Events,
         poll: timedelta,
         retention: timedelta,
+        audit_retention: timedelta | None = None,
+        audit_key: str = "",
     ) -> None:
         self._store = store
         self._membership = membership
@@ -72,7 +81,11 @@ class Maintenance:
         self._events = events
         self._poll = poll
         self._retention = retention
+        self._audit_retention = audit_retention
+        self._audit_key = audit_key
+        self._next_prune_audit: datetime | None = None
         self._next_prune: datetime | None = None
+        self._next_prune_unused: datetime | None = None
         self._next_rollup = 0.0
         self._pauses_checked: int | None = None
         self._next_pause_end: datetime | None = None
@@ -138,6 +151,26 @@ class Maintenance:
             self._events.emit(RunsPruned(count=runs))
         if messages := await _prune_batches(self._store.prune_messages, before):
             self._events.emit(MessagesPruned(count=messages))
+        # After the runs, which schedules and definitions are used by.
+        if self._next_prune_unused is None or now >= self._next_prune_unused:
+            if unused := await _prune_batches(self._store.prune_unused, before):
+                self._events.emit(UnusedPruned(count=unused))
+            self._next_prune_unused = now + PRUNE_UNUSED_EVERY
+
+        if self._audit_retention is not None and (
+            self._next_prune_audit is None or now >= self._next_prune_audit
+        ):
+            await self.prune_audit(now - self._audit_retention)
+            self._next_prune_audit = now + PRUNE_AUDIT_EVERY
+
+    async def prune_audit(self, before: datetime) -> None:
+        try:
+            while count := await prune_audit(self._store, self._audit_key, before=before):
+                self._events.emit(AuditPruned(count=count))
+        except StaleVersion:
+            return  # another node does it
+        except Conflict as error:
+            self._events.emit(AuditNotPruned(why=str(error)))
 
     async def end_pauses(self, now: datetime) -> None:
         """Reads the paused schedules only after a change, or when the earliest known end is due."""

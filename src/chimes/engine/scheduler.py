@@ -16,7 +16,7 @@ from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import NextPoll, PollAfter, PollAtTime, PollNow, PollOnChange
 from chimes.engine.prefetch import FULL_CAPACITY_LEAD, PrefetchPlanner
 from chimes.failpoints import hit
-from chimes.model.planning import FirePlan, SingleSlotPlan, plan
+from chimes.model.planning import FirePlan, plan
 from chimes.model.schedule import Schedule
 from chimes.services.schedules.prompts import is_postponed
 from chimes.store.port import ClaimRequest, Planner, PrefetchStore, Store
@@ -175,7 +175,7 @@ class Scheduler:
 
 def _moves_cursor(before: Schedule, plan: FirePlan) -> bool:
     """Whether a slot was used up; a postponed schedule only gets a later due time."""
-    return isinstance(plan, SingleSlotPlan) or (
+    return plan.on_time or (
         plan.schedule.next_run_at != before.next_run_at and not is_postponed(before, plan)
     )
 

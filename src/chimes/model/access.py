@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
@@ -148,3 +149,13 @@ class ApiKey(Struct, frozen=True, kw_only=True):
 
 def revoke(key: ApiKey, now: datetime) -> ApiKey:
     return key if key.revoked_at else replace(key, revoked_at=now)
+
+
+def unused_keys(keys: Iterable[ApiKey], before: datetime) -> list[ApiKey]:
+    """Keys that were revoked or expired before then, oldest first. One key that is not revoked
+    stays, even if it has expired: without any, calls would need no key (`auth_enabled`)."""
+    ordered = sorted(keys, key=lambda key: (key.created_at, key.id))
+    revoked = [key for key in ordered if key.revoked_at is not None and key.revoked_at < before]
+    others = [key for key in ordered if key.revoked_at is None]
+    expired = [key for key in others if key.expires_at is not None and key.expires_at < before]
+    return revoked + (expired if len(expired) < len(others) else expired[:-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping
 from datetime import datetime
@@ -86,4 +87,73 @@ def verify_chain(entries: list[AuditEntry]) -> AuditEntry | None:
             return entry
         if entry_hash(entry) != entry.hash:
             return entry
+    return None
+
+
+# --- pruned entries (ADR 43)
+
+#: Name of the stored checkpoint of pruned entries.
+AUDIT_CHECKPOINT = "audit:checkpoint"
+_FIELDS = ("number", "hash", "at", "deleted", "signature")
+
+
+class AuditCheckpoint(Struct, frozen=True, kw_only=True):
+    """Stands for the entries that retention has deleted: the next entry follows its hash."""
+
+    #: Of the newest deleted entry.
+    number: int
+    hash: str
+    #: When it was signed.
+    at: datetime
+    #: How many entries were deleted so far.
+    deleted: int
+    #: HMAC-SHA256 of the above with the setting `audit_key`.
+    signature: str = ""
+
+
+def sign_checkpoint(checkpoint: AuditCheckpoint, key: str) -> AuditCheckpoint:
+    return replace(checkpoint, signature=_signature(checkpoint, key))
+
+
+def is_signed_with(checkpoint: AuditCheckpoint, key: str) -> bool:
+    return hmac.compare_digest(checkpoint.signature, _signature(checkpoint, key))
+
+
+def _signature(checkpoint: AuditCheckpoint, key: str) -> str:
+    given = (checkpoint.number, checkpoint.hash, checkpoint.at.isoformat(), checkpoint.deleted)
+    content = json.dumps(["audit-checkpoint/1", *given], separators=(",", ":"))
+    return hmac.new(key.encode(), content.encode(), hashlib.sha256).hexdigest()
+
+
+def checkpoint_to_text(checkpoint: AuditCheckpoint) -> str:
+    plain = {name: getattr(checkpoint, name) for name in _FIELDS}
+    return json.dumps(plain | {"at": checkpoint.at.isoformat()})
+
+
+def checkpoint_from_text(text: str) -> AuditCheckpoint | None:
+    """None if it cannot be read."""
+    try:
+        plain = json.loads(text)
+        at = datetime.fromisoformat(plain["at"])
+        values = {name: plain[name] for name in _FIELDS} | {"at": at}
+    except (ValueError, KeyError, TypeError):
+        return None
+    numbers = (values["number"], values["deleted"])
+    texts = (values["hash"], values["signature"])
+    valid = all(type(each) is int for each in numbers) and all(type(e) is str for e in texts)
+    valid = valid and all(each.isascii() for each in texts) and at.tzinfo is not None
+    return AuditCheckpoint(**values) if valid else None
+
+
+def unfit_entry(entries: list[AuditEntry], after: AuditCheckpoint | None) -> int | None:
+    """The number of the first entry (in ascending order) whose hash is wrong or that does not
+    follow the one before it; the first one follows the checkpoint or begins the chain."""
+    number, previous = (after.number, after.hash) if after else (0, "")
+    for entry in entries:
+        number += 1
+        if (entry.number, entry.previous_hash) != (number, previous):
+            return number
+        if entry_hash(entry) != entry.hash:
+            return number
+        previous = entry.hash
     return None

@@ -129,6 +129,15 @@ def agent_callback_name(run_id: RunId) -> str:
     return f"agent:{run_id}:heard"
 
 
+def run_checkpoint_names(run_id: RunId) -> tuple[str, ...]:
+    """The names of all checkpoints that belong to one run and are deleted with it."""
+    return (
+        action_checkpoint_name(run_id),
+        agent_checkpoint_name(run_id),
+        agent_callback_name(run_id),
+    )
+
+
 class AgentCheckpoint(Struct, frozen=True, kw_only=True):
     """Progress of the request to the pipeline; another attempt continues from here."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import secrets
 import uuid
 from datetime import datetime
@@ -31,6 +32,8 @@ def id_namespace(name: str) -> str:
     nodes of different versions derive the same ids."""
     return "catbird" if name == DEFAULT_NAMESPACE else name
 
+
+_DECLARED: Final = re.compile(r".{8}-.{4}-5.{3}-.{4}-.{12}", re.DOTALL)
 
 ScheduleId = NewType("ScheduleId", str)
 RunId = NewType("RunId", str)
@@ -74,6 +77,12 @@ def declared_id(namespace: str, name: str, generation: int) -> ScheduleId:
     return ScheduleId(
         str(uuid.uuid5(DECLARED_NAMESPACE, f"{id_namespace(namespace)}\0{name}\0{generation}"))
     )
+
+
+def is_declared_id(schedule_id: str) -> bool:
+    """Whether it has the form of a `declared_id`, a UUID of version 5; other ids are of version 7,
+    short, or chosen by people."""
+    return _DECLARED.fullmatch(schedule_id) is not None
 
 
 def declared_ids(namespace: str, name: str) -> frozenset[ScheduleId]:

@@ -13,11 +13,12 @@ import uuid
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from chimes.i18n import freeze
 from chimes.model import replace
 from chimes.model.access import Owner
+from chimes.model.fields import MessageText
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.recipient import NotifyOn, Recipient
 from chimes.model.run import Origin, Run, RunStatus
@@ -60,7 +61,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     #: Snapshot, including secrets.
     recipient: Recipient
     #: Why it was written: success, failure, recovery, late; `always` for any other end.
-    notify_on: NotifyOn
+    notify_on: NotifyOn = field(name="occasion")
     state: DeliveryState = DeliveryState.PENDING
     #: Attempts since the last manual retry, without those answered with Retry-After.
     attempts: int = 0
@@ -73,7 +74,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     available_at: datetime
     #: When it was delivered or given up.
     finished_at: datetime | None = None
-    error: str = ""
+    error: MessageText = ""
     #: Stable code of the failure, e.g. `blocked`.
     code: str = ""
     #: The receiver's id, e.g. of a Telegram message; or the id of the digest that includes this

@@ -7,21 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar
 
 from msgspec import Struct
 
 from chimes.model import replace
-from chimes.model.ids import NodeId, RunId, ScheduleId, manual_run_id, slot_run_id
+from chimes.model.concurrency import own_key, shared_key
+from chimes.model.ids import RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Misfire, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblock
-from chimes.model.schedule import Schedule, due_time, has_runs_left, plan_after, set_cursor
+from chimes.model.schedule import (
+    Schedule,
+    due_time,
+    has_runs_left,
+    plan_after,
+    run_definition,
+    set_cursor,
+)
 
 #: On-time slots per schedule and pass; the rest follow in the next pass.
 ON_TIME_LIMIT = 1000
 
 
-class LateSlots(Struct, frozen=True):
+class LateSlots(Struct, frozen=True, gc=False):
     run: tuple[datetime, ...] = ()
     missed_from: datetime | None = None
     missed_until: datetime | None = None
@@ -118,7 +125,7 @@ def _slots(schedule: Schedule, first: datetime | None) -> Iterator[datetime]:
 BLOCKING_RUN = "in_the_way"
 
 
-class FireContext(Struct, frozen=True, kw_only=True):
+class FireContext(Struct, frozen=True, kw_only=True, gc=False):
     """State outside the schedule that a plan depends on."""
 
     #: Runs of its concurrency key that count against the limit, oldest first.
@@ -132,61 +139,14 @@ class FireContext(Struct, frozen=True, kw_only=True):
     backlog: bool = False
 
 
-class PolicyPlan(Struct, frozen=True, kw_only=True):
-    """The general plan: the updated schedule, the runs to insert and the runs to cancel."""
+class FirePlan(Struct, frozen=True, kw_only=True, gc=False):
+    """The updated schedule, the runs to insert and the runs to cancel."""
 
     schedule: Schedule
     runs: tuple[Run, ...]
     cancel: tuple[RunId, ...] = ()
-
-
-class SingleSlotPlan(Struct, frozen=True, kw_only=True):
-    """The common plan: one slot, on time and admitted. Run and updated schedule are built on
-    demand, because a store may write this case without them."""
-
-    before: Schedule
-    run_id: RunId
-    next_slot: datetime | None
-    next_run_at: datetime | None
-    now: datetime
-    #: The fence under which its run is claimed.
-    fence: int = 1
-
-    cancel: ClassVar[tuple[RunId, ...]] = ()
-
-    @property
-    def schedule(self) -> Schedule:
-        return replace(
-            self.before,
-            fired_count=self.before.fired_count + 1,
-            last_slot=self.before.next_slot,
-            last_enqueued_at=self.now,
-            next_slot=self.next_slot,
-            next_run_at=self.next_run_at,
-        )
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        return (self.run(),)
-
-    def run(self, node: NodeId | None = None) -> Run:
-        """Queued, or already claimed for the node."""
-        before = self.before
-        assert before.next_slot is not None
-        assert before.next_run_at is not None
-        return _run(
-            before,
-            self.run_id,
-            Origin.SCHEDULE,
-            before.next_run_at,
-            self.now,
-            slot=before.next_slot,
-            node=node,
-            fence=self.fence,
-        )
-
-
-FirePlan = PolicyPlan | SingleSlotPlan
+    #: One slot, on time and admitted: the common case.
+    on_time: bool = False
 
 
 def plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
@@ -196,15 +156,13 @@ def plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
     slots: it is planned from that time and makes no run."""
     schedule = skip_purged_slots(schedule)
     if schedule.next_run_at is None or schedule.next_run_at > now:
-        return PolicyPlan(schedule=schedule, runs=())
+        return FirePlan(schedule=schedule, runs=())
     if schedule.next_slot is None:
-        return PolicyPlan(schedule=plan_after(schedule, schedule.next_run_at), runs=())
+        return FirePlan(schedule=plan_after(schedule, schedule.next_run_at), runs=())
     return _plan_single_slot(schedule, context, now) or _plan_by_policy(schedule, context, now)
 
 
-def _plan_single_slot(
-    schedule: Schedule, context: FireContext, now: datetime
-) -> SingleSlotPlan | None:
+def _plan_single_slot(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan | None:
     """None: the general plan is needed."""
     head, due, policy = schedule.next_slot, schedule.next_run_at, schedule.policy
     assert head is not None
@@ -223,18 +181,19 @@ def _plan_single_slot(
         return None
     if not has_runs_left(schedule, 1):
         following = following_due = None
-    run_id = slot_run_id(schedule.id, head)
-    return SingleSlotPlan(
-        before=schedule,
-        run_id=run_id,
+    run = slot_run(schedule, head, now)
+    moved = replace(
+        schedule,
+        fired_count=schedule.fired_count + 1,
+        last_slot=head,
+        last_enqueued_at=now,
         next_slot=following,
         next_run_at=following_due,
-        now=now,
-        fence=_first_fence(schedule, head),
     )
+    return FirePlan(schedule=moved, runs=(run,), on_time=True)
 
 
-def _plan_by_policy(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
+def _plan_by_policy(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
     assert schedule.next_slot is not None
     late, first = select_late_slots(schedule, now)
     rows: list[Run] = []
@@ -260,7 +219,7 @@ def _plan_by_policy(schedule: Schedule, context: FireContext, now: datetime) -> 
             moved = replace(moved, last_status=row.status, last_error=row.error)
     if cursor is not None and not has_runs_left(moved):
         cursor = None
-    return PolicyPlan(schedule=set_cursor(moved, cursor), runs=tuple(rows), cancel=admission.cancel)
+    return FirePlan(schedule=set_cursor(moved, cursor), runs=tuple(rows), cancel=admission.cancel)
 
 
 def runs_to_insert(runs: Sequence[Run], free: Collection[RunId]) -> tuple[Run, ...]:
@@ -320,7 +279,7 @@ class _Admission:
             return self._block(run)
         skipped = end_immediately(run, RunStatus.SKIPPED, Reason.OVERLAP, self._now)
         if self._schedule.policy.concurrency_key is not None or not self._context.admitted:
-            # Under a shared key the active run may belong to another owner: do not reveal it.
+            # Under the key of a task the active run may belong to another owner: do not reveal it.
             return skipped
         return replace(skipped, result={BLOCKING_RUN: self._context.admitted[-1]})
 
@@ -378,19 +337,17 @@ def manual_run(schedule: Schedule, now: datetime, *, beside_others: bool = False
 
 def retry_run(run: Run, now: datetime) -> Run:
     """A manual retry: a new run that refers to the old one."""
+    key = run.concurrency_key
+    if key is not None and key == run.policy.concurrency_key:
+        # Runs of earlier versions have the key as it is in the policy.
+        key = shared_key(run.policy, run.target, run.owner)
     return Run(
         id=manual_run_id(now),
-        schedule_id=run.schedule_id,
-        schedule_name=run.schedule_name,
-        schedule_version=run.schedule_version,
-        namespace=run.namespace,
-        owner=run.owner,
+        definition=run.definition,
         origin=Origin.MANUAL,
         retry_of=run.id,
-        target=run.target,
-        policy=run.policy,
         priority=run.priority,
-        concurrency_key=run.concurrency_key,
+        concurrency_key=key,
         concurrency_limit=run.concurrency_limit,
         created_at=now,
         planned_at=now,
@@ -424,37 +381,23 @@ def _run(
     available_at: datetime | None = None,
     catch_up: bool = False,
     reason: str = "",
-    node: NodeId | None = None,
     fence: int = 1,
 ) -> Run:
-    """With a node: already claimed, and started no earlier than planned. `fence` is that of its
-    first claim."""
+    """`fence` is that of its first claim."""
     limit = schedule.policy.concurrency_limit
-    taken = node is not None
     return Run(
         id=run_id,
-        schedule_id=schedule.id,
-        schedule_name=schedule.name,
-        schedule_version=schedule.version,
-        namespace=schedule.namespace,
-        owner=schedule.owner,
+        definition=run_definition(schedule),
         slot=slot,
         origin=origin,
-        target=schedule.target,
-        policy=schedule.policy,
         priority=schedule.priority,
         catch_up=catch_up,
         concurrency_key=concurrency_key(schedule) if limit < UNLIMITED else None,
         concurrency_limit=limit,
-        status=RunStatus.RUNNING if taken else RunStatus.QUEUED,
-        attempt=int(taken),
-        fence=fence if taken else fence - 1,
-        holder=node,
+        fence=fence - 1,
         created_at=now,
         planned_at=planned_at,
         available_at=available_at or planned_at,
-        claimed_at=now if taken else None,
-        started_at=max(now, planned_at) if taken else None,
         reason=reason,
     )
 
@@ -478,7 +421,8 @@ def may_wait_behind_backlog(schedule: Schedule, admitted: int) -> bool:
 
 
 def concurrency_key(schedule: Schedule) -> str:
-    return schedule.policy.concurrency_key or f"schedule:{schedule.id}"
+    """The key of its runs that have a limit."""
+    return shared_key(schedule.policy, schedule.target, schedule.owner) or own_key(schedule.id)
 
 
 def end_immediately(run: Run, status: RunStatus, reason: str, now: datetime) -> Run:
@@ -517,17 +461,20 @@ def can_prefetch(schedule: Schedule, capabilities: Collection[str], now: datetim
     )
 
 
-def prefetch_plan(firing: SingleSlotPlan, now: datetime) -> SingleSlotPlan:
+def prefetch_plan(firing: FirePlan, now: datetime) -> FirePlan:
     """The plan for the due time, executed at `now`.
 
     A withdrawn slot fires again under the same run id, so each prefetch needs its own fence: the
     first one is derived from the time of the claim."""
-    due = firing.before.next_run_at
-    assert due is not None
-    fence = firing.fence
-    if fence == 1:
-        fence = WITHDRAWN_FENCE + (now - due) // _MICROSECOND
-    return replace(firing, now=now, fence=fence)
+    (run,) = firing.runs
+    fence = run.fence
+    if fence == 0:
+        fence = WITHDRAWN_FENCE + (now - run.planned_at) // _MICROSECOND - 1
+    return replace(
+        firing,
+        runs=(replace(run, created_at=now, fence=fence),),
+        schedule=replace(firing.schedule, last_enqueued_at=now),
+    )
 
 
 def _withdrawals(schedule: Schedule, slot: datetime) -> int:

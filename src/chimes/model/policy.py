@@ -6,10 +6,13 @@ import hashlib
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from typing import ClassVar, Literal
 
 from msgspec import Struct, field
 
+from chimes.i18n import _
 from chimes.model import replace
+from chimes.model.fields import About, Field, Option, fields_of
 from chimes.model.recipient import Recipient
 
 
@@ -47,7 +50,109 @@ RETRY_AFTER_CAP = timedelta(hours=1)
 MAX_RETRY_DELAY = timedelta(days=365)
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+#: Presentation of the fields of a policy, in the order of the form.
+_ABOUT: Mapping[str, About] = {
+    "overlap": About(
+        label=_("Overlap policy"),
+        question=_("If the previous run is still active"),
+        choices={
+            Overlap.SKIP: _("Skip the new run"),
+            Overlap.QUEUE: _("Queue the new run"),
+            Overlap.CANCEL_OLD: _("Cancel the previous run"),
+            Overlap.ALLOW: _("Run both"),
+        },
+        group="main",
+        command=Option(choices=("allow", "skip", "queue", "cancel_old"), rank=3),
+    ),
+    "timeout": About(
+        label=_("Timeout"),
+        hint=_("Per attempt. Empty: default."),
+        example="10m",
+        placeholder=True,
+        group="main",
+        allow_zero=False,
+        command=Option(help=_("Timeout of one attempt."), rank=2),
+    ),
+    "max_retries": About(
+        label=_("Retries"),
+        hint=_("Attempts after the first."),
+        example="3",
+        placeholder=True,
+        group="main",
+        option="retries",
+        command=Option(name="--retry", help=_("Retries after the first attempt."), rank=1),
+    ),
+    "retry_backoff": About(
+        label=_("Retry delay"), example="30s", placeholder=True, group="main", command=None
+    ),
+    "backoff": About(
+        label=_("Backoff"),
+        choices={Backoff.FIXED: _("Fixed"), Backoff.EXPONENTIAL: _("Exponential")},
+        group="main",
+        command=None,
+    ),
+    "backoff_cap": About(
+        label=_("Maximum delay"),
+        example="1h",
+        placeholder=True,
+        group="main",
+        sdk=False,
+        client=False,
+        command=None,
+    ),
+    "misfire": About(
+        label=_("Misfire policy"),
+        question=_("If runs were missed (for example, after an outage)"),
+        choices={
+            Misfire.SKIP: _("Skip them"),
+            Misfire.ONE: _("Run once"),
+            Misfire.ALL: _("Run every missed one"),
+        },
+        option="catch_up",
+        command=Option(rank=4),
+    ),
+    "misfire_grace": About(
+        label=_("Misfire grace period"), example="1m", placeholder=True, command=None
+    ),
+    "catch_up_limit": About(label=_("Catch-up limit"), example="1000", command=None),
+    "max_concurrent_runs": About(
+        label=_("Concurrent runs"),
+        hint=_("Empty: one, or unlimited if runs may overlap."),
+        example="1",
+        command=None,
+    ),
+    "concurrency_key": About(
+        label=_("Concurrency key"),
+        hint=_("Schedules of the same owner with the same key share the concurrency limit."),
+        description="Runs of one owner with this key share one limit.",
+        sdk=False,
+        command=None,
+    ),
+    "burst_allowed": About(
+        label=_("Allow bursts"),
+        question=_("Bursts"),
+        choices={"no": _("Not allowed"), "yes": _("Allowed")},
+        command=None,
+    ),
+    "on_lost": About(
+        label=_("If the node is lost"),
+        choices={OnLost.RETRY: _("Run again"), OnLost.STOP: _("Stop with status unknown")},
+        command=None,
+    ),
+    "pause_on_gone": About(
+        label=_("Pause on 410 Gone"),
+        question=_("If the URL returns 410 Gone"),
+        choices={"yes": _("Pause the schedule"), "no": _("Continue")},
+        sdk=False,
+        client=False,
+        command=None,
+    ),
+}
+
+
+class Policy(Struct, frozen=True, kw_only=True, gc=False):
+    about: ClassVar[Mapping[str, About]] = _ABOUT
+
     misfire: Misfire = Misfire.ONE
     misfire_grace: timedelta = timedelta(seconds=60)
     catch_up_limit: int = 1000
@@ -55,7 +160,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     #: None: one at a time, or without limit under `overlap: allow`.
     max_concurrent_runs: int | None = None
     burst_allowed: bool = False
-    #: Runs of all schedules with this key share the limit; None: the schedule's own runs do.
+    #: Runs of the same owner with this key share the limit (`model.concurrency`); None: the
+    #: schedule's own runs do.
     concurrency_key: str | None = None
     #: Extra attempts after the first.
     max_retries: int = 0
@@ -93,6 +199,38 @@ class Policy(Struct, frozen=True, kw_only=True):
         return max(delay, min(retry_after, RETRY_AFTER_CAP)) if retry_after is not None else delay
 
 
+def policy_fields() -> tuple[Field, ...]:
+    """The fields that people set one by one; recipients stand beside the policy."""
+    return tuple(each for each in fields_of(Policy) if each.kind != "other")
+
+
+def policy_form() -> list[Field]:
+    """The fields in the order of the form; those without presentation come last."""
+    shown = [*Policy.about]
+    return sorted(
+        policy_fields(),
+        key=lambda each: shown.index(each.name) if each.name in shown else len(shown),
+    )
+
+
+def policy_options(interface: Literal["sdk", "client"]) -> dict[str, Field]:
+    """The fields that have an option, by the name of the option."""
+    return {
+        each.about.option or each.name: each
+        for each in policy_fields()
+        if getattr(each.about, interface)
+    }
+
+
+def command_options() -> dict[str, Field]:
+    """The fields that `chimes add` has an option for, by the option, in the order of its help."""
+    found = [(each.about.command, each) for each in policy_fields() if each.about.command]
+    return {
+        command.name or f"--{each.name.replace('_', '-')}": each
+        for command, each in sorted(found, key=lambda pair: pair[0].rank)
+    }
+
+
 # --- defaults that a task or flow declares for its own runs; a schedule or request overrides them
 
 PRIORITY = "priority"
@@ -111,7 +249,7 @@ TASK_POLICY_FIELDS = frozenset(
 )
 
 
-class RunDefaults(Struct, frozen=True, kw_only=True):
+class RunDefaults(Struct, frozen=True, kw_only=True, gc=False):
     #: Only TASK_POLICY_FIELDS are used.
     policy: Policy
     priority: int = 0

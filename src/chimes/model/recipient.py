@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
-from typing import assert_never
+from typing import ClassVar, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model import replace
+from chimes.model.fields import About, Secrets
 from chimes.triggers import parse_zone
 from chimes.triggers.zones import UTC_NAME, Zone
 
@@ -154,15 +155,27 @@ class Period(StrEnum):
     WEEK = "weekly"
 
 
+_ZONE = About(at_most=64, description="Default: that of the schedule, else of the owner.")
+
+
 class QuietHours(Struct, frozen=True, kw_only=True):
     """From `start` to `end` in wall time; may span midnight."""
+
+    about: ClassVar[Mapping[str, About]] = {
+        "start": About(json="from"),
+        "end": About(json="to"),
+        "zone": _ZONE,
+        "except_for": About(
+            json="except", description="Events that are sent anyway, for example failure."
+        ),
+    }
 
     start: time
     end: time
     #: Set to the owner's zone when saved.
     zone: str = ""
     #: Events that are sent anyway.
-    except_for: tuple[NotifyOn, ...] = ()
+    except_for: tuple[NotifyOn, ...] = field(default=(), name="but")
 
     def until(self, moment: datetime) -> datetime | None:
         """The end of the quiet hours that contain the moment, or None."""
@@ -185,6 +198,15 @@ class QuietHours(Struct, frozen=True, kw_only=True):
 class Digest(Struct, frozen=True, kw_only=True):
     """One message per period instead of one per run."""
 
+    about: ClassVar[Mapping[str, About]] = {
+        "at": About(description="Time of the digest; for an hourly digest only the minute counts."),
+        "weekday": About(json="on", words=WEEKDAYS, description="Weekday of a weekly digest."),
+        "zone": _ZONE,
+        "except_for": About(
+            json="except", description="Events that are sent at once, for example failure."
+        ),
+    }
+
     every: Period
     #: Wall time; an hourly digest uses only the minute.
     at: time = time(8)
@@ -193,7 +215,7 @@ class Digest(Struct, frozen=True, kw_only=True):
     #: Set to the owner's zone when saved.
     zone: str = ""
     #: Events that are sent at once, not in the digest.
-    except_for: tuple[NotifyOn, ...] = ()
+    except_for: tuple[NotifyOn, ...] = field(default=(), name="but")
 
     def end_after(self, moment: datetime) -> datetime:
         """The end of the period that contains the moment."""
@@ -268,6 +290,21 @@ class Channel(StrEnum):
 
 
 class Recipient(Struct, frozen=True, kw_only=True):
+    about: ClassVar[Mapping[str, About]] = {
+        "to": About(
+            description="Chat id or @name, URL or address; empty for the inbox of the owner."
+        ),
+        "language": About(
+            texts=("", "en", "th", "zh"),
+            description="Empty for the language of the owner.",
+            response_description="Empty for the language of the owner.",
+        ),
+        "signing_secrets": About(at_most=10),
+        "late_after": About(
+            description="A run that starts later than this after its planned time is `late`."
+        ),
+    }
+
     channel: Channel
     #: Chat, URL or e-mail address; empty for the inbox.
     to: str = ""
@@ -275,7 +312,7 @@ class Recipient(Struct, frozen=True, kw_only=True):
     #: `en`, `th`, `zh`; empty: the owner's language.
     language: str = ""
     #: Standard Webhooks keys of a webhook (`whsec_...`).
-    signing_secrets: tuple[str, ...] = ()
+    signing_secrets: Secrets = ()
     late_after: timedelta = DEFAULT_LATE_AFTER
     #: Messages wait for the end of these hours; not used for the inbox.
     quiet: QuietHours | None = None

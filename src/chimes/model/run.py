@@ -14,6 +14,7 @@ from msgspec import Struct
 from chimes.i18n import Message, _, freeze
 from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner
+from chimes.model.fields import MessageText
 from chimes.model.ids import DEFAULT_NAMESPACE, NodeId, RunId, ScheduleId
 from chimes.model.policy import MAX_RETRY_DELAY, OnLost, Policy
 from chimes.model.target import Target
@@ -73,7 +74,7 @@ class AttemptEnd(StrEnum):
     LOST = "lost"
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class Attempt(Struct, frozen=True, kw_only=True, gc=False):
     """One finished attempt."""
 
     number: int
@@ -82,25 +83,33 @@ class Attempt(Struct, frozen=True, kw_only=True):
     started_at: datetime
     finished_at: datetime
     end: AttemptEnd
-    error: str = ""
+    error: MessageText = ""
 
 
-class Run(Struct, frozen=True, kw_only=True):
-    id: RunId
-    schedule_id: ScheduleId | None
+class RunDefinition(Struct, frozen=True, kw_only=True, gc=False):
+    """What a run does and for whom: a snapshot of its schedule or of a manual request. A later edit
+    of the schedule does not touch it. All runs of a schedule version share one."""
+
+    schedule_id: ScheduleId | None = None
     schedule_name: str = ""
     schedule_version: int = 0
     namespace: str = DEFAULT_NAMESPACE
     owner: Owner = SYSTEM_OWNER
+    target: Target
+    policy: Policy
+
+
+class Run(Struct, frozen=True, kw_only=True, gc=False):
+    """A definition and the state of one run of it."""
+
+    id: RunId
+    definition: RunDefinition
     #: The planned UTC instant; unique per schedule. None for manual runs.
     slot: datetime | None = None
     origin: Origin
     parent_id: RunId | None = None
     step: str = ""
     retry_of: RunId | None = None
-    #: Snapshots: a later edit of the schedule does not touch a run that exists.
-    target: Target
-    policy: Policy
     priority: int = 0
     #: Ranks behind on-time work of the same priority.
     catch_up: bool = False
@@ -126,13 +135,41 @@ class Run(Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     result: Mapping[str, object] | None = None
-    error: str = ""
+    error: MessageText = ""
     reason: str = ""
     #: For a `missed` row: the number of slots it covers, from `slot` to `missed_until`.
     missed_count: int = 0
     missed_until: datetime | None = None
     #: Finished attempts, oldest first.
     attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def schedule_id(self) -> ScheduleId | None:
+        return self.definition.schedule_id
+
+    @property
+    def schedule_name(self) -> str:
+        return self.definition.schedule_name
+
+    @property
+    def schedule_version(self) -> int:
+        return self.definition.schedule_version
+
+    @property
+    def namespace(self) -> str:
+        return self.definition.namespace
+
+    @property
+    def owner(self) -> Owner:
+        return self.definition.owner
+
+    @property
+    def target(self) -> Target:
+        return self.definition.target
+
+    @property
+    def policy(self) -> Policy:
+        return self.definition.policy
 
     @property
     def rank(self) -> int:
@@ -170,15 +207,15 @@ class Run(Struct, frozen=True, kw_only=True):
         return sum(a.end is AttemptEnd.LOST for a in self.attempts)
 
 
-class LogEntry(Struct, frozen=True, kw_only=True):
-    at: datetime
-    message: str
-    level: str = "info"
+class LogEntry(Struct, frozen=True, kw_only=True, gc=False):
     #: Position in its run's log; set by the store.
     number: int = 0
+    at: datetime
+    level: str = "info"
+    message: str
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     """What an attempt returned."""
 
     end: AttemptEnd
@@ -197,7 +234,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     completed: Attempt | None = None
 
 
-class Completion(Struct, frozen=True, kw_only=True):
+class Completion(Struct, frozen=True, kw_only=True, gc=False):
     """The recorded end of an attempt. `retry_in` requeues the run instead of ending it."""
 
     run_id: RunId
@@ -217,6 +254,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 def claim(run: Run, node: NodeId, now: datetime) -> Run:
+    """A prefetched run starts when it is due."""
     return replace(
         run,
         status=RunStatus.RUNNING,
@@ -225,7 +263,7 @@ def claim(run: Run, node: NodeId, now: datetime) -> Run:
         holder=node,
         started=False,
         claimed_at=now,
-        started_at=run.started_at or now,
+        started_at=run.started_at or max(now, run.available_at),
     )
 
 
@@ -331,6 +369,7 @@ def cancel(run: Run, reason: str, now: datetime) -> Run:
         reason=reason,
         blocked=False,
         holder=None,
+        started=False,
         finished_at=now,
     )
 
@@ -360,7 +399,7 @@ def mark_lost(run: Run, now: datetime) -> Run:
         end=AttemptEnd.LOST,
         error=_("the node of this run stopped sending heartbeats"),
     )
-    gone = replace(run, holder=None, attempts=(*run.attempts, attempt))
+    gone = replace(run, holder=None, started=False, attempts=(*run.attempts, attempt))
     if run.policy.on_lost is OnLost.STOP and run.started:
         return replace(
             gone,
@@ -379,7 +418,7 @@ def mark_lost(run: Run, now: datetime) -> Run:
             reason=Reason.CRASH_LIMIT,
             finished_at=now,
         )
-    return replace(gone, status=RunStatus.QUEUED, started=False, available_at=now)
+    return replace(gone, status=RunStatus.QUEUED, available_at=now)
 
 
 def cancel_step(child: Run, now: datetime) -> Run:

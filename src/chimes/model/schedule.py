@@ -15,21 +15,22 @@ from chimes.errors import QuotaExceeded
 from chimes.i18n import _, freeze
 from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner, Quota
-from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, stored_namespaces
+from chimes.model.fields import MessageText
+from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, is_declared_id, stored_namespaces
 from chimes.model.policy import Policy
-from chimes.model.run import Run, RunStatus
+from chimes.model.run import Run, RunDefinition, RunStatus
 from chimes.model.target import Target
 from chimes.triggers import Once, Trigger
 
 
-class Dependency(Struct, frozen=True, kw_only=True):
+class Dependency(Struct, frozen=True, kw_only=True, gc=False):
     """Run only if the other schedule succeeded within this time."""
 
     schedule_id: ScheduleId
     within: timedelta = timedelta(hours=1)
 
 
-class Schedule(Struct, frozen=True, kw_only=True):
+class Schedule(Struct, frozen=True, kw_only=True, gc=False):
     id: ScheduleId
     #: The interface or application that the name belongs to; each lists only its own by default.
     namespace: str = DEFAULT_NAMESPACE
@@ -43,11 +44,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
     #: A label without a value has None.
     labels: Mapping[str, str | None] = field(default_factory=dict)
     enabled: bool = True
-    pause_note: str = ""
+    pause_note: MessageText = ""
     pause_until: datetime | None = None
     depends_on: Dependency | None = None
     #: Data that an interface returns as it was written, e.g. durations; never interpreted.
-    compat_data: Mapping[str, object] = field(default_factory=dict)
+    compat_data: Mapping[str, object] = field(default_factory=dict, name="door_data")
 
     #: The cursor: the next slot without a run, and when that run is due (slot + jitter, or the
     #: time it was moved to). Both None: nothing is planned.
@@ -60,7 +61,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     #: Start of the first attempt of the latest run, and how that run ended.
     last_run_at: datetime | None = None
     last_status: RunStatus | None = None
-    last_error: str = ""
+    last_error: MessageText = ""
     last_success_at: datetime | None = None
     #: Runs that came from slots; compared with the trigger's max_runs.
     fired_count: int = 0
@@ -74,6 +75,19 @@ class Schedule(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     updated_by: str = ""
     deleted_at: datetime | None = None
+
+
+def run_definition(schedule: Schedule) -> RunDefinition:
+    """The definition of the runs of this version."""
+    return RunDefinition(
+        schedule_id=schedule.id,
+        schedule_name=schedule.name,
+        schedule_version=schedule.version,
+        namespace=schedule.namespace,
+        owner=schedule.owner,
+        target=schedule.target,
+        policy=schedule.policy,
+    )
 
 
 def _in_namespace(schedule: Schedule, quota: Quota) -> bool:
@@ -218,7 +232,7 @@ def stop_with_error(schedule: Schedule, error: str) -> Schedule:
     )
 
 
-class LastRunSummary(Struct, frozen=True, kw_only=True):
+class LastRunSummary(Struct, frozen=True, kw_only=True, gc=False):
     """The latest run of a schedule, as the schedule shows it."""
 
     last_run_at: datetime | None
@@ -272,7 +286,7 @@ _KEY = "declared"
 _DIGEST_NAMES = {"QuietHours": "Quiet", "except_for": "but"}
 
 
-class SourceMarker(Struct, frozen=True, kw_only=True):
+class SourceMarker(Struct, frozen=True, kw_only=True, gc=False):
     #: `shop/tasks.py:12`
     at: str
     #: Digest of the definition that the code last wrote; empty: the code may overwrite anything.
@@ -308,6 +322,17 @@ def reattach(schedule: Schedule) -> Schedule:
     """Let the code overwrite edits at its next start."""
     marker = source_marker(schedule)
     return schedule if marker is None else _with_marker(schedule, replace(marker, digest=""))
+
+
+def is_purgeable(schedule: Schedule, before: datetime) -> bool:
+    """Whether retention may delete it, once no run refers to it. Declared schedules stay: the next
+    generation is found by the ids of the earlier ones (`declared_id`)."""
+    return (
+        schedule.deleted_at is not None
+        and schedule.deleted_at < before
+        and (schedule.purged_until is None or schedule.purged_until < before)
+        and not is_declared_id(schedule.id)
+    )
 
 
 def clear_source_marker(schedule: Schedule) -> Schedule:

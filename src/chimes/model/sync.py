@@ -14,7 +14,7 @@ from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.ids import RunId, manual_run_id
 from chimes.model.policy import Misfire, Overlap, Policy
-from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.run import Origin, Run, RunDefinition, RunStatus
 from chimes.model.target import SyncTarget
 from chimes.triggers import Trigger
 
@@ -107,13 +107,14 @@ def task_run(
     timeout = SYNC_TIMEOUT if collection is None else collection.timeout
     return Run(
         id=run_id or manual_run_id(now),
-        schedule_id=None,
-        schedule_name=task_name(target),
-        namespace=SYNC_NAMESPACE,
-        owner=owner,
+        definition=RunDefinition(
+            schedule_name=task_name(target),
+            namespace=SYNC_NAMESPACE,
+            owner=owner,
+            target=target,
+            policy=task_policy(target, timeout=timeout),
+        ),
         origin=Origin.MANUAL,
-        target=target,
-        policy=task_policy(target, timeout=timeout),
         priority=priority,
         concurrency_key=target.key,
         concurrency_limit=1,

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal, get_args
 
 from msgspec import Struct, field
 
 from chimes.model import replace
+from chimes.model.fields import About, SecretArguments, SecretHeaders, Secrets, fields_of
 
 
-class HttpTarget(Struct, frozen=True, kw_only=True):
+class HttpTarget(Struct, frozen=True, kw_only=True, gc=False):
     """An HTTP callback. Placeholders in url, headers and body are filled at each attempt."""
 
+    about: ClassVar[Mapping[str, About]] = {
+        "expected_status": About(at_most=50, between=(100, 599)),
+        "signing_secrets": About(at_most=10),
+    }
+
+    kind: Literal["http"] = "http"
     url: str
     method: str = "POST"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: SecretHeaders = field(default_factory=dict)
     body: str = ""
     #: Status codes that count as success; empty means any 2xx.
     expected_status: tuple[int, ...] = ()
     #: Standard Webhooks keys (`whsec_...`); two while a key is being rotated.
-    signing_secrets: tuple[str, ...] = ()
+    signing_secrets: Secrets = ()
     #: Only an admin may disable certificate checks; it is audited.
     verify_tls: bool = True
-    kind: Literal["http"] = "http"
 
     @property
     def requirement(self) -> str:
@@ -31,25 +37,25 @@ class HttpTarget(Struct, frozen=True, kw_only=True):
         return self.kind
 
 
-class TaskTarget(Struct, frozen=True, kw_only=True):
+class TaskTarget(Struct, frozen=True, kw_only=True, gc=False):
     """A Python task, by its registered name. The name is never imported: only nodes that have the
     task can execute it."""
 
-    name: str
-    args: Mapping[str, object] = field(default_factory=dict)
     kind: Literal["task"] = "task"
+    name: str
+    args: SecretArguments = field(default_factory=dict)
 
     @property
     def requirement(self) -> str:
         return f"task:{self.name}"
 
 
-class FlowTarget(Struct, frozen=True, kw_only=True):
+class FlowTarget(Struct, frozen=True, kw_only=True, gc=False):
     """A flow: its steps become child runs, whose targets are tasks named `flow/step`."""
 
-    name: str
-    input: Mapping[str, object] = field(default_factory=dict)
     kind: Literal["flow"] = "flow"
+    name: str
+    input: SecretArguments = field(default_factory=dict)
 
     @property
     def requirement(self) -> str:
@@ -59,13 +65,13 @@ class FlowTarget(Struct, frozen=True, kw_only=True):
 _PAIR_KEY_PREFIX = "sync:"
 
 
-class SyncTarget(Struct, frozen=True, kw_only=True):
+class SyncTarget(Struct, frozen=True, kw_only=True, gc=False):
     """Synchronise one collection of a source of `chimes.yaml`. EventNative calls its runs tasks: at
     most one per pair is active, so they share one concurrency key."""
 
+    kind: Literal["sync"] = "sync"
     source: str
     collection: str
-    kind: Literal["sync"] = "sync"
 
     @property
     def requirement(self) -> str:
@@ -89,9 +95,23 @@ def is_pair_key(key: str) -> bool:
     return key.startswith(_PAIR_KEY_PREFIX) and "#" in key
 
 
-class AgentTarget(Struct, frozen=True, kw_only=True):
+class AgentTarget(Struct, frozen=True, kw_only=True, gc=False):
     """A prompt for the configured run pipeline. Its output is only data."""
 
+    about: ClassVar[Mapping[str, About]] = {
+        "pipeline": About(
+            texts=("", "openai", "runs"),
+            description="Empty for the configured one.",
+            response_description="`openai` or `runs`; empty for the configured one.",
+        ),
+        "model": About(
+            description="Empty for the configured one.",
+            response_description="Empty for the configured one.",
+        ),
+        "max_tokens": About(description="Limit of the response; default: as configured."),
+    }
+
+    kind: Literal["agent"] = "agent"
     prompt: str
     #: `openai` or `runs`; empty: the configured one.
     pipeline: str = ""
@@ -99,38 +119,44 @@ class AgentTarget(Struct, frozen=True, kw_only=True):
     model: str = ""
     #: Of the response; None: the configured limit.
     max_tokens: int | None = None
-    kind: Literal["agent"] = "agent"
 
     @property
     def requirement(self) -> str:
         return self.kind
 
 
-class ActionTarget(Struct, frozen=True, kw_only=True):
+class ActionTarget(Struct, frozen=True, kw_only=True, gc=False):
     """An action type of a knowledge network, executed by the configured action service."""
 
+    about: ClassVar[Mapping[str, About]] = {
+        "account_id": About(json="account.id"),
+        "account_type": About(json="account.type"),
+    }
+
+    kind: Literal["action"] = "action"
     action_type_id: str
     kn_id: str
     branch: str = "main"
     #: The objects of the action, each a JSON object.
     identities: tuple[Mapping[str, object], ...] = ()
-    params: Mapping[str, object] = field(default_factory=dict)
+    params: SecretArguments = field(default_factory=dict)
     #: The account that created the schedule; the action runs on its behalf.
     account_id: str = ""
     account_type: str = ""
-    kind: Literal["action"] = "action"
 
     @property
     def requirement(self) -> str:
         return self.kind
 
 
-class MessageTarget(Struct, frozen=True, kw_only=True):
+class MessageTarget(Struct, frozen=True, kw_only=True, gc=False):
     """A reminder: the text is the result of the run and goes to the recipients of the schedule."""
 
+    about: ClassVar[Mapping[str, About]] = {"text": About(response_description="Markdown.")}
+
+    kind: Literal["message"] = "message"
     #: Markdown.
     text: str
-    kind: Literal["message"] = "message"
 
     @property
     def requirement(self) -> str:
@@ -140,6 +166,13 @@ class MessageTarget(Struct, frozen=True, kw_only=True):
 Target = (
     HttpTarget | TaskTarget | FlowTarget | SyncTarget | AgentTarget | ActionTarget | MessageTarget
 )
+#: The Struct of each kind.
+TARGETS: Mapping[str, type[Target]] = {
+    each.default: kind
+    for kind in get_args(Target)
+    for each in fields_of(kind)
+    if each.name == "kind"
+}
 
 
 # --- payload: the part of a target that a single run may override

@@ -21,6 +21,7 @@ from typing import assert_never
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import _
 from chimes.model import replace
+from chimes.model.concurrency import reserved_prefix
 from chimes.model.egress import Egress, parse_http_url
 from chimes.model.policy import Policy
 from chimes.model.recipient import SELECTABLE_EVENTS, Channel, NotifyOn, Recipient
@@ -35,7 +36,6 @@ from chimes.model.target import (
     SyncTarget,
     Target,
     TaskTarget,
-    is_pair_key,
 )
 from chimes.triggers import Cron, Every, Trigger, never_fires, parse_zone
 
@@ -664,9 +664,13 @@ def check_id(schedule_id: str) -> str:
     return check_text(schedule_id, "id")
 
 
-def validate_schedule(schedule: Schedule) -> Schedule:
-    """The schedule with normalised name and policy. Raises InvalidInput with the invalid field."""
-    policy = validate_policy(schedule.policy, schedule.target)
+def validate_schedule(schedule: Schedule, before: Schedule | None = None) -> Schedule:
+    """The schedule with normalised name and policy. Raises InvalidInput with the invalid field.
+    `before`: the stored one that it replaces."""
+    kept = None
+    if before is not None and reserved_prefix(before.policy, before.target) is not None:
+        kept = before.policy.concurrency_key
+    policy = validate_policy(schedule.policy, schedule.target, kept_key=kept)
     check_priority(schedule.priority, schedule.target)
     if len(schedule.labels) > LABEL_LIMIT:
         raise InvalidInput(
@@ -700,13 +704,18 @@ def check_priority(priority: int, target: Target | None = None) -> None:
         )
 
 
-def validate_policy(policy: Policy, target: Target) -> Policy:
-    """The policy as runs of this target use it. Raises InvalidInput."""
+def validate_policy(policy: Policy, target: Target, *, kept_key: str | None = None) -> Policy:
+    """The policy as runs of this target use it. Raises InvalidInput. `kept_key`: a stored
+    concurrency key, allowed even if it is reserved now, so that other fields can be changed."""
     if isinstance(target, SyncTarget):
         policy = require_exclusive(policy, target)
-    elif policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
+    prefix = reserved_prefix(policy, target)
+    if prefix is not None and policy.concurrency_key != kept_key:
         raise InvalidInput(
-            _("keys of this form are reserved for sync tasks"),
+            _(
+                "keys that begin with {prefix} are reserved for Chimes itself; choose another name",
+                prefix=prefix,
+            ),
             field="policy.concurrency_key",
             code="reserved",
         )

@@ -17,18 +17,13 @@ from chimes.errors import ChimesError, ConfigError
 from chimes.i18n import _
 from chimes.runtime.composition import LOOPBACK, Runtime, Services
 from chimes.runtime.node import Node
-from chimes.web.compat.base import CompatRouter
-from chimes.web.compat.catbird.routes import catbird_router
-from chimes.web.compat.eventnative.routes import eventnative_router
-from chimes.web.compat.ksana.routes import ksana_router
-from chimes.web.compat.kweaver.routes import kweaver_router
-from chimes.web.compat.softnix.routes import softnix_router
 from chimes.web.context import WebContext
-from chimes.web.dashboard.entry import dashboard_router
+from chimes.web.frame import LazyApp
 from chimes.web.middleware import HeaderTimeoutProtocol
-from chimes.web.server import build_app
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from chimes.runtime.telegram import Telegram
 
 
@@ -88,6 +83,33 @@ def build_server(
         port=listener.getsockname()[1],
         not_ready=lambda: node.not_ready,
     )
+    config = uvicorn.Config(
+        LazyApp(context, lambda: _build_app(context, telegram)),
+        http=HeaderTimeoutProtocol,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # The middleware sends it: uvicorn would wake up every second to update it.
+        date_header=False,
+        timeout_keep_alive=75,
+        h11_max_incomplete_event_size=16 * 1024,
+        timeout_graceful_shutdown=5,
+    )
+    return Server(config, [listener])
+
+
+def _build_app(context: WebContext, telegram: Telegram | None) -> FastAPI:
+    """With the imports that it needs."""
+    from chimes.web.compat.base import CompatRouter
+    from chimes.web.compat.catbird.routes import catbird_router
+    from chimes.web.compat.eventnative.routes import eventnative_router
+    from chimes.web.compat.ksana.routes import ksana_router
+    from chimes.web.compat.kweaver.routes import kweaver_router
+    from chimes.web.compat.softnix.routes import softnix_router
+    from chimes.web.dashboard.entry import dashboard_router
+    from chimes.web.server import build_app
+
     compat: list[CompatRouter] = [
         ksana_router(context),
         catbird_router(context),
@@ -108,22 +130,9 @@ def build_server(
                 webhook=bool(telegram.webhook_url),
             )
         )
-    web = build_app(context, compat=compat)
-    web.state.telegram = telegram.bot if telegram is not None else None
-    config = uvicorn.Config(
-        web,
-        http=HeaderTimeoutProtocol,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # The middleware sends it: uvicorn would wake up every second to update it.
-        date_header=False,
-        timeout_keep_alive=75,
-        h11_max_incomplete_event_size=16 * 1024,
-        timeout_graceful_shutdown=5,
-    )
-    return Server(config, [listener])
+    app = build_app(context, compat=compat)
+    app.state.telegram = telegram.bot if telegram is not None else None
+    return app
 
 
 class Server(uvicorn.Server):

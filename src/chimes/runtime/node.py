@@ -223,9 +223,14 @@ class Node:
 def _completion_factory(runtime: Runtime) -> Callable[[Call], TransactionalCompletion] | None:
     if runtime.location.kind not in ("sqlite", "postgresql", "mariadb"):
         return None
-    from chimes.sdk.transactions import TaskCompletion
 
-    return lambda call: TaskCompletion(call, runtime)
+    def complete(call: Call) -> TransactionalCompletion:
+        # At first use, because it imports the ORM of SQLAlchemy.
+        from chimes.sdk.transactions import TaskCompletion
+
+        return TaskCompletion(call, runtime)
+
+    return complete
 
 
 def _build_runners(

@@ -28,7 +28,6 @@ from chimes.runtime.health import watch_keys
 from chimes.runtime.node import Node
 from chimes.runtime.signals import loop_factory, reload_signal, stop_gracefully, stop_signals
 from chimes.sdk.app import Chimes
-from chimes.services.demo import LONGEST, MADE_UP, TASK, DemoService
 from chimes.targets.python.invocation import capture_prints
 from chimes.targets.python.registry import DEFAULT_QUEUE
 
@@ -256,6 +255,8 @@ class _Process:
 
 async def work(seconds: float, fails: bool = False) -> str:
     """The task of the demo schedules; it only waits."""
+    from chimes.services.demo import LONGEST, MADE_UP
+
     await asyncio.sleep(min(max(seconds, 0.0), LONGEST))
     if fails:
         raise RuntimeError(MADE_UP)
@@ -264,6 +265,8 @@ async def work(seconds: float, fails: bool = False) -> str:
 
 def with_demo(app: Chimes | None) -> Chimes:
     """Adds the demo task to the application, or to a new one."""
+    from chimes.services.demo import TASK
+
     app = Chimes() if app is None else app
     app.task(name=TASK)(work)
     return app
@@ -271,4 +274,6 @@ def with_demo(app: Chimes | None) -> Chimes:
 
 async def load_demo(runtime: Runtime) -> int:
     """Adds the demo schedules as the operator of the node; returns how many, 0 if they exist."""
+    from chimes.services.demo import DemoService
+
     return await DemoService(runtime.services.store).load(Actor(interface="cli"), live=True)

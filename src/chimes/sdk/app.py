@@ -252,6 +252,7 @@ class Chimes:
         one is planned from now. Everything else is replaced, except `enabled`, which counts only
         for a new schedule. A schedule that was edited elsewhere keeps its definition (ADR 33).
         """
+        arguments = locals()
         bounds = parse_bounds(
             jitter=jitter, start_at=start_at, end_at=end_at, max_runs=max_runs, exclude=exclude
         )
@@ -260,20 +261,7 @@ class Chimes:
         run_target = parse_target(target, args, input, registry=self.registry, flows=self.flows)
         when, prompt = parse_trigger(trigger, timezone or self.timezone, bounds, self._clock.now())
         run_target = with_prompt(run_target, prompt)
-        policy = parse_policy(
-            run_target,
-            catch_up=catch_up,
-            misfire_grace=misfire_grace,
-            catch_up_limit=catch_up_limit,
-            overlap=overlap,
-            max_concurrent_runs=max_concurrent_runs,
-            burst_allowed=burst_allowed,
-            retries=retries,
-            retry_backoff=retry_backoff,
-            backoff=backoff,
-            timeout=timeout,
-            on_lost=on_lost,
-        )
+        policy = parse_policy(run_target, arguments)
         if delivery is not None:
             policy["delivery"] = parse_recipients(delivery)
         self.declarations.add(

@@ -14,14 +14,14 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import PurePath
 from types import FrameType
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.i18n import Message, _
 from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.ids import ScheduleId
-from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.policy import Policy, policy_options
 from chimes.model.recipient import Recipient
 from chimes.model.schedule import (
     Dependency,
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ModeWord = Literal["db", "memory"]
+#: Fields of a policy by name.
+PolicyOptions = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -86,23 +88,6 @@ class DependsOn:
     within: timedelta
 
 
-class PolicyOptions(TypedDict, total=False):
-    """The policy fields that a declaration may set."""
-
-    misfire: Misfire
-    misfire_grace: timedelta
-    catch_up_limit: int
-    overlap: Overlap
-    max_concurrent_runs: int
-    burst_allowed: bool
-    max_retries: int
-    retry_backoff: timedelta
-    backoff: Backoff
-    timeout: timedelta
-    on_lost: OnLost
-    delivery: tuple[Recipient, ...]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declaration:
     """A schedule as the application declares it."""
@@ -113,7 +98,7 @@ class Declaration:
     #: None: the mode that `use_db_driven_scheduling` selects.
     mode: Mode | None = None
     #: Only the fields that this declaration sets; the rest comes from the target's defaults.
-    policy: PolicyOptions = field(default_factory=PolicyOptions)
+    policy: PolicyOptions = field(default_factory=dict)
     priority: int | None = None
     labels: Mapping[str, str | None] = field(default_factory=dict)
     enabled: bool = True
@@ -522,45 +507,18 @@ def _from_json(
 
 
 # --- policy arguments -----------------------------------------------------------------------------
-def parse_policy(
-    target: Target,
-    *,
-    catch_up: str | None,
-    misfire_grace: Duration | None,
-    catch_up_limit: int | None,
-    overlap: str | None,
-    max_concurrent_runs: int | None,
-    burst_allowed: bool | None,
-    retries: int | None,
-    retry_backoff: Duration | None,
-    backoff: str | None,
-    timeout: Duration | None,
-    on_lost: str | None,
-) -> PolicyOptions:
-    """The policy fields that were given."""
+def parse_policy(target: Target, arguments: Mapping[str, Any]) -> PolicyOptions:
+    """The policy fields among the arguments that were given."""
     options: PolicyOptions = {}
-    if catch_up is not None:
-        options["misfire"] = to_enum(Misfire, catch_up, "catch_up")
-    if misfire_grace is not None:
-        options["misfire_grace"] = to_duration(misfire_grace, "misfire_grace")
-    if catch_up_limit is not None:
-        options["catch_up_limit"] = catch_up_limit
-    if overlap is not None:
-        options["overlap"] = to_enum(Overlap, overlap, "overlap")
-    if max_concurrent_runs is not None:
-        options["max_concurrent_runs"] = max_concurrent_runs
-    if burst_allowed is not None:
-        options["burst_allowed"] = burst_allowed
-    if retries is not None:
-        options["max_retries"] = retries
-    if retry_backoff is not None:
-        options["retry_backoff"] = to_duration(retry_backoff, "retry_backoff")
-    if backoff is not None:
-        options["backoff"] = to_enum(Backoff, backoff, "backoff")
-    if timeout is not None:
-        options["timeout"] = to_duration(timeout, "timeout", allow_zero=False)
-    if on_lost is not None:
-        options["on_lost"] = to_enum(OnLost, on_lost, "on_lost")
+    for name, each in policy_options("sdk").items():
+        value = arguments.get(name)
+        if value is None:
+            continue
+        if each.kind == "choice":
+            value = to_enum(each.type, value, name)
+        elif each.kind == "duration":
+            value = to_duration(value, name, allow_zero=each.about.allow_zero)
+        options[each.name] = value
     check_policy(replace(Policy(), **options), longest_timeout=longest_timeout(target))
     return options
 

@@ -26,6 +26,7 @@ from chimes.runtime.composition import Runtime
 from chimes.store.sql import SqlStore
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.joined_transaction import add_run_in, complete_run_in
+from chimes.store.sql.tables import concurrency_keys, definitions, runs
 from chimes.targets.base import Call
 
 T = TypeVar("T")
@@ -230,7 +231,8 @@ def _check_open(in_transaction: bool) -> None:
 def _explain(error: DBAPIError) -> Exception:
     """A missing table means that the connection is to another database."""
     text = str(error.orig).lower()
-    if "runs" in text and ("exist" in text or "no such table" in text):
+    ours = any(each.name in text for each in (runs, definitions, concurrency_keys))
+    if ours and ("exist" in text or "no such table" in text):
         return _cannot_join(
             _("it is not connected to the database of the store: {error}", error=str(error.orig))
         )

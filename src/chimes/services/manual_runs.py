@@ -11,6 +11,7 @@ from chimes.i18n import _, in_language
 from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
+from chimes.model.concurrency import backfill_key, own_key
 from chimes.model.ids import InboxId, RunId, ScheduleId, manual_run_id
 from chimes.model.planning import backfill_run, manual_run
 from chimes.model.policy import Overlap
@@ -197,7 +198,7 @@ class ManualRuns:
             return Backfill(slots=open_slots, runs=())
         await self._rules.refresh_limits()
         await self._rules.run_quotas.check(actor, schedule.owner, count=len(open_slots))
-        group = f"backfill:{manual_run_id(now)}"
+        group = backfill_key(manual_run_id(now))
         runs = [
             paced(backfill_run(schedule, slot, recorded.get(slot), now), pace, group)
             for slot in open_slots
@@ -295,7 +296,7 @@ def paced(run: Run, pace: Pace, group: str) -> Run:
     if independent:
         return replace(run, concurrency_key=group, concurrency_limit=pace.concurrency)
     # A backfill must not raise a limit that other schedules share.
-    shared = run.concurrency_key != f"schedule:{run.schedule_id}"
+    shared = run.concurrency_key != own_key(run.schedule_id)
     limit = min(pace.concurrency, run.concurrency_limit) if shared else pace.concurrency
     return replace(run, concurrency_limit=limit)
 

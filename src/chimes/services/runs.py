@@ -11,11 +11,12 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry
+from chimes.model.concurrency import shared_key
 from chimes.model.ids import DEFAULT_NAMESPACE, RunId
 from chimes.model.listing import AuditQuery, Page, RunQuery
 from chimes.model.planning import retry_run
 from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, apply_task_defaults
-from chimes.model.run import LogEntry, Origin, Reason, Run
+from chimes.model.run import LogEntry, Origin, Reason, Run, RunDefinition
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget, Target
 from chimes.model.validation import (
@@ -172,17 +173,19 @@ def build_run(request: RunRequest, owner: Owner, run_id: RunId, now: datetime) -
             code="out_of_range",
         )
     limit = policy.concurrency_limit
+    key = shared_key(policy, request.target, owner) if limit < UNLIMITED else None
     return Run(
         id=run_id,
-        schedule_id=None,
-        schedule_name=clean_name(request.name) if request.name else "",
-        namespace=request.namespace,
-        owner=owner,
+        definition=RunDefinition(
+            schedule_name=clean_name(request.name) if request.name else "",
+            namespace=request.namespace,
+            owner=owner,
+            target=request.target,
+            policy=policy,
+        ),
         origin=Origin.MANUAL,
-        target=request.target,
-        policy=policy,
         priority=request.priority,
-        concurrency_key=policy.concurrency_key if limit < UNLIMITED else None,
+        concurrency_key=key,
         concurrency_limit=limit,
         created_at=now,
         planned_at=due,

@@ -51,7 +51,7 @@ from chimes.model.schedule import Schedule
 # --- requests and results
 
 
-class ClaimRequest(Struct, frozen=True, kw_only=True):
+class ClaimRequest(Struct, frozen=True, kw_only=True, gc=False):
     """A node's request for runs that it can start now."""
 
     node_id: NodeId
@@ -61,12 +61,13 @@ class ClaimRequest(Struct, frozen=True, kw_only=True):
     free: int
 
 
-class FireResult(Struct, frozen=True, kw_only=True):
+class FireResult(Struct, frozen=True, kw_only=True, gc=False):
     #: Runs inserted already claimed for the requesting node.
     claimed: tuple[Run, ...] = ()
     #: All other inserted runs: queued, missed, skipped.
     others: tuple[Run, ...] = ()
-    #: Each schedule before the change, with its plan.
+    #: Each schedule before the change, with its plan. Their last runs (`last_run_at` …) may be
+    #: older than the stored ones.
     plans: tuple[tuple[Schedule, FirePlan], ...] = ()
     #: Schedules that could not be planned (`stop_with_error`).
     broken: tuple[Schedule, ...] = ()
@@ -74,7 +75,7 @@ class FireResult(Struct, frozen=True, kw_only=True):
     more: bool = False
 
 
-class CompletionResult(Struct, frozen=True, kw_only=True):
+class CompletionResult(Struct, frozen=True, kw_only=True, gc=False):
     """The result of a batch of completions."""
 
     #: The updated runs, in the order of the accepted completions.
@@ -83,7 +84,7 @@ class CompletionResult(Struct, frozen=True, kw_only=True):
     refused: tuple[RunId, ...] = ()
 
 
-class IdempotencyRecord(Struct, frozen=True, kw_only=True):
+class IdempotencyRecord(Struct, frozen=True, kw_only=True, gc=False):
     """The first request under an idempotency key. `status` 0: still in progress."""
 
     fingerprint: str
@@ -92,7 +93,7 @@ class IdempotencyRecord(Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class StoreStatus(Struct, frozen=True, kw_only=True):
+class StoreStatus(Struct, frozen=True, kw_only=True, gc=False):
     kind: str
     #: Where the data is, without passwords.
     location: str
@@ -101,7 +102,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     degraded: str = ""
 
 
-class RunLog(Struct, frozen=True, kw_only=True):
+class RunLog(Struct, frozen=True, kw_only=True, gc=False):
     """The whole log of a run, for export."""
 
     run_id: RunId
@@ -177,7 +178,7 @@ class InsightStore(Protocol):
 # --- deliveries, inbox and shared rate limits
 
 
-class TokenGrant(Struct, frozen=True, kw_only=True):
+class TokenGrant(Struct, frozen=True, kw_only=True, gc=False):
     """The result of taking tokens."""
 
     #: 0, or all requested tokens.
@@ -297,7 +298,7 @@ def node_alive(node_id: NodeId) -> Conflict:
 # --- changes of several schedules
 
 
-class ScheduleEdit(Struct, frozen=True, kw_only=True):
+class ScheduleEdit(Struct, frozen=True, kw_only=True, gc=False):
     """The arguments of `change_schedule`, without quotas."""
 
     schedule_id: ScheduleId
@@ -321,9 +322,12 @@ ScheduleChange = Callable[[Schedule, datetime], Schedule]
 class MigratableStore(Protocol):
     """A store whose schema is migrated by a command."""
 
-    async def migrate(self) -> tuple[str | None, str]:
-        """Used instead of `open`, safe to repeat. Returns the old revision (None: empty or unknown)
-        and the new one. Raises SchemaMismatch or StoreUnavailable."""
+    async def migrate(
+        self, progress: Callable[[str, int, int], None] | None = None
+    ) -> tuple[str | None, str]:
+        """Used instead of `open`, safe to repeat. Returns the old revision (None: empty) and the
+        new one. `progress` gets the name of a step, how much of it is done, and how much there is.
+        Raises SchemaMismatch or StoreUnavailable."""
 
 
 @runtime_checkable
@@ -334,7 +338,7 @@ class InitializableStore(Protocol):
         """Used instead of `open`: give the store a new identity."""
 
 
-class PrefetchWindow(Struct, frozen=True, kw_only=True):
+class PrefetchWindow(Struct, frozen=True, kw_only=True, gc=False):
     """The most urgent group of schedules to prefetch."""
 
     due: datetime
@@ -401,9 +405,9 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     async def add_schedule(
         self, schedule: Schedule, audit: AuditEntry | None = None, *, quotas: Sequence[Quota] = ()
     ) -> Schedule:
-        """Raises AlreadyExists if the id was ever used, QuotaExceeded if the schedule counts
-        against one of `quotas` and its owner already has that many (counted in the same
-        transaction, serialised per owner)."""
+        """Raises AlreadyExists if the id is used, also by a deleted schedule that retention has not
+        purged, QuotaExceeded if the schedule counts against one of `quotas` and its owner already
+        has that many (counted in the same transaction, serialised per owner)."""
 
     async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
         """Also a deleted one: check `deleted_at`."""
@@ -461,7 +465,7 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         (`stop_with_error`); the others continue.
 
         If many schedules are due within `prefetch`, a store may also fire those that can be
-        claimed for `request` and have a `SingleSlotPlan` at their due time, which `plan` gets as
+        claimed for `request` and have an `on_time` plan at their due time, which `plan` gets as
         now: their runs are inserted claimed before they are due (`Run.prefetched`). Other stores
         ignore `prefetch`."""
 
@@ -528,12 +532,19 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         """`request_cancel`, and unblock the next run of the key. None: no such run."""
 
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
-        """Delete ended runs that finished before `before`, with their logs, except steps of an
-        unfinished flow, which would repeat them. Raises `purged_until` of the schedules, so that
-        no deleted slot fires again."""
+        """Delete ended runs that finished before `before`, with their logs and their own
+        checkpoints, except steps of an unfinished flow, which would repeat them. Raises
+        `purged_until` of the schedules, so that no deleted slot fires again. About the oldest come
+        first if there are more than `limit`."""
 
     async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
         """Delete the ended ones of up to a thousand runs as `prune_runs` does; return how many."""
+
+    async def prune_unused(self, *, before: datetime, limit: int) -> int:
+        """Delete what nothing uses any more, up to `limit` of each kind; return how many in total.
+        Call again while it is at least `limit`. These are schedules that may be purged
+        (`is_purgeable`) and have no runs, keys (`unused_keys`), and what a store keeps for itself,
+        such as the locks of idle concurrency keys."""
 
     # --- logs ---------------------------------------------------------------------------------
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
@@ -604,6 +615,13 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         """Append, chained to the previous entry."""
 
     async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]: ...
+
+    async def prune_audit(
+        self, *, upto: int, checkpoint: str, expected: int, audit: AuditEntry
+    ) -> None:
+        """Delete the entries with numbers up to `upto`, store the checkpoint AUDIT_CHECKPOINT,
+        which stands for them, and append `audit`. `expected` as in set_checkpoint; raises
+        StaleVersion."""
 
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         """Raises AlreadyExists."""

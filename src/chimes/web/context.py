@@ -24,26 +24,27 @@ from chimes.errors import StoreError
 from chimes.language.languages import DEFAULT, accepted, known, named
 from chimes.model.access import Actor
 from chimes.services.access import AccessService
-from chimes.services.attention import KnownFailures, SnoozeService
 from chimes.services.audit import AuditService
-from chimes.services.changes import ChangeDetector
-from chimes.services.demo import DemoService
-from chimes.services.insights import InsightService
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.nodes import NodeService, SourceRegistry
 from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules.service import ScheduleService
-from chimes.services.system import SystemService
 from chimes.store.port import Store
 
 if TYPE_CHECKING:
     from chimes.language import Parsed
+    from chimes.services.attention import KnownFailures, SnoozeService
+    from chimes.services.changes import ChangeDetector
+    from chimes.services.demo import DemoService
+    from chimes.services.insights import InsightService
+    from chimes.services.system import SystemService
     from chimes.telegram.links import Links
 
 
 # --- services and settings ------------------------------------------------------------------------
+# Services that only the dashboard or the API needs are imported when they are used.
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WebContext:
     schedules: ScheduleService
@@ -81,6 +82,8 @@ class WebContext:
 
     @property
     def insights(self) -> InsightService:
+        from chimes.services.insights import InsightService
+
         return InsightService(self.store)
 
     @property
@@ -89,10 +92,14 @@ class WebContext:
 
     @property
     def snoozes(self) -> SnoozeService:
+        from chimes.services.attention import SnoozeService
+
         return SnoozeService(self.store)
 
     @property
     def known_failures(self) -> KnownFailures:
+        from chimes.services.attention import KnownFailures
+
         return KnownFailures(self.store)
 
     @property
@@ -101,14 +108,18 @@ class WebContext:
 
     @property
     def demo(self) -> DemoService:
+        from chimes.services.demo import DemoService
+
         return DemoService(self.store)
 
     @property
     def audit(self) -> AuditService:
-        return AuditService(self.store)
+        return AuditService(self.store, self.settings.audit_key)
 
     @property
     def system(self) -> SystemService:
+        from chimes.services.system import SystemService
+
         return SystemService(self.store, self.clock)
 
     @property
@@ -119,6 +130,8 @@ class WebContext:
         return Links(self.store)
 
     def change_detector(self, actor: Actor) -> ChangeDetector:
+        from chimes.services.changes import ChangeDetector
+
         return ChangeDetector(self.store, actor)
 
 

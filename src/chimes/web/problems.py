@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from chimes import errors
 from chimes.i18n import ENGLISH, _, in_language, translate
-from chimes.web.api.schemas import TARGET_KINDS
+from chimes.model.target import TARGETS
 from chimes.web.context import error_language, set_language
 from chimes.web.requests import RequestRejected, validation_message
 
@@ -239,7 +239,7 @@ def _invalid(found: tuple[FieldError, ...]) -> Problem:
 def _from_pydantic(found: Mapping[str, object]) -> FieldError:
     place = found.get("loc")
     source, *path = (str(part) for part in place) if isinstance(place, Sequence) else ("body",)
-    if len(path) > 1 and path[0] == "target" and path[1] in TARGET_KINDS:
+    if len(path) > 1 and path[0] == "target" and path[1] in TARGETS:
         # Pydantic adds the member of a union to the location; the body has no such level.
         del path[1]
     context = found.get("ctx")

@@ -174,6 +174,7 @@ async def test_start_requires_permission_for_owner_and_target(
         ({"priority": 1001}, "priority"),
         ({"policy": Policy(timeout=timedelta(days=8))}, "policy.timeout"),
         ({"policy": Policy(concurrency_key="\u202e")}, "policy.concurrency_key"),
+        ({"policy": Policy(concurrency_key="schedule:s")}, "policy.concurrency_key"),
         ({"at": NOW + timedelta(days=366)}, "at"),
         ({"name": "x" * 201}, "name"),
         ({"target": TaskTarget(name="nobody")}, "target.name"),

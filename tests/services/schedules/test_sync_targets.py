@@ -188,7 +188,6 @@ async def test_pair_keys_are_reserved(schedules: ScheduleService) -> None:
     with pytest.raises(InvalidInput) as caught:
         await schedules.create(ADMIN, a_schedule(policy=Policy(concurrency_key=ORDERS.key)))
     assert (caught.value.field, caught.value.code) == ("policy.concurrency_key", "reserved")
-    await schedules.create(ADMIN, a_schedule(policy=Policy(concurrency_key="sync:nothing")))
 
 
 @pytest.mark.parametrize("priority", [0, -1, 1001])

@@ -104,6 +104,12 @@ class TwoStores(RuleBasedStateMachine):
         self.last_seen = dict(runs)
 
 
+def _without_last_run(schedule: Schedule) -> Schedule:
+    """A store may return an older one with a plan."""
+    nothing = {"last_run_at": None, "last_status": None, "last_success_at": None}
+    return replace(schedule, last_error="", **nothing)
+
+
 async def _answer(work: Coroutine[Any, Any, Any]) -> Any:
     """The result or the type of the error; unordered rows are sorted."""
     try:
@@ -114,8 +120,14 @@ async def _answer(work: Coroutine[Any, Any, Any]) -> Any:
         return replace(
             answer,
             others=tuple(sorted(answer.others, key=_id)),
-            plans=tuple(sorted(answer.plans, key=lambda plan: plan[0].id)),
-            broken=tuple(sorted(answer.broken, key=_id)),
+            plans=tuple(
+                (
+                    _without_last_run(before),
+                    replace(plan, schedule=_without_last_run(plan.schedule)),
+                )
+                for before, plan in sorted(answer.plans, key=lambda plan: plan[0].id)
+            ),
+            broken=tuple(map(_without_last_run, sorted(answer.broken, key=_id))),
         )
     return answer
 

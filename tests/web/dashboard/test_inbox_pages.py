@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from chimes.notifications.outcomes import completion_of
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.inbox.routes import safe_html
 from chimes.web.dashboard.inbox.views import parse_filter, snooze_choices
-from tests.builders import NOW, a_delivery, an_entry, an_item
+from tests.builders import NOW, a_delivery, an_entry, an_item, with_definition
 from tests.notifications.attempts import an_ended_run
 from tests.web.dashboard.browsing import Browser, browsing
 
@@ -90,10 +91,10 @@ async def test_a_test_notification_arrives_in_the_inbox() -> None:
         assert '<span class="badge">test</span>' in page
 
 
-def an_answer(**given: object) -> Run:
-    run = an_ended_run("The **answer** is 42", owner=SYSTEM_OWNER)
+def an_answer(**given: Any) -> Run:
     target = AgentTarget(prompt="What is six times seven?", model="big", max_tokens=99)
-    return replace(run, target=target, schedule_name="Deep thought", **given)
+    values = {"owner": SYSTEM_OWNER, "target": target, "schedule_name": "Deep thought"}
+    return an_ended_run("The **answer** is 42", **(values | given))
 
 
 # A reply starts a run of the same agent with the previous prompt and answer.
@@ -133,7 +134,7 @@ async def test_the_longest_reply_to_the_longest_answer_is_accepted(letter: str) 
         run = an_answer(result={"text": letter * 60_000})
         prompt = letter * (MAX_PROMPT_BYTES // len(letter.encode()))
         assert isinstance(run.target, AgentTarget)
-        run = replace(run, target=replace(run.target, prompt=prompt))
+        run = with_definition(run, target=replace(run.target, prompt=prompt))
         await store.load([run])
         item = await item_in(browser, run_id=run.id)
         await browser.get(f"/ui/inbox/{item.id}")
@@ -159,7 +160,7 @@ async def test_an_empty_or_too_long_reply_is_rejected(text: str) -> None:
 
 async def test_only_agents_accept_replies() -> None:
     async with browsing() as browser:
-        plain = replace(an_answer(), target=HttpTarget(url="http://127.0.0.1:9/"))
+        plain = an_answer(target=HttpTarget(url="http://127.0.0.1:9/"))
         await browser.rig.store.load([plain])
         item = await item_in(browser, run_id=plain.id)
         forgotten = await item_in(browser, run_id=RunId("gone"))

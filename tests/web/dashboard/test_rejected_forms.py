@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType, Role
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery
@@ -39,8 +38,8 @@ async def test_a_reply_rejected_by_a_quota_is_kept() -> None:
     async with browsing(limits=lambda: ONE_A_DAY) as browser:
         store = browser.rig.store
         await sign_in_as_anna(browser)
-        run = an_answer()
-        await store.load([replace(run, owner=ANNA)])
+        run = an_answer(owner=ANNA)
+        await store.load([run])
         item = await item_in(browser, run_id=run.id, owner=ANNA)
         address = f"/ui/inbox/{item.id}"
         first = await browser.send(f"{address}/reply", on=address, text="One")

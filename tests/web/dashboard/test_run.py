@@ -46,6 +46,7 @@ from tests.builders import (
     an_entry,
     claim_request,
     log_lines,
+    with_definition,
 )
 from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.dashboard.test_runs import HOSTILE, ended
@@ -379,7 +380,7 @@ def test_an_error_has_a_type_a_message_and_a_stack() -> None:
     assert (found.type, found.message) == ("ValueError", "a: b\nc")
     shown = HOSTILE.replace("\u202e", "⟨U+202E⟩")
     assert found.traceback == f"Traceback (most recent call last):\n {shown}\nValueError: no"
-    plain = failure_of(replace(run, target=HTTP, error="HTTP 500: gone"), log[:1])
+    plain = failure_of(with_definition(replace(run, error="HTTP 500: gone"), target=HTTP), log[:1])
     assert (plain.type, plain.message, plain.traceback) == ("", "HTTP 500: gone", "")
 
 

@@ -21,7 +21,7 @@ from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedule.charts import MAX_UPCOMING, marks_of, timeline_chart
 from chimes.web.dashboard.schedule.fire_log import encode_position, log_lines, parse_cursor
 from chimes.web.dashboard.schedule.routes import next_fires, next_slots
-from tests.builders import NOW, a_run, a_schedule, an_entry
+from tests.builders import NOW, a_run, a_schedule, an_entry, with_definition
 from tests.web.dashboard.browsing import Browser, browsing
 
 TABS = (
@@ -79,8 +79,10 @@ async def test_no_empty_chart_during_the_first_run() -> None:
     async with browsing() as browser:
         page = await page_of(browser)
         first = _ended(NOW)
-        running = replace(first, schedule_id=ScheduleId(page.rpartition("/")[2]), attempts=(),
-                          status=RunStatus.RUNNING, finished_at=None)  # fmt: skip
+        running = with_definition(
+            replace(first, attempts=(), status=RunStatus.RUNNING, finished_at=None),
+            schedule_id=ScheduleId(page.rpartition("/")[2]),
+        )
         await browser.rig.store.load([running])
         shown = (await browser.get(page)).text
         assert "last result" in shown
@@ -88,7 +90,7 @@ async def test_no_empty_chart_during_the_first_run() -> None:
         assert "Durations" not in shown
         two = [_ended(NOW - timedelta(minutes=each), number=each) for each in (1, 2)]
         await browser.rig.store.load(
-            [replace(each, schedule_id=running.schedule_id) for each in two]
+            [with_definition(each, schedule_id=running.schedule_id) for each in two]
         )
         shown = (await browser.get(page)).text
         assert "Lag" in shown

@@ -180,6 +180,11 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         assert "Hash chain verified" in (await browser.get("/ui/system/audit")).text
         # The result is stored and shown on later pages.
         assert "Hash chain verified" in (await browser.get("/ui/system/audit")).text
+        # A checkpoint of pruned entries that no key has signed.
+        await browser.rig.store.set_checkpoint("audit:checkpoint", "{}")
+        await browser.send("/ui/system/audit/verify", on="/ui/system/audit")
+        forged = await browser.get("/ui/system/audit")
+        assert "The checkpoint of pruned entries is not valid." in forged.text
         empty = await browser.get("/ui/system/audit?verb=nothing_of_the_kind")
         assert "No entry matches" in empty.text
 

@@ -76,7 +76,7 @@ from chimes.web.dashboard.today.views import (
     ticks_between,
     tiles,
 )
-from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule
+from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule, with_definition
 from tests.store_contract.scenes import running_run
 from tests.web.dashboard.browsing import Browser, browsing
 
@@ -604,7 +604,7 @@ def test_every_tile_links_to_its_list() -> None:
 def test_running_runs_are_compared_with_the_median() -> None:
     schedule, since = a_schedule(), NOW - 2 * MINUTE
     run = a_run(schedule, status=RunStatus.RUNNING, attempt=2, started_at=since, owner=ANNA)
-    shown = [run, replace(run, schedule_id=None)]
+    shown = [run, with_definition(run, schedule_id=None)]
     usual = {schedule.id: ScheduleHealth(median=4 * MINUTE)}
     lines = {run.id: LogEntry(at=NOW, message="\x1b[32m10 %\x1b[0m of it\n  <b>")}
     known, unknown = running_rows(

@@ -7,37 +7,30 @@ checked: `check_target` and `check_recipients` do that.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import time, timedelta
-from typing import Final
+from typing import Final, TypeVar, get_origin
+
+from msgspec import Struct
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.recipient import (
-    DEFAULT_LATE_AFTER,
-    SELECTABLE_EVENTS,
-    WEEKDAYS,
-    Channel,
-    Digest,
-    NotifyOn,
-    Period,
-    QuietHours,
-    Recipient,
+from chimes.model.fields import Field, is_enum, is_struct
+from chimes.model.recipient import SELECTABLE_EVENTS, Channel, Digest, NotifyOn, Period, Recipient
+from chimes.model.target import TARGETS, HttpTarget, Target
+from chimes.store.codec.values import (
+    Codec,
+    Part,
+    Read,
+    checked,
+    field_reader,
+    reject_unknown,
+    wrong_type,
 )
-from chimes.model.target import (
-    ActionTarget,
-    AgentTarget,
-    FlowTarget,
-    HttpTarget,
-    MessageTarget,
-    SyncTarget,
-    Target,
-    TaskTarget,
-)
-from chimes.store.codec.values import Reader
 from chimes.triggers import parse_duration
 from chimes.triggers.values import suggest_name
 
+S = TypeVar("S", bound=Struct)
 #: Alternative names of the fields of an action.
 _ACTION_ALIASES: Final = {
     "unique_identities": "identities",
@@ -52,114 +45,32 @@ def target_from_json(data: Mapping[str, object]) -> Target:
     InvalidInput names the field that is missing, unknown or of the wrong type.
     """
     kind = data.get("kind", "http")
-    if not isinstance(kind, str) or kind not in _TARGETS:
+    if not isinstance(kind, str) or kind not in TARGETS:
         raise InvalidInput(
             _("unknown kind of target {kind!r}; use one of {kinds}", kind=str(kind)[:64],
-                kinds=", ".join(_TARGETS)),
+                kinds=", ".join(TARGETS)),
             field="kind",
             code="unknown_kind",
-            hint=suggest_name(str(kind), _TARGETS),
+            hint=suggest_name(str(kind), TARGETS),
         )  # fmt: skip
-    if kind == "action":
-        data = {_ACTION_ALIASES.get(name, name): value for name, value in data.items()}
-    reader = Reader(data)
-    reader.text("kind", kind)
-    target = _TARGETS[kind](reader)
-    reader.done()
-    return target
-
-
-def _http(reader: Reader) -> HttpTarget:
-    return HttpTarget(
-        url=reader.text("url"),
-        method=reader.text("method", "POST").upper(),
-        headers={name: _text(value) for name, value in reader.mapping("headers").items()},
-        body=reader.read("body", _body),
-        expected_status=tuple(_whole_number(each) for each in reader.items("expected_status")),
-        signing_secrets=tuple(_text(each) for each in reader.items("signing_secrets")),
-        verify_tls=reader.flag("verify_tls", True),
-    )
-
-
-def _action(reader: Reader) -> ActionTarget:
-    account = Reader(reader.mapping("account"))
-    target = ActionTarget(
-        action_type_id=reader.text("action_type_id"),
-        kn_id=reader.text("kn_id"),
-        branch=reader.text("branch", "main"),
-        identities=tuple(_object(each) for each in reader.items("identities")),
-        params=reader.mapping("params"),
-        account_id=account.text("id", ""),
-        account_type=account.text("type", ""),
-    )
-    account.done()
-    return target
-
-
-_TARGETS: Final[Mapping[str, Callable[[Reader], Target]]] = {
-    "http": _http,
-    "task": lambda reader: TaskTarget(name=reader.text("name"), args=reader.mapping("args")),
-    "flow": lambda reader: FlowTarget(name=reader.text("name"), input=reader.mapping("input")),
-    "sync": lambda reader: SyncTarget(
-        source=reader.text("source"), collection=reader.text("collection")
-    ),
-    "agent": lambda reader: AgentTarget(
-        prompt=reader.text("prompt"),
-        pipeline=reader.text("pipeline", ""),
-        model=reader.text("model", ""),
-        max_tokens=reader.maybe_integer("max_tokens"),
-    ),
-    "action": _action,
-    "message": lambda reader: MessageTarget(text=reader.text("text")),
-}
+    return _TARGETS[kind].decode(_action(data) if kind == "action" else data)
 
 
 def recipient_from_json(data: Mapping[str, object]) -> Recipient:
     """The recipient that the object describes. InvalidInput names the field that is wrong."""
-    reader = Reader(data)
-    recipient = Recipient(
-        channel=reader.read("channel", _channel),
-        to=reader.read("to", _address),
-        on=reader.read("on", _on),
-        language=reader.text("language", ""),
-        signing_secrets=tuple(_text(each) for each in reader.items("signing_secrets")),
-        late_after=reader.read("late_after", _late_after),
-        quiet=reader.read("quiet", _quiet),
-        digest=reader.read("digest", _digest),
-    )
-    reader.done()
-    return recipient
+    return _RECIPIENT.decode(data)
 
 
-def _quiet(data: object) -> QuietHours | None:
-    if data is None:
-        return None
-    reader = Reader(data)
-    quiet = QuietHours(
-        start=reader.read("from", _time_of_day),
-        end=reader.read("to", _time_of_day),
-        zone=reader.text("zone", ""),
-        except_for=reader.read("except", _events),
-    )
-    reader.done()
-    return quiet
-
-
-def _digest(data: object) -> Digest | None:
-    if data is None:
-        return None
-    if isinstance(data, str):
-        data = {"every": data, "at": "00:00" if data == Period.HOUR else "08:00"}
-    reader = Reader(data)
-    digest = Digest(
-        every=Period(reader.text("every")),
-        at=_time_of_day(reader.text("at", "08:00")),
-        weekday=WEEKDAYS.index(reader.text("on", "monday")),
-        zone=reader.text("zone", ""),
-        except_for=reader.read("except", _events),
-    )
-    reader.done()
-    return digest
+def _action(data: Mapping[str, object]) -> dict[str, object]:
+    """With the names of the fields, and those of the account as `account.id`."""
+    found = {_ACTION_ALIASES.get(name, name): value for name, value in data.items()}
+    account = found.pop("account", None)
+    if account is None:
+        return found
+    if not isinstance(account, dict):
+        raise wrong_type("account", dict, account)
+    reject_unknown(account.keys() - {"id", "type"})
+    return found | {f"account.{name}": value for name, value in account.items()}
 
 
 def _channel(value: object) -> Channel:
@@ -179,11 +90,6 @@ def _address(value: object) -> str:
     return "" if value is None else _text(value).strip()
 
 
-def _on(value: object) -> tuple[NotifyOn, ...]:
-    """An empty list stays empty, which `check_recipients` rejects."""
-    return (NotifyOn.ALWAYS,) if value is None else _events(value)
-
-
 def _events(value: object) -> tuple[NotifyOn, ...]:
     if value is None:
         return ()
@@ -196,8 +102,8 @@ def _events(value: object) -> tuple[NotifyOn, ...]:
     return tuple(dict.fromkeys(known[each] for each in value))
 
 
-def _late_after(value: object) -> timedelta:
-    return DEFAULT_LATE_AFTER if value is None else parse_duration(_text(value), allow_zero=True)
+def _duration(value: object) -> timedelta:
+    return parse_duration(_text(value), allow_zero=True)
 
 
 def _time_of_day(value: object) -> time:
@@ -236,3 +142,48 @@ def _whole_number(value: object) -> int:
             _("expected a whole number, got {type}", type=type(value).__name__), code="wrong_type"
         )
     return value
+
+
+# --- readers by type ------------------------------------------------------------------------------
+def _reader(field: Field, name: str) -> Read:
+    """The reader of a field in JSON of the API."""
+    kind, item = field.type, field.item
+    if kind is timedelta:
+        return Part(name, _duration)
+    if kind is time:
+        return Part(name, _time_of_day)
+    if field.about.words:
+        return checked(name, str, field.about.words.index)
+    if item is NotifyOn:
+        return Part(name, _events)
+    if kind is Digest:
+        return Part(name, _digest)
+    if is_struct(kind):
+        return Part(name, _codec(kind).decode)
+    if item is str and get_origin(kind) is Mapping:
+        return checked(name, dict, lambda given: {n: _text(each) for n, each in given.items()})
+    if item is not None and not is_enum(item) and get_origin(kind) is tuple:
+        each = {str: _text, int: _whole_number}.get(item, _object)
+        return checked(name, list, lambda given: tuple([each(one) for one in given]))
+    return field_reader(field, name.rpartition(".")[2])
+
+
+def _codec(kind: type[S], **readers: Read) -> Codec[S]:
+    return Codec(kind, name_of=lambda field: field.json, reader=_reader, read=readers)
+
+
+def _digest(data: object) -> Digest:
+    """The period alone is enough."""
+    if isinstance(data, str):
+        data = {"every": data, "at": "00:00" if data == Period.HOUR else "08:00"}
+    return _DIGEST.decode(data)
+
+
+_DIGEST: Final = _codec(Digest, at=checked("at", str, _time_of_day))
+_SPECIAL: Final[Mapping[type[Struct], Mapping[str, Read]]] = {
+    HttpTarget: {"method": checked("method", str, str.upper), "body": Part("body", _body)},
+}
+_TARGETS: Final[Mapping[str, Codec[Target]]] = {
+    kind: _codec(struct, **_SPECIAL.get(struct, {})) for kind, struct in TARGETS.items()
+}
+_RECIPIENT: Final = _codec(Recipient, channel=Part("channel", _channel), to=Part("to", _address))

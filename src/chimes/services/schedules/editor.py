@@ -12,7 +12,7 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
-from chimes.model.planning import FireContext, FirePlan, PolicyPlan, end_immediately, plan, slot_run
+from chimes.model.planning import FireContext, FirePlan, end_immediately, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Schedule,
@@ -190,7 +190,7 @@ class ScheduleEditor:
 
         def plan_only_these(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
             if schedule.id not in schedule_ids:
-                return PolicyPlan(schedule=schedule, runs=())
+                return FirePlan(schedule=schedule, runs=())
             return self._planner(schedule, context, now)
 
         if self._dispatch_capped:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.planning import FireContext, FirePlan, PolicyPlan, plan
+from chimes.model.planning import FireContext, FirePlan, plan
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
@@ -77,7 +77,7 @@ def plan_without_prompts(schedule: Schedule, context: FireContext, now: datetime
     due = schedule.next_slot is not None and schedule.next_run_at is not None
     if schedule.namespace != NAMESPACE or not due:
         return plan(schedule, context, now)
-    return PolicyPlan(schedule=replace(schedule, next_run_at=now + POSTPONEMENT), runs=())
+    return FirePlan(schedule=replace(schedule, next_run_at=now + POSTPONEMENT), runs=())
 
 
 def is_postponed(before: Schedule, firing: FirePlan) -> bool:

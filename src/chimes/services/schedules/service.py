@@ -271,7 +271,7 @@ class ScheduleService:
             after = drop_pair_key(before, apply_defaults(edit(before)))
             if after == before:
                 return before
-            after = validate_schedule(after)
+            after = validate_schedule(after, before)
             if after.target != before.target:
                 rules.check_target_allowed(actor, after.target, before.target)
             if after.policy.delivery != before.policy.delivery:

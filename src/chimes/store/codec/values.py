@@ -1,40 +1,31 @@
-"""Encodes schedules, policies, targets, recipients and owners; `Reader` decodes strictly."""
+"""Stored JSON of schedules, policies, targets, recipients and owners: a `Codec` for each Struct.
+
+Reading is strict: a value of the wrong type and an unknown field are errors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from datetime import UTC, datetime, time, timedelta
+from enum import Enum
 from functools import lru_cache
-from typing import TypeVar
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Generic, Literal, NewType, TypeVar, get_origin
+
+from msgspec import NODEFAULT, UNSET, Struct
+from msgspec.structs import asdict
 
 from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _, from_stored, to_stored
-from chimes.model.access import Owner, OwnerType
-from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId
-from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import (
-    DEFAULT_LATE_AFTER,
-    Channel,
-    Digest,
-    NotifyOn,
-    Period,
-    QuietHours,
-    Recipient,
-)
-from chimes.model.run import RunStatus
+from chimes.model.access import SYSTEM_OWNER, Owner
+from chimes.model.fields import MESSAGE, Field, clock_text, fields_of, is_enum, is_struct
+from chimes.model.policy import Policy
+from chimes.model.recipient import Digest, Recipient
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import (
-    ActionTarget,
-    AgentTarget,
-    FlowTarget,
-    HttpTarget,
-    MessageTarget,
-    SyncTarget,
-    Target,
-    TaskTarget,
-)
-from chimes.triggers import trigger_from_dict
+from chimes.model.target import TARGETS, ActionTarget, HttpTarget, Target
+from chimes.triggers import Trigger, trigger_from_dict
 
 # --- strict reading of JSON data ------------------------------------------------------------------
 T = TypeVar("T")
@@ -66,20 +57,11 @@ class Reader:
     """Typed access to one JSON object; `done` rejects keys that were not read."""
 
     def __init__(self, data: object) -> None:
-        if not isinstance(data, Mapping):
-            raise InvalidInput(_("expected an object, got {type}", type=type(data).__name__))
-        self._data = data
+        self._data = _object(data)
         self._read_names: set[str] = set()
 
     def done(self) -> None:
-        """Reject unknown keys, which would be lost at the next write."""
-        unknown = sorted(str(key) for key in self._data.keys() - self._read_names)
-        if unknown:
-            raise InvalidInput(
-                _("unknown field {unknown!r}", unknown=unknown[0]),
-                field=unknown[0],
-                code="unknown",
-            )
+        reject_unknown(self._data.keys() - self._read_names)
 
     def has(self, name: str) -> bool:
         return self._data.get(name) is not None
@@ -99,54 +81,28 @@ class Reader:
     def items(self, name: str) -> list[object]:
         return self._get(name, list, [])
 
-    def maybe_text(self, name: str) -> str | None:
-        return self.text(name) if self._present(name) else None
-
-    def maybe_integer(self, name: str) -> int | None:
-        return self.integer(name) if self._present(name) else None
-
     def time(self, name: str) -> datetime:
         return self.read(name, moment)
 
     def maybe_time(self, name: str) -> datetime | None:
         return self.time(name) if self._present(name) else None
 
-    def seconds(self, name: str, default: timedelta) -> timedelta:
-        """A duration, stored in microseconds."""
-        return timedelta(microseconds=self.integer(name, default // MICROSECOND))
-
     def read(self, name: str, how: Callable[[object], T]) -> T:
         self._read_names.add(name)
-        try:
-            return how(self._data.get(name))
-        except InvalidInput as error:
-            raise error.within(name) from None
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidInput(message_of(error), field=name) from None
+        found: T = Part(name, how)(self._data.get(name))
+        return found
 
     def _present(self, name: str) -> bool:
         self._read_names.add(name)
         return self._data.get(name) is not None
 
     def _get(self, name: str, kind: type[T], default: T | None) -> T:
-        self._read_names.add(name)
-        value = self._data.get(name)
-        if value is None:
+        if not self._present(name):
             if default is None:
-                raise InvalidInput(_("{field} is missing", field=name), field=name, code="missing")
+                raise missing_field(name)
             return default
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            expected, given = kind.__name__, type(value).__name__
-            raise InvalidInput(
-                _(
-                    "{field}: expected {expected}, got {given}",
-                    field=name,
-                    expected=expected,
-                    given=given,
-                ),
-                field=name,
-            )
-        return value
+        found: T = checked(name, kind)(self._data[name])
+        return found
 
 
 def moment(value: object) -> datetime:
@@ -158,397 +114,278 @@ def moment(value: object) -> datetime:
     return parsed.astimezone(UTC)
 
 
-# --- schedules and their parts --------------------------------------------------------------------
-def recipient_to_plain(recipient: Recipient) -> Plain:
-    plain = drop_empty(
-        {
-            "channel": recipient.channel.value,
-            "to": recipient.to,
-            "on": _event_names(recipient.on),
-            "language": recipient.language,
-            "signing_secrets": list(recipient.signing_secrets),
-        }
-    )
-    # Only written if set, so that older versions can read recipients without them.
-    if recipient.late_after != DEFAULT_LATE_AFTER:
-        plain["late_after"] = recipient.late_after // MICROSECOND
-    if recipient.quiet is not None:
-        plain["quiet"] = _quiet_to_plain(recipient.quiet)
-    if recipient.digest is not None:
-        plain["digest"] = _digest_to_plain(recipient.digest)
-    return plain
+# --- codec of Structs -----------------------------------------------------------------------------
+Read = Callable[[Any], Any]
+Write = Callable[[Any], Any]
+S = TypeVar("S", bound=Struct)
 
 
-def recipient_from_plain(data: object) -> Recipient:
-    read = Reader(data)
-    recipient = Recipient(
-        channel=Channel(read.text("channel")),
-        to=read.text("to", ""),
-        on=_read_events(read, "on"),
-        language=read.text("language", ""),
-        signing_secrets=tuple(str(each) for each in read.items("signing_secrets")),
-        late_after=read.seconds("late_after", DEFAULT_LATE_AFTER),
-        quiet=read.read("quiet", _quiet_from_plain) if read.has("quiet") else None,
-        digest=read.read("digest", _digest_from_plain) if read.has("digest") else None,
-    )
-    read.done()
-    return recipient
+class Codec(Generic[S]):
+    """Converts a Struct to plain JSON data and back, as its fields are declared.
+
+    A field without a value is read as its default. A field that equals an empty default (None, "",
+    0, False, an empty collection) is not written, so that rows stay small and a new field changes
+    no row; one with another default is always written, so that rows keep their meaning when the
+    default changes. The arguments name the exceptions.
+    """
+
+    def __init__(
+        self,
+        kind: type[S],
+        *,
+        always: Collection[str] = (),
+        unless_default: Collection[str] = (),
+        required: Collection[str] = (),
+        missing: Mapping[str, object] = MappingProxyType({}),
+        without: Collection[str] = (),
+        read: Mapping[str, Read] = MappingProxyType({}),
+        name_of: Callable[[Field], str] = attrgetter("stored"),
+        reader: Callable[[Field, str], Read] | None = None,
+    ) -> None:
+        """`always`: written even if empty; `unless_default`: not written if it has its default;
+        `required`: an error if missing, in spite of a default; `missing`: what a missing one means;
+        `without`: neither read nor written; `read`: readers of single fields. `name_of` and
+        `reader` are for another form of JSON than the stored one, which is only read."""
+        self.kind = kind
+        self._without = tuple(without)
+        #: Field, name, reader, value if missing (UNSET: that of the Struct; NODEFAULT: an error).
+        self._readers: list[tuple[str, str, Read, Any]] = []
+        #: Always written: field and writer.
+        self._converted: list[tuple[str, Write]] = []
+        #: Not written if it has this value: field, value, writer.
+        self._optional: list[tuple[str, Any, Write | None]] = []
+        self._renamed: list[tuple[str, str]] = []
+        for each in fields_of(kind):
+            if each.name in without:
+                continue
+            default = each.default
+            if each.name in required or default is not NODEFAULT:
+                meaning: Any = NODEFAULT if each.name in required else UNSET
+            else:
+                meaning = default = None if each.nullable else NODEFAULT
+            meaning = missing.get(each.name, meaning)
+            stored = name_of(each)
+            item_reader = read.get(each.name) or (reader or field_reader)(each, stored)
+            self._readers.append((each.name, stored, item_reader, meaning))
+            write, usual = _writer(each), missing.get(each.name, default)
+            if each.name in unless_default or (not usual and each.name not in always):
+                self._optional.append((each.name, usual, write))
+            elif write is not None:
+                self._converted.append((each.name, _or_none(write) if each.nullable else write))
+            if stored != each.name:
+                self._renamed.append((each.name, stored))
+        self.names = frozenset(stored for _name, stored, _read, _default in self._readers)
+
+    def encode(self, value: S) -> Plain:
+        plain: Plain = asdict(value)
+        for name in self._without:
+            del plain[name]
+        for name, write in self._converted:
+            plain[name] = write(plain[name])
+        for name, usual, optional_write in self._optional:
+            if plain[name] == usual:
+                del plain[name]
+            elif optional_write is not None:
+                plain[name] = optional_write(plain[name])
+        for name, stored in self._renamed:
+            if name in plain:
+                plain[stored] = plain.pop(name)
+        return plain
+
+    def decode(self, data: object, /, *, beside: Set[str] = frozenset(), **more: Any) -> S:
+        """`beside`: names of other values in the same object; `more`: fields that are not read."""
+        if not isinstance(data, dict):
+            data = _object(data)
+        for name, stored, read, meaning in self._readers:
+            value = data.get(stored)
+            if value is not None:
+                more[name] = read(value)
+            elif meaning is NODEFAULT:
+                more[name] = _read_missing(stored, read)
+            elif meaning is not UNSET:
+                more[name] = meaning
+        if not data.keys() <= self.names:
+            reject_unknown(data.keys() - self.names - beside)
+        return self.kind(**more)
 
 
-def _quiet_to_plain(quiet: QuietHours) -> Plain:
-    return drop_empty(
-        {
-            "start": clock_text(quiet.start),
-            "end": clock_text(quiet.end),
-            "zone": quiet.zone,
-            "but": _event_names(quiet.except_for),
-        }
-    )
+def _or_none(write: Write) -> Write:
+    return lambda value: None if value is None else write(value)
 
 
-def _quiet_from_plain(data: object) -> QuietHours:
-    read = Reader(data)
-    quiet = QuietHours(
-        start=time.fromisoformat(read.text("start")),
-        end=time.fromisoformat(read.text("end")),
-        zone=read.text("zone", ""),
-        except_for=_read_events(read, "but"),
-    )
-    read.done()
-    return quiet
+def _read_missing(stored: str, read: Read) -> object:
+    if isinstance(read, Part):
+        # The error says what is expected.
+        return read(None)
+    raise missing_field(stored)
 
 
-def _digest_to_plain(digest: Digest) -> Plain:
-    return drop_empty(
-        {
-            "every": digest.every.value,
-            "at": clock_text(digest.at),
-            "weekday": digest.weekday,
-            "zone": digest.zone,
-            "but": _event_names(digest.except_for),
-        }
-    )
+def missing_field(name: str) -> InvalidInput:
+    return InvalidInput(_("{field} is missing", field=name), field=name, code="missing")
 
 
-def _digest_from_plain(data: object) -> Digest:
-    read = Reader(data)
-    digest = Digest(
-        every=Period(read.text("every")),
-        at=time.fromisoformat(read.text("at")),
-        weekday=read.integer("weekday", 0),
-        zone=read.text("zone", ""),
-        except_for=_read_events(read, "but"),
-    )
-    read.done()
-    return digest
+def reject_unknown(names: Iterable[object]) -> None:
+    """Unknown keys would be lost at the next write."""
+    if unknown := sorted(str(name) for name in names):
+        raise InvalidInput(
+            _("unknown field {unknown!r}", unknown=unknown[0]), field=unknown[0], code="unknown"
+        )
 
 
-def clock_text(at: time) -> str:
-    return at.strftime("%H:%M")
+class Part:
+    """Reads a part of an object, also a missing one; errors name the part."""
+
+    def __init__(self, name: str, read: Read) -> None:
+        self._name = name
+        self._read = read
+
+    def __call__(self, value: object) -> Any:
+        try:
+            return self._read(value)
+        except InvalidInput as error:
+            raise error.within(self._name) from None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidInput(message_of(error), field=self._name) from None
 
 
-def _event_names(occasions: tuple[NotifyOn, ...]) -> list[str]:
-    return [notify_on.value for notify_on in occasions]
+class _Trigger(Part):
+    """Errors name the fields of the trigger, not the trigger."""
+
+    def __call__(self, value: object) -> object:
+        return self._read({} if value is None else value)
 
 
-def _read_events(read: Reader, name: str) -> tuple[NotifyOn, ...]:
-    return tuple(NotifyOn(str(each)) for each in read.items(name))
+def field_reader(field: Field, name: str) -> Read:
+    """The reader of a field in stored JSON."""
+    kind, item = field.type, field.item
+    if part := _part_reader(kind):
+        return Part(name, part)
+    if get_origin(kind) is Mapping:
+        return _mapping_reader(item, name)
+    if item is not None:
+        each = _item_reader(item)
+        return checked(name, list, lambda given: tuple([each(one) for one in given]))
+    if is_enum(kind):
+        member = _enum_reader(kind)
+        if field.nullable:
+            return checked(name, str, lambda text: member(text) if text else None)
+        return checked(name, str, member)
+    if isinstance(kind, NewType):
+        return checked(name, str, (lambda id: id or None) if field.nullable else None)
+    if kind is timedelta:
+        return checked(name, int, lambda micros: timedelta(microseconds=micros))
+    if kind is time:
+        return checked(name, str, time.fromisoformat)
+    if field.mark == MESSAGE:
+        return checked(name, str, from_stored)
+    if get_origin(kind) is Literal:
+        return checked(name, str)
+    assert kind in (str, int, bool), f"{name}: there is no stored form of {kind}"
+    return checked(name, kind)
 
 
-def owner_to_plain(owner: Owner) -> Plain:
-    return {"type": owner.type.value, "id": owner.id}
+def _mapping_reader(item: Any, name: str) -> Read:
+    if item is object:
+        return checked(name, dict)
+    if item is str:
+        return checked(name, dict, lambda given: {n: str(v) for n, v in given.items()})
+    return Part(name, labels_from_plain)
 
 
-def owner_from_plain(data: object) -> Owner:
-    read = Reader(data if data is not None else {})
-    owner = Owner(type=OwnerType(read.text("type", "system")), id=read.text("id", "default"))
-    read.done()
-    return owner
+def _part_reader(kind: Any) -> Read | None:
+    if kind is datetime:
+        return moment
+    if kind == Target:
+        return target_from_plain
+    return codec_of(kind).decode if is_struct(kind) else None
 
 
-def policy_to_plain(policy: Policy) -> Plain:
-    plain: Plain = {
-        "misfire": policy.misfire.value,
-        "misfire_grace": _micros(policy.misfire_grace),
-        "catch_up_limit": policy.catch_up_limit,
-        "overlap": policy.overlap.value,
-        "max_concurrent_runs": policy.max_concurrent_runs,
-        "burst_allowed": policy.burst_allowed,
-        "max_retries": policy.max_retries,
-        "retry_backoff": _micros(policy.retry_backoff),
-        "backoff": policy.backoff.value,
-        "backoff_cap": _micros(policy.backoff_cap),
-        "timeout": _micros(policy.timeout),
-        "on_lost": policy.on_lost.value,
-        "pause_on_gone": policy.pause_on_gone,
-    }
-    if policy.concurrency_key is not None:
-        plain["concurrency_key"] = policy.concurrency_key
-    if policy.delivery:
-        plain["delivery"] = [recipient_to_plain(each) for each in policy.delivery]
-    return plain
+def _item_reader(kind: Any) -> Read:
+    if is_struct(kind):
+        return codec_of(kind).decode
+    if is_enum(kind):
+        member = _enum_reader(kind)
+        return lambda value: member(str(value))
+    if kind is int:
+        return _int
+    return str if kind is str else _object
 
 
-def policy_from_plain(data: object) -> Policy:
-    read, usual = Reader(data), Policy()
-    policy = Policy(
-        misfire=Misfire(read.text("misfire", usual.misfire)),
-        misfire_grace=read.seconds("misfire_grace", usual.misfire_grace),
-        catch_up_limit=read.integer("catch_up_limit", usual.catch_up_limit),
-        overlap=Overlap(read.text("overlap", usual.overlap)),
-        max_concurrent_runs=read.maybe_integer("max_concurrent_runs"),
-        burst_allowed=read.flag("burst_allowed", False),
-        concurrency_key=read.maybe_text("concurrency_key"),
-        max_retries=read.integer("max_retries", usual.max_retries),
-        retry_backoff=read.seconds("retry_backoff", usual.retry_backoff),
-        backoff=Backoff(read.text("backoff", usual.backoff)),
-        backoff_cap=read.seconds("backoff_cap", usual.backoff_cap),
-        timeout=read.seconds("timeout", usual.timeout),
-        on_lost=OnLost(read.text("on_lost", usual.on_lost)),
-        pause_on_gone=read.flag("pause_on_gone", usual.pause_on_gone),
-        delivery=tuple(recipient_from_plain(each) for each in read.items("delivery")),
-    )
-    read.done()
-    return policy
+def _enum_reader(kind: type[Enum]) -> Read:
+    # Faster than the constructor, which is only called for its error.
+    members = {each.value: each for each in kind}
+    return lambda value: members.get(value) or kind(value)
 
 
-def target_to_plain(target: Target) -> Plain:
-    match target:
-        case HttpTarget():
-            return _http_to_plain(target)
-        case TaskTarget():
-            return drop_empty({"kind": target.kind, "name": target.name, "args": dict(target.args)})
-        case FlowTarget():
-            return drop_empty(
-                {"kind": target.kind, "name": target.name, "input": dict(target.input)}
-            )
-        case SyncTarget():
-            return {
-                "kind": target.kind,
-                "source": target.source,
-                "collection": target.collection,
-            }
-        case AgentTarget():
-            return drop_empty(
-                {
-                    "kind": target.kind,
-                    "prompt": target.prompt,
-                    "pipeline": target.pipeline,
-                    "model": target.model,
-                    "max_tokens": target.max_tokens,
-                }
-            )
-        case ActionTarget():
-            return _action_to_plain(target)
-        case MessageTarget():
-            return {"kind": target.kind, "text": target.text}
+def checked(name: str, expected: type, convert: Read | None = None) -> Read:
+    """A reader of one type of JSON values; a flag is no number."""
+
+    def read(value: object) -> object:
+        if type(value) is not expected and (
+            not isinstance(value, expected) or isinstance(value, bool)
+        ):
+            raise wrong_type(name, expected, value)
+        return value if convert is None else convert(value)
+
+    return read
 
 
-def _http_to_plain(target: HttpTarget) -> Plain:
-    plain = drop_empty(
-        {
-            "kind": target.kind,
-            "url": target.url,
-            "method": target.method,
-            "headers": dict(target.headers),
-            "body": target.body,
-            "expected_status": list(target.expected_status),
-            "signing_secrets": list(target.signing_secrets),
-        }
-    )
-    return plain if target.verify_tls else plain | {"verify_tls": False}
-
-
-def _http_target(read: Reader) -> HttpTarget:
-    return HttpTarget(
-        url=read.text("url"),
-        method=read.text("method", "POST"),
-        headers={name: str(value) for name, value in read.mapping("headers").items()},
-        body=read.text("body", ""),
-        expected_status=tuple(_int(status) for status in read.items("expected_status")),
-        signing_secrets=tuple(str(secret) for secret in read.items("signing_secrets")),
-        verify_tls=read.flag("verify_tls", True),
-    )
-
-
-def _task_target(read: Reader) -> TaskTarget:
-    return TaskTarget(name=read.text("name"), args=read.mapping("args"))
-
-
-def _flow_target(read: Reader) -> FlowTarget:
-    return FlowTarget(name=read.text("name"), input=read.mapping("input"))
-
-
-def _sync_target(read: Reader) -> SyncTarget:
-    return SyncTarget(source=read.text("source"), collection=read.text("collection"))
-
-
-def _agent_target(read: Reader) -> AgentTarget:
-    return AgentTarget(
-        prompt=read.text("prompt"),
-        pipeline=read.text("pipeline", ""),
-        model=read.text("model", ""),
-        max_tokens=read.maybe_integer("max_tokens"),
+def wrong_type(name: str, expected: type, value: object) -> InvalidInput:
+    return InvalidInput(
+        _(
+            "{field}: expected {expected}, got {given}",
+            field=name,
+            expected=expected.__name__,
+            given=type(value).__name__,
+        ),
+        field=name,
     )
 
 
-def _action_to_plain(target: ActionTarget) -> Plain:
-    return drop_empty(
-        {
-            "kind": target.kind,
-            "action_type_id": target.action_type_id,
-            "kn_id": target.kn_id,
-            "branch": target.branch,
-            "identities": [dict(each) for each in target.identities],
-            "params": dict(target.params),
-            "account_id": target.account_id,
-            "account_type": target.account_type,
-        }
-    )
+def _writer(field: Field) -> Write | None:
+    """None: written as it is."""
+    kind, item = field.type, field.item
+    if field.mark == MESSAGE:
+        return to_stored
+    if get_origin(kind) is tuple:
+        each = _item_writer(item)
+        return list if each is None else lambda values: [each(one) for one in values]
+    return dict if item is not None else _item_writer(kind)
 
 
-def _action_target(read: Reader) -> ActionTarget:
-    return ActionTarget(
-        action_type_id=read.text("action_type_id"),
-        kn_id=read.text("kn_id"),
-        branch=read.text("branch", ""),
-        identities=tuple(_object(each) for each in read.items("identities")),
-        params=read.mapping("params"),
-        account_id=read.text("account_id", ""),
-        account_type=read.text("account_type", ""),
-    )
+def _item_writer(kind: Any) -> Write | None:
+    if is_struct(kind):
+        return codec_of(kind).encode
+    if is_enum(kind):
+        # In C, unlike `value`.
+        return attrgetter("_value_")
+    if kind == Target:
+        return target_to_plain
+    if get_origin(kind) is Mapping:
+        return dict
+    if kind == Trigger:
+        return lambda trigger: trigger.to_dict()
+    writers: Mapping[Any, Write] = {timedelta: _micros, datetime: to_text, time: clock_text}
+    return writers.get(kind)
 
 
-def _message_target(read: Reader) -> MessageTarget:
-    return MessageTarget(text=read.text("text"))
+#: Codecs with exceptions; other Structs have none.
+_CODECS: dict[type[Struct], Codec[Any]] = {}
 
 
-#: Decoder by kind of target.
-TARGETS: Mapping[str, Callable[[Reader], Target]] = {
-    "http": _http_target,
-    "task": _task_target,
-    "flow": _flow_target,
-    "sync": _sync_target,
-    "agent": _agent_target,
-    "action": _action_target,
-    "message": _message_target,
-}
+def codec_of(kind: type[S]) -> Codec[S]:
+    if kind not in _CODECS:
+        _CODECS[kind] = Codec(kind)
+    return _CODECS[kind]
 
 
-def target_from_plain(data: object) -> Target:
-    read = Reader(data)
-    kind = read.text("kind")
-    if kind not in TARGETS:
-        raise InvalidInput(_("unknown kind of target {kind!r}", kind=kind), field="kind")
-    target = TARGETS[kind](read)
-    read.done()
-    return target
+def declare_codec(kind: type[S], **exceptions: Any) -> Codec[S]:
+    _CODECS[kind] = Codec(kind, **exceptions)
+    return _CODECS[kind]
 
 
-def schedule_to_plain(schedule: Schedule) -> Plain:
-    depends_on = schedule.depends_on
-    plain = drop_empty(
-        {
-            "id": schedule.id,
-            "namespace": schedule.namespace,
-            "name": schedule.name,
-            "owner": owner_to_plain(schedule.owner),
-            "trigger": schedule.trigger.to_dict(),
-            "target": target_to_plain(schedule.target),
-            "policy": policy_to_plain(schedule.policy),
-            "priority": schedule.priority,
-            "labels": dict(schedule.labels),
-            "pause_note": to_stored(schedule.pause_note),
-            "pause_until": maybe_text(schedule.pause_until),
-            "depends_on": depends_on
-            and {"schedule_id": depends_on.schedule_id, "within": _micros(depends_on.within)},
-            "door_data": dict(schedule.compat_data),
-            "next_slot": maybe_text(schedule.next_slot),
-            "next_run_at": maybe_text(schedule.next_run_at),
-            "last_slot": maybe_text(schedule.last_slot),
-            "last_enqueued_at": maybe_text(schedule.last_enqueued_at),
-            "last_run_at": maybe_text(schedule.last_run_at),
-            "last_status": schedule.last_status and schedule.last_status.value,
-            "last_error": to_stored(schedule.last_error),
-            "last_success_at": maybe_text(schedule.last_success_at),
-            "fired_count": schedule.fired_count,
-            "purged_until": maybe_text(schedule.purged_until),
-            "version": schedule.version,
-            "created_at": to_text(schedule.created_at),
-            "created_by": schedule.created_by,
-            "updated_at": to_text(schedule.updated_at),
-            "updated_by": schedule.updated_by,
-            "deleted_at": maybe_text(schedule.deleted_at),
-        }
-    )
-    return plain | {"enabled": schedule.enabled}
-
-
-def schedule_from_plain(data: object) -> Schedule:
-    read = Reader(data)
-    last_status = read.maybe_text("last_status")
-    schedule = Schedule(
-        id=ScheduleId(read.text("id")),
-        namespace=read.text("namespace", DEFAULT_NAMESPACE),
-        name=read.text("name", ""),
-        owner=read.read("owner", owner_from_plain),
-        trigger=trigger_from_dict(read.mapping("trigger")),
-        target=read.read("target", target_from_plain),
-        policy=read.read("policy", policy_from_plain),
-        priority=read.integer("priority", 0),
-        labels=read.read("labels", labels_from_plain),
-        enabled=read.flag("enabled", True),
-        pause_note=from_stored(read.text("pause_note", "")),
-        pause_until=read.maybe_time("pause_until"),
-        depends_on=dependency_from_plain(read.mapping("depends_on")),
-        compat_data=read.mapping("door_data"),
-        next_slot=read.maybe_time("next_slot"),
-        next_run_at=read.maybe_time("next_run_at"),
-        last_slot=read.maybe_time("last_slot"),
-        last_enqueued_at=read.maybe_time("last_enqueued_at"),
-        last_run_at=read.maybe_time("last_run_at"),
-        last_status=RunStatus(last_status) if last_status else None,
-        last_error=from_stored(read.text("last_error", "")),
-        last_success_at=read.maybe_time("last_success_at"),
-        fired_count=read.integer("fired_count", 0),
-        purged_until=read.maybe_time("purged_until"),
-        version=read.integer("version", 1),
-        created_at=read.time("created_at"),
-        created_by=read.text("created_by", ""),
-        updated_at=read.time("updated_at"),
-        updated_by=read.text("updated_by", ""),
-        deleted_at=read.maybe_time("deleted_at"),
-    )
-    read.done()
-    return schedule
-
-
-def _object(data: object) -> Mapping[str, object]:
-    if not isinstance(data, dict):
-        raise InvalidInput(_("expected an object, got {type}", type=type(data).__name__))
-    return data
-
-
-def labels_from_plain(data: object) -> dict[str, str | None]:
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise InvalidInput(_("expected an object, got {type}", type=type(data).__name__))
-    return {str(name): None if value is None else str(value) for name, value in data.items()}
-
-
-def dependency_from_plain(data: Mapping[str, object]) -> Dependency | None:
-    if not data:
-        return None
-    read = Reader(data)
-    dependency = Dependency(
-        schedule_id=ScheduleId(read.text("schedule_id")),
-        within=read.seconds("within", timedelta(hours=1)),
-    )
-    read.done()
-    return dependency
-
-
+# Cached: few different durations are in use.
+@lru_cache(maxsize=1024)
 def _micros(duration: timedelta) -> int:
     return duration // MICROSECOND
 
@@ -557,3 +394,70 @@ def _int(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidInput(_("expected a whole number, got {value!r}", value=value))
     return value
+
+
+def _object(data: object) -> Mapping[str, object]:
+    if not isinstance(data, Mapping):
+        raise InvalidInput(_("expected an object, got {type}", type=type(data).__name__))
+    return data
+
+
+def labels_from_plain(data: object) -> dict[str, str | None]:
+    found = {} if data is None else _object(data)
+    return {str(name): None if value is None else str(value) for name, value in found.items()}
+
+
+# --- schedules and their parts --------------------------------------------------------------------
+_owner = codec_of(Owner)
+owner_to_plain = _owner.encode
+
+
+def owner_from_plain(data: object) -> Owner:
+    return SYSTEM_OWNER if data is None else _owner.decode(data)
+
+
+# The time of a digest was always written.
+declare_codec(Digest, required=("at",))
+# Only written if set, so that older versions can read recipients without it.
+_recipient = declare_codec(Recipient, unless_default=("late_after",), missing={"on": ()})
+recipient_to_plain = _recipient.encode
+recipient_from_plain = _recipient.decode
+
+_policy = declare_codec(Policy, always=("max_concurrent_runs", "burst_allowed", "max_retries"))
+policy_to_plain = _policy.encode
+policy_from_plain = _policy.decode
+
+declare_codec(HttpTarget, unless_default=("verify_tls",))
+declare_codec(ActionTarget, missing={"branch": ""})
+
+
+def target_to_plain(target: Target) -> Plain:
+    return codec_of(type(target)).encode(target)
+
+
+def target_from_plain(data: object) -> Target:
+    kind = _object(data).get("kind")
+    if kind is None:
+        raise missing_field("kind")
+    if not isinstance(kind, str):
+        raise wrong_type("kind", str, kind)
+    if kind not in TARGETS:
+        raise InvalidInput(_("unknown kind of target {kind!r}", kind=kind), field="kind")
+    return codec_of(TARGETS[kind]).decode(data)
+
+
+def dependency_from_plain(data: Mapping[str, object]) -> Dependency | None:
+    return codec_of(Dependency).decode(data) if data else None
+
+
+_schedule = declare_codec(
+    Schedule,
+    required=("policy",),
+    missing={"name": ""},
+    read={
+        "trigger": _Trigger("trigger", checked("trigger", dict, trigger_from_dict)),
+        "depends_on": checked("depends_on", dict, dependency_from_plain),
+    },
+)
+schedule_to_plain = _schedule.encode
+schedule_from_plain = _schedule.decode

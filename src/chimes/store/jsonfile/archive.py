@@ -162,6 +162,14 @@ class AuditArchive:
     def append(self, entries: Iterable[AuditEntry]) -> None:
         self._archive.append((entry.at, encode_line(audit_to_plain(entry))) for entry in entries)
 
+    def forget(self, entries: Collection[AuditEntry]) -> None:
+        """Call after jobs.json records that these are deleted."""
+        last = max(entry.number for entry in entries)
+        for path in {self._archive.path_for(entry.at) for entry in entries}:
+            # An error leaves lines that are not read again.
+            with contextlib.suppress(OSError):
+                self._archive.rewrite(path, lambda data: audit_from_plain(data).number > last)
+
     def read(self) -> dict[int, AuditEntry]:
         found: dict[int, AuditEntry] = {}
 

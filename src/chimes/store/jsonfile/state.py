@@ -119,6 +119,8 @@ class Generation:
     pruned_until: Mark | None = None
     #: Archived runs that this generation deletes.
     forgotten: tuple[tuple[Run, list[LogEntry]], ...] = ()
+    #: Archived audit entries that this generation deletes.
+    forgotten_audit: tuple[AuditEntry, ...] = ()
 
 
 @dataclass(slots=True)
@@ -134,6 +136,8 @@ class FileState(State):
     archived_items: dict[InboxId, InboxItem] = field(default_factory=dict)
     #: Deleted archived runs whose deletion is not on disk yet.
     forgotten: list[tuple[Run, list[LogEntry]]] = field(default_factory=list)
+    #: The same for audit entries.
+    forgotten_audit: list[AuditEntry] = field(default_factory=list)
 
     def put_run(self, run: Run) -> None:
         State.put_run(self, run)
@@ -153,6 +157,11 @@ class FileState(State):
         self.kept.pop(run.id, None)
         self.pruned_until = max(self.pruned_until or age(run), age(run))
 
+    def forget_audit(self, upto: int) -> None:
+        last = min(upto, self.archived_audit)
+        self.forgotten_audit += [entry for entry in self.audit if entry.number <= last]
+        State.forget_audit(self, upto)
+
     def put_archived(self, run: Run, log: Iterable[LogEntry]) -> None:
         State.put_run(self, run)
         if lines := list(log):
@@ -165,6 +174,7 @@ class FileState(State):
     def generation(self) -> Generation:
         """An immutable snapshot. The caller holds the lock."""
         forgotten, self.forgotten = tuple(self.forgotten), []
+        forgotten_audit, self.forgotten_audit = tuple(self.forgotten_audit), []
         first = bisect_right(self.audit, self.archived_audit, key=lambda entry: entry.number)
         old, items = self.archived_deliveries, self.archived_items
         filed = {k: each for k, each in self.deliveries.items() if old.get(k) is each}
@@ -189,6 +199,7 @@ class FileState(State):
             filed_items=filed_items,
             pruned_until=self.pruned_until,
             forgotten=forgotten,
+            forgotten_audit=forgotten_audit,
         )
 
     def back_to(self, durable: Generation, failed: Generation | None) -> FileState:
@@ -217,7 +228,8 @@ class FileState(State):
             if run_id in durable.logs:
                 before.logs[run_id] = list(durable.logs[run_id].entries())
         archived = bisect_right(self.audit, self.archived_audit, key=lambda entry: entry.number)
-        before.audit = [*self.audit[:archived]]
+        before.audit = [*(failed.forgotten_audit if failed else ()), *self.forgotten_audit]
+        before.audit += self.audit[:archived]
         before.audit += [e for e in durable.audit if e.number > self.archived_audit]
         before.keys = dict(durable.keys)
         before.states = dict(durable.states)

@@ -19,7 +19,7 @@ from types import TracebackType
 from chimes.clock import Clock
 from chimes.errors import StoreUnavailable, message_of
 from chimes.i18n import _, counted, joined
-from chimes.model.audit import AuditEntry
+from chimes.model.audit import AUDIT_CHECKPOINT, AuditEntry, checkpoint_from_text
 from chimes.model.run import Reason, cancel
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.archive import AuditArchive, MessageArchive, RunArchive
@@ -294,7 +294,9 @@ class JsonFileStore(MemoryStore):
             state.logs[run_id] = log
         entries = self._audit_archive.read()
         first = contents.audit[0].number if contents.audit else max(entries, default=0) + 1
-        archived = sorted(number for number in entries if number < first)
+        # An archive may still have entries that were pruned.
+        pruned = _pruned_audit(contents)
+        archived = sorted(number for number in entries if pruned < number < first)
         state.audit = [*(entries[number] for number in archived), *contents.audit]
         state.archived_audit = archived[-1] if archived else 0
 
@@ -377,6 +379,8 @@ class JsonFileStore(MemoryStore):
             self._run_archive.forget(
                 (run for run, _unused in generation.forgotten), generation.pruned_until
             )
+        if generation.forgotten_audit:
+            self._audit_archive.forget(generation.forgotten_audit)
 
     def _undo(self, error: Exception) -> None:
         if not isinstance(error, OSError):
@@ -436,3 +440,10 @@ class JsonFileStore(MemoryStore):
     def _surplus_audit(self) -> tuple[AuditEntry, ...]:
         entries = [e for e in self._durable.audit if e.number > self._state.archived_audit]
         return tuple(entries[:-AUDIT_ENTRIES]) if len(entries) > AUDIT_ENTRIES + SLACK else ()
+
+
+def _pruned_audit(contents: Contents) -> int:
+    """Number of the newest audit entry that was pruned."""
+    values = (kept.value for kept in contents.states if kept.name == AUDIT_CHECKPOINT)
+    found = (checkpoint_from_text(value) for value in values)
+    return max((each.number for each in found if each is not None), default=0)

@@ -11,9 +11,9 @@ from typing import TypeVar
 from chimes.errors import NotFound
 from chimes.i18n import _
 from chimes.model import replace
-from chimes.model.access import ApiKey, Quota
+from chimes.model.access import ApiKey, Quota, unused_keys
 from chimes.model.audit import AuditEntry, chain_entry
-from chimes.model.checkpoint import Checkpoint
+from chimes.model.checkpoint import Checkpoint, run_checkpoint_names
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeEvent
@@ -37,6 +37,7 @@ from chimes.model.run import (
 from chimes.model.schedule import (
     Schedule,
     counts_against,
+    is_purgeable,
     pass_slot,
     quota_exceeded,
     returned_slot,
@@ -95,8 +96,8 @@ class State:
     def next_due(self) -> datetime | None:
         while self.due_heap:
             at, schedule_id = self.due_heap[0]
-            schedule = self.schedules[schedule_id]
-            if self._waits(schedule) and schedule.next_run_at == at:
+            schedule = self.schedules.get(schedule_id)
+            if schedule and self._waits(schedule) and schedule.next_run_at == at:
                 return at
             heapq.heappop(self.due_heap)
         return None
@@ -205,6 +206,8 @@ class State:
     def forget_run(self, run: Run) -> None:
         del self.runs[run.id]
         self.logs.pop(run.id, None)
+        for name in run_checkpoint_names(run.id):
+            self.states.pop(name, None)
         if run.schedule_id is None or run.slot is None:
             return
         self.by_slot.pop((run.schedule_id, run.slot), None)
@@ -212,6 +215,21 @@ class State:
         mark = run.missed_until or run.slot
         if schedule is not None and (schedule.purged_until or mark) <= mark:
             self.schedules[schedule.id] = replace(schedule, purged_until=mark)
+
+    def prune_unused(self, before: datetime, limit: int) -> int:
+        used = {run.schedule_id for run in self.runs.values()}
+        purged = [
+            schedule
+            for schedule in self.schedules.values()
+            if schedule.id not in used and is_purgeable(schedule, before)
+        ]
+        purged.sort(key=lambda schedule: (schedule.deleted_at, schedule.id))
+        keys = unused_keys(self.keys.values(), before)
+        for schedule in purged[:limit]:
+            del self.schedules[schedule.id]
+        for key in keys[:limit]:
+            del self.keys[key.id]
+        return len(purged[:limit]) + len(keys[:limit])
 
     def admitted(self, key: str) -> list[Run]:
         """Oldest first."""
@@ -284,6 +302,9 @@ class State:
         )
         self.audit.append(entry)
         return entry
+
+    def forget_audit(self, upto: int) -> None:
+        self.audit = [entry for entry in self.audit if entry.number > upto]
 
     def remember(
         self, scope: str, key: str, fingerprint: str, now: datetime, keep: timedelta

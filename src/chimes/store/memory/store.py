@@ -18,7 +18,7 @@ from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import ApiKey, Owner, Quota
-from chimes.model.audit import AuditEntry, gone_pause_entry
+from chimes.model.audit import AUDIT_CHECKPOINT, AuditEntry, gone_pause_entry
 from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.insights import (
@@ -436,6 +436,13 @@ class MemoryStore:
             await self._commit()
         return len(ended)
 
+    async def prune_unused(self, *, before: datetime, limit: int) -> int:
+        with self._lock:
+            count = self._state.prune_unused(before, limit)
+        if count:
+            await self._commit()
+        return count
+
     async def count_prunable(self, before: datetime, *, most: int) -> int:
         with self._lock:
             return min(len(self._state.prunable(before)), most)
@@ -714,6 +721,19 @@ class MemoryStore:
         with self._lock:
             found = (each for each in reversed(self._state.audit) if matches_audit(each, query))
             return tuple(islice(found, query.limit))
+
+    async def prune_audit(
+        self, *, upto: int, checkpoint: str, expected: int, audit: AuditEntry
+    ) -> None:
+        with self._lock:
+            check_version(self._state.states.get(AUDIT_CHECKPOINT), expected)
+            self._state.states[AUDIT_CHECKPOINT] = Checkpoint(
+                name=AUDIT_CHECKPOINT, value=checkpoint, changed_at=self._clock.now()
+            )
+            # First, because the chain continues from the newest entry.
+            self._state.append_audit(audit)
+            self._state.forget_audit(upto)
+        await self._commit()
 
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         with self._lock:

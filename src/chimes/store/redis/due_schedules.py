@@ -53,6 +53,8 @@ class _Due:
     succeeded_at: datetime | None
     #: Rank of the last catch-up slot that is blocked under the schedule's own key.
     backlog: int | None
+    #: The concurrency key as stored, of which `admitted` are the runs.
+    key: str
 
 
 @dataclass(slots=True)
@@ -94,7 +96,11 @@ async def fire_due(
     request: ClaimRequest | None,
 ) -> FireResult:
     now, (answer,) = await ctx.write("take_due", str(limit), str(RESERVED_MICROS))
-    due = left = [_due(ctx, row) for row in rows(answer)]
+    due = [_due(ctx, row) for row in rows(answer)]
+    more = len(due) == limit
+    if any(_has_former_key(each) for each in due):
+        now, due = await _rewrite_keys(ctx, due)
+    left = due
     done = _Pass()
     for tries in range(TRIES if due else 0):
         if tries:
@@ -116,12 +122,12 @@ async def fire_due(
         others=tuple(others),
         plans=tuple(done.plans),
         broken=tuple(done.broken),
-        more=len(due) == limit,
+        more=more,
     )
 
 
 def _due(ctx: Context, row: Wire) -> _Due:
-    record, admitted, others, succeeded, backlog = items(row)
+    record, admitted, others, succeeded, backlog, key = items(row)
     schedule, revision = ctx.schedule_rows.schedule(record)
     return _Due(
         schedule,
@@ -130,7 +136,26 @@ def _due(ctx: Context, row: Wire) -> _Due:
         frozenset(RunId(each) for each in texts(others)),
         maybe_moment(text(succeeded)),
         rank_of(text(backlog)),
+        text(key),
     )
+
+
+def _has_former_key(due: _Due) -> bool:
+    """Whether an earlier version stored the concurrency key, without the owner."""
+    return not due.revision.damaged and due.key != concurrency_key(due.schedule)
+
+
+async def _rewrite_keys(ctx: Context, due: Sequence[_Due]) -> tuple[datetime, list[_Due]]:
+    units: list[Wire] = [
+        [
+            [["schedule", each.schedule.id, each.revision.definition, ""]],
+            [["set", f"schedule:{each.schedule.id}", "key", concurrency_key(each.schedule)]],
+        ]
+        for each in due
+        if _has_former_key(each)
+    ]
+    await ctx.commit_units(units)
+    return await _due_again(ctx, due)
 
 
 async def _due_again(ctx: Context, left: Sequence[_Due]) -> tuple[datetime, list[_Due]]:

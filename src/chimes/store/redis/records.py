@@ -11,8 +11,8 @@ from chimes.clock import MICROSECOND
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
 from chimes.model import replace
-from chimes.model.access import ApiKey
-from chimes.model.audit import AuditEntry
+from chimes.model.access import ApiKey, unused_keys
+from chimes.model.audit import AUDIT_CHECKPOINT, AuditEntry
 from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
@@ -284,6 +284,23 @@ async def list_audit(ctx: Context, query: AuditQuery) -> tuple[AuditEntry, ...]:
     return tuple(found[: query.limit])
 
 
+async def prune_audit(
+    ctx: Context, upto: int, checkpoint: str, expected: int, audit: AuditEntry
+) -> None:
+    async def attempt() -> None:
+        now, (answer,) = await ctx.read("value", "states", AUDIT_CHECKPOINT)
+        row = text(answer)
+        check_version(decode_checkpoint(AUDIT_CHECKPOINT, row) if row else None, expected)
+        new = checkpoint_row(checkpoint, micros(now), "")
+        await ctx.commit(
+            [["value", "states", AUDIT_CHECKPOINT, row]],
+            [["set", "states", AUDIT_CHECKPOINT, new], ["trim_audit", str(upto)]],
+            audit,
+        )
+
+    await ctx.retry_conflicts(attempt, audit)
+
+
 # --- keys
 
 
@@ -330,6 +347,22 @@ async def change_key(
         return changed
 
     return await ctx.retry_conflicts(attempt, audit)
+
+
+async def prune_keys(ctx: Context, before: datetime, limit: int) -> int:
+    async def attempt() -> int:
+        _unused, (answer,) = await ctx.read("pairs", "keys")
+        pairs = texts(answer)
+        stored = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        keys = [key_from_plain(json.loads(each)) for each in stored.values()]
+        gone = unused_keys(keys, before)[:limit]
+        if gone:
+            # All keys: whether one may go depends on the others.
+            expected: list[Wire] = [["value", "keys", name, row] for name, row in stored.items()]
+            await ctx.commit(expected, [["unset", "keys", key.id] for key in gone])
+        return len(gone)
+
+    return await ctx.retry_conflicts(attempt)
 
 
 # --- requests

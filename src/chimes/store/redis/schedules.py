@@ -178,3 +178,8 @@ def _check_corrupt(body: str, before: Schedule, after: Schedule) -> None:
                 ),
                 code="unreadable",
             )
+
+
+async def purge_schedules(ctx: Context, before: datetime, limit: int) -> int:
+    _unused, (answer,) = await ctx.write("purge_schedules", micros(before), str(limit))
+    return int(text(answer))

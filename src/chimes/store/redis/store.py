@@ -386,6 +386,11 @@ class RedisStore:
     async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]:
         return await records.list_audit(self._context, query)
 
+    async def prune_audit(
+        self, *, upto: int, checkpoint: str, expected: int, audit: AuditEntry
+    ) -> None:
+        await records.prune_audit(self._context, upto, checkpoint, expected, audit)
+
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         return await records.add_key(self._context, key, audit)
 
@@ -504,6 +509,10 @@ class RedisStore:
 
     async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
         return await notifications.forget_inbox(self._context, item_ids)
+
+    async def prune_unused(self, *, before: datetime, limit: int) -> int:
+        purged = await schedules.purge_schedules(self._context, before, limit)
+        return purged + await records.prune_keys(self._context, before, limit)
 
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         return await notifications.prune_messages(self._context, before, limit)

@@ -1,29 +1,36 @@
-"""Fires due schedules: plans and inserts their runs, one transaction per batch."""
+"""Fires due schedules: locks their cursors, plans, inserts the runs and moves the cursors, in one
+transaction.
+
+A process remembers the schedules that it has fired (`KnownRows`): the cursor's row tells whether
+its copy is of the current version, so that firing again reads only the narrow row. Runs that the
+node can execute itself are inserted already claimed.
+"""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from operator import itemgetter
+from typing import Any
 
-from sqlalchemy import bindparam, delete, literal, select, text
+from sqlalchemy import Select, bindparam, delete, literal_column, select, text
 
 from chimes.failpoints import hit
 from chimes.model import replace
+from chimes.model.concurrency import shared_key
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import (
     PREFETCH_MINIMUM,
     FireContext,
     FirePlan,
-    PolicyPlan,
-    SingleSlotPlan,
     can_prefetch,
     cancels_only_own_runs,
-    concurrency_key,
     may_wait_behind_backlog,
     prefetch_plan,
     runs_to_insert,
@@ -33,203 +40,89 @@ from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
-from chimes.store.sql.locks import OWN_KEY, is_own_key, lock_for_completion, lock_keys
+from chimes.store.sql.dialects.base import Dialect
+from chimes.store.sql.known import KnownSchedule
+from chimes.store.sql.locks import admitted_runs, lock_for_completion, lock_keys
 from chimes.store.sql.rows.access import (
+    SELECT_SCHEDULES,
     ExistingRuns,
     insert_runs,
     is_alive,
     load_runs,
     move_cursors,
+    set_definition,
     skip_taken_slots,
-    write_states,
+    write_changes,
+    write_summaries,
 )
 from chimes.store.sql.rows.corrupt import decode_schedule
-from chimes.store.sql.rows.schedule import schedule_of
+from chimes.store.sql.rows.schedule import CURSOR, schedule_of, with_cursor
 from chimes.store.sql.rows.values import (
-    TargetTexts,
     Value,
+    Values,
     clean,
-    maybe_micros,
     maybe_moment,
     micros,
+    number_of,
     stored_text,
 )
-from chimes.store.sql.tables import BLOCKED, fire_batches, fire_failures, runs, schedules
-
-# Planning context of due schedules: active runs of their keys, and their dependencies.
-
-_DEPENDENCIES = (schedules.c.id, schedules.c.last_success_at)
-
-#: A blocked catch-up slot that ranks behind the on-time slots of its schedule. One lookup in the
-#: index per schedule: LIMIT prevents a join over all blocked runs.
-_BACKLOG = (
-    select(runs.c.id)
-    .where(
-        runs.c.concurrency_key == literal(OWN_KEY) + schedules.c.id,
-        text(BLOCKED),
-        runs.c.rank < schedules.c.priority * 2,
-        runs.c.catch_up == 1,
-        runs.c.origin == Origin.SCHEDULE.value,
-    )
-    .limit(1)
-    .correlate(schedules)
-    .scalar_subquery()
+from chimes.store.sql.tables import (
+    BLOCKED,
+    DUE,
+    SCHEDULE_COLUMNS,
+    cursors,
+    fire_batches,
+    fire_failures,
+    queue,
+    runs,
+    schedule_rows,
+    schedule_stats,
+    schedules,
 )
-WITH_BACKLOG = select(schedules.c.id, _BACKLOG.label("waiting"))
-
-
-def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
-    """Returns the planning context of each schedule. The schedules are locked."""
-    if not due:
-        return []
-    keys = [concurrency_key(schedule) for schedule in due]
-    # Keys of a schedule's own are locked with the schedules.
-    lock_keys(tx, {key for key in keys if not is_own_key(key)})
-    admitted: dict[str, list[RunId]] = {}
-    for row in tx.dialect.admitted(tx.connection, keys):
-        admitted.setdefault(row.concurrency_key, []).append(RunId(row.id))
-    careful = {key for key, each in zip(keys, due, strict=True) if cancels_only_own_runs(each)}
-    owners = _owners(tx, [run_id for key in careful for run_id in admitted.get(key, ())])
-    succeeded = _successes(tx, {s.depends_on.schedule_id for s in due if s.depends_on})
-    backlog = _with_backlog(
-        tx,
-        [
-            schedule.id
-            for key, schedule in zip(keys, due, strict=True)
-            if may_wait_behind_backlog(schedule, len(admitted.get(key, ())))
-        ],
-    )
-    return [
-        FireContext(
-            admitted=tuple(admitted.get(key, ())),
-            others=frozenset(
-                run_id for run_id in admitted.get(key, ()) if owners[run_id] != schedule.id
-            )
-            if cancels_only_own_runs(schedule)
-            else frozenset(),
-            dependency_succeeded_at=succeeded.get(schedule.depends_on.schedule_id)
-            if schedule.depends_on
-            else None,
-            backlog=schedule.id in backlog,
-        )
-        for key, schedule in zip(keys, due, strict=True)
-    ]
-
-
-def _owners(tx: Tx, ids: Sequence[RunId]) -> dict[RunId, str | None]:
-    """Returns the schedule of each run."""
-    if not ids:
-        return {}
-    statement = select(runs.c.id, runs.c.schedule_id).where(tx.dialect.among(runs.c.id, "ids"))
-    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
-    return {RunId(row.id): row.schedule_id for row in rows}
-
-
-def _with_backlog(tx: Tx, ids: Sequence[ScheduleId]) -> frozenset[str]:
-    if not ids:
-        return frozenset()
-    statement = WITH_BACKLOG.where(tx.dialect.among(schedules.c.id, "ids"))
-    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
-    return frozenset(row.id for row in rows if row.waiting is not None)
-
-
-def _successes(tx: Tx, ids: set[ScheduleId]) -> dict[str, datetime | None]:
-    if not ids:
-        return {}
-    statement = select(*_DEPENDENCIES).where(tx.dialect.among(schedules.c.id, "ids"))
-    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
-    return {row.id: maybe_moment(row.last_success_at) for row in rows}
-
-
-# Records what each scheduler pass claimed, when and for how long. There is one row per pass, which
-# its runs refer to; a row per schedule would cost as much as the run itself.
-
-#: Distinct ids for passes of several nodes within one microsecond.
-_IDS_PER_MICROSECOND = 4096
-_DELETE_OLD_BATCHES = delete(fire_batches).where(fire_batches.c.id < bindparam("before"))
-_DELETE_OLD_FAILURES = delete(fire_failures).where(fire_failures.c.batch_id < bindparam("before"))
-
-
-def new_batch_id(now: datetime) -> int:
-    """Ids are ordered by time, so that retention needs no other index."""
-    return micros(now) * _IDS_PER_MICROSECOND + random.randrange(_IDS_PER_MICROSECOND)  # noqa: S311 spreads, hides nothing
-
-
-def record_batch(
-    tx: Tx,
-    batch_id: int,
-    node_id: NodeId | None,
-    claimed_at: datetime,
-) -> None:
-    done = tx.now()
-    row: dict[str, Value] = {
-        "id": batch_id,
-        "node_id": node_id or "",
-        "claimed_at": micros(claimed_at),
-        "enqueued_at": micros(done),
-        "duration_ms": (done - claimed_at).total_seconds() * 1000,
-    }
-    tx.run(tx.dialect.insert_new(fire_batches), row)
-
-
-def record_failures(tx: Tx, batch_id: int, errors: Mapping[ScheduleId, str]) -> None:
-    failures: list[dict[str, Value]] = [
-        {"batch_id": batch_id, "schedule_id": schedule_id, "error": clean(error)}
-        for schedule_id, error in errors.items()
-    ]
-    tx.dialect.insert_many(tx.connection, fire_failures, failures)
-
-
-def delete_old_batches(tx: Tx, before: datetime) -> None:
-    parameters = {"before": micros(before) * _IDS_PER_MICROSECOND}
-    tx.run(_DELETE_OLD_BATCHES, parameters)
-    tx.run(_DELETE_OLD_FAILURES, parameters)
-
-
-# A schedule whose row this version cannot decode is disabled alone, and listeners are notified as
-# for any other broken schedule.
-
-
-def disable_corrupt(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
-    """Disables the schedules like `stop_with_error`; the other columns stay unchanged."""
-    values: list[dict[str, Value]] = [
-        {
-            "id": schedule_id,
-            "next_slot": None,
-            "next_run_at": None,
-            "last_status": RunStatus.FAILED.value,
-            "last_error": stored_text(error),
-        }
-        for schedule_id, error in errors.items()
-    ]
-    tx.dialect.move_cursors(tx.connection, values)
-
-
-def decode_corrupt(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Schedule]:
-    """Returns the schedules for notification. A row that cannot be decoded at all is only
-    logged."""
-    found: list[Schedule] = []
-    for row in rows:
-        if row.id in errors:
-            with suppress(Exception):
-                found.append(stop_with_error(decode_schedule(row), errors[row.id]))
-    return found
-
 
 _log = logging.getLogger(__name__)
+
+#: The first entry of the index.
+NEXT_DUE = (
+    select(cursors.c.next_run_at)
+    .where(text(DUE))
+    .order_by(cursors.c.next_run_at)
+    .limit(literal_column("1"))
+)
+_DEFINITION = [each.name for each in SCHEDULE_COLUMNS].index("definition")
+_REVISION = len(CURSOR)
+
+
+@cache
+def due_cursors(dialect: Dialect, limit: int) -> Select[Any]:
+    """The index holds the waiting schedules in due order, so the rows come without a sort and the
+    cost depends on how many are due, not on how many there are. Rows that another node has locked
+    are skipped. The limit is a literal: as a parameter it would be planned with a guess."""
+    columns = [cursors.c[name] for name in (*CURSOR, "revision")]
+    statement = (
+        select(*columns)
+        .where(text(DUE), cursors.c.next_run_at <= bindparam("until"))
+        .order_by(cursors.c.next_run_at, cursors.c.schedule)
+        .limit(literal_column(str(limit)))
+    )
+    return dialect.for_update(statement, skip=True) if dialect.locks_rows else statement
+
+
+def next_due(tx: Tx) -> datetime | None:
+    row = tx.first(NEXT_DUE)
+    return None if row is None else maybe_moment(row[0])
+
+
+def anything_due(tx: Tx) -> bool:
+    """Runs on a read connection, so that an idle pass never waits for the writer."""
+    earliest = next_due(tx)
+    return earliest is not None and earliest <= tx.now()
 
 
 def locked_pause(times: int) -> float:
     """Returns the seconds until the next look for due schedules that others have locked."""
     longest = min(0.002 * 2 ** min(times, 7), 0.2)
     return random.uniform(longest / 2, longest)  # noqa: S311 spreads nodes, hides nothing
-
-
-def anything_due(tx: Tx) -> bool:
-    """Runs on a read connection, so that an idle pass never waits for the writer."""
-    earliest = tx.dialect.next_due(tx.connection)
-    return earliest is not None and earliest <= micros(tx.now())
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,34 +154,15 @@ def fire_due(
     return _Pass(tx, plan, limit, request, node_id, prefetch).fire()
 
 
-def _is_simple(firing: FirePlan) -> bool:
-    """Returns whether the plan has one slot and no shared concurrency key."""
-    return isinstance(firing, SingleSlotPlan) and firing.before.policy.concurrency_key is None
+@dataclass(slots=True)
+class _Due:
+    """A due schedule and what becomes of it."""
 
-
-def _plain(firing: SingleSlotPlan) -> PlainFiring:
-    before = firing.before
-    assert before.next_run_at is not None
-    return PlainFiring(
-        before.id,
-        firing.run_id,
-        maybe_micros(firing.next_slot),
-        maybe_micros(firing.next_run_at),
-        micros(before.next_run_at),
-        before.policy.concurrency_limit,
-        before.target.requirement,
-        firing.fence,
-    )
-
-
-_Order = tuple[int, datetime, datetime, str]
-
-
-def _queue_order(firing: SingleSlotPlan) -> _Order:
-    """Returns the `queue_order` of its run."""
-    due = firing.before.next_run_at
-    assert due is not None
-    return (-2 * firing.before.priority, due, due, firing.run_id)
+    key: int
+    definition: int
+    schedule: Schedule
+    context: FireContext
+    plan: FirePlan | None = None
 
 
 class _Pass:
@@ -309,75 +183,98 @@ class _Pass:
         self._now = tx.now()
         self._until = self._now + prefetch
         self._batch_id = new_batch_id(self._now)
-        #: The run snapshots reuse the texts of their schedules.
-        self._texts = TargetTexts()
 
     def fire(self) -> FireResult | None:
-        rows = self._tx.dialect.due(self._tx.connection, micros(self._until), self._limit)
-        if not rows:
+        statement = due_cursors(self._tx.dialect, self._limit)
+        found = self._tx.tuples(statement, {"until": micros(self._until)})
+        if not found:
             return None
-        decoded, corrupt = self._decode(rows)
-        due = [each for each in decoded if self._can_fire(each)]
-        contexts = contexts_of(self._tx, due)
-        broken: list[Schedule] = []
-        planned: list[tuple[Schedule, FireContext, FirePlan]] = []
-        prefetch: list[SingleSlotPlan] = []
-        for schedule, context in zip(due, contexts, strict=True):
-            if self._is_upcoming(schedule):
-                early = self._plan_early(schedule, context)
-                prefetch += [early] if early is not None else []
-                continue
-            try:
-                firing = self._plan(schedule, context, self._now)
-                if schedule.next_slot is None and isinstance(firing, PolicyPlan):
-                    # Resumed by SQL.
-                    after = skip_taken_slots(self._tx, schedule, firing.schedule, self._now)
-                    firing = replace(firing, schedule=after)
-            except Exception as error:
-                broken.append(stop_with_error(schedule, f"{type(error).__name__}: {error}"))
-            else:
-                planned.append((schedule, context, firing))
-        if self._until > self._now and not planned and not broken and not corrupt:
-            return self._prefetch(prefetch, more=len(rows) == self._limit)
-        plain: list[SingleSlotPlan] = []
-        if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in planned):
-            plain = [f for _, _, f in planned if isinstance(f, SingleSlotPlan) and _is_simple(f)]
-            planned = [each for each in planned if not _is_simple(each[2])]
-        every = [run for _, _, firing in planned for run in firing.runs]
-        slots = ExistingRuns(self._tx, every)
-        free = {run.id for run in every if slots.add(run)}
-        new: list[Run] = []
-        plans: list[tuple[Schedule, FirePlan]] = []
-        for before, firing, new_runs in self._plan_in_order(planned, free):
-            plans.append((before, firing))
-            new.extend(new_runs)
-        moved = [firing.schedule for _, firing in plans]
-        # A slot that has its row already stops no other run.
-        stop = [
-            run_id
-            for _, firing in plans
-            if any(run.id in free for run in firing.runs)
-            for run_id in firing.cancel
-        ]
-        if plain:
-            chosen = self._claim_new(new, plain)
-            claimed, others = self._write_plain(chosen, plain, new, [*moved, *broken])
-        else:
-            claimed, others = self._write(new, [*moved, *broken], stop)
-            record_batch(self._tx, self._batch_id, self._node_id, self._now)
-        failures = {each.id: each.last_error for each in broken} | corrupt
+        loaded, corrupt = self._load(found)
+        due = [each for each in loaded if self._can_fire(each.schedule)]
+        for each, context in zip(due, contexts_of(self._tx, due), strict=True):
+            each.context = context
+        upcoming = [each for each in due if self._is_upcoming(each.schedule)]
+        broken = self._plan_all([each for each in due if not self._is_upcoming(each.schedule)])
+        planned = [each for each in due if each.plan is not None]
+        more = len(found) == self._limit
+        if not planned and not broken and not corrupt and upcoming:
+            return self._prefetch(upcoming, more=more)
+        result = self._write(planned, broken)
+        failures = {each.id: each.last_error for each in broken.values()} | corrupt
+        record_batch(self._tx, self._batch_id, self._node_id, self._now)
         record_failures(self._tx, self._batch_id, failures)
-        self._tx.wakes |= bool(stop) or any(run.claimable for run in others)
-        plans += [(firing.before, firing) for firing in plain]
         hit("fire.before_commit")
-        return FireResult(
-            claimed=tuple(claimed.values()),
-            others=tuple(others),
-            plans=tuple(plans),
-            broken=(*broken, *decode_corrupt(rows, corrupt)),
-            more=len(rows) == self._limit,
+        return replace(
+            result,
+            broken=(*broken.values(), *self._decode_corrupt(found, corrupt)),
+            more=more,
         )
 
+    # --- reading ------------------------------------------------------------------------------
+    def _load(self, found: Sequence[Sequence[Any]]) -> tuple[list[_Due], dict[ScheduleId, str]]:
+        """Returns the schedules, and the errors of rows that this version cannot decode."""
+        known = self._tx.known.schedules
+        current: dict[int, KnownSchedule] = {}
+        missing: dict[int, int] = {}
+        for row in found:
+            entry = known.get(row[0])
+            if entry is not None and entry.revision == row[_REVISION]:
+                current[row[0]] = entry
+            else:
+                missing[row[0]] = row[_REVISION]
+        corrupt = self._read(missing, current) if missing else {}
+        loaded = [
+            _Due(
+                row[0],
+                current[row[0]].definition,
+                with_cursor(current[row[0]].value, row[:_REVISION]),
+                FireContext(),
+            )
+            for row in found
+            if row[0] in current
+        ]
+        # A known order for equal times: schedules may compete for the capacity of a key.
+        loaded.sort(key=lambda each: (each.schedule.next_run_at, each.schedule.id))
+        return loaded, corrupt
+
+    def _read(
+        self, revisions: Mapping[int, int], current: dict[int, KnownSchedule]
+    ) -> dict[ScheduleId, str]:
+        statement = _schedules_by_key(self._tx.dialect)
+        corrupt: dict[int, tuple[ScheduleId, str]] = {}
+        for row in self._tx.tuples(statement, {"keys": self._tx.dialect.listed(revisions.keys())}):
+            key = row[0]
+            try:
+                schedule = schedule_of(row)
+            except Exception as error:
+                _log.exception("schedule %s cannot be read and is disabled", row[1])
+                reason = clean(f"{type(error).__name__}: {error}")
+                corrupt[key] = (ScheduleId(row[1]), reason)
+                continue
+            definition = row[_DEFINITION] or set_definition(self._tx, key, schedule)
+            current[key] = KnownSchedule(schedule, definition, revisions[key])
+            if row[_DEFINITION]:
+                self._tx.known.schedules.put(key, current[key])
+        disable_corrupt(self._tx, {key: error for key, (_, error) in corrupt.items()})
+        return dict(corrupt.values())
+
+    def _decode_corrupt(
+        self, found: Sequence[Sequence[Any]], errors: Mapping[ScheduleId, str]
+    ) -> list[Schedule]:
+        """Returns the schedules for notification. A row that cannot be decoded at all is only
+        logged."""
+        if not errors:
+            return []
+        keys = [row[0] for row in found]
+        decoded: list[Schedule] = []
+        statement = _schedules_by_key(self._tx.dialect)
+        for row in self._tx.tuples(statement, {"keys": self._tx.dialect.listed(keys)}):
+            if row[1] in errors:
+                with suppress(Exception):
+                    decoded.append(stop_with_error(decode_schedule(row), errors[row[1]]))
+        return decoded
+
+    # --- planning -----------------------------------------------------------------------------
     def _is_upcoming(self, schedule: Schedule) -> bool:
         return schedule.next_run_at is not None and schedule.next_run_at > self._now
 
@@ -387,115 +284,138 @@ class _Pass:
             and can_prefetch(schedule, self._request.capabilities, self._now)
         )
 
-    def _plan_early(self, schedule: Schedule, context: FireContext) -> SingleSlotPlan | None:
-        assert schedule.next_run_at is not None
-        try:
-            firing = self._plan(schedule, context, schedule.next_run_at)
-        except Exception:
-            return None  # handled when the schedule is due
-        if not isinstance(firing, SingleSlotPlan):
-            return None
-        return prefetch_plan(firing, self._now)
-
-    def _prefetch(self, prefetch: Sequence[SingleSlotPlan], *, more: bool) -> FireResult:
-        """Prefetches as many as there are free permits for."""
-        chosen = self._claim_new((), prefetch)
-        chosen_plans = [firing for firing in prefetch if firing.run_id in chosen]
-        if not chosen_plans:
-            return FireResult()
-        claimed, _ = self._write_plain(chosen, chosen_plans, [], [])
-        hit("fire.before_commit")
-        plans = tuple(
-            (firing.before, firing) for firing in chosen_plans if firing.run_id in claimed
-        )
-        return FireResult(claimed=tuple(claimed.values()), plans=plans, more=more)
+    def _plan_all(self, due: Sequence[_Due]) -> dict[int, Schedule]:
+        """Plans; returns the schedules that cannot be planned, by key."""
+        broken: dict[int, Schedule] = {}
+        for each in due:
+            schedule = each.schedule
+            try:
+                firing = self._plan(schedule, each.context, self._now)
+                if schedule.next_slot is None and not firing.on_time:
+                    # Resumed by SQL.
+                    after = skip_taken_slots(self._tx, schedule, firing.schedule, self._now)
+                    firing = replace(firing, schedule=after)
+            except Exception as error:
+                stopped = stop_with_error(schedule, f"{type(error).__name__}: {error}")
+                broken[each.key] = stopped
+            else:
+                each.plan = firing
+        return broken
 
     def _plan_in_order(
-        self, planned: Sequence[tuple[Schedule, FireContext, FirePlan]], free: set[RunId]
-    ) -> Iterator[tuple[Schedule, FirePlan, tuple[Run, ...]]]:
+        self, planned: Sequence[_Due], free: set[RunId]
+    ) -> dict[int, tuple[Run, ...]]:
         """Schedules that share a concurrency key compete for its capacity: a schedule after another
         one of the same key is planned again with the remaining capacity. Its slots do not depend on
-        that."""
+        that. Returns the runs to insert, by schedule."""
         gained: dict[str, tuple[RunId, ...]] = {}
-        for schedule, context, first in planned:
-            key, firing = concurrency_key(schedule), first
-            if gained.get(key):
+        new: dict[int, tuple[Run, ...]] = {}
+        for each in planned:
+            assert each.plan is not None
+            key = _shared_key(each.schedule)
+            if key is not None and gained.get(key):
                 context = replace(
-                    context,
-                    admitted=context.admitted + gained[key],
-                    others=context.others | set(gained[key]),
+                    each.context,
+                    admitted=each.context.admitted + gained[key],
+                    others=each.context.others | set(gained[key]),
                 )
-                firing = self._plan(schedule, context, self._now)
-            new = runs_to_insert(firing.runs, free)
-            gained[key] = gained.get(key, ()) + tuple(run.id for run in new if run.admitted)
-            yield schedule, firing, new
+                each.plan = self._plan(each.schedule, context, self._now)
+            added = runs_to_insert(each.plan.runs, free)
+            if key is not None:
+                gained[key] = gained.get(key, ()) + tuple(run.id for run in added if run.admitted)
+            new[each.key] = added
+        return new
 
-    def _decode(self, rows: Rows) -> tuple[list[Schedule], dict[ScheduleId, str]]:
-        """Returns the decoded schedules, and the errors of rows that this version cannot decode."""
-        found: list[Schedule] = []
-        corrupt: dict[ScheduleId, str] = {}
-        for row in rows:
-            try:
-                schedule = schedule_of(row)
-            except Exception as error:
-                _log.exception("schedule %s cannot be read and is disabled", row.id)
-                corrupt[ScheduleId(row.id)] = clean(f"{type(error).__name__}: {error}")
-            else:
-                self._texts.add(schedule.target, row.target)
-                found.append(schedule)
-        disable_corrupt(self._tx, corrupt)
-        return found, corrupt
-
-    def _write(
-        self, new: list[Run], moved: Sequence[Schedule], stop: Sequence[RunId]
-    ) -> tuple[dict[RunId, Run], list[Run]]:
-        """Returns the runs that were claimed immediately, and the others."""
-        if not stop:
-            claimed = self._claim_new(new)
-            self._insert([claimed.get(run.id, run) for run in new])
-            move_cursors(self._tx, moved)
-        else:
+    # --- writing ------------------------------------------------------------------------------
+    def _write(self, planned: Sequence[_Due], broken: Mapping[int, Schedule]) -> FireResult:
+        new, stop = self._select_new(planned)
+        move_cursors(
+            self._tx, {each.key: _plan_of(each).schedule for each in planned} | dict(broken)
+        )
+        self._write_summaries(planned, broken)
+        claimed = {} if stop else self._claim_new(new)
+        inserted = self._insert(planned, [claimed.get(run.id, run) for run in new])
+        if stop:
             # Stopping a run may admit a blocked run of this batch, so the runs are loaded again.
-            self._insert(new)
-            move_cursors(self._tx, moved)
             self._stop(stop)
-            current = load_runs(self._tx, [run.id for run in new])
-            new = [current[run.id] for run in new]
-            claimed = self._claim_new(new)
-            write_states(self._tx, claimed.values())
-        return claimed, [run for run in new if run.id not in claimed]
-
-    def _write_plain(
-        self,
-        claimed: dict[RunId, Run],
-        plain: Sequence[SingleSlotPlan],
-        new: list[Run],
-        moved: Sequence[Schedule],
-    ) -> tuple[dict[RunId, Run], list[Run]]:
-        """Like `_write`, with no runs to stop; `claimed` are the runs that are claimed
-        immediately."""
-        self._insert([claimed.get(run.id, run) for run in new])
-        move_cursors(self._tx, moved)
-        own = [firing for firing in plain if firing.run_id in claimed]
-        rest = [firing for firing in plain if firing.run_id not in claimed]
-        batch = Batch(
-            id=self._batch_id,
-            node_id=self._node_id or "",
-            now=micros(self._now),
-            done=self._tx.clock_override(),
-            claimed=len(own),
+            current = load_runs(self._tx, [run.id for run in inserted])
+            inserted = [current[run.id] for run in inserted]
+            claimed = self._claim_new(inserted)
+            write_changes(self._tx, [(current[run.id], run) for run in claimed.values()])
+        others = [run for run in inserted if run.id not in claimed]
+        ids = {run.id for run in inserted}
+        self._tx.wakes |= bool(stop) or any(run.claimable for run in others)
+        return FireResult(
+            claimed=tuple(run for run in claimed.values() if run.id in ids),
+            others=tuple(others),
+            plans=tuple((each.schedule, _plan_of(each)) for each in planned),
         )
-        inserted = self._tx.dialect.fire_plain(
-            self._tx.connection, batch, [_plain(firing) for firing in [*own, *rest]]
-        )
-        others = [firing.run() for firing in rest if firing.run_id in inserted]
-        others += [run for run in new if run.id not in claimed]
-        inserted = {*inserted, *(run.id for run in new)}
-        return {run_id: run for run_id, run in claimed.items() if run_id in inserted}, others
 
-    def _insert(self, new: Sequence[Run]) -> None:
-        insert_runs(self._tx, new, self._texts, self._batch_id)
-        write_outbox_of_inserted(self._tx, new, self._now)
+    def _select_new(self, planned: Sequence[_Due]) -> tuple[list[Run], list[RunId]]:
+        """Returns the runs to insert and the runs to cancel."""
+        # A single run may turn out to exist when it is inserted; several depend on each other.
+        others = [each for each in planned if not _is_alone(each)]
+        if not others:
+            return [_plan_of(each).runs[0] for each in planned], []
+        every = [run for each in others for run in _plan_of(each).runs]
+        existing = ExistingRuns(self._tx, every)
+        free = {run.id for run in every if existing.add(run)}
+        new: list[Run] = []
+        dependent = self._plan_in_order(others, free)
+        for each in planned:
+            new += _plan_of(each).runs if _is_alone(each) else dependent[each.key]
+        # A slot that has its row already stops no other run.
+        stop = [
+            run_id
+            for each in others
+            if any(run.id in free for run in _plan_of(each).runs)
+            for run_id in _plan_of(each).cancel
+        ]
+        return new, stop
+
+    def _prefetch(self, upcoming: Sequence[_Due], *, more: bool) -> FireResult:
+        """Prefetches as many as there are free permits for."""
+        for each in upcoming:
+            assert each.schedule.next_run_at is not None
+            with suppress(Exception):  # handled when the schedule is due
+                firing = self._plan(each.schedule, each.context, each.schedule.next_run_at)
+                each.plan = prefetch_plan(firing, self._now) if firing.on_time else None
+        planned = [each for each in upcoming if each.plan is not None]
+        claimed = self._claim_new([_plan_of(each).runs[0] for each in planned], early=True)
+        chosen = [each for each in planned if _plan_of(each).runs[0].id in claimed]
+        if not chosen:
+            return FireResult()
+        move_cursors(self._tx, {each.key: _plan_of(each).schedule for each in chosen})
+        inserted = self._insert(chosen, list(claimed.values()))
+        record_batch(self._tx, self._batch_id, self._node_id, self._now)
+        hit("fire.before_commit")
+        ids = {run.id for run in inserted}
+        plans = [(each.schedule, _plan_of(each)) for each in chosen]
+        return FireResult(
+            claimed=tuple(inserted),
+            plans=tuple((before, firing) for before, firing in plans if firing.runs[0].id in ids),
+            more=more,
+        )
+
+    def _write_summaries(self, planned: Sequence[_Due], broken: Mapping[int, Schedule]) -> None:
+        """A slot that is skipped or missed is the last run of its schedule."""
+        changed = {
+            each.key: _plan_of(each).schedule
+            for each in planned
+            if any(run.status.terminal for run in _plan_of(each).runs)
+        }
+        if changed:
+            stored = _statuses(self._tx, changed)
+            changed = {key: replace(each, **stored.get(key, {})) for key, each in changed.items()}
+        write_summaries(self._tx, _merge_broken(self._tx, changed, broken))
+
+    def _insert(self, planned: Sequence[_Due], new: Sequence[Run]) -> list[Run]:
+        known: dict[str, KnownSchedule] = {
+            each.schedule.id: KnownSchedule(each.schedule, each.definition) for each in planned
+        }
+        inserted = insert_runs(self._tx, new, batch_id=self._batch_id, known=known)
+        write_outbox_of_inserted(self._tx, inserted, self._now)
+        return inserted
 
     def _stop(self, ids: Sequence[RunId]) -> None:
         # The schedules and their own keys are locked; those of a flow's steps are not.
@@ -503,32 +423,217 @@ class _Pass:
         before = load_runs(self._tx, ids)
         effects = CompletionEffects(self._tx, self._now, before.values())
         for run_id in ids:
-            if not before[run_id].status.terminal:
+            if run_id in before and not before[run_id].status.terminal:
                 effects.apply(request_cancel(before[run_id], Reason.REPLACED, self._now))
         effects.write()
 
-    def _claim_new(
-        self, new: Sequence[Run], plain: Sequence[SingleSlotPlan] = ()
-    ) -> dict[RunId, Run]:
+    def _claim_new(self, new: Sequence[Run], *, early: bool = False) -> dict[RunId, Run]:
         request, now = self._request, self._now
         if request is None or request.free <= 0 or not is_alive(self._tx, request.node_id, now):
             return {}
-        waiting: list[tuple[_Order, Run | SingleSlotPlan]] = [
+        waiting = [
             (queue_order(run), run)
             for run in new
             if run.claimable
-            and run.available_at <= now
+            and (early or run.available_at <= now)
             and run.target.requirement in request.capabilities
         ]
-        waiting += [
-            (_queue_order(firing), firing)
-            for firing in plain
-            if firing.before.target.requirement in request.capabilities
-        ]
         waiting.sort(key=itemgetter(0))
-        node = request.node_id
-        chosen = [
-            each.run(node) if isinstance(each, SingleSlotPlan) else claim(each, node, now)
-            for _, each in waiting[: request.free]
-        ]
-        return {run.id: run for run in chosen}
+        return {run.id: claim(run, request.node_id, now) for _, run in waiting[: request.free]}
+
+
+def _is_alone(due: _Due) -> bool:
+    """Whether the plan is one run that depends on no other run of the pass."""
+    plan = _plan_of(due)
+    return plan.on_time and due.schedule.policy.concurrency_key is None
+
+
+def _plan_of(due: _Due) -> FirePlan:
+    assert due.plan is not None
+    return due.plan
+
+
+@cache
+def _schedules_by_key(dialect: Dialect) -> Select[Any]:
+    return SELECT_SCHEDULES.where(dialect.among(schedules.c.key, "keys"))
+
+
+# --- context of a plan ----------------------------------------------------------------------------
+#: Schedules with a blocked catch-up slot, which ranks behind their on-time slots. One lookup for
+#: each: the index has the blocked runs of a key in the order of their ranks.
+_BACKLOG = (
+    select(queue.c.run_id)
+    .join(runs, runs.c.id == queue.c.run_id)
+    .where(
+        queue.c.concurrency == -schedules.c.key,
+        text(BLOCKED),
+        queue.c.rank < schedules.c.priority * 2,
+        runs.c.catch_up == 1,
+        runs.c.origin == Origin.SCHEDULE.value,
+    )
+    .limit(literal_column("1"))
+    .correlate(schedules)
+    .scalar_subquery()
+)
+WITH_BACKLOG = select(schedules.c.key).where(_BACKLOG.is_not(None))
+
+
+def _shared_key(schedule: Schedule) -> str | None:
+    return shared_key(schedule.policy, schedule.target, schedule.owner)
+
+
+def contexts_of(tx: Tx, due: Sequence[_Due]) -> list[FireContext]:
+    """Returns the planning context of each schedule. The schedules are locked."""
+    if not due:
+        return []
+    # Keys of a schedule's own are locked with the schedules.
+    shared = [_shared_key(each.schedule) for each in due]
+    lock_keys(tx, {key for key in shared if key is not None})
+    numbers = [
+        -each.key if key is None else number_of(key) for each, key in zip(due, shared, strict=True)
+    ]
+    admitted = admitted_runs(tx, set(numbers))
+    careful = {
+        number
+        for number, each in zip(numbers, due, strict=True)
+        if cancels_only_own_runs(each.schedule)
+    }
+    owners = _owners(tx, [run_id for number in careful for run_id in admitted.get(number, ())])
+    succeeded = _successes(
+        tx, {each.schedule.depends_on.schedule_id for each in due if each.schedule.depends_on}
+    )
+    backlog = _with_backlog(
+        tx,
+        [
+            each.key
+            for number, each in zip(numbers, due, strict=True)
+            if may_wait_behind_backlog(each.schedule, len(admitted.get(number, ())))
+        ],
+    )
+    if not admitted and not succeeded and not backlog:
+        return [_FREE] * len(due)
+    return [
+        FireContext(
+            admitted=tuple(admitted.get(number, ())),
+            others=frozenset(
+                run_id for run_id in admitted.get(number, ()) if owners.get(run_id) != each.key
+            )
+            if cancels_only_own_runs(each.schedule)
+            else frozenset(),
+            dependency_succeeded_at=succeeded.get(each.schedule.depends_on.schedule_id)
+            if each.schedule.depends_on
+            else None,
+            backlog=each.key in backlog,
+        )
+        for number, each in zip(numbers, due, strict=True)
+    ]
+
+
+_FREE = FireContext()
+
+
+def _owners(tx: Tx, ids: Sequence[RunId]) -> dict[RunId, int | None]:
+    """Returns the key of the schedule of each run."""
+    if not ids:
+        return {}
+    statement = select(runs.c.id, runs.c.schedule).where(tx.dialect.among(runs.c.id, "ids"))
+    rows = tx.tuples(statement, {"ids": tx.dialect.listed(ids)})
+    return {RunId(row[0]): row[1] for row in rows}
+
+
+def _with_backlog(tx: Tx, keys: Sequence[int]) -> frozenset[int]:
+    if not keys:
+        return frozenset()
+    statement = WITH_BACKLOG.where(tx.dialect.among(schedules.c.key, "keys"))
+    rows = tx.tuples(statement, {"keys": tx.dialect.listed(keys)})
+    return frozenset(row[0] for row in rows)
+
+
+def _successes(tx: Tx, ids: set[ScheduleId]) -> dict[str, datetime | None]:
+    if not ids:
+        return {}
+    statement = (
+        select(schedules.c.id, schedule_stats.c.last_success_at)
+        .select_from(schedule_rows)
+        .where(tx.dialect.among(schedules.c.id, "ids"))
+    )
+    rows = tx.tuples(statement, {"ids": tx.dialect.listed(ids)})
+    return {row[0]: maybe_moment(row[1]) for row in rows}
+
+
+def _statuses(tx: Tx, keys: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """What a slot that is skipped or missed leaves unchanged in the last run of its schedule."""
+    columns = schedule_stats.c
+    statement = select(columns.schedule, columns.last_run_at, columns.last_success_at)
+    statement = statement.where(tx.dialect.among(columns.schedule, "keys"))
+    rows = tx.tuples(statement, {"keys": tx.dialect.listed(list(keys))})
+    return {
+        row[0]: {"last_run_at": maybe_moment(row[1]), "last_success_at": maybe_moment(row[2])}
+        for row in rows
+    }
+
+
+def _merge_broken(
+    tx: Tx, changed: Mapping[int, Schedule], broken: Mapping[int, Schedule]
+) -> dict[int, Schedule]:
+    if not broken:
+        return dict(changed)
+    stored = _statuses(tx, broken)
+    return dict(changed) | {
+        key: replace(each, **stored.get(key, {})) for key, each in broken.items()
+    }
+
+
+# --- batches --------------------------------------------------------------------------------------
+# Records what each scheduler pass claimed, when and for how long. There is one row per pass, which
+# its runs refer to; a row per schedule would cost as much as the run itself.
+
+#: Distinct ids for passes of several nodes within one microsecond.
+_IDS_PER_MICROSECOND = 4096
+_DELETE_OLD_BATCHES = delete(fire_batches).where(fire_batches.c.id < bindparam("before"))
+_DELETE_OLD_FAILURES = delete(fire_failures).where(fire_failures.c.batch_id < bindparam("before"))
+
+
+def new_batch_id(now: datetime) -> int:
+    """In the order of time."""
+    return micros(now) * _IDS_PER_MICROSECOND + secrets.randbelow(_IDS_PER_MICROSECOND)
+
+
+def record_batch(tx: Tx, batch_id: int, node_id: NodeId | None, claimed_at: datetime) -> None:
+    enqueued_at = tx.now()
+    values: dict[str, Value] = {
+        "id": batch_id,
+        "node_id": node_id or "",
+        "claimed_at": micros(claimed_at),
+        "enqueued_at": micros(enqueued_at),
+        "duration_ms": (enqueued_at - claimed_at).total_seconds() * 1000,
+    }
+    tx.run(tx.dialect.insert_new(fire_batches), values)
+
+
+def record_failures(tx: Tx, batch_id: int, errors: Mapping[ScheduleId, str]) -> None:
+    tx.insert(
+        fire_failures,
+        [
+            {"batch_id": batch_id, "schedule_id": schedule_id, "error": clean(error)}
+            for schedule_id, error in errors.items()
+        ],
+    )
+
+
+def delete_old_batches(tx: Tx, before: datetime) -> None:
+    parameters = {"before": micros(before) * _IDS_PER_MICROSECOND}
+    tx.run(_DELETE_OLD_BATCHES, parameters)
+    tx.run(_DELETE_OLD_FAILURES, parameters)
+
+
+def disable_corrupt(tx: Tx, errors: Mapping[int, str]) -> None:
+    """Disables the schedules like `stop_with_error`; the other columns stay unchanged."""
+    stopped: list[Values] = [(key, None, None) for key in sorted(errors)]
+    names = ("schedule", "next_slot", "next_run_at")
+    tx.dialect.update_many(tx.connection, cursors, names, stopped)
+    failed: list[Values] = [
+        (key, RunStatus.FAILED.value, stored_text(errors[key])) for key in sorted(errors)
+    ]
+    names = ("schedule", "last_status", "last_error")
+    tx.dialect.update_many(tx.connection, schedule_stats, names, failed)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, assert_never
 
-from sqlalchemy import Row, Select, Table, select
+from sqlalchemy import Column, Row, Select, Table, select
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
@@ -20,8 +20,15 @@ from chimes.store.sql.database.base import Database, Reader, Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.records import adopt_audit, last_audit_number
 from chimes.store.sql.rollups import add_inserted_runs
-from chimes.store.sql.rows.access import ExistingRuns, insert_runs
-from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
+from chimes.store.sql.rows.access import (
+    SELECT_RUNS,
+    SELECT_SCHEDULES,
+    ExistingRuns,
+    decode_runs,
+    insert_runs,
+    insert_schedule,
+)
+from chimes.store.sql.rows.corrupt import decode_schedule
 from chimes.store.sql.rows.notifications import delivery_of, delivery_values, item_of, item_values
 from chimes.store.sql.rows.records import (
     audit_of,
@@ -31,7 +38,6 @@ from chimes.store.sql.rows.records import (
     key_values,
 )
 from chimes.store.sql.rows.run import log_of, log_values
-from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.tables import (
     api_keys,
     audit,
@@ -44,46 +50,59 @@ from chimes.store.sql.tables import (
 )
 
 CHUNK = 500
-_Other = Schedule | RunLog | AuditEntry | ApiKey | Checkpoint | Delivery | InboxItem
+_Other = RunLog | AuditEntry | ApiKey | Checkpoint | Delivery | InboxItem
+_Decode = Callable[[Tx, Rows], Sequence[Item]]
 
 
 async def dump(database: Database) -> AsyncIterator[Item]:
     async with database.snapshot() as read:
-        async for item in _walk(read, schedules, "id", decode_schedule):
+        async for item in _walk(read, SELECT_SCHEDULES, schedules.c.id, _each(decode_schedule)):
             yield item
-        async for item in _walk(read, runs, "id", decode_run):
+        async for item in _walk(read, SELECT_RUNS, runs.c.id, decode_runs):
             yield item
         async for log in _logs(read):
             yield log
-        async for item in _walk(read, audit, "number", audit_of):
-            yield item
-        async for item in _walk(read, api_keys, "id", key_of):
-            yield item
-        async for item in _walk(read, kept_states, "name", checkpoint_of):
-            yield item
-        async for item in _walk(read, deliveries, "id", delivery_of):
-            yield item
-        async for item in _walk(read, inbox, "id", item_of):
-            yield item
+        for table, by, decode in _OTHER_TABLES:
+            async for item in _walk(read, select(table), table.c[by], _each(decode)):
+                yield item
+
+
+_OTHER_TABLES: tuple[tuple[Table, str, Callable[[Row[Any]], Item]], ...] = (
+    (audit, "number", audit_of),
+    (api_keys, "id", key_of),
+    (kept_states, "name", checkpoint_of),
+    (deliveries, "id", delivery_of),
+    (inbox, "id", item_of),
+)
 
 
 def load(tx: Tx, items: Sequence[Item]) -> int:
     tx.wakes = True
-    loaded = _load_runs(tx, [item for item in items if isinstance(item, Run)])
-    return loaded + sum(_adopt(tx, item) for item in items if not isinstance(item, Run))
+    # First the schedules, because runs refer to them.
+    loaded = sum(insert_schedule(tx, item) for item in items if isinstance(item, Schedule))
+    loaded += _load_runs(tx, [item for item in items if isinstance(item, Run)])
+    return loaded + sum(_adopt(tx, item) for item in items if not isinstance(item, Schedule | Run))
+
+
+def _each(decode: Callable[[Row[Any]], Item]) -> _Decode:
+    return lambda _tx, rows: [decode(row) for row in rows]
 
 
 async def _walk(
-    read: Reader, table: Table, by: str, decode: Callable[[Row[Any]], Item]
+    read: Reader, statement: Select[Any], column: Column[Any], decode: _Decode
 ) -> AsyncIterator[Item]:
-    column = table.c[by]
-    statement = select(table).order_by(column).limit(CHUNK)
-    rows = await read(partial(_rows, statement))
-    while rows:
-        for row in rows:
-            yield decode(row)
-        onwards = statement.where(column > getattr(rows[-1], by))
-        rows = await read(partial(_rows, onwards))
+    """All rows of the statement in the order of the column, decoded."""
+
+    def chunk(tx: Tx, after: object = None) -> tuple[Sequence[Item], object]:
+        onwards = statement if after is None else statement.where(column > after)
+        rows = tx.rows(onwards.order_by(column).limit(CHUNK))
+        return decode(tx, rows), rows[-1]._mapping[column] if rows else None
+
+    items, last = await read(chunk)
+    while items:
+        for item in items:
+            yield item
+        items, last = await read(partial(chunk, after=last))
 
 
 def _rows(statement: Select[Any], tx: Tx) -> Rows:
@@ -120,15 +139,13 @@ async def _logs(read: Reader) -> AsyncIterator[RunLog]:
 def _load_runs(tx: Tx, items: Sequence[Run]) -> int:
     existing = ExistingRuns(tx, items)
     new = [run for run in items if existing.add(run)]
-    insert_runs(tx, [release(r) if r.status is RunStatus.RUNNING else r for r in new])
+    new = insert_runs(tx, [release(r) if r.status is RunStatus.RUNNING else r for r in new])
     add_inserted_runs(tx, new)
     return len(new)
 
 
 def _adopt(tx: Tx, item: _Other) -> int:
     match item:
-        case Schedule():
-            return tx.run(tx.dialect.insert_new(schedules), schedule_values(item))
         case RunLog():
             return _adopt_log(tx, item)
         case AuditEntry():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, func, select, text
+from sqlalchemy import Connection, bindparam, select
 
 from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
@@ -21,18 +21,14 @@ from chimes.model.run import Completion, LogEntry, Run, complete, owns_fence
 from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.locks import lock_for_completion, lock_schedules_and_keys
-from chimes.store.sql.rows.access import load_run
-from chimes.store.sql.rows.run import log_values, run_of, run_values
-from chimes.store.sql.rows.values import TargetTexts, micros
-from chimes.store.sql.tables import ACTIVE, run_logs, runs
+from chimes.store.sql.known import KnownRows
+from chimes.store.sql.locks import admitted_runs, lock_for_completion, lock_keys
+from chimes.store.sql.rollups import add_uncommitted_run
+from chimes.store.sql.rows.access import insert_runs, load_run
+from chimes.store.sql.rows.run import log_values
+from chimes.store.sql.rows.values import micros, number_of
+from chimes.store.sql.tables import run_logs
 
-_RUN = select(runs).where(runs.c.id == bindparam("run_id"))
-_ADMITTED = (
-    select(func.count())
-    .select_from(runs)
-    .where(runs.c.concurrency_key == bindparam("key"), text(ACTIVE), runs.c.blocked == 0)
-)
 _ISOLATION = {
     "postgresql": "SELECT current_setting('transaction_isolation')",
     "mariadb": "SELECT @@tx_isolation",
@@ -47,19 +43,20 @@ def add_run_in(
     """`add_runs` for one run without a schedule. `make` receives the store's time. Returns the
     existing run if one with the same id exists or is about to be committed by another transaction.
     Other runs of a shared concurrency key wait for the end of the transaction."""
-    tx = Tx(connection, dialect, clock)
+    tx = Tx(connection, dialect, clock, KnownRows(), joined=True)
     run = make(tx.now())
     key = run.concurrency_key
     if key is not None:
         _check_isolation(tx)
-        lock_schedules_and_keys(tx, [(None, key)])
-        row = tx.first(_ADMITTED, {"key": key})
-        admitted = 0 if row is None else int(row[0])
+        lock_keys(tx, [key])
+        number = number_of(key)
+        admitted = len(admitted_runs(tx, [number]).get(number, ()))
         run = replace(run, blocked=admitted >= run.concurrency_limit)
-    if tx.run(dialect.insert_new(runs), run_values(run, TargetTexts())) == 0:
-        found = tx.first(_RUN, {"run_id": run.id})
+    if not insert_runs(tx, [run]):
+        found = load_run(tx, run.id)
         assert found is not None, "a run whose id is taken can be read"
-        return run_of(found)
+        return found
+    add_uncommitted_run(tx, run.id)
     if dialect.name == "postgresql":
         connection.exec_driver_sql(_NOTIFY)
     return run
@@ -77,7 +74,7 @@ def complete_run_in(
 ) -> Completion:
     """`finish` for one completion. Raises Conflict if the attempt no longer owns its run. `logged`:
     how many lines of its log are already stored."""
-    tx = Tx(connection, dialect, clock)
+    tx = Tx(connection, dialect, clock, KnownRows(), joined=True)
     lock_for_completion(tx, [run_id])
     now = tx.now()
     run = load_run(tx, run_id)
@@ -113,8 +110,7 @@ def _append_missing(tx: Tx, run_id: RunId, entries: Sequence[LogEntry], logged: 
     last = max((row.number for row in found), default=logged)
     missing = [entry for entry in entries if micros(entry.at) not in stored]
     values = [log_values(run_id, number, entry) for number, entry in enumerate(missing, last + 1)]
-    if values:
-        tx.dialect.insert_many(tx.connection, run_logs, values)
+    tx.insert(run_logs, values)
 
 
 def _check_isolation(tx: Tx) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Row,
+    Select,
     and_,
     case,
     false,
@@ -17,9 +18,11 @@ from sqlalchemy import (
     text,
     true,
     tuple_,
+    union_all,
 )
 
 from chimes.model.access import Owner
+from chimes.model.concurrency import OWN_KEY_PREFIX
 from chimes.model.ids import stored_namespaces
 from chimes.model.listing import (
     DeliveryQuery,
@@ -34,14 +37,18 @@ from chimes.model.listing import (
 from chimes.model.run import RunStatus
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.rows.values import encode, micros
+from chimes.store.sql.rows.values import encode, micros, schedule_number
 from chimes.store.sql.tables import (
-    NEEDS_ATTENTION,
     PRESENT,
-    SYNC,
+    UNSUCCESSFUL,
+    claims,
+    cursors,
+    definitions,
     deliveries,
     inbox,
+    queue,
     runs,
+    schedule_stats,
     schedules,
 )
 
@@ -49,10 +56,15 @@ T = TypeVar("T")
 Condition = ColumnElement[bool]
 
 SCHEDULE_SORTS: Mapping[ScheduleSort, Column[Any]] = {
-    ScheduleSort.NEXT_RUN_AT: schedules.c.next_run_at,
+    ScheduleSort.NEXT_RUN_AT: cursors.c.next_run_at,
     ScheduleSort.CREATED_AT: schedules.c.created_at,
     ScheduleSort.UPDATED_AT: schedules.c.updated_at,
     ScheduleSort.NAME: schedules.c.name,
+}
+#: The index of a column contains only the rows that meet the first condition. The others, which are
+#: few, are read by themselves.
+_PARTS: Mapping[Column[Any], tuple[Condition, ...]] = {
+    cursors.c.next_run_at: (and_(text("live = 1")), and_(text("live = 0")))
 }
 RUN_SORTS: Mapping[RunSort, Column[Any]] = {
     RunSort.CREATED_AT: runs.c.created_at,
@@ -60,9 +72,15 @@ RUN_SORTS: Mapping[RunSort, Column[Any]] = {
 }
 
 _OF_SOURCES = "sync:"
+#: Where the runs of each status are that have not ended.
+_ACTIVE = {
+    RunStatus.QUEUED: select(queue.c.run_id),
+    RunStatus.RUNNING: select(claims.c.run_id),
+}
 
 
 def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Condition]:
+    """Conditions on `schedule_rows`."""
     found: list[Condition] = [and_(text(PRESENT))]
     if query.ids is not None:
         found.append(schedules.c.id.in_(query.ids))
@@ -83,17 +101,17 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
     for name, value in query.target:
         found.append(_in_target(dialect, name, value))
     if query.due_by is not None:
-        found.append(schedules.c.next_run_at <= micros(query.due_by))
+        found.append(cursors.c.next_run_at <= micros(query.due_by))
     if query.label is not None:
         found.append(dialect.has_entry(schedules.c.labels, query.label, query.label_value))
     return found
 
 
 def _last_ended(statuses: Collection[RunStatus]) -> Iterator[Condition]:
-    yield schedules.c.last_status.in_([each.value for each in statuses])
+    yield schedule_stats.c.last_status.in_([each.value for each in statuses])
     if RunStatus.SUCCEEDED not in statuses:
         # Redundant, but it lets the planner use the partial index.
-        yield and_(text(NEEDS_ATTENTION))
+        yield and_(text(UNSUCCESSFUL))
 
 
 def _in_target(dialect: Dialect, name: str, value: str) -> Condition:
@@ -104,30 +122,64 @@ def _in_target(dialect: Dialect, name: str, value: str) -> Condition:
 
 
 def run_conditions(query: RunQuery) -> list[Condition]:
+    """Conditions on `run_rows`."""
     found: list[Condition] = []
-    if query.owner is not None:
-        found.append(owned(runs.c, query.owner))
-    if query.namespace is not None:
-        found.append(runs.c.namespace.in_(stored_namespaces(query.namespace)))
+    if query.schedule_id is not None:
+        found.append(runs.c.schedule == schedule_number(query.schedule_id))
+    of_source = query.requirement is not None and query.requirement.startswith(_OF_SOURCES)
     for column, value in (
-        (runs.c.schedule_id, query.schedule_id),
         (runs.c.parent_id, query.parent_id),
-        (runs.c.holder, query.holder),
-        (runs.c.needs, query.requirement),
-        (runs.c.concurrency_key, query.concurrency_key),
+        (claims.c.node, query.holder),
+        (runs.c.source, query.requirement if of_source else None),
     ):
         if value is not None:
             found.append(column == value)
-    if query.requirement is not None and query.requirement.startswith(_OF_SOURCES):
-        # Redundant, but it lets the planner use the partial index.
-        found.append(and_(text(SYNC)))
-    if query.statuses:
-        found.append(runs.c.status.in_([status.value for status in query.statuses]))
-    if query.origin is not None:
-        found.append(runs.c.origin == query.origin.value)
     if query.ids is not None:
         found.append(runs.c.id.in_(query.ids))
+    if query.statuses:
+        found.append(has_status(query.statuses, indexed=not found))
+    if query.concurrency_key is not None:
+        found.append(_has_key(query.concurrency_key))
+    if query.origin is not None:
+        found.append(runs.c.origin == query.origin.value)
+    defined = _definition_conditions(query)
+    if defined:
+        found.append(runs.c.definition.in_(select(definitions.c.key).where(*defined)))
     return found + _in_windows(query)
+
+
+def _definition_conditions(query: RunQuery) -> list[Condition]:
+    found: list[Condition] = []
+    if query.owner is not None:
+        found.append(owned(definitions.c, query.owner))
+    if query.namespace is not None:
+        found.append(definitions.c.namespace.in_(stored_namespaces(query.namespace)))
+    # The requirement of a sync run is in its own row.
+    if query.requirement is not None and not query.requirement.startswith(_OF_SOURCES):
+        found.append(definitions.c.needs == query.requirement)
+    return found
+
+
+def _has_key(key: str) -> Condition:
+    if not key.startswith(OWN_KEY_PREFIX):
+        return runs.c.concurrency_key == key
+    schedule = schedule_number(key.removeprefix(OWN_KEY_PREFIX))
+    return and_(runs.c.concurrency_key == "", runs.c.schedule == schedule)
+
+
+def has_status(statuses: Collection[RunStatus], *, indexed: bool = True) -> Condition:
+    """If the statuses are all of one of these kinds, only the few rows of `queue` and `claims` or
+    of the index of problems are read. `indexed`: there is no better index."""
+    sources = [_ACTIVE[status] for status in sorted(statuses) if status in _ACTIVE]
+    ended = [status.value for status in sorted(statuses) if status not in _ACTIVE]
+    problems = indexed and RunStatus.SUCCEEDED not in statuses
+    is_ended = (runs.c.problem if problems else runs.c.status).in_(ended)
+    if not sources:
+        return is_ended
+    # As a derived table: MariaDB would look every run up in a union.
+    active = union_all(*sources).subquery()
+    is_active = runs.c.id.in_(select(active.c.run_id))
+    return or_(is_active, is_ended) if ended else is_active
 
 
 def _in_windows(query: RunQuery) -> list[Condition]:
@@ -203,34 +255,44 @@ class _Paging(Protocol):
 
 def page_of(
     tx: Tx,
+    statement: Select[Any],
     column: Column[Any],
+    row_id: Column[Any],
     query: _Paging,
-    conditions: Sequence[Condition],
-    decode: Callable[[Row[Any]], T],
+    decode: Callable[[Sequence[Row[Any]]], Sequence[T]],
     *,
     descending: bool,
 ) -> Page[T]:
-    """Rows with and without a sort value are read one after the other, so that each scan follows an
-    index."""
+    """The rows of the statement in the order of the column and then of the id. Rows with and
+    without a sort value are read one after the other, so that each scan follows an index."""
     wanted = None if query.limit is None else query.limit + 1
+    parts = _PARTS.get(column, (true(),))
     found: list[Row[Any]] = []
-    for batch, order in _key_ranges(column, query.after, descending=descending):
+    for batch, order in _key_ranges(column, row_id, query.after, descending=descending):
         left = None if wanted is None else wanted - len(found)
         if left == 0:
             break
-        statement = select(column.table).where(*conditions, batch).order_by(*order).limit(left)
-        found.extend(tx.rows(statement))
+        ordered = statement.where(batch).order_by(*order).limit(left)
+        rows = [row for part in parts for row in tx.rows(ordered.where(part))]
+        if len(parts) > 1:
+            rows.sort(key=lambda row: _position(row, column, row_id), reverse=descending)
+        found.extend(rows[:left])
     if query.limit is None or len(found) <= query.limit:
-        return Page(tuple(decode(row) for row in found), None)
+        return Page(tuple(decode(found)), None)
     found = found[: query.limit]
-    last = found[-1]
-    return Page(tuple(decode(row) for row in found), (getattr(last, column.name), last.id))
+    last = found[-1]._mapping
+    return Page(tuple(decode(found)), (last[column], last[row_id]))
+
+
+def _position(row: Row[Any], column: Column[Any], row_id: Column[Any]) -> tuple[Any, str]:
+    """Sort key among rows that all have a sort value, or all have none."""
+    values = row._mapping
+    return values[column] or 0, values[row_id]
 
 
 def _key_ranges(
-    column: Column[Any], after: Position | None, *, descending: bool
+    column: Column[Any], row_id: Column[Any], after: Position | None, *, descending: bool
 ) -> Iterator[tuple[Condition, tuple[ColumnElement[Any], ...]]]:
-    row_id = column.table.c.id
     order = tuple(each.desc() if descending else each.asc() for each in (column, row_id))
     value, after_id = after or (None, None)
     present = column.isnot(None) if column.nullable else true()
@@ -238,7 +300,9 @@ def _key_ranges(
         yield present, order
     elif value is not None:
         place, last = tuple_(column, row_id), tuple_(value, after_id)
-        yield (place < last if descending else place > last), order
+        # Redundant, but an index of the column alone can use it.
+        start = column <= value if descending else column >= value
+        yield and_(start, place < last if descending else place > last), order
     if column.nullable:
         without: Condition = column.is_(None)
         if after_id is not None and value is None:

@@ -22,15 +22,18 @@ from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.database.server import IDLE_SECONDS
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.locks import lock_for_completion, lock_schedules_and_keys
+from chimes.store.sql.locks import (
+    lock_for_completion,
+    lock_schedules_and_keys,
+    lock_targets_of,
+)
 from chimes.store.sql.records import append_audit
 from chimes.store.sql.rows.access import load_runs
-from chimes.store.sql.rows.corrupt import decode_run
 from chimes.store.sql.rows.records import node_event_of, node_of, node_values
 from chimes.store.sql.rows.values import micros, moment_of
 from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import (
-    HAS_HOLDER,
+    claims,
     metadata,
     node_marks,
     nodes,
@@ -97,31 +100,32 @@ _RENEW = (
         heartbeat_at=bindparam("now"),
         lease_until=bindparam("until"),
         clock_offset=bindparam("offset"),
-        facts=bindparam("told"),
+        facts=bindparam("report"),
     )
 )
 _TO_DRAIN = select(nodes.c.drain).where(nodes.c.id == bindparam("node_id"))
 TO_CANCEL = (
-    select(runs.c.id)
-    .where(text(HAS_HOLDER), runs.c.holder == bindparam("node_id"), runs.c.cancel_requested == 1)
+    select(claims.c.run_id)
+    .join(runs, runs.c.id == claims.c.run_id)
+    .where(claims.c.node == bindparam("node_id"), claims.c.cancel_requested == 1)
     .order_by(runs.c.created_at, runs.c.id)
 )
-RUNS_OF_NODE = select(runs.c.id).where(text(HAS_HOLDER), runs.c.holder == bindparam("node_id"))
+RUNS_OF_NODE = select(claims.c.run_id).where(claims.c.node == bindparam("node_id"))
 _ALIVE = select(nodes.c.id).where(nodes.c.lease_until > bindparam("now"))
-HOLDERS = select(runs.c.holder).where(text(HAS_HOLDER)).distinct()
+HOLDERS = select(claims.c.node).distinct()
 #: Whether `rescue` has anything to do, in one query: every node runs it all the time.
 RESCUE_NEEDED = select(
     or_(
         select(nodes.c.id).where(nodes.c.lease_until <= bindparam("now")).exists(),
         select(sql_changes.c.id).exists(),
-        select(runs.c.holder).where(text(HAS_HOLDER), runs.c.holder.not_in(_ALIVE)).exists(),
+        select(claims.c.node).where(claims.c.node.not_in(_ALIVE)).exists(),
     )
 )
 _THIS = select(nodes).where(nodes.c.id == bindparam("node_id"))
 _REMOVE = delete(nodes).where(nodes.c.id == bindparam("node_id"))
 _EXPIRED_WITHOUT_RUNS = select(nodes).where(
     nodes.c.lease_until <= bindparam("now"),
-    ~select(runs.c.id).where(text(HAS_HOLDER), runs.c.holder == nodes.c.id).exists(),
+    ~select(claims.c.run_id).where(claims.c.node == nodes.c.id).exists(),
 )
 _REMOVE_ENDED = _REMOVE.where(nodes.c.lease_until <= bindparam("now"))
 _OLD_MARKS = delete(node_marks).where(node_marks.c.at < bindparam("before"))
@@ -156,11 +160,11 @@ def heartbeat(
         "now": micros(now),
         "until": micros(now + lease),
         "offset": (clock - now).total_seconds(),
-        "told": report_to_text(report),
+        "report": report_to_text(report),
     }
     if tx.run(_RENEW, parameters) == 0:
         return HeartbeatResult(alive=False, now=now)
-    cancel = tuple(RunId(row.id) for row in tx.rows(TO_CANCEL, {"node_id": node_id}))
+    cancel = tuple(RunId(row[0]) for row in tx.tuples(TO_CANCEL, {"node_id": node_id}))
     row = tx.first(_TO_DRAIN, {"node_id": node_id})
     drain = row is not None and bool(row.drain)
     return HeartbeatResult(alive=True, now=now, cancel=cancel, drain=drain)
@@ -209,7 +213,7 @@ def _record_event(tx: Tx, node: Node, at: datetime, *, joined: bool) -> None:
 
 def _lose_runs(tx: Tx, node_id: NodeId, now: datetime) -> None:
     """Marks all runs of a node as lost."""
-    run_ids = [RunId(row.id) for row in tx.rows(RUNS_OF_NODE, {"node_id": node_id})]
+    run_ids = [RunId(row[0]) for row in tx.tuples(RUNS_OF_NODE, {"node_id": node_id})]
     lock_for_completion(tx, run_ids)
     _mark_lost(tx, [run for run in load_runs(tx, run_ids).values() if run.holder == node_id], now)
 
@@ -221,10 +225,12 @@ def _remove_expired(tx: Tx, now: datetime) -> None:
             _record_event(tx, node_of(row), moment_of(row.lease_until), joined=False)
 
 
-def runs_of_holders(dialect: Dialect) -> Select[Any]:
+def claims_of_nodes(dialect: Dialect) -> Select[Any]:
+    """The oldest runs first, so that they are rescued first."""
     return (
-        select(runs)
-        .where(text(HAS_HOLDER), dialect.among(runs.c.holder, "holders"))
+        select(claims.c.run_id)
+        .join(runs, runs.c.id == claims.c.run_id)
+        .where(dialect.among(claims.c.node, "holders"))
         .order_by(runs.c.created_at, runs.c.id)
         .limit(bindparam("most"))
     )
@@ -237,22 +243,35 @@ def _lost_runs(tx: Tx, now: datetime, limit: int) -> list[Run]:
     if not expired:
         return []
     parameters = {"holders": tx.dialect.listed(expired), "most": limit}
-    found = tx.rows(runs_of_holders(tx.dialect), parameters)
-    if tx.dialect.locks_rows:
-        keys = [(row.schedule_id, row.concurrency_key) for row in found]
-        locked = lock_schedules_and_keys(tx, keys, skip=True)
-        ids = [row.id for row in found if row.schedule_id is None or row.schedule_id in locked]
-        if not ids:
-            return []
-        statement = select(runs).where(tx.dialect.among(runs.c.id, "ids"))
-        found = tx.rows(
-            tx.for_update(statement, runs.c.id, skip=True), {"ids": tx.dialect.listed(ids)}
-        )
+    ids = [row[0] for row in tx.tuples(claims_of_nodes(tx.dialect), parameters)]
+    if tx.locking:
+        ids = _lock_lost(tx, ids)
+    found = [run for run in load_runs(tx, ids).values() if run.holder in expired]
+    if tx.locking:
         # A concurrent heartbeat has either renewed the lease, or will find that it has ended.
-        holders = {row.holder for row in found if row.holder is not None}
-        renewed = _renewed(tx, holders, now)
-        found = [row for row in found if row.holder in expired - renewed]
-    return sorted((decode_run(row) for row in found), key=lambda run: (run.created_at, run.id))
+        holders = {run.holder for run in found if run.holder is not None}
+        renewed = _renewed(tx, set(holders), now)
+        found = [run for run in found if run.holder not in renewed]
+    return sorted(found, key=lambda run: (run.created_at, run.id))
+
+
+def _lock_lost(tx: Tx, ids: Sequence[RunId]) -> list[RunId]:
+    """Locks the schedules, keys and claims of lost runs; returns the runs of which nothing is
+    locked by others."""
+    targets = {run_id: lock_targets_of(tx, [run_id]) for run_id in ids}
+    locked = lock_schedules_and_keys(
+        tx, {target for each in targets.values() for target in each}, skip=True
+    )
+    free = [
+        run_id
+        for run_id in ids
+        if all(schedule_id is None or schedule_id in locked for schedule_id, _ in targets[run_id])
+    ]
+    if not free:
+        return []
+    statement = select(claims.c.run_id).where(tx.dialect.among(claims.c.run_id, "ids"))
+    statement = tx.for_update(statement, claims.c.run_id, skip=True)
+    return [row[0] for row in tx.tuples(statement, {"ids": tx.dialect.listed(free)})]
 
 
 def _renewed(tx: Tx, holders: set[str], now: datetime) -> set[str]:
@@ -269,7 +288,7 @@ def _renewed(tx: Tx, holders: set[str], now: datetime) -> set[str]:
 
 def _expired_holders(tx: Tx, now: datetime) -> set[str]:
     """Returns nodes that hold runs although their lease has ended or their row is missing."""
-    holders = {row.holder for row in tx.rows(HOLDERS)}
+    holders = {row[0] for row in tx.tuples(HOLDERS)}
     return holders - {row.id for row in tx.rows(_ALIVE, {"now": micros(now)})}
 
 

@@ -121,10 +121,11 @@ def retry_delivery(tx: Tx, delivery_id: DeliveryId, audit: AuditEntry | None) ->
 def list_deliveries(tx: Tx, query: DeliveryQuery) -> Page[Delivery]:
     return page_of(
         tx,
+        select(deliveries).where(*delivery_conditions(query)),
         deliveries.c.created_at,
+        deliveries.c.id,
         query,
-        delivery_conditions(query),
-        delivery_of,
+        lambda rows: [delivery_of(row) for row in rows],
         descending=True,
     )
 
@@ -142,7 +143,15 @@ def add_inbox(tx: Tx, item: InboxItem) -> InboxItem:
 
 
 def list_inbox(tx: Tx, query: InboxQuery) -> Page[InboxItem]:
-    return page_of(tx, inbox.c.created_at, query, inbox_conditions(query), item_of, descending=True)
+    return page_of(
+        tx,
+        select(inbox).where(*inbox_conditions(query)),
+        inbox.c.created_at,
+        inbox.c.id,
+        query,
+        lambda rows: [item_of(row) for row in rows],
+        descending=True,
+    )
 
 
 def count_unread(tx: Tx, query: InboxQuery) -> int:
@@ -195,7 +204,7 @@ def _load(tx: Tx, ids: Collection[DeliveryId]) -> dict[DeliveryId, Delivery]:
 
 def _write(tx: Tx, changed: Sequence[Delivery]) -> None:
     values = [{"id": each.id, **progress_values(each)} for each in changed]
-    tx.dialect.write_deliveries(tx.connection, values)
+    tx.update(deliveries, values)
 
 
 def _insert_items(tx: Tx, items: Sequence[InboxItem]) -> None:

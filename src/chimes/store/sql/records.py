@@ -12,7 +12,7 @@ from chimes.clock import MICROSECOND
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
 from chimes.model.access import ApiKey
-from chimes.model.audit import AuditEntry, chain_entry
+from chimes.model.audit import AUDIT_CHECKPOINT, AuditEntry, chain_entry
 from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
@@ -49,6 +49,7 @@ from chimes.store.token_bucket import grant_tokens
 _AUDIT_HEAD = select(audit_head.c.number, audit_head.c.hash)
 _MOVE_AUDIT_HEAD = update(audit_head).values(number=bindparam("number"), hash=bindparam("hash"))
 _ADD_AUDIT = insert(audit)
+_DELETE_AUDIT = delete(audit).where(audit.c.number <= bindparam("upto"))
 
 
 def append_audit(tx: Tx, entry: AuditEntry) -> AuditEntry:
@@ -77,6 +78,12 @@ def adopt_audit(tx: Tx, entry: AuditEntry) -> None:
     """Inserts the entry unchanged; the chain continues from it."""
     tx.run(_ADD_AUDIT, audit_values(entry))
     tx.run(_MOVE_AUDIT_HEAD, {"number": entry.number, "hash": entry.hash})
+
+
+def prune_audit(tx: Tx, upto: int, checkpoint: str, expected: int, entry: AuditEntry) -> None:
+    set_checkpoint(tx, AUDIT_CHECKPOINT, checkpoint, None, expected)
+    tx.run(_DELETE_AUDIT, {"upto": upto})
+    append_audit(tx, entry)
 
 
 def last_audit_number(tx: Tx) -> int:
@@ -273,6 +280,11 @@ def delete_full_buckets(tx: Tx) -> None:
 _RAISE_EPOCH = (
     update(store_facts).where(store_facts.c.name == "epoch").values(value=store_facts.c.value + 1)
 )
+#: How long a history that was left by a fail-over is remembered.
+_HISTORY_RETENTION = timedelta(days=400)
+_OLD_HISTORIES = delete(store_facts).where(
+    store_facts.c.name.like("history %"), store_facts.c.value < bindparam("before")
+)
 _EPOCH = select(store_facts.c.value).where(store_facts.c.name == "epoch")
 
 
@@ -295,5 +307,7 @@ def _history_began(tx: Tx, history: str, now: datetime) -> datetime:
     row = tx.first(select(store_facts.c.value).where(store_facts.c.name == name))
     if row is not None:
         return moment_of(row.value)
+    old = {"before": micros(now - _HISTORY_RETENTION)}
+    tx.run(_OLD_HISTORIES, old)
     tx.run(insert(store_facts).values(name=name, value=micros(now)))
     return now

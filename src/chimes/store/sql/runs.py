@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ScalarSelect, bindparam, delete, select, text, update
+from sqlalchemy import ScalarSelect, bindparam, delete, select, update
 
 from chimes.model import replace
 from chimes.model.audit import AuditEntry
+from chimes.model.checkpoint import run_checkpoint_names
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import LogEntry, Run, cancel_step, owns_fence, request_cancel
@@ -20,45 +21,57 @@ from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.due_schedules import delete_old_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
 from chimes.store.sql.locks import (
+    admitted_runs,
     busy_on_lock_timeout,
     lock_for_completion,
-    lock_schedules,
     lock_schedules_and_keys,
+    oldest_active,
 )
 from chimes.store.sql.prefetch import free_prefetched_capacity
 from chimes.store.sql.records import append_audit
 from chimes.store.sql.rollups import add_inserted_runs, subtract_deleted_runs
 from chimes.store.sql.rows.access import (
+    SELECT_RUNS,
     ExistingRuns,
+    decode_runs,
+    find_slot_runs,
     insert_logs,
     insert_runs,
     load_run,
     load_runs,
 )
-from chimes.store.sql.rows.corrupt import decode_run
-from chimes.store.sql.rows.run import log_of
+from chimes.store.sql.rows.run import concurrency_number, log_of
 from chimes.store.sql.rows.values import maybe_moment, micros
-from chimes.store.sql.tables import ENDED, run_logs, runs, schedules
+from chimes.store.sql.tables import cursors, definitions, kept_states, run_logs, runs
 
 _flow = runs.alias("flow")
 _OPEN_PARENT = select(_flow.c.id).where(
     _flow.c.id == runs.c.parent_id, _flow.c.finished_at.is_(None)
 )
-_TO_FORGET = select(runs.c.id, runs.c.schedule_id, runs.c.slot, runs.c.missed_until).where(
+_TO_FORGET = select(runs.c.id, runs.c.schedule, runs.c.slot, runs.c.missed_until).where(
     runs.c.parent_id.is_(None) | ~_OPEN_PARENT.exists()
 )
+#: In the order of their creation, because nothing that changes at the end of a run is in an index.
 ENDED_BEFORE = (
-    _TO_FORGET.where(text(ENDED), runs.c.finished_at < bindparam("before"))
-    .order_by(runs.c.finished_at, runs.c.id)
+    _TO_FORGET.where(
+        runs.c.created_at < bindparam("before"), runs.c.finished_at < bindparam("before")
+    )
+    .order_by(runs.c.created_at, runs.c.id)
     .limit(bindparam("most"))
 )
 _PURGED = (
-    update(schedules)
+    update(cursors)
     .where(
-        schedules.c.id == bindparam("purged_id"),
-        (schedules.c.purged_until.is_(None)) | (schedules.c.purged_until < bindparam("mark")),
+        cursors.c.schedule == bindparam("purged_key"),
+        (cursors.c.purged_until.is_(None)) | (cursors.c.purged_until < bindparam("mark")),
     )
     .values(purged_until=bindparam("mark"))
+)
+#: Of runs that may have checkpoints of their own.
+_WITH_CHECKPOINTS = (
+    select(runs.c.id)
+    .join(definitions, definitions.c.key == runs.c.definition)
+    .where(definitions.c.kind.in_(("agent", "action")))
 )
 _LOGS = (
     select(run_logs)
@@ -97,10 +110,11 @@ def find_existing(tx: Tx, run: Run) -> Run | None:
     """Returns the run with the same id or slot, or the oldest active run of its key."""
     assert run.concurrency_key is not None
     stored = ExistingRuns(tx, [run]).find(run)
-    if stored is not None:
-        return load_run(tx, stored)
-    row = tx.dialect.oldest_active(tx.connection, run.concurrency_key)
-    return None if row is None else decode_run(row)
+    if stored is None:
+        number = concurrency_number(run)
+        assert number is not None
+        stored = oldest_active(tx, number)
+    return None if stored is None else load_run(tx, stored)
 
 
 def add_unless_active(tx: Tx, run: Run, audit: AuditEntry | None) -> tuple[Run, bool]:
@@ -110,17 +124,15 @@ def add_unless_active(tx: Tx, run: Run, audit: AuditEntry | None) -> tuple[Run, 
     if existing is not None:
         return existing, False
     insert_runs(tx, [run])
+    add_inserted_runs(tx, [run])
     if audit is not None:
         append_audit(tx, audit)
     tx.wakes = True
     return run, True
 
 
-def find_slot_runs(
-    tx: Tx, schedule_id: ScheduleId, slots: Collection[datetime]
-) -> dict[datetime, Run]:
-    pairs = [(str(schedule_id), micros(slot)) for slot in slots]
-    rows = tx.dialect.find_slot_runs(tx.connection, pairs) if pairs else ()
+def slot_runs(tx: Tx, schedule_id: ScheduleId, slots: Collection[datetime]) -> dict[datetime, Run]:
+    rows = find_slot_runs(tx, [(str(schedule_id), micros(slot)) for slot in slots])
     found = load_runs(tx, [RunId(row.id) for row in rows])
     return {run.slot: run for run in found.values() if run.slot is not None}
 
@@ -128,10 +140,11 @@ def find_slot_runs(
 def list_runs(tx: Tx, query: RunQuery) -> Page[Run]:
     return page_of(
         tx,
+        SELECT_RUNS.where(*run_conditions(query)),
         RUN_SORTS[query.sort],
+        runs.c.id,
         query,
-        run_conditions(query),
-        decode_run,
+        lambda rows: decode_runs(tx, rows),
         descending=query.descending,
     )
 
@@ -163,7 +176,8 @@ def anything_prunable(tx: Tx, before: datetime) -> bool:
 
 def prune_runs(tx: Tx, before: datetime, limit: int) -> int:
     delete_old_batches(tx, before)
-    return _forget(tx, tx.rows(ENDED_BEFORE, {"before": micros(before), "most": limit}))
+    parameters = {"before": micros(before), "most": limit}
+    return _forget(tx, tx.rows(ENDED_BEFORE, parameters))
 
 
 def forget_runs(tx: Tx, run_ids: Sequence[RunId]) -> int:
@@ -204,44 +218,50 @@ def drop_logs(tx: Tx, run_ids: Sequence[RunId]) -> None:
 
 
 def _add_runs(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
-    lock_schedules_and_keys(tx, [(run.schedule_id, run.concurrency_key) for run in wanted])
+    lock_schedules_and_keys(tx, {(run.schedule_id, run.concurrency_key) for run in wanted})
     stored = ExistingRuns(tx, wanted)
     existing = load_runs(tx, [found for run in wanted if (found := stored.find(run)) is not None])
     over = _ended_parents(tx, wanted)
-    keys = {run.concurrency_key for run in wanted if run.concurrency_key is not None}
-    admitted = _admitted(tx, keys)
+    numbers = {run.id: concurrency_number(run) for run in wanted}
+    admitted = _admitted(tx, numbers.values())
     full = {
-        key
+        run.schedule_id
         for run in wanted
-        if (key := run.concurrency_key) is not None and admitted[key] >= run.concurrency_limit
+        if (number := numbers[run.id]) is not None
+        and number < 0
+        and admitted[number] >= run.concurrency_limit
     }
-    if full and free_prefetched_capacity(tx, full):
-        admitted = _admitted(tx, keys)
+    if full and free_prefetched_capacity(tx, {each for each in full if each is not None}):
+        admitted = _admitted(tx, numbers.values())
     answer: list[Run] = []
     new: list[Run] = []
     for run in wanted:
         found = stored.find(run)
         if found is None:
             added = cancel_step(run, tx.now()) if run.parent_id in over else run
-            key = run.concurrency_key
-            if key is not None and not added.status.terminal:
-                added = replace(added, blocked=admitted[key] >= run.concurrency_limit)
-                admitted[key] += not added.blocked
+            number = numbers[run.id]
+            if number is not None and not added.status.terminal:
+                added = replace(added, blocked=admitted[number] >= run.concurrency_limit)
+                admitted[number] += not added.blocked
             stored.add(added)
             existing[added.id] = added
             new.append(added)
             found = added.id
         answer.append(existing[found])
-    insert_runs(tx, new)
+    missing = {run.id for run in new} - {run.id for run in insert_runs(tx, new)}
+    if missing:
+        # Another transaction, which shares no lock with this one, has inserted them meanwhile.
+        existing |= load_runs(tx, sorted(missing))
+        answer = [existing[run.id] for run in answer]
     if any(run.status.terminal for run in new):
         write_outbox_of_inserted(tx, new, tx.now())
-        add_inserted_runs(tx, new)
+    add_inserted_runs(tx, new)
     return tuple(answer)
 
 
-def _admitted(tx: Tx, keys: Collection[str]) -> Counter[str]:
-    rows = tx.dialect.admitted(tx.connection, keys) if keys else ()
-    return Counter(row.concurrency_key for row in rows)
+def _admitted(tx: Tx, numbers: Iterable[int | None]) -> Counter[int]:
+    found = admitted_runs(tx, {number for number in numbers if number is not None})
+    return Counter({number: len(ids) for number, ids in found.items()})
 
 
 def _ended_parents(tx: Tx, wanted: Sequence[Run]) -> set[RunId]:
@@ -254,15 +274,23 @@ def _ended_parents(tx: Tx, wanted: Sequence[Run]) -> set[RunId]:
 def _forget(tx: Tx, old: Rows) -> int:
     if not old:
         return 0
-    marks: dict[str, int] = {}
+    marks: dict[int, int] = {}
     for row in old:
-        if row.schedule_id is not None and row.slot is not None:
+        if row.schedule is not None and row.slot is not None:
             mark = row.slot if row.missed_until is None else row.missed_until
-            marks[row.schedule_id] = max(mark, marks.get(row.schedule_id, mark))
-    if marks:
-        lock_schedules(tx, marks.keys())
-        tx.run(_PURGED, [{"purged_id": name, "mark": marks[name]} for name in sorted(marks)])
-    subtract_deleted_runs(tx, [row.id for row in old])
-    parameters = {"ids": tx.dialect.listed([row.id for row in old])}
-    tx.run(delete(run_logs).where(tx.dialect.among(run_logs.c.run_id, "ids")), parameters)
-    return tx.run(delete(runs).where(tx.dialect.among(runs.c.id, "ids")), parameters)
+            marks[row.schedule] = max(mark, marks.get(row.schedule, mark))
+    # In the order of their keys, as everywhere.
+    for key in sorted(marks):
+        tx.run(_PURGED, {"purged_key": key, "mark": marks[key]})
+    ids = [row.id for row in old]
+    subtract_deleted_runs(tx, ids)
+    own = _WITH_CHECKPOINTS.where(tx.dialect.among(runs.c.id, "ids"))
+    names = [
+        name
+        for row in tx.tuples(own, {"ids": tx.dialect.listed(ids)})
+        for name in run_checkpoint_names(row[0])
+    ]
+    tx.dialect.delete_many(tx.connection, kept_states, "name", names)
+    for table, column in ((run_logs, "run_id"), (runs, "id")):
+        tx.dialect.delete_many(tx.connection, table, column, ids)
+    return len(ids)

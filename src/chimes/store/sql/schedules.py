@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import case, func, select, text
+from sqlalchemy import case, func, select
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
 from chimes.i18n import _
@@ -14,33 +14,34 @@ from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
-from chimes.model.run import Reason, cancel
+from chimes.model.run import Reason, RunStatus, cancel
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleEdit
 from chimes.store.selection import group_by_zone
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_conditions
-from chimes.store.sql.locks import is_own_key, lock_keys, lock_owner, lock_schedules_and_keys
+from chimes.store.sql.locks import lock_for_completion, lock_owner, lock_schedules_and_keys
 from chimes.store.sql.prefetch import undo_prefetch
 from chimes.store.sql.records import append_audit, append_audits
 from chimes.store.sql.rows.access import (
+    SELECT_SCHEDULES,
     ExistingRuns,
     insert_runs,
+    insert_schedule,
+    load_runs,
     load_schedule_and_damage,
     load_schedules_and_damage,
     skip_taken_slots,
     write_schedule,
 )
-from chimes.store.sql.rows.corrupt import decode_run, decode_schedule
-from chimes.store.sql.rows.schedule import schedule_values
-from chimes.store.sql.rows.values import maybe_moment, zone_in
-from chimes.store.sql.tables import WAITING, runs, schedules
+from chimes.store.sql.rows.corrupt import decode_schedule
+from chimes.store.sql.rows.values import schedule_number, zone_in
+from chimes.store.sql.tables import cursors, queue, runs, schedule_rows, schedules
 
 #: Same rule as `counts_against`.
 _ACTIVE = case(
-    (schedules.c.enabled == 1, schedules.c.next_run_at), else_=schedules.c.pause_until
+    (schedules.c.enabled == 1, cursors.c.next_run_at), else_=schedules.c.pause_until
 ).is_not(None)
 
 
@@ -49,7 +50,7 @@ def add_schedule(
 ) -> Schedule:
     if quotas:
         lock_owner(tx, schedule.owner)
-    if tx.run(tx.dialect.insert_new(schedules), schedule_values(schedule)) == 0:
+    if not insert_schedule(tx, schedule):
         raise AlreadyExists(_("schedule {id} exists already", id=schedule.id))
     _check_quotas(tx, None, schedule, quotas)
     if audit is not None:
@@ -88,28 +89,27 @@ def change_schedules(tx: Tx, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, .
 def list_schedules(tx: Tx, query: ScheduleQuery) -> Page[Schedule]:
     return page_of(
         tx,
+        SELECT_SCHEDULES.where(*schedule_conditions(query, tx.dialect)),
         SCHEDULE_SORTS[query.sort],
+        schedules.c.id,
         query,
-        schedule_conditions(query, tx.dialect),
-        decode_schedule,
+        lambda rows: [decode_schedule(row) for row in rows],
         descending=query.descending,
     )
 
 
 def count_schedules(tx: Tx, query: ScheduleQuery) -> int:
-    statement = select(func.count()).select_from(schedules)
+    statement = select(func.count()).select_from(schedule_rows)
     row = tx.first(statement.where(*schedule_conditions(query, tx.dialect)))
     return 0 if row is None else int(row[0])
 
 
-def next_due(tx: Tx) -> datetime | None:
-    return maybe_moment(tx.dialect.next_due(tx.connection))
-
-
 def zones_in_use(tx: Tx, owner: Owner | None) -> dict[str, tuple[ScheduleId, ...]]:
     query = ScheduleQuery(owner=owner, enabled=True)
-    wanted = select(schedules.c.id, schedules.c.trigger).where(
-        *schedule_conditions(query, tx.dialect), schedules.c.next_run_at.is_not(None)
+    wanted = (
+        select(schedules.c.id, schedules.c.trigger)
+        .select_from(schedule_rows)
+        .where(*schedule_conditions(query, tx.dialect), cursors.c.next_run_at.is_not(None))
     )
     # By position: there are thousands, and access by name is slower.
     rows: Sequence[Sequence[Any]] = tx.rows(wanted)
@@ -182,24 +182,28 @@ def _reached(tx: Tx, new: Schedule, quota: Quota) -> bool:
     conditions = schedule_conditions(query, tx.dialect)
     if quota.active:
         conditions = [*conditions, _ACTIVE]
-    others = select(schedules.c.id).where(*conditions, schedules.c.id != new.id)
+    others = (
+        select(schedules.c.id)
+        .select_from(schedule_rows)
+        .where(*conditions, schedules.c.id != new.id)
+    )
     return len(tx.rows(others.limit(quota.limit))) >= quota.limit
-
-
-def _shared_keys(waiting: Rows) -> set[str]:
-    keys = {row.concurrency_key for row in waiting if row.concurrency_key is not None}
-    return {key for key in keys if not is_own_key(key)}
 
 
 def _cancel_waiting(tx: Tx, schedule_ids: Sequence[ScheduleId], now: datetime) -> None:
     """Their schedules are locked; shared concurrency keys are locked before the runs."""
     if not schedule_ids:
         return
-    parameters = {"ids": tx.dialect.listed(schedule_ids)}
-    statement = select(runs).where(tx.dialect.among(runs.c.schedule_id, "ids"), text(WAITING))
-    if tx.dialect.locks_rows:
-        lock_keys(tx, _shared_keys(tx.rows(statement, parameters)))
-    waiting = [decode_run(row) for row in tx.rows(tx.for_update(statement, runs.c.id), parameters)]
+    keys = [schedule_number(each) for each in schedule_ids]
+    statement = (
+        select(runs.c.id)
+        .join(queue, queue.c.run_id == runs.c.id)
+        .where(tx.dialect.among(runs.c.schedule, "keys"))
+    )
+    rows = tx.tuples(statement, {"keys": tx.dialect.listed(keys)})
+    ids = sorted(row[0] for row in rows)
+    lock_for_completion(tx, ids)
+    waiting = [run for run in load_runs(tx, ids).values() if run.status is RunStatus.QUEUED]
     effects = CompletionEffects(tx, now, waiting, recording=False)
     for run in waiting:
         effects.apply(cancel(run, Reason.SCHEDULE_DELETED, now))

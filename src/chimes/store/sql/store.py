@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -73,12 +72,13 @@ from chimes.store.sql import (
     records,
     rollups,
     schedules,
+    unused,
 )
 from chimes.store.sql import runs as stored_runs
 from chimes.store.sql.database.base import Database, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.listing import SCHEDULE_SORTS
-from chimes.store.sql.migrations import HEAD
+from chimes.store.sql.migrations import HEAD, Progress
 from chimes.store.sql.rows import access
 
 T = TypeVar("T")
@@ -95,6 +95,7 @@ class SqlStore:
         self._database = database
         #: The node that joined last through this store; recorded with the batches that it fires.
         self._node_id: NodeId | None = None
+        self._epoch: Epoch | None = None
         #: How many passes in a row found all due schedules locked by others.
         self._locked_passes = 0
         #: Due times of the schedules that were prefetched last. A small rest of such a batch is
@@ -112,7 +113,13 @@ class SqlStore:
 
     async def epoch(self) -> Epoch:
         identity = self._database.identity
-        return await self._database.write(lambda tx: records.raise_epoch(tx, identity))
+        epoch = await self._database.write(lambda tx: records.raise_epoch(tx, identity))
+        before, self._epoch = self._epoch, epoch
+        if before is not None and (
+            epoch.history != before.history or epoch.counter <= before.counter
+        ):
+            self._database.forget_known()
+        return epoch
 
     async def _write_runs(self, work: Work[T]) -> T:
         """Degraded mode: runs continue while the table of schedules cannot be used.
@@ -139,9 +146,8 @@ class SqlStore:
     async def close(self) -> None:
         await self._database.close()
 
-    async def migrate(self) -> tuple[str | None, str]:
-        """On a server safe while nodes are running."""
-        return await self._database.migrate()
+    async def migrate(self, progress: Progress | None = None) -> tuple[str | None, str]:
+        return await self._database.migrate(progress)
 
     async def status(self) -> StoreStatus:
         return StoreStatus(
@@ -206,7 +212,7 @@ class SqlStore:
         return await self._database.query(lambda tx: schedules.count_schedules(tx, query))
 
     async def next_due(self) -> datetime | None:
-        return await self._database.query(schedules.next_due)
+        return await self._database.query(due_schedules.next_due)
 
     async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
         return await self._database.query(lambda tx: schedules.zones_in_use(tx, owner))
@@ -228,7 +234,7 @@ class SqlStore:
         ):
             return FireResult()
         window = _NO_PREFETCH
-        if prefetch and self._database.dialect.fast:
+        if prefetch and self._database.dialect.prefetches:
             upcoming = await self._database.query(lambda tx: due_schedules.look_ahead(tx, prefetch))
             if not upcoming.due:
                 is_batch = upcoming.is_batch or upcoming.first in self._prefetched_times
@@ -257,7 +263,7 @@ class SqlStore:
 
     @property
     def supports_prefetch(self) -> bool:
-        return self._database.dialect.fast
+        return self._database.dialect.prefetches
 
     async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
         return await self._database.query(lambda tx: prefetch.next_prefetch(tx, within, each))
@@ -290,9 +296,7 @@ class SqlStore:
     async def find_slot_runs(
         self, schedule_id: ScheduleId, slots: Collection[datetime]
     ) -> dict[datetime, Run]:
-        return await self._database.read(
-            lambda tx: stored_runs.find_slot_runs(tx, schedule_id, slots)
-        )
+        return await self._database.read(lambda tx: stored_runs.slot_runs(tx, schedule_id, slots))
 
     async def list_runs(self, query: RunQuery) -> Page[Run]:
         return await self._database.query(lambda tx: stored_runs.list_runs(tx, query))
@@ -307,9 +311,12 @@ class SqlStore:
             stored_claims.anything_available
         ):
             return ()
-        if not self._database.dialect.fast:
-            return await self._database.write(lambda tx: stored_claims.claim(tx, request))
-        found = await self._database.write_alone(lambda tx: stored_claims.claim_plain(tx, request))
+        if self._database.dialect.claims_at_once:
+            found = await self._database.write_alone(
+                lambda tx: stored_claims.claim_at_once(tx, request)
+            )
+        else:
+            found = await self._database.write(lambda tx: stored_claims.claim(tx, request))
         corrupt = [run for run in found if stored_claims.is_corrupt(run)]
         if corrupt:
             await self._database.write(lambda tx: stored_claims.end_corrupt(tx, corrupt))
@@ -322,15 +329,6 @@ class SqlStore:
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         if not completions:
             return CompletionResult()
-        if self._database.dialect.fast and completion.are_standalone(completions):
-            # That statement also names the table of schedules, so it fails when the table is
-            # broken.
-            with suppress(DBAPIError):
-                done = await self._database.write_alone(
-                    lambda tx: completion.finish_standalone(tx, completions)
-                )
-                if done is not None:
-                    return done
         # Completions that were stored already are recognised as repetitions.
         return await self._write_runs(lambda tx: completion.finish(tx, completions))
 
@@ -453,6 +451,13 @@ class SqlStore:
 
     async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]:
         return await self._database.query(lambda tx: records.list_audit(tx, query))
+
+    async def prune_audit(
+        self, *, upto: int, checkpoint: str, expected: int, audit: AuditEntry
+    ) -> None:
+        await self._database.write(
+            lambda tx: records.prune_audit(tx, upto, checkpoint, expected, audit)
+        )
 
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         return await self._database.write(lambda tx: records.add_key(tx, key, audit))
@@ -604,6 +609,9 @@ class SqlStore:
         if not item_ids:
             return 0
         return await self._database.write(lambda tx: notifications.forget_inbox(tx, item_ids))
+
+    async def prune_unused(self, *, before: datetime, limit: int) -> int:
+        return await self._database.write(lambda tx: unused.prune_unused(tx, before, limit))
 
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         return await self._database.write(

@@ -16,7 +16,7 @@ from chimes.i18n import Message, _, counted, freeze
 from chimes.model import replace
 from chimes.model.ids import RunId, step_run_id
 from chimes.model.planning import end_immediately
-from chimes.model.run import AttemptEnd, Origin, Outcome, Run, RunStatus
+from chimes.model.run import AttemptEnd, Origin, Outcome, Run, RunDefinition, RunStatus
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.targets.flow.definition import (
     INDEX,
@@ -276,16 +276,17 @@ class _State:
         return Run(
             id=self.ids(step.name, index),
             # Not a run of the schedule, whose history and last result are those of the flow.
-            schedule_id=None,
-            schedule_name=run.schedule_name,
-            schedule_version=run.schedule_version,
-            namespace=run.namespace,
-            owner=run.owner,
+            definition=RunDefinition(
+                schedule_name=run.schedule_name,
+                schedule_version=run.schedule_version,
+                namespace=run.namespace,
+                owner=run.owner,
+                target=TaskTarget(name=step.task, args=args),
+                policy=step.policy,
+            ),
             origin=Origin.CHILD,
             parent_id=run.id,
             step=step.name if index is None else f"{step.name}[{index}]",
-            target=TaskTarget(name=step.task, args=args),
-            policy=step.policy,
             priority=run.priority,
             catch_up=run.catch_up,
             created_at=self.now,

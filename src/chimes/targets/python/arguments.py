@@ -2,6 +2,9 @@
 
 Validation is strict: the text "1" is not a number. Types without a JSON form (datetimes, UUIDs,
 decimals, enums, dataclasses, pydantic models) are serialized by pydantic. Nothing is pickled.
+
+pydantic takes 8 MB of memory. It is imported when a task is declared whose parameters have other
+types than `bool`, `int`, `float` and `str`, else when a value has to be validated or serialized.
 """
 
 from __future__ import annotations
@@ -16,33 +19,50 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Union, get_args, get_origin
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.redaction import HIDDEN, is_secret_name
 from chimes.targets.process.sanitize import sanitize_json
 from chimes.targets.python.context import Context
+from chimes.targets.python.outcomes import to_json_value
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
     from chimes.targets.python.registry import Function, Task
 
 
 CONTEXT_NAME = "context"
 MAX_VALUE_LENGTH = 100
+_SCALARS: tuple[type[object], ...] = (bool, int, float, str)
+
+
+class Adapter:
+    """Builds the pydantic adapter of a type at first use."""
+
+    def __init__(self, annotation: object) -> None:
+        self.annotation = annotation
+        self._built: TypeAdapter[object] | None = None
+
+    def built(self) -> TypeAdapter[object]:
+        if self._built is None:
+            from pydantic import TypeAdapter
+
+            self._built = TypeAdapter(typing.cast("type[object]", self.annotation))
+        return self._built
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     name: str
     #: None: not annotated, or annotated with Any or object.
-    adapter: TypeAdapter[object] | None
+    adapter: Adapter | None
     #: The annotation as source text.
     expected: str
     required: bool
     by_position: bool
+    #: The annotation, if it is `bool`, `int`, `float` or `str`.
+    scalar: type[object] | None = None
     #: Values of exactly this type skip validation; None: every value is validated.
     exact_type: type[object] | None = None
 
@@ -77,10 +97,10 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
     dumped: dict[str, object] = {}
     for name, value in args.items():
         try:
-            plain = to_jsonable_python(value)
+            plain = to_json_value(value)
             # A database would reject NaN and infinity later.
             text = json.dumps(plain, allow_nan=False)
-        except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
                 _(
                     "task {task!r}: argument {name!r} is not JSON serializable: {error}",
@@ -179,30 +199,40 @@ def _read_signature(function: Function) -> Parameters:
 
 
 def _parameter(function: Function, parameter: inspect.Parameter, annotation: object) -> Parameter:
-    adapter: TypeAdapter[object] | None = None
+    scalar = next((each for each in _SCALARS if annotation is each), None)
+    adapter: Adapter | None = None
     if annotation not in (inspect.Parameter.empty, typing.Any, object):
-        try:
-            adapter = TypeAdapter(typing.cast("type[object]", annotation))
-        except PydanticUserError as error:
-            raise InvalidInput(
-                _(
-                    "parameter {parameter!r} of {function}: values of "
-                    "{annotation} cannot come from JSON ({error})",
-                    parameter=parameter.name,
-                    function=_function_name(function),
-                    annotation=_format_type(annotation),
-                    error=_first_line(error),
-                ),
-                field=parameter.name,
-            ) from error
+        adapter = Adapter(annotation)
+        if scalar is None:
+            _check_adapter(adapter, function, parameter)
     return Parameter(
         name=parameter.name,
         adapter=adapter,
         expected=_format_type(annotation) if adapter is not None else _("any value"),
         required=parameter.default is inspect.Parameter.empty,
         by_position=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
-        exact_type=next((each for each in (int, bool) if annotation is each), None),
+        scalar=scalar,
+        exact_type=scalar if scalar in (bool, int) else None,
     )
+
+
+def _check_adapter(adapter: Adapter, function: Function, parameter: inspect.Parameter) -> None:
+    from pydantic.errors import PydanticUserError
+
+    try:
+        adapter.built()
+    except PydanticUserError as error:
+        raise InvalidInput(
+            _(
+                "parameter {parameter!r} of {function}: values of "
+                "{annotation} cannot come from JSON ({error})",
+                parameter=parameter.name,
+                function=_function_name(function),
+                annotation=_format_type(adapter.annotation),
+                error=_first_line(error),
+            ),
+            field=parameter.name,
+        ) from error
 
 
 def _resolve_annotation(function: Function, parameter: inspect.Parameter) -> object:
@@ -282,9 +312,12 @@ def _load_arguments(
 
 
 def _load_value(task: Task, name: str, parameter: Parameter, value: object) -> object:
+    from pydantic import ValidationError
+    from pydantic.errors import PydanticUserError
+
     assert parameter.adapter is not None
     try:
-        return parameter.adapter.validate_json(json.dumps(value), strict=True)
+        return parameter.adapter.built().validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = "".join(f"[{step!r}]" for step in first["loc"])

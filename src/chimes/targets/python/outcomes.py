@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from chimes.i18n import _
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.process.sanitize import (
@@ -69,6 +67,17 @@ class TaskError:
 _NOTHING = Outcome(end=AttemptEnd.SUCCEEDED, result={"value": None})
 
 
+def to_json_value(value: object) -> object:
+    """A value that `json` can write. Raises a ValueError if there is none."""
+    if value is None or type(value) in (bool, int) or (type(value) is str and value.isascii()):
+        return value
+    # At first use: most idle workers do without the memory of pydantic.
+    from pydantic_core import to_jsonable_python
+
+    plain: object = to_jsonable_python(value)
+    return plain
+
+
 def outcome_of_value(value: object) -> Outcome:
     """Stores the return value as `{"value": …}`; fails if it is not JSON serializable."""
     if value is None:
@@ -81,8 +90,8 @@ def outcome_of_value(value: object) -> Outcome:
             "bad_result", _("the function returned a coroutine: declare it `async def`")
         )
     try:
-        text = json.dumps(to_jsonable_python(value), allow_nan=False)
-    except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+        text = json.dumps(to_json_value(value), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
         return failed_outcome(
             "bad_result", _("the return value is not JSON serializable: {error}", error=str(error))
         )

@@ -12,16 +12,13 @@ from enum import StrEnum
 from functools import lru_cache
 from types import FunctionType
 
-from pydantic import TypeAdapter
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from chimes.errors import AlreadyExists, InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.policy import Backoff, OnLost, Overlap, Policy
 from chimes.redaction import is_secret_name
-from chimes.targets.python.arguments import parameters_of
+from chimes.targets.python.arguments import Parameter, parameters_of
+from chimes.targets.python.outcomes import to_json_value
 
 NAME_LIMIT = 200
 DEFAULT_TIMEOUT = timedelta(minutes=5)
@@ -279,6 +276,12 @@ def _qualified_name(function: Function) -> str:
 #: accepts raw JSON.
 MAX_SCHEMA_LENGTH = 8 * 1024
 _LONGEST_DESCRIPTION = 300
+_SCALAR_NAMES: Mapping[type[object], str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+}
 
 
 def argument_schema(task: Task) -> dict[str, object]:
@@ -288,7 +291,7 @@ def argument_schema(task: Task) -> dict[str, object]:
     signature = inspect.signature(task.function)
     properties: dict[str, object] = {}
     for name, parameter in parameters.named.items():
-        found = _property(parameter.adapter)
+        found = _property(parameter)
         default = signature.parameters[name].default
         if not parameter.required and not is_secret_name(name):
             found |= _default(default)
@@ -304,11 +307,15 @@ def argument_schema(task: Task) -> dict[str, object]:
     return schema if len(json.dumps(schema)) <= MAX_SCHEMA_LENGTH else {}
 
 
-def _property(adapter: TypeAdapter[object] | None) -> dict[str, object]:
-    if adapter is None:
+def _property(parameter: Parameter) -> dict[str, object]:
+    if parameter.scalar is not None:
+        return {"type": _SCALAR_NAMES[parameter.scalar]}
+    if parameter.adapter is None:
         return {}
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+
     try:
-        found: Mapping[str, object] = adapter.json_schema()
+        found: Mapping[str, object] = parameter.adapter.built().json_schema()
     except (PydanticInvalidForJsonSchema, PydanticUserError, ValueError, TypeError):
         return {}
     return dict(found)
@@ -316,8 +323,8 @@ def _property(adapter: TypeAdapter[object] | None) -> dict[str, object]:
 
 def _default(value: object) -> dict[str, object]:
     try:
-        plain = to_jsonable_python(value)
+        plain = to_json_value(value)
         json.dumps(plain, allow_nan=False)
-    except (PydanticSerializationError, TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         return {}
     return {"default": plain}

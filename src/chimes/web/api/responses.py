@@ -2,56 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from datetime import datetime, time, timedelta
+from typing import Annotated, Any, ClassVar, Literal, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from msgspec import Struct
+from pydantic import ConfigDict, Field, WithJsonSchema
 
-from chimes.model.access import OwnerType, Role, Scope
-from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
-from chimes.model.recipient import Channel, NotifyOn, Period
-from chimes.model.run import AttemptEnd, Origin, RunStatus
+from chimes.model.access import Owner, Role, Scope
+from chimes.model.fields import MASKED
+from chimes.model.fields import Field as ModelField
+from chimes.model.policy import Policy
+from chimes.model.recipient import Digest, QuietHours, Recipient
+from chimes.model.run import Attempt, LogEntry, Run, RunDefinition
+from chimes.model.schedule import Dependency, Schedule
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
+    SyncTarget,
+    TaskTarget,
+)
+from chimes.services.audit import CheckpointState
+from chimes.web.api.derived import DerivedModel, leaf_type, type_in_json
 from chimes.web.api.schemas import TRIGGER_SCHEMA
 
+Moment = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+Duration = Annotated[str, WithJsonSchema({"type": "string", "format": "duration"})]
 
-class Out(BaseModel):
+
+class Out(DerivedModel):
     model_config = ConfigDict(extra="forbid")
+
+    parts: ClassVar[dict[Any, Any]] = {}
+
+    @staticmethod
+    def derive(struct: type[Struct], field: ModelField) -> tuple[Any, Any]:
+        more: dict[str, Any] = {} if field.json == field.name else {"alias": field.json}
+        return _response_type(struct, field), Field(
+            description=field.about.response_description, **more
+        )
+
+
+def _response_type(struct: type[Struct], field: ModelField) -> Any:
+    if special := _RESPONSE_TYPES.get((struct, field.name)):
+        return special
+    if field.mark == MASKED and get_origin(field.type) is tuple:
+        return list[Literal["***"]]
+    if field.about.words:
+        return str
+    known = {timedelta: Duration, time: str, datetime: Moment, **Out.parts}
+    kind = type_in_json(field, lambda each: leaf_type(each, known))
+    return kind | None if field.nullable else kind
+
+
+#: Durations of recipients are documented as text.
+_RESPONSE_TYPES: Mapping[tuple[type[Struct], str], Any] = {(Recipient, "late_after"): str}
 
 
 class HttpTargetOut(Out):
-    kind: Literal["http"]
-    url: str
-    method: str
-    headers: dict[str, str]
-    body: str
-    expected_status: list[int]
-    signing_secrets: list[Literal["***"]]
-    verify_tls: bool
+    structs = (HttpTarget,)
 
 
 class TaskTargetOut(Out):
-    kind: Literal["task"]
-    name: str
-    args: dict[str, object]
+    structs = (TaskTarget,)
 
 
 class FlowTargetOut(Out):
-    kind: Literal["flow"]
-    name: str
-    input: dict[str, object]
+    structs = (FlowTarget,)
 
 
 class SyncTargetOut(Out):
-    kind: Literal["sync"]
-    source: str
-    collection: str
+    structs = (SyncTarget,)
 
 
 class AgentTargetOut(Out):
-    kind: Literal["agent"]
-    prompt: str
-    pipeline: str = Field(description="`openai` or `runs`; empty for the configured one.")
-    model: str = Field(description="Empty for the configured one.")
-    max_tokens: int | None
+    structs = (AgentTarget,)
 
 
 class AccountOut(Out):
@@ -60,18 +88,13 @@ class AccountOut(Out):
 
 
 class ActionTargetOut(Out):
-    kind: Literal["action"]
-    action_type_id: str
-    kn_id: str
-    branch: str
-    identities: list[dict[str, object]]
-    params: dict[str, object]
+    structs = (ActionTarget,)
+
     account: AccountOut = Field(description="The account that the action is executed for.")
 
 
 class MessageTargetOut(Out):
-    kind: Literal["message"]
-    text: str = Field(description="Markdown.")
+    structs = (MessageTarget,)
 
 
 TargetOut = Annotated[
@@ -87,33 +110,17 @@ TargetOut = Annotated[
 
 
 class QuietOut(Out):
-    start: str = Field(alias="from")
-    end: str = Field(alias="to")
-    zone: str
-    but: list[NotifyOn] = Field(alias="except")
+    structs = (QuietHours,)
 
 
 class DigestOut(Out):
-    every: Period
-    at: str
-    on: str
-    zone: str
-    but: list[NotifyOn] = Field(alias="except")
+    structs = (Digest,)
 
 
 class RecipientOut(Out):
-    channel: Channel
-    to: str
-    on: list[NotifyOn]
-    language: str = Field(description="Empty for the language of the owner.")
-    signing_secrets: list[Literal["***"]]
-    late_after: str
-    quiet: QuietOut | None
-    digest: DigestOut | None
+    structs = (Recipient,)
 
 
-Moment = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
-Duration = Annotated[str, WithJsonSchema({"type": "string", "format": "duration"})]
 TriggerOut = Annotated[dict[str, object], WithJsonSchema(TRIGGER_SCHEMA)]
 #: Responses of a route in the documentation.
 Responses = dict[int | str, dict[str, Any]]
@@ -155,25 +162,12 @@ class ProblemOut(Out):
 
 
 class OwnerOut(Out):
-    type: OwnerType
-    id: str
+    structs = (Owner,)
 
 
 class PolicyOut(Out):
-    misfire: Misfire
-    misfire_grace: Duration
-    catch_up_limit: int
-    overlap: Overlap
-    max_concurrent_runs: int | None
-    burst_allowed: bool
-    concurrency_key: str | None
-    max_retries: int
-    retry_backoff: Duration
-    backoff: Backoff
-    backoff_cap: Duration
-    timeout: Duration
-    on_lost: OnLost
-    pause_on_gone: bool
+    structs = (Policy,)
+    without = ("delivery",)
 
 
 class PauseOut(Out):
@@ -182,8 +176,7 @@ class PauseOut(Out):
 
 
 class DependencyOut(Out):
-    schedule_id: str
-    within: Duration
+    structs = (Dependency,)
 
 
 class DeclaredOut(Out):
@@ -196,36 +189,22 @@ class DeclaredOut(Out):
 
 
 class ScheduleOut(Out):
-    id: str
-    namespace: str
-    name: str
-    owner: OwnerOut
+    structs = (Schedule,)
+    without = (
+        *("pause_note", "pause_until", "compat_data", "last_success_at", "purged_until"),
+        "deleted_at",
+    )
+
     trigger: TriggerOut
     timezone: str
     words: str
     target: TargetOut
-    policy: PolicyOut
-    priority: int
     labels: dict[str, str | None] | list[str]
-    enabled: bool
     pause: PauseOut | None
-    depends_on: DependencyOut | None
     delivery: list[RecipientOut]
-    next_run_at: Moment | None
-    next_slot: Moment | None
     last_slot: Moment | None = Field(
         description="The latest slot that was fired, skipped or missed."
     )
-    last_run_at: Moment | None
-    last_enqueued_at: Moment | None
-    last_status: RunStatus | None
-    last_error: str
-    fired_count: int
-    version: int
-    created_at: Moment
-    created_by: str
-    updated_at: Moment
-    updated_by: str
     declared: DeclaredOut | None
 
 
@@ -235,49 +214,22 @@ class SchedulePage(Out):
 
 
 class AttemptOut(Out):
-    number: int
-    fence: int
-    node: str
-    started_at: Moment
-    finished_at: Moment
+    structs = (Attempt,)
+
     duration_ms: float
-    end: AttemptEnd
-    error: str
 
 
 class RunOut(Out):
-    id: str
-    schedule_id: str | None
-    schedule_name: str
-    namespace: str
-    owner: OwnerOut
-    slot: Moment | None
-    origin: Origin
-    status: RunStatus
-    attempt: int
-    fence: int
-    priority: int
-    planned_at: Moment
-    created_at: Moment
-    available_at: Moment
-    claimed_at: Moment | None
-    started_at: Moment | None
-    finished_at: Moment | None
+    structs = (RunDefinition, Run)
+    without = (
+        *("definition", "policy", "schedule_version", "catch_up", "concurrency_key"),
+        *("concurrency_limit", "holder", "started"),
+    )
+
+    target: TargetOut
+    node: str | None
     duration_ms: float | None
     lag_ms: float | None
-    node: str | None
-    blocked: bool
-    cancel_requested: bool
-    result: dict[str, object] | None
-    error: str
-    reason: str
-    missed_count: int
-    missed_until: Moment | None
-    retry_of: str | None
-    parent_id: str | None
-    step: str
-    target: TargetOut
-    attempts: list[AttemptOut]
 
 
 class RunPage(Out):
@@ -286,10 +238,7 @@ class RunPage(Out):
 
 
 class LogOut(Out):
-    number: int
-    at: Moment
-    level: str
-    message: str
+    structs = (LogEntry,)
 
 
 class LogPage(Out):
@@ -415,6 +364,13 @@ class AuditVerification(Out):
     first_bad: int | None = Field(
         description="Number of the oldest entry whose hash or link to the entry before is wrong."
     )
+    checkpoint: CheckpointState = Field(
+        description="State of the signed checkpoint that stands for pruned entries: `unchecked` if "
+        "this server has no `audit_key`."
+    )
+    pruned_until: int | None = Field(description="Number of the newest pruned entry.")
+    pruned_at: Moment | None
+    pruned: int = Field(description="How many entries were pruned.")
 
 
 class KeyOut(Out):

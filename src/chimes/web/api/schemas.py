@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import time, timedelta
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
+from msgspec import NODEFAULT, Struct
 from pydantic import (
-    BaseModel,
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -21,24 +24,39 @@ from pydantic_core import PydanticCustomError
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import OwnerType, Role, Scope
+from chimes.model.fields import About, is_enum
+from chimes.model.fields import Field as ModelField
 from chimes.model.ids import DEFAULT_NAMESPACE
-from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
+from chimes.model.policy import Policy
 from chimes.model.recipient import (
-    DEFAULT_LATE_AFTER,
     SELECTABLE_EVENTS,
-    WEEKDAYS,
-    Channel,
+    Digest,
     NotifyOn,
     Period,
+    QuietHours,
+    Recipient,
+)
+from chimes.model.schedule import Dependency
+from chimes.model.target import (
+    TARGETS,
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
+    SyncTarget,
+    TaskTarget,
 )
 from chimes.model.validation import ID_LIMIT, MAX_IDENTITIES, MAX_RECIPIENTS
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.values import suggest_name
+from chimes.web.api.derived import DerivedModel, leaf_type, type_in_json
 from chimes.web.requests import validation_error
 
 T = TypeVar("T")
-TARGET_KINDS = ("http", "task", "flow", "sync", "agent", "action", "message")
+TARGET_KINDS = tuple(TARGETS)
 
 #: Aliases of the fields of an action.
 ACTION_ALIASES = {
@@ -48,13 +66,22 @@ ACTION_ALIASES = {
 }
 
 
-class Body(BaseModel):
+#: Enumerations are sent as strings; other types are exact.
+EnumField = Field(strict=False)
+
+
+class Body(DerivedModel):
     """Base of request bodies: exact types ("5" is not 5, true is not 1), no unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
+    parts: ClassVar[dict[Any, Any]] = {}
     #: Fields of the response that a request must not have.
     read_only: ClassVar[frozenset[str]] = frozenset()
+
+    @staticmethod
+    def derive(struct: type[Struct], field: ModelField) -> tuple[Any, Any]:
+        return request_type(struct, field), request_default(field, field.about.description)
 
     @model_validator(mode="before")
     @classmethod
@@ -299,37 +326,7 @@ Identities = Annotated[
 ActionParams = Annotated[dict[str, JsonValue], Field(description="Alias: `dynamic_params`.")]
 
 
-class ActionTargetIn(ActionBody):
-    """An action type of a knowledge network, executed by the configured action service
-    (`CHIMES_ACTION_URL`). Secret values of `params` are returned as `***`; a sent `***` keeps the
-    stored value."""
-
-    kind: Literal["action"]
-    action_type_id: str
-    kn_id: str
-    branch: str = "main"
-    identities: Identities = Field(default_factory=list)
-    params: ActionParams = Field(default_factory=dict)
-    account: AccountIn = Field(
-        default_factory=AccountIn,
-        description="Account that the action is executed for: X-Account-Id, X-Account-Type.",
-    )
-
-
-class MessageTargetIn(Body):
-    """A text (Markdown), such as a reminder, for the recipients of the schedule; without recipients
-    for the inbox of the owner."""
-
-    kind: Literal["message"]
-    text: str
-
-
 # Recipients
-
-Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-ZoneField = Annotated[
-    str, Field(max_length=64, description="Default: that of the schedule, else of the owner.")
-]
 
 
 def _clock(value: object) -> time:
@@ -362,46 +359,70 @@ NotifyOnField = Annotated[
     PlainValidator(_notify_on),
     WithJsonSchema({"type": "string", "enum": [each.value for each in SELECTABLE_EVENTS]}),
 ]
-NotifyOnList = Annotated[list[NotifyOnField], Field(max_length=len(SELECTABLE_EVENTS))]
+
+
+#: Types of fields that a request may send in another form than their type says.
+_REQUEST_TYPES: Mapping[tuple[type[Struct], str], Any] = {
+    (HttpTarget, "body"): ContentField,
+    (HttpTarget, "method"): Annotated[str, AfterValidator(str.upper)],
+    (ActionTarget, "identities"): Identities,
+    (ActionTarget, "params"): ActionParams,
+    (Recipient, "to"): Annotated[str | int, AfterValidator(lambda value: str(value).strip())],
+}
+
+
+def request_type(struct: type[Struct], field: ModelField) -> Any:
+    """The type of a field in requests, with its limits."""
+    about = field.about
+    if special := _REQUEST_TYPES.get((struct, field.name)):
+        return special
+    if about.words or about.texts:
+        return Literal[about.words or about.texts]
+    kind = type_in_json(field, lambda each: _request_value(each, about))
+    at_most = len(SELECTABLE_EVENTS) if field.item is NotifyOn else about.at_most
+    if at_most is not None:
+        kind = Annotated[kind, Field(max_length=at_most)]
+    return kind | None if field.nullable else kind
+
+
+def _request_value(kind: Any, about: About) -> Any:
+    if about.between is not None:
+        least, most = about.between
+        return Annotated[kind, Field(ge=least, le=most)]
+    known = {timedelta: DurationField, time: ClockField, NotifyOn: NotifyOnField, **Body.parts}
+    if is_enum(kind) and kind not in known:
+        return Annotated[kind, EnumField]
+    return JsonValue if kind is object else leaf_type(kind, known)
+
+
+def request_default(field: ModelField, description: str | None) -> Any:
+    more: dict[str, Any] = {} if field.json == field.name else {"alias": field.json}
+    if description is not None:
+        more["description"] = description
+    default = field.default
+    if default is NODEFAULT or (field.name == "kind" and default != "http"):
+        return Field(**more)
+    if isinstance(default, tuple | Mapping):
+        plain = dict(default) if isinstance(default, Mapping) else list(default)
+        return Field(default_factory=partial(copy.copy, plain), **more)
+    return Field(default=field.about.words[default] if field.about.words else default, **more)
 
 
 class QuietIn(Body):
     """Quiet hours: notifications wait for their end. They may span midnight."""
 
-    start: ClockField = Field(alias="from")
-    end: ClockField = Field(alias="to")
-    zone: ZoneField = ""
-    but: NotifyOnList = Field(
-        default_factory=list,
-        alias="except",
-        description="Events that are sent anyway, for example failure.",
-    )
+    structs = (QuietHours,)
 
 
 class DigestIn(Body):
     """One message per period instead of one per run. The period alone is enough: `"day"`."""
 
-    every: Annotated[Period, Field(strict=False)]
-    at: ClockField = Field(
-        default=time(8),
-        description="Time of the digest; for an hourly digest only the minute counts.",
-    )
-    on: Weekday = Field(default="monday", description="Weekday of a weekly digest.")
-    zone: ZoneField = ""
-    but: NotifyOnList = Field(
-        default_factory=list,
-        alias="except",
-        description="Events that are sent at once, for example failure.",
-    )
+    structs = (Digest,)
 
     @model_validator(mode="before")
     @classmethod
     def _from_period(cls, data: Any) -> Any:
         return {"every": data, "at": _default_at(data)} if isinstance(data, str) else data
-
-    @property
-    def weekday(self) -> int:
-        return WEEKDAYS.index(self.on)
 
 
 def _default_at(every: str) -> str:
@@ -412,32 +433,14 @@ class RecipientIn(Body):
     """A recipient of notifications. `signing_secrets` of a webhook are returned as `***`; a sent
     `***` keeps the stored value."""
 
-    channel: Annotated[Channel, Field(strict=False)]
-    to: str | int = Field(
-        default="",
-        description="Chat id or @name, URL or address; empty for the inbox of the owner.",
-    )
-    on: NotifyOnList = Field(default_factory=lambda: [NotifyOn.ALWAYS])
-    language: Literal["", "en", "th", "zh"] = Field(
-        default="", description="Empty for the language of the owner."
-    )
-    signing_secrets: list[str] = Field(default_factory=list, max_length=10)
-    late_after: DurationField = Field(
-        default=DEFAULT_LATE_AFTER,
-        description="A run that starts later than this after its planned time is `late`.",
-    )
-    quiet: QuietIn | None = None
-    digest: DigestIn | None = None
+    structs = (Recipient,)
 
 
-#: Enumerations are sent as strings; other types are exact.
-EnumField = Field(strict=False)
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Remark = Annotated[str, Field(max_length=1000)]
 #: Default that is never read: omitted fields are not in `model_fields_set`. Unlike `| None`, null
 #: is refused.
 OMITTED: Any = None
-_DEFAULTS = Policy()
 PRIORITY_DESCRIPTION = "Default: that of the task or flow."
 
 SCHEDULE_READ_ONLY = frozenset(
@@ -490,57 +493,54 @@ class HttpTargetIn(Body):
     """An HTTP callback. `body` may be text or JSON; placeholders such as `{{run_id}}` are filled
     per attempt. `signing_secrets` are returned as `***`; a sent `***` keeps the stored value."""
 
-    kind: Literal["http"] = "http"
-    url: str
-    method: str = "POST"
-    headers: dict[str, str] = Field(default_factory=dict)
-    body: ContentField = ""
-    expected_status: list[Annotated[int, Field(ge=100, le=599)]] = Field(
-        default_factory=list, max_length=50
-    )
-    signing_secrets: list[str] = Field(default_factory=list, max_length=10)
-    verify_tls: bool = True
+    structs = (HttpTarget,)
 
 
 class TaskTargetIn(Body):
     """A Python task of an application, by name. Secret values of `args` are returned as `***`; a
     sent `***` keeps the stored value."""
 
-    kind: Literal["task"]
-    name: str
-    args: dict[str, JsonValue] = Field(default_factory=dict)
+    structs = (TaskTarget,)
 
 
 class FlowTargetIn(Body):
     """A flow of an application, by name; its steps are child runs."""
 
-    kind: Literal["flow"]
-    name: str
-    input: dict[str, JsonValue] = Field(default_factory=dict)
+    structs = (FlowTarget,)
 
 
 class SyncTargetIn(Body):
     """Synchronises a collection of a source in `chimes.yaml`. At most one run of a source and
     collection is active."""
 
-    kind: Literal["sync"]
-    source: str
-    collection: str
+    structs = (SyncTarget,)
 
 
 class AgentTargetIn(Body):
     """A prompt for the configured agent pipeline (`CHIMES_AGENT_PIPELINE`). Its response is the
     result of the run; nothing in it is executed."""
 
-    kind: Literal["agent"]
-    prompt: str
-    pipeline: Literal["", "openai", "runs"] = Field(
-        default="", description="Empty for the configured one."
+    structs = (AgentTarget,)
+
+
+class ActionTargetIn(ActionBody):
+    """An action type of a knowledge network, executed by the configured action service
+    (`CHIMES_ACTION_URL`). Secret values of `params` are returned as `***`; a sent `***` keeps the
+    stored value."""
+
+    structs = (ActionTarget,)
+
+    account: AccountIn = Field(
+        default_factory=AccountIn,
+        description="Account that the action is executed for: X-Account-Id, X-Account-Type.",
     )
-    model: str = Field(default="", description="Empty for the configured one.")
-    max_tokens: int | None = Field(
-        default=None, description="Limit of the response; default: as configured."
-    )
+
+
+class MessageTargetIn(Body):
+    """A text (Markdown), such as a reminder, for the recipients of the schedule; without recipients
+    for the inbox of the owner."""
+
+    structs = (MessageTarget,)
 
 
 AnyTargetIn = (
@@ -561,32 +561,16 @@ class TargetPatch(ActionBody):
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
-    kind: Literal["http", "task", "flow", "sync", "agent", "action", "message"] = "http"
-    url: str = ""
-    method: str = "POST"
-    headers: dict[str, str] = Field(default_factory=dict)
-    body: ContentField = ""
-    expected_status: list[Annotated[int, Field(ge=100, le=599)]] = Field(
-        default_factory=list, max_length=50
-    )
-    signing_secrets: list[str] = Field(default_factory=list, max_length=10)
-    verify_tls: bool = True
-    name: str = ""
-    args: dict[str, JsonValue] = Field(default_factory=dict)
-    input: dict[str, JsonValue] = Field(default_factory=dict)
-    source: str = ""
-    collection: str = ""
-    prompt: str = ""
-    pipeline: Literal["", "openai", "runs"] = ""
-    model: str = ""
-    max_tokens: int | None = None
-    action_type_id: str = ""
-    kn_id: str = ""
-    branch: str = "main"
-    identities: Identities = Field(default_factory=list)
-    params: ActionParams = Field(default_factory=dict)
+    structs = tuple(TARGETS.values())
+
+    kind: Literal[TARGET_KINDS] = "http"  # type: ignore[valid-type]
     account: AccountIn = Field(default_factory=AccountIn)
-    text: str = ""
+
+    @staticmethod
+    def derive(struct: type[Struct], field: ModelField) -> tuple[Any, Any]:
+        """Nothing is required; the fields are documented with their kind."""
+        default = "" if field.default is NODEFAULT else field.default
+        return request_type(struct, field), request_default(replace(field, default=default), None)
 
 
 DeliveryField = Annotated[
@@ -604,29 +588,14 @@ class PolicyIn(Body):
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
-    misfire: Annotated[Misfire, EnumField] = Misfire.ONE
-    misfire_grace: DurationField = _DEFAULTS.misfire_grace
-    catch_up_limit: int = 1000
-    overlap: Annotated[Overlap, EnumField] = Overlap.SKIP
-    max_concurrent_runs: int | None = None
-    burst_allowed: bool = False
-    concurrency_key: str | None = Field(
-        default=None, description="Runs of all schedules with this key share one limit."
-    )
-    max_retries: int = 0
-    retry_backoff: DurationField = _DEFAULTS.retry_backoff
-    backoff: Annotated[Backoff, EnumField] = Backoff.FIXED
-    backoff_cap: DurationField = _DEFAULTS.backoff_cap
-    timeout: DurationField = _DEFAULTS.timeout
-    on_lost: Annotated[OnLost, EnumField] = OnLost.RETRY
-    pause_on_gone: bool = True
+    structs = (Policy,)
+    without = ("delivery",)
 
 
 class DependencyIn(Body):
     """Runs only if the other schedule succeeded within this time."""
 
-    schedule_id: str
-    within: DurationField = timedelta(hours=1)
+    structs = (Dependency,)
 
 
 class ScheduleIn(Body):

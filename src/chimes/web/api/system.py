@@ -123,8 +123,19 @@ async def list_audit(
 async def verify_audit(context: Context, actor: Caller) -> Response:
     """Verify the hash chain of the audit: detects changed and removed entries."""
     _check_operator(actor)
-    found = await verify_chain(context.store)
-    return JSONResponse({"ok": found.ok, "checked": found.checked, "first_bad": found.first_bad})
+    found = await verify_chain(context.store, context.settings.audit_key)
+    pruned = found.checkpoint
+    return JSONResponse(
+        {
+            "ok": found.ok,
+            "checked": found.checked,
+            "first_bad": found.first_bad,
+            "checkpoint": found.state,
+            "pruned_until": pruned.number if pruned else None,
+            "pruned_at": time_out(pruned.at) if pruned else None,
+            "pruned": pruned.deleted if pruned else 0,
+        }
+    )
 
 
 @router.get("/keys", responses=returns(KeyPage))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_origin
+
+from msgspec import NODEFAULT, Struct
 
 from chimes.config import Settings
 from chimes.errors import InvalidInput
@@ -14,13 +16,15 @@ from chimes.language import describe
 from chimes.model import replace
 from chimes.model.access import Actor, ApiKey, Owner
 from chimes.model.audit import AuditEntry
+from chimes.model.fields import MASKED, Field, fields_of, is_enum, to_json
 from chimes.model.ids import ScheduleId, canonical_namespace
 from chimes.model.node import Node
 from chimes.model.policy import PRIORITY, Policy, apply_task_defaults
-from chimes.model.recipient import WEEKDAYS, Digest, QuietHours, Recipient
+from chimes.model.recipient import Recipient
 from chimes.model.run import Attempt, LogEntry, Run
 from chimes.model.schedule import Dependency, Schedule, is_detached, source_marker
 from chimes.model.target import (
+    TARGETS,
     ActionTarget,
     AgentTarget,
     FlowTarget,
@@ -36,215 +40,99 @@ from chimes.redaction import (
     HIDDEN,
     is_secret_field,
     is_secret_name,
-    mask_arguments,
-    mask_headers,
 )
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import default_policy
-from chimes.store.codec.values import clock_text, owner_to_plain
-from chimes.triggers import format_duration_iso, format_moment, parse_moment
+from chimes.store.codec.values import owner_to_plain
+from chimes.triggers import format_moment, parse_moment
 from chimes.triggers.values import suggest_name
+from chimes.web.api.responses import RunOut, ScheduleOut
 from chimes.web.api.schemas import (
-    ActionTargetIn,
-    AgentTargetIn,
     AnyTargetIn,
+    Body,
     DependencyIn,
-    DigestIn,
-    FlowTargetIn,
-    HttpTargetIn,
-    MessageTargetIn,
     OwnerIn,
     PolicyIn,
-    QuietIn,
     RecipientIn,
     RunIn,
     ScheduleIn,
     SchedulePatch,
     StartIn,
-    SyncTargetIn,
     TargetPatch,
-    TaskTargetIn,
 )
+
+Json = dict[str, object]
+
 
 # Targets
 
-Json = dict[str, object]
-_FIELDS: Mapping[str, frozenset[str]] = {
-    "http": frozenset(HttpTargetIn.model_fields) - {"kind"},
-    "task": frozenset(TaskTargetIn.model_fields) - {"kind"},
-    "flow": frozenset(FlowTargetIn.model_fields) - {"kind"},
-    "sync": frozenset(SyncTargetIn.model_fields) - {"kind"},
-    "agent": frozenset(AgentTargetIn.model_fields) - {"kind"},
-    "action": frozenset(ActionTargetIn.model_fields) - {"kind"},
-    "message": frozenset(MessageTargetIn.model_fields) - {"kind"},
-}
-_EMPTY: Mapping[str, Target] = {
-    "http": HttpTarget(url=""),
-    "task": TaskTarget(name=""),
-    "flow": FlowTarget(name=""),
-    "sync": SyncTarget(source="", collection=""),
-    "agent": AgentTarget(prompt=""),
-    "action": ActionTarget(action_type_id="", kn_id=""),
-    "message": MessageTarget(text=""),
-}
-_REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "http": ("url",),
-    "task": ("name",),
-    "flow": ("name",),
-    "sync": ("source", "collection"),
-    "agent": ("prompt",),
-    "action": ("action_type_id", "kn_id"),
-    "message": ("text",),
-}
+
+def changes_of(given: Body, kind: type[Struct], before: Struct | None, path: str) -> dict[str, Any]:
+    """The fields of a Struct that the request sets. A secret sent as `***` is that of `before`."""
+    found: dict[str, Any] = {}
+    for field in fields_of(kind):
+        outer, dot, inner = field.json.partition(".")
+        name = outer if dot else field.name
+        if name not in given.model_fields_set:
+            continue
+        value = getattr(given, name)
+        stored = getattr(before, field.name, field.default)
+        found[field.name] = _value_from(
+            field, getattr(value, inner) if dot else value, stored, f"{path}.{field.name}"
+        )
+    return found
+
+
+def _value_from(field: Field, value: Any, before: Any, path: str) -> Any:
+    """A value of the Struct from a value of the request."""
+    if field.mark == MASKED:
+        if field.item is object:
+            return unmasked_arguments(value, before)
+        if get_origin(field.type) is tuple:
+            return unmasked_secrets(value, before, path)
+        return _unmasked_headers(value, before)
+    if isinstance(value, Body):
+        return field.type(**changes_of(value, field.type, None, path))
+    if field.about.words:
+        return field.about.words.index(value)
+    if isinstance(value, list):
+        return tuple(dict.fromkeys(value)) if is_enum(field.item) else tuple(value)
+    return value
 
 
 def target_from(given: AnyTargetIn) -> Target:
-    match given:
-        case HttpTargetIn():
-            return _merged_http(given, HttpTarget(url=given.url))
-        case TaskTargetIn():
-            return TaskTarget(name=given.name, args=given.args)
-        case FlowTargetIn():
-            return FlowTarget(name=given.name, input=given.input)
-        case SyncTargetIn():
-            return SyncTarget(source=given.source, collection=given.collection)
-        case AgentTargetIn():
-            return _merged_agent(given, AgentTarget(prompt=given.prompt))
-        case ActionTargetIn():
-            return _merged_action(given, ActionTarget(action_type_id="", kn_id=""))
-        case MessageTargetIn():
-            return MessageTarget(text=given.text)
+    (kind,) = given.structs
+    target: Target = kind(**changes_of(given, kind, None, "target"))
+    return target
 
 
 def patched_target(given: TargetPatch, before: Target) -> Target:
     """Merges field by field within a kind; another kind replaces the target."""
     sent = given.model_fields_set - {"kind"}
     kind = given.kind if "kind" in given.model_fields_set else before.kind
-    for name in sorted(sent - _FIELDS[kind]):
+    fields = fields_of(TARGETS[kind])
+    known = frozenset(field.json.partition(".")[0] for field in fields) - {"kind"}
+    for name in sorted(sent - known):
         raise InvalidInput(
             _("a target of kind {kind} has no {name}", kind=kind, name=name),
             field=f"target.{name}",
             code="unknown_field",
-            hint=suggest_name(name, _FIELDS[kind]),
+            hint=suggest_name(name, known),
         )
-    if kind != before.kind:
-        before = _EMPTY[kind]
-        for name in _REQUIRED[kind]:
-            if name not in sent:
-                raise InvalidInput(
-                    _("a target of kind {kind} requires {name}", kind=kind, name=name),
-                    field=f"target.{name}",
-                    code="missing",
-                )
-    match before:
-        case HttpTarget():
-            return _merged_http(given, before)
-        case TaskTarget():
-            args = unmasked_arguments(given.args, before.args) if "args" in sent else before.args
-            return TaskTarget(name=given.name if "name" in sent else before.name, args=args)
-        case FlowTarget():
-            start = (
-                unmasked_arguments(given.input, before.input) if "input" in sent else before.input
+    if kind == before.kind:
+        return replace(before, **changes_of(given, type(before), before, "target"))
+    for field in fields:
+        if field.default is NODEFAULT and field.name not in sent:
+            raise InvalidInput(
+                _("a target of kind {kind} requires {name}", kind=kind, name=field.name),
+                field=f"target.{field.name}",
+                code="missing",
             )
-            return FlowTarget(name=given.name if "name" in sent else before.name, input=start)
-        case SyncTarget():
-            return SyncTarget(
-                source=given.source if "source" in sent else before.source,
-                collection=given.collection if "collection" in sent else before.collection,
-            )
-        case AgentTarget():
-            return _merged_agent(given, before)
-        case ActionTarget():
-            return _merged_action(given, before)
-        case MessageTarget():
-            return MessageTarget(text=given.text if "text" in sent else before.text)
+    return TARGETS[kind](**changes_of(given, TARGETS[kind], None, "target"))
 
 
 def target_out(target: Target) -> Json:
-    match target:
-        case HttpTarget():
-            return {
-                "kind": target.kind,
-                "url": target.url,
-                "method": target.method,
-                "headers": mask_headers(target.headers),
-                "body": target.body,
-                "expected_status": list(target.expected_status),
-                "signing_secrets": [HIDDEN for _unused in target.signing_secrets],
-                "verify_tls": target.verify_tls,
-            }
-        case TaskTarget():
-            return {
-                "kind": target.kind,
-                "name": target.name,
-                "args": mask_arguments(target.args),
-            }
-        case FlowTarget():
-            return {
-                "kind": target.kind,
-                "name": target.name,
-                "input": mask_arguments(target.input),
-            }
-        case SyncTarget():
-            return {
-                "kind": target.kind,
-                "source": target.source,
-                "collection": target.collection,
-            }
-        case AgentTarget():
-            return {
-                "kind": target.kind,
-                "prompt": target.prompt,
-                "pipeline": target.pipeline,
-                "model": target.model,
-                "max_tokens": target.max_tokens,
-            }
-        case ActionTarget():
-            return {
-                "kind": target.kind,
-                "action_type_id": target.action_type_id,
-                "kn_id": target.kn_id,
-                "branch": target.branch,
-                "identities": [dict(each) for each in target.identities],
-                "params": mask_arguments(target.params),
-                "account": {"id": target.account_id, "type": target.account_type},
-            }
-        case MessageTarget():
-            return {"kind": target.kind, "text": target.text}
-
-
-def _merged_agent(given: AgentTargetIn | TargetPatch, before: AgentTarget) -> AgentTarget:
-    sent = given.model_fields_set & _FIELDS["agent"]
-    return replace(before, **{name: getattr(given, name) for name in sent})
-
-
-def _merged_action(given: ActionTargetIn | TargetPatch, before: ActionTarget) -> ActionTarget:
-    sent = given.model_fields_set & _FIELDS["action"]
-    changes: dict[str, Any] = {name: getattr(given, name) for name in sent - {"account"}}
-    if "identities" in changes:
-        changes["identities"] = tuple(given.identities)
-    if "params" in changes:
-        changes["params"] = unmasked_arguments(given.params, before.params)
-    if "account" in sent:
-        changes |= {"account_id": given.account.id, "account_type": given.account.type}
-    return replace(before, **changes)
-
-
-def _merged_http(given: HttpTargetIn | TargetPatch, before: HttpTarget) -> HttpTarget:
-    changes: dict[str, Any] = {
-        name: getattr(given, name) for name in given.model_fields_set & _FIELDS["http"]
-    }
-    if "method" in changes:
-        changes["method"] = given.method.upper()
-    if "headers" in changes:
-        changes["headers"] = _unmasked_headers(given.headers, before.headers)
-    if "expected_status" in changes:
-        changes["expected_status"] = tuple(given.expected_status)
-    if "signing_secrets" in changes:
-        changes["signing_secrets"] = unmasked_secrets(
-            given.signing_secrets, before.signing_secrets, "target.signing_secrets"
-        )
-    return replace(before, **changes)
+    return to_json(target, masked=True)
 
 
 def unmasked_secrets(given: list[str], before: tuple[str, ...], field: str) -> tuple[str, ...]:
@@ -295,86 +183,17 @@ def recipients_from(
     given: Sequence[RecipientIn], before: Sequence[Recipient] = ()
 ) -> tuple[Recipient, ...]:
     """A secret sent as `***` is the stored one of the same channel and address."""
-    secrets = {(each.channel, each.to): each.signing_secrets for each in before}
-    return tuple(
-        Recipient(
-            channel=each.channel,
-            to=str(each.to).strip(),
-            on=tuple(dict.fromkeys(each.on)),
-            language=each.language,
-            signing_secrets=unmasked_secrets(
-                each.signing_secrets,
-                secrets.get((each.channel, str(each.to).strip()), ()),
-                f"delivery[{position}].signing_secrets",
-            ),
-            late_after=each.late_after,
-            quiet=_quiet_from(each.quiet),
-            digest=_digest_from(each.digest),
-        )
-        for position, each in enumerate(given)
-    )
+    known = {(each.channel, each.to): each for each in before}
+    found = []
+    for position, each in enumerate(given):
+        sent = dict(each)
+        same = known.get((sent["channel"], sent["to"]))
+        found.append(Recipient(**changes_of(each, Recipient, same, f"delivery[{position}]")))
+    return tuple(found)
 
 
 def recipients_out(recipients: Sequence[Recipient]) -> list[Json]:
-    return [
-        {
-            "channel": each.channel.value,
-            "to": each.to,
-            "on": [notify_on.value for notify_on in each.on],
-            "language": each.language,
-            "signing_secrets": [HIDDEN for _unused in each.signing_secrets],
-            "late_after": format_duration_iso(each.late_after),
-            "quiet": quiet_out(each.quiet),
-            "digest": digest_out(each.digest),
-        }
-        for each in recipients
-    ]
-
-
-def quiet_out(quiet: QuietHours | None) -> Json | None:
-    if quiet is None:
-        return None
-    return {
-        "from": clock_text(quiet.start),
-        "to": clock_text(quiet.end),
-        "zone": quiet.zone,
-        "except": [notify_on.value for notify_on in quiet.except_for],
-    }
-
-
-def digest_out(digest: Digest | None) -> Json | None:
-    if digest is None:
-        return None
-    return {
-        "every": digest.every.value,
-        "at": clock_text(digest.at),
-        "on": WEEKDAYS[digest.weekday],
-        "zone": digest.zone,
-        "except": [notify_on.value for notify_on in digest.except_for],
-    }
-
-
-def _quiet_from(given: QuietIn | None) -> QuietHours | None:
-    if given is None:
-        return None
-    return QuietHours(
-        start=given.start,
-        end=given.end,
-        zone=given.zone,
-        except_for=tuple(dict.fromkeys(given.but)),
-    )
-
-
-def _digest_from(given: DigestIn | None) -> Digest | None:
-    if given is None:
-        return None
-    return Digest(
-        every=given.every,
-        at=given.at,
-        weekday=given.weekday,
-        zone=given.zone,
-        except_for=tuple(dict.fromkeys(given.but)),
-    )
+    return [to_json(each, masked=True) for each in recipients]
 
 
 def owner_from(given: OwnerIn) -> Owner:
@@ -382,7 +201,7 @@ def owner_from(given: OwnerIn) -> Owner:
 
 
 def policy_from(given: PolicyIn, base: Policy) -> Policy:
-    return replace(base, **{name: getattr(given, name) for name in given.model_fields_set})
+    return replace(base, **changes_of(given, Policy, base, "policy"))
 
 
 def _with_recipients(policy: Policy, given: ScheduleIn | StartIn) -> Policy:
@@ -399,7 +218,7 @@ def explicit_fields(given: ScheduleIn | SchedulePatch | StartIn) -> frozenset[st
 
 
 def dependency_from(given: DependencyIn) -> Dependency:
-    return Dependency(schedule_id=ScheduleId(given.schedule_id), within=given.within)
+    return Dependency(**changes_of(given, Dependency, None, "depends_on"))
 
 
 def draft_from(
@@ -479,45 +298,20 @@ def moment_from(text: str, timezone: str | None, field: str) -> datetime:
 
 
 def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
-    depends_on = schedule.depends_on
-    return {
-        "id": schedule.id,
+    pause = {
+        "note": in_language(schedule.pause_note, lang),
+        "until": time_out(schedule.pause_until),
+    }
+    return to_json(schedule, masked=True, without=(*ScheduleOut.without, "trigger", "policy")) | {
         "namespace": canonical_namespace(schedule.namespace),
-        "name": schedule.name,
-        "owner": owner_to_plain(schedule.owner),
         "trigger": schedule.trigger.to_dict(),
         "timezone": schedule.trigger.zone,
         "words": describe(schedule.trigger, lang),
-        "target": target_out(schedule.target),
         "policy": policy_out(schedule.policy),
-        "priority": schedule.priority,
         "labels": labels_out(schedule.labels),
-        "enabled": schedule.enabled,
-        "pause": None
-        if schedule.enabled
-        else {
-            "note": in_language(schedule.pause_note, lang),
-            "until": time_out(schedule.pause_until),
-        },
-        "depends_on": depends_on
-        and {
-            "schedule_id": depends_on.schedule_id,
-            "within": format_duration_iso(depends_on.within),
-        },
+        "pause": None if schedule.enabled else pause,
         "delivery": recipients_out(schedule.policy.delivery),
-        "next_run_at": time_out(schedule.next_run_at),
-        "next_slot": time_out(schedule.next_slot),
-        "last_slot": time_out(schedule.last_slot),
-        "last_run_at": time_out(schedule.last_run_at),
-        "last_enqueued_at": time_out(schedule.last_enqueued_at),
-        "last_status": schedule.last_status and schedule.last_status.value,
         "last_error": schedule.last_error and in_language(schedule.last_error, lang),
-        "fired_count": schedule.fired_count,
-        "version": schedule.version,
-        "created_at": time_out(schedule.created_at),
-        "created_by": schedule.created_by,
-        "updated_at": time_out(schedule.updated_at),
-        "updated_by": schedule.updated_by,
         "declared": _declared_out(schedule),
     }
 
@@ -528,22 +322,8 @@ def _declared_out(schedule: Schedule) -> Json | None:
 
 
 def policy_out(policy: Policy) -> Json:
-    return {
-        "misfire": policy.misfire.value,
-        "misfire_grace": format_duration_iso(policy.misfire_grace),
-        "catch_up_limit": policy.catch_up_limit,
-        "overlap": policy.overlap.value,
-        "max_concurrent_runs": policy.max_concurrent_runs,
-        "burst_allowed": policy.burst_allowed,
-        "concurrency_key": policy.concurrency_key,
-        "max_retries": policy.max_retries,
-        "retry_backoff": format_duration_iso(policy.retry_backoff),
-        "backoff": policy.backoff.value,
-        "backoff_cap": format_duration_iso(policy.backoff_cap),
-        "timeout": format_duration_iso(policy.timeout),
-        "on_lost": policy.on_lost.value,
-        "pause_on_gone": policy.pause_on_gone,
-    }
+    """Without the recipients, which a schedule shows beside its policy."""
+    return to_json(policy, without=("delivery",))
 
 
 def labels_out(labels: Mapping[str, str | None]) -> Json | list[str]:
@@ -562,62 +342,29 @@ def time_out(moment: datetime | None) -> str | None:
 
 def run_out(run: Run, lang: str = ENGLISH) -> Json:
     """Messages of Chimes are translated; output of the target is not."""
+    definition = to_json(run.definition, masked=True, without=RunOut.without)
+    state = to_json(run, without=(*RunOut.without, "attempts"))
     return {
-        "id": run.id,
-        "schedule_id": run.schedule_id,
-        "schedule_name": run.schedule_name,
+        **state,
+        **definition,
         "namespace": canonical_namespace(run.namespace),
-        "owner": owner_to_plain(run.owner),
-        "slot": time_out(run.slot),
-        "origin": run.origin.value,
-        "status": run.status.value,
-        "attempt": run.attempt,
-        "fence": run.fence,
-        "priority": run.priority,
-        "planned_at": time_out(run.planned_at),
-        "created_at": time_out(run.created_at),
-        "available_at": time_out(run.available_at),
-        "claimed_at": time_out(run.claimed_at),
-        "started_at": time_out(run.started_at),
-        "finished_at": time_out(run.finished_at),
+        "node": run.holder,
         "duration_ms": _milliseconds(run.started_at, run.finished_at),
         "lag_ms": _milliseconds(run.planned_at, run.started_at),
-        "node": run.holder,
-        "blocked": run.blocked,
-        "cancel_requested": run.cancel_requested,
-        "result": None if run.result is None else dict(run.result),
         "error": run.error and in_language(run.error, lang),
-        "reason": run.reason,
-        "missed_count": run.missed_count,
-        "missed_until": time_out(run.missed_until),
-        "retry_of": run.retry_of,
-        "parent_id": run.parent_id,
-        "step": run.step,
-        "target": target_out(run.target),
         "attempts": [attempt_out(attempt, lang) for attempt in run.attempts],
     }
 
 
 def attempt_out(attempt: Attempt, lang: str = ENGLISH) -> Json:
-    return {
-        "number": attempt.number,
-        "fence": attempt.fence,
-        "node": attempt.node,
-        "started_at": time_out(attempt.started_at),
-        "finished_at": time_out(attempt.finished_at),
+    return to_json(attempt) | {
         "duration_ms": _milliseconds(attempt.started_at, attempt.finished_at),
-        "end": attempt.end.value,
         "error": attempt.error and in_language(attempt.error, lang),
     }
 
 
 def log_out(entry: LogEntry) -> Json:
-    return {
-        "number": entry.number,
-        "at": time_out(entry.at),
-        "level": entry.level,
-        "message": entry.message,
-    }
+    return to_json(entry)
 
 
 def key_out(key: ApiKey) -> Json:

@@ -9,7 +9,7 @@ import pytest
 
 from chimes.model import replace
 from chimes.model.access import Owner
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Overlap
@@ -17,7 +17,7 @@ from chimes.model.run import RunStatus
 from chimes.model.target import ActionTarget
 from chimes.triggers import Cron
 from chimes.web.openapi import describe_api
-from tests.builders import LEASE, a_completion, a_node, a_schedule, claim_request
+from tests.builders import HOUR, LEASE, a_completion, a_node, a_schedule, claim_request
 from tests.web.compat.kweaver.requests import (
     KN1,
     KN2,
@@ -348,6 +348,39 @@ async def test_lock_is_shown_while_a_run_is_running(on_any_store: Rig) -> None:
     assert free["last_run_time"] == milliseconds(rig) - 2000
     runs = (await rig.client.get(f"/api/v1/runs?schedule_id={schedule_id}")).json()["items"]
     assert [each["status"] for each in runs] == [RunStatus.SUCCEEDED.value]
+
+
+async def test_lock_time_is_the_last_renewal_of_the_lease(on_any_store: Rig) -> None:
+    """KWeaver takes a lock for stale whose time is older than its lock timeout."""
+    rig = on_any_store
+    schedule_id = await create(rig, status="active", cron_expression="* * * * *")
+    rig.clock.advance(61)
+    for name in ("node-7", "node-8"):
+        await rig.store.join(a_node(name), HOUR)
+    (run,) = (
+        await rig.store.fire_due(
+            plan,
+            limit=10,
+            request=replace(claim_request("node-7"), capabilities=frozenset({"action"})),
+        )
+    ).claimed
+    claimed = milliseconds(rig)
+    assert (await fetch(rig, schedule_id))["lock_time"] == claimed
+    for renewals in (1, 2):
+        now = rig.clock.advance(10)
+        await rig.store.heartbeat(NodeId("node-7"), HOUR, clock=now)
+        rig.clock.advance(10)
+        # Other nodes do not renew this lock.
+        await rig.store.heartbeat(NodeId("node-8"), HOUR, clock=rig.clock.now())
+        locked = await fetch(rig, schedule_id)
+        assert (locked["lock_holder"], locked["lock_time"]) == (
+            "node-7",
+            milliseconds(rig) - 10_000,
+        )
+        assert locked["lock_time"] == claimed + renewals * 20_000 - 10_000
+        (entry,) = (await rig.client.get(KN1)).json()["entries"]
+        assert entry["lock_time"] == locked["lock_time"]
+    assert await rig.store.get_run(run.id) == run
 
 
 async def test_schedule_is_a_native_schedule(kweaver: Rig) -> None:

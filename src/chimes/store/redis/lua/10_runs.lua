@@ -216,6 +216,8 @@ local function forget(id)
     view('DEL', P .. 'sync_tasks#' .. f.task, P .. 'sync_tasks#' .. f.task .. ':logs')
   end
   call('DEL', run_key(id), C .. 'logs:' .. id)
+  -- `run_checkpoint_names`
+  call('HDEL', C .. 'states', 'action:' .. id, 'agent:' .. id, 'agent:' .. id .. ':heard')
 end
 
 local function admitted(key)

@@ -25,7 +25,11 @@ end
 local function stands(id, s)
   local found = {}
   local function at(set, member, score) found[set .. '\n' .. member] = {set, member, score} end
-  if not s.created or s.deleted ~= '' then return found end
+  if not s.created then return found end
+  if s.deleted ~= '' then
+    at('schedules:deleted', id, s.deleted)
+    return found
+  end
   at('schedules', id, s.created)
   at('schedules:updated', id, s.updated)
   at('schedules:owner:' .. s.owner, id, s.created)
@@ -92,6 +96,13 @@ local function summarize(id, run, status, error)
   call('HINCRBY', key, 'summary_rev', 1)
 end
 
+local function forget_schedule(id)
+  move(stands(id, listed(id)), NONE)
+  call('ZREM', C .. 'schedules:ever', id)
+  call('ZREM', C .. 'firing', id)
+  call('DEL', schedule_key(id))
+end
+
 -- Slots up to `mark` may have lost their rows.
 local function purged(id, mark)
   local key = schedule_key(id)
@@ -117,7 +128,8 @@ local function backlog(key)
 end
 
 -- A schedule with what firing has to know besides: who has its places; which of those belong to
--- others, where that matters; when the schedule it depends on last succeeded; its backlog.
+-- others, where that matters; when the schedule it depends on last succeeded; its backlog; the key
+-- whose places these are.
 local function to_fire(id)
   local more = fields_of(schedule_key(id), {'key', 'depends', 'own'}) or {'', '', ''}
   local ids = call('ZRANGE', C .. 'admitted:' .. more[1], 0, -1)
@@ -127,5 +139,5 @@ local function to_fire(id)
   end
   local success = more[2] ~= '' and call('HGET', schedule_key(more[2]), 'last_success') or ''
   local waiting = more[1] == 'schedule:' .. id and backlog(more[1]) or ''
-  return {shown_schedule(id), ids, others, success, waiting}
+  return {shown_schedule(id), ids, others, success, waiting, more[1]}
 end

@@ -75,6 +75,8 @@ function ops.unset(op) call('HDEL', C .. op[2], op[3]) end
 
 function ops.audit(op) append_audit(op[2], op[3], op[4]) end
 
+function ops.trim_audit(op) call('ZREMRANGEBYSCORE', C .. 'audit', '-inf', op[2]) end
+
 -- Why a unit cannot happen; nil if it can.
 local wrong = {}
 

@@ -64,6 +64,27 @@ function verbs.forget_runs()
   return {NOW, tostring(#old)}
 end
 
+-- args: before, limit. Deleted schedules without runs; those with the id of a declared one stay
+-- (`is_purgeable`).
+function verbs.purge_schedules()
+  local set, limit, from, old = C .. 'schedules:deleted', tonumber(args[2]), 0, {}
+  while #old < limit do
+    local ids = call('ZRANGEBYSCORE', set, '-inf', '(' .. args[1], 'LIMIT', from, 500)
+    for _, id in ipairs(ids) do
+      local purged = call('HGET', schedule_key(id), 'purged') or ''
+      if #old < limit and call('EXISTS', C .. 'runs:schedule:' .. id) == 0
+        and (purged == '' or tonumber(purged) < tonumber(args[1]))
+        and not string.find(id, '^........%-....%-5...%-....%-............$') then
+        old[#old + 1] = id
+      end
+    end
+    if #ids < 500 then break end
+    from = from + 500
+  end
+  for _, id in ipairs(old) do forget_schedule(id) end
+  return {NOW, tostring(#old)}
+end
+
 -- Nodes. args: node, lease, body, offset, whether a new one is to drain, facts, version,
 -- microseconds for which marks are kept.
 function verbs.join()

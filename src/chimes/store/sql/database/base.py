@@ -8,16 +8,18 @@ without a thread switch per statement, and the event loop stays free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Column, Connection, Executable, Row, Select
+from sqlalchemy import Column, Connection, Executable, Row, Select, Table
 
 from chimes.clock import Clock
 from chimes.store.sql.dialects.base import Dialect, Rows
-from chimes.store.sql.rows.values import micros
+from chimes.store.sql.known import KnownRows
+from chimes.store.sql.migrations import Progress
+from chimes.store.sql.rows.values import Value, micros
 
 T = TypeVar("T")
 Parameters = Mapping[str, object]
@@ -26,25 +28,50 @@ Parameters = Mapping[str, object]
 class Tx:
     """The part of a transaction that belongs to one operation."""
 
-    __slots__ = ("_clock", "_locking", "connection", "dialect", "schedules_usable", "wakes")
+    __slots__ = (
+        "_clock",
+        "_locking",
+        "concurrency",
+        "connection",
+        "dialect",
+        "joined",
+        "known",
+        "schedules_usable",
+        "wakes",
+        "wrote_definitions",
+    )
 
     def __init__(
         self,
         connection: Connection,
         dialect: Dialect,
         clock: Clock | None,
+        known: KnownRows,
         *,
         reading: bool = False,
+        joined: bool = False,
     ) -> None:
-        """Without a clock, the database's clock is used."""
+        """Without a clock, the database's clock is used. `joined`: the transaction belongs to the
+        caller and cannot be repeated."""
         self.connection = connection
         self.dialect = dialect
+        self.known = known
+        self.joined = joined
+        #: Whether definitions were added that are not committed yet and must not be relied on.
+        self.wrote_definitions = False
+        #: Numbers of the concurrency keys of active runs.
+        self.concurrency: dict[str, int | None] = {}
         self._clock = clock
         self._locking = dialect.locks_rows and not reading
         #: False in degraded mode: the table of schedules is broken and not used.
         self.schedules_usable = True
         #: Whether `wait_for_work` has to return after the commit.
         self.wakes = False
+
+    @property
+    def locking(self) -> bool:
+        """Whether rows that are read to be changed must be locked."""
+        return self._locking
 
     def now(self) -> datetime:
         return self.dialect.now(self.connection, self._clock)
@@ -65,12 +92,32 @@ class Tx:
     def rows(self, statement: Executable, parameters: Parameters | None = None) -> Rows:
         return self.connection.execute(statement, parameters).all()
 
+    def tuples(
+        self, statement: Executable, parameters: Parameters | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """`rows`, for access by position."""
+        return self.connection.execute(statement, parameters).all()
+
     def first(self, statement: Executable, parameters: Parameters | None = None) -> Row[Any] | None:
         return self.connection.execute(statement, parameters).first()
 
     def run(self, statement: Executable, parameters: Parameters | list[Any] | None = None) -> int:
         """Returns the number of rows affected."""
         return self.connection.execute(statement, parameters).rowcount
+
+    def insert(self, table: Table, values: Sequence[Mapping[str, Value]]) -> None:
+        """Inserts rows with the same columns, whose keys are known to be free."""
+        if values:
+            names = tuple(values[0])
+            rows = [tuple(row[name] for name in names) for row in values]
+            self.dialect.insert_many(self.connection, table, names, rows)
+
+    def update(self, table: Table, values: Sequence[Mapping[str, Value]]) -> None:
+        """Writes rows by the first of their columns; all have the same columns."""
+        if values:
+            names = tuple(values[0])
+            rows = [tuple(row[name] for name in names) for row in values]
+            self.dialect.update_many(self.connection, table, names, rows)
 
 
 Work = Callable[[Tx], T]
@@ -96,7 +143,7 @@ class Database(Protocol):
 
     async def close(self) -> None: ...
 
-    async def migrate(self) -> tuple[str | None, str]:
+    async def migrate(self, progress: Progress | None = None) -> tuple[str | None, str]:
         """Use instead of `open`: upgrades the schema. Returns the old and new revision."""
 
     def identity(self, connection: Connection) -> str:
@@ -104,6 +151,9 @@ class Database(Protocol):
 
     def error_counts(self) -> Mapping[str, int]:
         """Returns how often each kind of error occurred, for metrics."""
+
+    def forget_known(self) -> None:
+        """Forgets which rows exist: the store may have lost some of them."""
 
     @property
     def location(self) -> str: ...

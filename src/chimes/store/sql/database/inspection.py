@@ -13,7 +13,7 @@ from chimes.clock import SystemClock
 from chimes.errors import StoreError, StoreUnavailable
 from chimes.i18n import _, joined
 from chimes.store.sql.database.server import Server, stored_revision
-from chimes.store.sql.migrations import HEAD
+from chimes.store.sql.migrations import CONVERTING, HEAD
 
 _SECONDS = 10.0
 _POSTGRES = text(
@@ -33,6 +33,8 @@ class Inspection:
     #: None: the database is empty.
     revision: str | None
     head: str
+    #: A conversion of the tables is not complete.
+    converting: bool
     #: By how much this machine's clock is ahead of the server's.
     clock_offset: float
 
@@ -76,7 +78,8 @@ def _inspect(connection: Connection, server: Server) -> Inspection:
         version=str(version).partition(" on ")[0],
         isolation=str(isolation).lower().replace("-", " "),
         read_only=bool(read_only),
-        revision=stored_revision(connection),
+        revision=(revision := stored_revision(connection)),
         head=HEAD,
+        converting=revision == CONVERTING,
         clock_offset=(middle - server_time.replace(tzinfo=UTC)).total_seconds(),
     )

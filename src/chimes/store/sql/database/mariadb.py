@@ -14,10 +14,9 @@ import asyncmy.errors
 from asyncmy.constants import CR
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError
 
 from chimes.errors import ConfigError, SchemaMismatch, StoreUnavailable
-from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.store.sql.database.server import (
     CONNECT_SECONDS,
@@ -29,9 +28,6 @@ from chimes.store.sql.database.server import (
     Server,
 )
 from chimes.store.sql.dialects.mariadb import MariadbDialect, error_number, is_driver_error
-from chimes.store.sql.migrations import SERVER_VERSIONS
-from chimes.store.sql.migrations.mariadb import STATEMENTS
-from chimes.store.sql.migrations.mariadb_view import ACTION_VIEW
 
 # Error codes of MariaDB and its driver.
 
@@ -170,66 +166,7 @@ async def _read_counters(connection: Any) -> WakeState:
     return int(count), last
 
 
-# Set-up and migration of a MariaDB database.
-#
-# Every statement commits by itself and can be repeated, and the revision is recorded after its last
-# statement: after a migrator was killed, the next one starts that revision again.
-
 _log = logging.getLogger(__name__)
-_NO_TRIGGERS = 1419
-_NO_VIEW = 1347
-_CREATE_VERSIONS = (
-    f"CREATE TABLE IF NOT EXISTS {SERVER_VERSIONS} (version_num VARCHAR(32) NOT NULL)"
-)
-
-
-def upgrade_schema(connection: Connection) -> None:
-    """The caller holds the migration lock."""
-    # Created first: while it is empty, the other tables are ours and incomplete.
-    connection.exec_driver_sql(_CREATE_VERSIONS)
-    stored = connection.exec_driver_sql(f"SELECT version_num FROM {SERVER_VERSIONS}").scalar()  # noqa: S608
-    missing = [each for each in STATEMENTS if not isinstance(stored, str) or each > stored]
-    for revision in missing:
-        for statement in STATEMENTS[revision]:
-            hit("migrate.step")
-            _execute(connection, statement)
-        # A set-up is recorded as a whole: a recorded part of it would wait for a manual migration.
-        if isinstance(stored, str) or revision == missing[-1]:
-            _record_revision(connection, revision)
-
-
-def _record_revision(connection: Connection, revision: str) -> None:
-    connection.exec_driver_sql(f"DELETE FROM {SERVER_VERSIONS}")  # noqa: S608
-    connection.exec_driver_sql(
-        f"INSERT INTO {SERVER_VERSIONS} (version_num) VALUES (%s)",  # noqa: S608
-        (revision,),
-    )
-    connection.commit()
-
-
-def _execute(connection: Connection, statement: str) -> None:
-    try:
-        connection.exec_driver_sql(statement)
-    except DBAPIError as error:
-        number = None if error.orig is None else error_number(error.orig)
-        if number == _NO_VIEW and statement is ACTION_VIEW:
-            # A table of another application, which only `import-kweaver --take-over` replaces.
-            _log.warning(
-                "there is a table t_action_schedule here already, so the view of that name is left"
-                " out; see `chimes store import-kweaver`"
-            )
-            return
-        if number == _NO_TRIGGERS:
-            raise SchemaMismatch(
-                _(
-                    "the server keeps a binary log and lets only administrators create triggers,"
-                    " which the view t_action_schedule needs. Let one of them say SET GLOBAL"
-                    " log_bin_trust_function_creators = 1, or set up the store with the right"
-                    " SUPER; later neither is needed"
-                )
-            ) from error
-        raise
-
 
 _SCHEMES = ("mariadb", "mysql", "mariadb+asyncmy", "mysql+asyncmy")
 #: The oldest version with SKIP LOCKED and JSON_TABLE.
@@ -323,14 +260,14 @@ class MariadbServer(Server):
             " lock_wait_timeout = 2, innodb_lock_wait_timeout = 2"
         )
 
-    def upgrade(self, connection: Connection, *, online: bool = False) -> None:
+    def upgrade(self, connection: Connection) -> None:
+        """Every statement commits by itself and can be repeated."""
         with _locked(connection):
-            if not online:
-                connection.exec_driver_sql("SET SESSION max_statement_time = 0")
-            upgrade_schema(connection)
-            if not online:
-                limit = f"SET SESSION max_statement_time = {STATEMENT_SECONDS}"
-                connection.exec_driver_sql(limit)
+            limit = connection.exec_driver_sql("SELECT @@SESSION.max_statement_time").scalar()
+            connection.exec_driver_sql("SET SESSION max_statement_time = 0")
+            super().upgrade(connection)
+            connection.commit()
+            connection.exec_driver_sql(f"SET SESSION max_statement_time = {limit}")
 
     def identity(self, connection: Connection) -> str:
         row = connection.exec_driver_sql("SELECT @@hostname, @@port, @@server_id").one()

@@ -35,7 +35,21 @@ from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.store.sql.database.base import Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.migrations import HEAD, OLDEST, REVISIONS, SERVER_VERSIONS, upgrade
+from chimes.store.sql.known import KnownRows
+from chimes.store.sql.migrations import (
+    HEAD,
+    OLDEST,
+    REVISIONS,
+    SERVER_VERSIONS,
+    Progress,
+    check_is_known,
+    check_is_recent,
+    is_convertible,
+    no_progress,
+    upgrade,
+)
+from chimes.store.sql.migrations.baseline import REVISION_OFFSET
+from chimes.store.sql.rows.values import micros
 from chimes.store.sql.tables import metadata
 from chimes.store.wakeup import Wakeup
 
@@ -104,10 +118,9 @@ class Server(ABC):
         """Returns whether the connection was known to be closed before anything was sent."""
         return False
 
-    def upgrade(self, connection: Connection, *, online: bool) -> None:
-        """Upgrades the schema to HEAD, recorded in SERVER_VERSIONS. `online`: nodes may be running,
-        there is no surrounding transaction, and each step can be repeated."""
-        upgrade(connection, online=online, versions=SERVER_VERSIONS)
+    def upgrade(self, connection: Connection) -> None:
+        """Creates the schema, or upgrades it to HEAD; recorded in SERVER_VERSIONS."""
+        upgrade(connection, versions=SERVER_VERSIONS)
 
     @abstractmethod
     def lock_set_up(self, connection: Connection) -> None:
@@ -302,7 +315,7 @@ class WakeChannel:
 
 
 # Schema on a shared server: the first node sets up an empty database; an older schema waits for
-# `chimes store migrate`, which does not disturb running nodes.
+# `chimes store migrate`.
 
 _STORED = text(f"SELECT version_num FROM {SERVER_VERSIONS}")  # noqa: S608 our own name
 _MIN_REVISION = text("SELECT value FROM store_facts WHERE name = 'min_revision'")
@@ -319,7 +332,7 @@ def check_or_set_up(connection: Connection, server: Server) -> str:
         server.lock_set_up(connection)
         stored = stored_revision(connection)
         if stored is None:
-            server.upgrade(connection, online=False)
+            server.upgrade(connection)
             hit("migrate.before_commit")
             stored = HEAD
     warning = _check_revision(connection, stored)
@@ -347,6 +360,7 @@ def stored_revision(connection: Connection) -> str | None:
 
 
 def _check_revision(connection: Connection, stored: str) -> str:
+    check_is_recent(stored)
     if stored in REVISIONS:
         if REVISIONS.index(stored) < REVISIONS.index(OLDEST):
             raise SchemaMismatch(
@@ -359,7 +373,7 @@ def _check_revision(connection: Connection, stored: str) -> str:
             )
         return ""
     oldest = connection.execute(_MIN_REVISION).scalar()
-    if isinstance(oldest, int) and int(HEAD) >= oldest:
+    if isinstance(oldest, int) and REVISION_OFFSET + int(HEAD) >= oldest:
         return _(
             "the store has schema {stored}, which is newer than this version of Chimes ({head})"
             " and still works with it; update this node soon",
@@ -376,21 +390,14 @@ def _check_revision(connection: Connection, stored: str) -> str:
     )
 
 
-async def migrate(engine: Engine, server: Server) -> tuple[str | None, str]:
+async def migrate(
+    engine: Engine, server: Server, progress: Progress, clock: Clock | None
+) -> tuple[str | None, str]:
     """Each step is a transaction of its own that can be repeated, so that no lock is held for long
     and a migrator that was killed can be started again."""
-    async with _autocommitting(engine) as connection:
-        await greenlet_spawn(server.prepare_migration, connection)
-        before = await greenlet_spawn(stored_revision, connection)
-        if before is not None and before not in REVISIONS:
-            raise SchemaMismatch(
-                _(
-                    "the store has schema {before}, which this version of Chimes (schema {head})"
-                    " does not know: migrate with the newer one",
-                    before=before,
-                    head=HEAD,
-                )
-            )
+    async with _connected(engine) as connection:
+        await greenlet_spawn(_prepare, connection, server)
+        before = await greenlet_spawn(_migratable_revision, connection)
         if before == HEAD:
             return before, HEAD
         loop = asyncio.get_running_loop()
@@ -398,7 +405,7 @@ async def migrate(engine: Engine, server: Server) -> tuple[str | None, str]:
         await _wait_for_migration_lock(connection, server, deadline)
         while True:
             try:
-                await greenlet_spawn(server.upgrade, connection, online=True)
+                await greenlet_spawn(_migrate, connection, server, progress, clock)
             except Exception as error:
                 late = loop.time() > deadline
                 if (
@@ -407,17 +414,54 @@ async def migrate(engine: Engine, server: Server) -> tuple[str | None, str]:
                     or late
                 ):
                     raise
+                await greenlet_spawn(connection.rollback)
                 _log.info("a migration step is waiting for a lock: %s", error)
                 await asyncio.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))  # noqa: S311
             else:
                 return before, HEAD
 
 
+def _prepare(connection: Connection, server: Server) -> None:
+    server.prepare_migration(connection)
+    connection.commit()
+
+
+def _migratable_revision(connection: Connection) -> str | None:
+    stored = stored_revision(connection)
+    connection.commit()
+    check_is_known(stored)
+    if stored is not None and stored not in REVISIONS and not is_convertible(stored):
+        raise SchemaMismatch(
+            _(
+                "the store has schema {before}, which this version of Chimes (schema {head})"
+                " does not know: migrate with the newer one",
+                before=stored,
+                head=HEAD,
+            )
+        )
+    return stored
+
+
+def _migrate(
+    connection: Connection, server: Server, progress: Progress, clock: Clock | None
+) -> None:
+    # Another process may have migrated while this one waited for the lock.
+    stored = _migratable_revision(connection)
+    if is_convertible(stored):
+        from chimes.store.sql.migrations.conversion import convert
+
+        now = micros(server.dialect.now(connection, clock))
+        connection.commit()
+        convert(connection, SERVER_VERSIONS, now, progress)
+    elif stored != HEAD:
+        server.upgrade(connection)
+        connection.commit()
+
+
 @asynccontextmanager
-async def _autocommitting(engine: Engine) -> AsyncIterator[Connection]:
+async def _connected(engine: Engine) -> AsyncIterator[Connection]:
     connection = await greenlet_spawn(engine.connect)
     try:
-        await greenlet_spawn(connection.execution_options, isolation_level="AUTOCOMMIT")
         yield connection
     finally:
         await greenlet_spawn(connection.close)
@@ -428,8 +472,14 @@ def _is_permanent(error: Exception) -> bool:
     return isinstance(error, IntegrityError)
 
 
+def _lock(connection: Connection, server: Server) -> bool:
+    locked = server.lock_migration(connection)
+    connection.commit()
+    return locked
+
+
 async def _wait_for_migration_lock(connection: Connection, server: Server, deadline: float) -> None:
-    while not await greenlet_spawn(server.lock_migration, connection):
+    while not await greenlet_spawn(_lock, connection, server):
         if asyncio.get_running_loop().time() > deadline:
             raise StoreUnavailable(_("another process is still migrating this store; try later"))
         await asyncio.sleep(_PAUSE_SECONDS)
@@ -465,6 +515,7 @@ class ServerDatabase:
         """Without a clock, the server's clock decides; a clock is for tests."""
         self._server = server
         self._clock = clock
+        self.known = KnownRows()
         self._elapsed = SystemClock()
         self._wakeup = Wakeup()
         self._pools = LoopPools(server)
@@ -496,12 +547,13 @@ class ServerDatabase:
         if warning:
             _log.warning(warning)
 
-    async def migrate(self) -> tuple[str | None, str]:
-        """Returns the old and new revision. Safe while nodes are running, and safe to repeat."""
+    async def migrate(self, progress: Progress | None = None) -> tuple[str | None, str]:
+        """Returns the old and new revision. Safe to repeat."""
         self._pools.main = asyncio.get_running_loop()
         self._open = True
         try:
-            return await migrate(self._pools.current().engine, self._server)
+            engine = self._pools.current().engine
+            return await migrate(engine, self._server, progress or no_progress, self._clock)
         except StoreError:
             raise
         except Exception as error:
@@ -529,6 +581,9 @@ class ServerDatabase:
     @property
     def degraded(self) -> str:
         return ""
+
+    def forget_known(self) -> None:
+        self.known.clear()
 
     def identity(self, connection: Connection) -> str:
         return self._server.identity(connection)
@@ -570,10 +625,10 @@ class ServerDatabase:
         return await self._retry(Phase.READING, lambda: self._read(work))
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
-        return await self._commit(_Unit(work, self.dialect, self._clock))
+        return await self._commit(_Unit(work, self.dialect, self._clock, self.known))
 
     async def write_alone(self, work: Work[T]) -> T:
-        return await self._commit(_Unit(work, self.dialect, self._clock, alone=True))
+        return await self._commit(_Unit(work, self.dialect, self._clock, self.known, alone=True))
 
     async def _commit(self, unit: _Unit[T]) -> T:
         answer = await self._retry(Phase.WRITING, lambda: self._write(unit))
@@ -611,7 +666,7 @@ class ServerDatabase:
         )
 
     def _run_read(self, connection: Connection, work: Work[T]) -> T:
-        return work(Tx(connection, self.dialect, self._clock, reading=True))
+        return work(Tx(connection, self.dialect, self._clock, self.known, reading=True))
 
     async def _write(self, unit: _Unit[T]) -> T:
         unit.committing = False
@@ -678,6 +733,9 @@ class ServerDatabase:
                 raise
             except Exception as error:
                 error_kind = self._server.error_kind(error)
+                if error_kind in (DatabaseErrorKind.LOST, DatabaseErrorKind.READ_ONLY):
+                    # Another server may answer next, which lacks the last commits.
+                    self.forget_known()
                 late = self._elapsed.monotonic() - started > RETRY_SECONDS
                 if (
                     error_kind is DatabaseErrorKind.CONFLICT
@@ -722,18 +780,25 @@ class _Unit(Generic[T]):
     """The transaction of one operation. May be executed several times, until it is committed."""
 
     def __init__(
-        self, work: Work[T], dialect: Dialect, clock: Clock | None, *, alone: bool = False
+        self,
+        work: Work[T],
+        dialect: Dialect,
+        clock: Clock | None,
+        known: KnownRows,
+        *,
+        alone: bool = False,
     ) -> None:
         """`alone`: a single statement that commits by itself."""
         self._work = work
         self._dialect = dialect
         self._clock = clock
+        self._known = known
         self.alone = alone
         self.committing = False
         self.wakes = False
 
     def execute(self, connection: Connection) -> T:
-        tx = Tx(connection, self._dialect, self._clock)
+        tx = Tx(connection, self._dialect, self._clock, self._known)
         self.committing = self.alone
         answer = self._work(tx)
         self.committing = True

@@ -29,12 +29,26 @@ from sqlalchemy.pool import NullPool
 
 from chimes.clock import Clock, SystemClock
 from chimes.errors import SchemaMismatch, StoreError, StoreUnavailable
+from chimes.failpoints import file_transaction
 from chimes.i18n import _
 from chimes.model.insights import bracket_of_micros
 from chimes.store.sql.database.base import Reader, Tx, Work
-from chimes.store.sql.dialects.base import BRACKET_FUNCTION, Dialect
+from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.dialects.sqlite import SqliteDialect, is_busy
-from chimes.store.sql.migrations import HEAD, REVISIONS, upgrade
+from chimes.store.sql.known import KnownRows
+from chimes.store.sql.migrations import (
+    FILE_VERSIONS,
+    HEAD,
+    REVISIONS,
+    Progress,
+    check_is_known,
+    check_is_recent,
+    is_convertible,
+    no_progress,
+    upgrade,
+)
+from chimes.store.sql.rows.values import micros
+from chimes.store.sql.statistics import BRACKET_FUNCTION
 from chimes.store.wakeup import Wakeup
 
 # The database file: permissions and file system.
@@ -127,12 +141,14 @@ class GroupCommit:
         connection: Connection,
         dialect: SqliteDialect,
         clock: Clock,
+        known: KnownRows,
         wake: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._driver = driver_of(connection)
         self._dialect = dialect
         self._clock = clock
+        self._known = known
         self._wake = wake
         # Waiting for a lock takes real time, also under a clock that a test sets.
         self._elapsed = SystemClock()
@@ -170,7 +186,8 @@ class GroupCommit:
     def _run(self) -> None:
         try:
             while self._wait_for_jobs():
-                self._write_group()
+                with file_transaction:
+                    self._write_group()
         finally:
             with self._changed:
                 self._closing = True
@@ -212,7 +229,7 @@ class GroupCommit:
         wakes = False
         try:
             for job in jobs:
-                tx = Tx(self._connection, self._dialect, self._clock)
+                tx = Tx(self._connection, self._dialect, self._clock, self._known)
                 self._execute(job, tx)
                 wakes |= tx.wakes and job.error is None
             self._driver.execute("COMMIT")
@@ -221,6 +238,7 @@ class GroupCommit:
             wakes = False
             for job in jobs:
                 job.error = StoreUnavailable(_("cannot write: {reason}", reason=str(error)))
+            self._known.clear()
             if self._driver.in_transaction:
                 self._driver.execute("ROLLBACK")
         if wakes:
@@ -303,10 +321,17 @@ READERS = 3
 
 
 class Readers:
-    def __init__(self, connect: Callable[[], Connection], dialect: Dialect, clock: Clock) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        dialect: Dialect,
+        clock: Clock,
+        known: KnownRows,
+    ) -> None:
         self._connect = connect
         self._dialect = dialect
         self._clock = clock
+        self._known = known
         self._own = threading.local()
         self._connections: list[Connection] = []
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="chimes-reader")
@@ -351,7 +376,7 @@ class Readers:
 
     def _execute(self, connection: Connection, work: Work[T]) -> T:
         try:
-            return work(Tx(connection, self._dialect, self._clock, reading=True))
+            return work(Tx(connection, self._dialect, self._clock, self._known, reading=True))
         except Exception as error:
             reason = self._dialect.unavailable(error)
             if reason is None:
@@ -366,13 +391,16 @@ class Readers:
         return connection
 
 
-# A SQLite file is set up and migrated when it is opened.
+# A SQLite file is set up and upgraded when it is opened; only the tables of an earlier version are
+# converted by command.
 
 
 def migrate(connection: Connection, path: Path) -> None:
     """Of two processes that start concurrently the second waits for the lock, and then finds
     nothing to do."""
-    if stored_revision(connection, path) == HEAD:
+    stored = stored_revision(connection, path)
+    check_is_recent(stored)
+    if stored == HEAD:
         return
     connection.exec_driver_sql("BEGIN IMMEDIATE")
     try:
@@ -396,7 +424,8 @@ def stored_revision(connection: Connection, path: Path) -> str | None:
         revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     if not isinstance(revision, str):
         raise SchemaMismatch(_("{path} is a database of something else, not of Chimes", path=path))
-    if revision not in REVISIONS:
+    check_is_known(revision)
+    if revision not in REVISIONS and not is_convertible(revision):
         raise SchemaMismatch(
             _(
                 "{path} has schema {revision}, which this version of Chimes (schema {head}) does"
@@ -424,6 +453,7 @@ class SqliteDatabase:
         self.dialect = SqliteDialect()
         self._path = path
         self._clock = clock or SystemClock()
+        self._known = KnownRows()
         self._wakeup = Wakeup()
         self._degraded = ""
         self._writer: GroupCommit | None = None
@@ -438,8 +468,11 @@ class SqliteDatabase:
         event.listen(self._engine, "connect", _set_up)
 
     async def open(self) -> None:
+        await self._in_thread(self._open)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
-            await asyncio.to_thread(self._open)
+            return await asyncio.to_thread(work)
         except StoreError:
             raise
         except Exception as error:
@@ -455,18 +488,16 @@ class SqliteDatabase:
         self._degraded = network_warning(self._path)
         if self._degraded:
             _log.warning(self._degraded)
-        connection = self._connect(_WRITER_CACHE)
+        connection = self._connect_to_migrate()
         try:
-            self._switch_to_wal(driver_of(connection))
-            connection.exec_driver_sql(f"PRAGMA busy_timeout = {_MIGRATION_MILLISECONDS}")
             migrate(connection, self._path)
             # From here on the writer waits with its own back-off.
             connection.exec_driver_sql("PRAGMA busy_timeout = 0")
         except BaseException:
             connection.close()
             raise
-        self._readers = Readers(self._connect, self.dialect, self._clock)
-        self._writer = GroupCommit(connection, self.dialect, self._clock, self.wake)
+        self._readers = Readers(self._connect, self.dialect, self._clock, self._known)
+        self._writer = GroupCommit(connection, self.dialect, self._clock, self._known, self.wake)
         self._writer.start()
 
     async def close(self) -> None:
@@ -478,11 +509,37 @@ class SqliteDatabase:
             await writer.stop()
         self.wake()
 
-    async def migrate(self) -> tuple[str | None, str]:
-        """A file migrates itself when it is opened."""
-        await self.open()
-        await self.close()
-        return None, HEAD
+    async def migrate(self, progress: Progress | None = None) -> tuple[str | None, str]:
+        return await self._in_thread(lambda: self._migrate(progress))
+
+    def _migrate(self, progress: Progress | None) -> tuple[str | None, str]:
+        prepare_file(self._path)
+        connection = self._connect_to_migrate()
+        try:
+            before = stored_revision(connection, self._path)
+            if is_convertible(before):
+                from chimes.store.sql.migrations.conversion import convert
+
+                now = micros(self._clock.now())
+                convert(connection, FILE_VERSIONS, now, progress or no_progress)
+            else:
+                migrate(connection, self._path)
+        finally:
+            connection.close()
+        return before, HEAD
+
+    def _connect_to_migrate(self) -> Connection:
+        connection = self._connect(_WRITER_CACHE)
+        try:
+            self._switch_to_wal(driver_of(connection))
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {_MIGRATION_MILLISECONDS}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def forget_known(self) -> None:
+        self._known.clear()
 
     def identity(self, connection: Connection) -> str:
         return ""

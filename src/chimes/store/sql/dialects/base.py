@@ -1,14 +1,15 @@
 """Dialect interface: the operations whose SQL differs between databases.
 
-The store is written once against this interface and never checks which database it uses.
+The store is written once against this interface and never checks which database it uses. What all
+databases understand is a statement of SQLAlchemy beside the function that executes it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -16,213 +17,39 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Insert,
-    Integer,
     Row,
     Select,
     Table,
-    Text,
+    bindparam,
+    delete,
     literal_column,
+    select,
+    text,
 )
 
 from chimes.clock import Clock
-from chimes.model.insights import (
-    BOUNDS,
-    CONCLUSIVE_STATUSES,
-    FAILED_STATUSES,
-    FAILING_STREAK,
-    MAX_SCHEDULES,
-)
-from chimes.store.sql.rows.values import Value
-
-# Counting: SQL for statistics that differs between databases; each dialect has one implementation.
-
-# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
-
-
-#: Name of the SQLite function that calls `bracket_of_micros`.
-BRACKET_FUNCTION = "chimes_bracket"
-_LAG = "runs.started_at - runs.planned_at"
-_BOUNDS = ", ".join(map(str, BOUNDS))
-
-NEWEST = "schedule_id, id, status, origin, created_at, planned_at, started_at, finished_at"
-_NEWEST_FIRST = "ORDER BY created_at DESC, id DESC LIMIT"
-
-
-def _words(statuses: Iterable[str]) -> str:
-    return ", ".join(f"'{status}'" for status in sorted(statuses))
-
-
-#: Of the newest conclusive runs, newest first: planned times of those that failed.
-_JUDGED = (
-    "FROM runs WHERE runs.schedule_id = schedules.id"
-    f" AND runs.status IN ({_words(CONCLUSIVE_STATUSES)}) {_NEWEST_FIRST}"
-)
-_IF_BAD = f"CASE WHEN status IN ({_words(FAILED_STATUSES)}) THEN planned_at ELSE '' END"
-_NEWEST_JUDGED = f"(SELECT status, planned_at {_JUDGED} {FAILING_STREAK}) AS judged"
-#: Numbers of schedules that a statement is built for, so that few statements have to be prepared.
-_SIZES = (1, 10, 25, 50, 100, MAX_SCHEDULES)
-
-RollupRows = Sequence[tuple[str | int, ...]]
-
-
-class StatisticsDialect(ABC):
-    #: The bracket of the lag of a started run (`bracket_of`).
-    bracket: ColumnElement[int]
-    #: The node that started a run (`first_node`): that of its first ended attempt, or the current
-    #: holder. Corrupt JSON reads as no attempt.
-    node: ColumnElement[str]
-    #: Of a schedule, its `FAILING_STREAK` newest conclusive runs (`CONCLUSIVE_STATUSES`), newest
-    #: first: the planned time of each, or nothing if it succeeded, separated by commas. Uses one
-    #: index scan for all of them where the database can.
-    judged: ColumnElement[str]
-
-    @abstractmethod
-    def newest(
-        self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
-    ) -> Sequence[Row[Any]]:
-        """Returns the newest runs of each schedule, with one bounded index scan per schedule. A
-        window function over all rows would read the whole history. The columns are `NEWEST`;
-        `owner` restricts to runs of that type and id."""
-
-    @abstractmethod
-    def add(self, connection: Connection, table: Table, rows: RollupRows) -> None:
-        """Adds rows to a rollup table, each with a distinct key: `number` is added to an existing
-        row."""
-
-
-class SqliteStatistics(StatisticsDialect):
-    bracket = literal_column(f"{BRACKET_FUNCTION}({_LAG})", Integer)
-    node = literal_column(
-        "coalesce(CASE WHEN json_valid(runs.attempts)"
-        " THEN json_extract(runs.attempts, '$[0].node') END, runs.holder, '?')",
-        Text,
-    )
-    judged = literal_column(f"(SELECT group_concat({_IF_BAD}) FROM {_NEWEST_JUDGED})", Text)
-
-    def newest(
-        self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
-    ) -> Sequence[Row[Any]]:
-        return _newest_parts(connection, ids, each, owner, "?")
-
-    def add(self, connection: Connection, table: Table, rows: RollupRows) -> None:
-        connection.exec_driver_sql(_sqlite_add(table), list(rows))
-
-
-class PostgresStatistics(StatisticsDialect):
-    bracket = literal_column(f"width_bucket({_LAG}, ARRAY[{_BOUNDS}]::bigint[])", Integer)
-    # Not parsed as JSON: one corrupt row would fail the whole statement.
-    node = literal_column(
-        "coalesce(nullif(split_part(split_part(runs.attempts, '\"node\":\"', 2), '\"', 1), ''),"
-        " runs.holder, '?')",
-        Text,
-    )
-    judged = literal_column(
-        f"(SELECT string_agg({_IF_BAD.replace('planned_at', 'planned_at::text')}, ',')"
-        f" FROM {_NEWEST_JUDGED})",
-        Text,
-    )
-
-    def newest(
-        self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
-    ) -> Sequence[Row[Any]]:
-        parameters = (list(ids), each, *(owner or ()))
-        return connection.exec_driver_sql(_postgres_newest(owner is not None), parameters).all()
-
-    def add(self, connection: Connection, table: Table, rows: RollupRows) -> None:
-        connection.exec_driver_sql(_postgres_add(table), tuple(map(list, zip(*rows, strict=True))))
-
-
-class MariadbStatistics(StatisticsDialect):
-    bracket = literal_column(f"INTERVAL({_LAG}, {_BOUNDS})", Integer)
-    node = literal_column(
-        "coalesce(JSON_VALUE(runs.attempts, '$[0].node'), runs.holder, '?')", Text
-    )
-    # One scan each: a derived table cannot refer to the schedule here.
-    judged = literal_column(
-        "concat_ws(',', {})".format(
-            ", ".join(
-                f"(SELECT {_IF_BAD} {_JUDGED} 1 OFFSET {place})" for place in range(FAILING_STREAK)
-            )
-        ),
-        Text,
-    )
-
-    def newest(
-        self, connection: Connection, ids: Sequence[str], each: int, owner: tuple[str, str] | None
-    ) -> Sequence[Row[Any]]:
-        return _newest_parts(connection, ids, each, owner, "%s")
-
-    def add(self, connection: Connection, table: Table, rows: RollupRows) -> None:
-        connection.exec_driver_sql(_mariadb_add(table), list(rows))
-
-
-def _newest_parts(
-    connection: Connection,
-    ids: Sequence[str],
-    each: int,
-    owner: tuple[str, str] | None,
-    mark: str,
-) -> Sequence[Row[Any]]:
-    size = next(size for size in _SIZES if size >= len(ids))
-    padded = (*ids, *[""] * (size - len(ids)))
-    parameters = tuple(value for one in padded for value in (one, *(owner or ()), each))
-    return connection.exec_driver_sql(_parts(size, owner is not None, mark), parameters).all()
-
-
-@cache
-def _parts(size: int, owned: bool, mark: str) -> str:
-    """One part for each schedule, because there is no LATERAL."""
-    condition = f" AND owner_type = {mark} AND owner_id = {mark}" if owned else ""
-    return " UNION ALL ".join(
-        f"SELECT * FROM (SELECT {NEWEST} FROM runs WHERE schedule_id = {mark}{condition}"
-        f" {_NEWEST_FIRST} {mark}) AS part{place}"
-        for place in range(size)
-    )
-
-
-@cache
-def _postgres_newest(owned: bool) -> str:
-    condition = " AND owner_type = $3 AND owner_id = $4" if owned else ""
-    return (
-        f"SELECT newest.* FROM unnest($1::text[]) AS wanted(id) CROSS JOIN LATERAL (SELECT {NEWEST}"
-        f" FROM runs WHERE schedule_id = wanted.id{condition} {_NEWEST_FIRST} $2) AS newest"
-    )
-
-
-def _key(table: Table) -> str:
-    return ", ".join(column.name for column in table.primary_key.columns)
-
-
-@cache
-def _sqlite_add(table: Table) -> str:
-    marks = ", ".join("?" * len(table.c))
-    return (
-        f"INSERT INTO {table.name} VALUES ({marks}) ON CONFLICT ({_key(table)})"
-        " DO UPDATE SET number = number + excluded.number"
-    )
-
-
-# One statement for all rows: one for each would be a round trip for each.
-@cache
-def _postgres_add(table: Table) -> str:
-    types = ("bigint" if isinstance(each.type, Integer) else "text" for each in table.c)
-    lists = ", ".join(f"${place}::{type_}[]" for place, type_ in enumerate(types, 1))
-    return (
-        f"INSERT INTO {table.name} SELECT * FROM unnest({lists}) ON CONFLICT ({_key(table)})"
-        f" DO UPDATE SET number = {table.name}.number + excluded.number"
-    )
-
-
-@cache
-def _mariadb_add(table: Table) -> str:
-    marks = ", ".join(["%s"] * len(table.c))
-    return (
-        f"INSERT INTO {table.name} VALUES ({marks})"
-        " ON DUPLICATE KEY UPDATE number = number + VALUES(number)"
-    )
-
+from chimes.store.sql.rows.run import CLAIMS
+from chimes.store.sql.rows.values import Value, Values
+from chimes.store.sql.statistics import StatisticsDialect
+from chimes.store.sql.tables import CLAIMABLE, claims, queue
 
 Rows = Sequence[Row[Any]]
+
+_ABOVE_ALL = 2**63 - 1
+#: Ranks are read one by one: rank comes first in queue order, so a plain scan would step over every
+#: retry that waits for its time in a high rank.
+_NEXT_RANK = (
+    select(queue.c.rank)
+    .where(text(CLAIMABLE), queue.c.rank < bindparam("below"))
+    .order_by(queue.c.rank.desc())
+    .limit(literal_column("1"))
+)
+_FIRST_OF_RANK = (
+    select(queue.c.available_at)
+    .where(text(CLAIMABLE), queue.c.rank == bindparam("rank"))
+    .order_by(queue.c.available_at)
+    .limit(literal_column("1"))
+)
 
 
 class Dialect(ABC):
@@ -233,10 +60,11 @@ class Dialect(ABC):
     statistics: StatisticsDialect
     #: Whether a standby that takes over starts a new, numbered history (timeline).
     forks: bool = False
-
-    #: Whether `fire_plain`, `claim_plain`, `finish_plain`, `due_times` and `unconfirmed` are
-    #: implemented. Otherwise the store uses the general statements and does not prefetch.
-    fast: bool = False
+    #: Whether `claim` claims with one statement that commits by itself.
+    claims_at_once: bool = False
+    #: Whether nodes claim runs shortly before they are due: `due_times`, `next_prefetch` and
+    #: `confirm_claims` are implemented.
+    prefetches: bool = False
 
     # --- time and errors ----------------------------------------------------------------------
     @abstractmethod
@@ -264,7 +92,7 @@ class Dialect(ABC):
         depend on the length of the list."""
 
     @abstractmethod
-    def listed(self, values: Collection[str]) -> object:
+    def listed(self, values: Collection[Any]) -> object:
         """Returns the list as the parameter that `among` reads."""
 
     @abstractmethod
@@ -285,55 +113,142 @@ class Dialect(ABC):
         """Locks the rows until the transaction ends; `skip` leaves out rows that another
         transaction has locked. Only called where `locks_rows`."""
 
-    # --- the hot statements -------------------------------------------------------------------
-    @abstractmethod
-    def next_due(self, connection: Connection) -> int | None:
-        """Returns the earliest due time of all schedules."""
-
-    @abstractmethod
-    def due(self, connection: Connection, now: int, limit: int) -> Rows:
-        """Returns due schedules, earliest first, locked until the transaction ends."""
-
-    @abstractmethod
-    def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
-        """Returns (concurrency_key, id) of the active runs that are not blocked, oldest first."""
-
-    @abstractmethod
-    def oldest_active(self, connection: Connection, key: str) -> Row[Any] | None:
-        """Returns the oldest active run of this concurrency key."""
-
-    @abstractmethod
-    def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
-        """Returns those of the concurrency keys that have blocked runs."""
-
-    @abstractmethod
-    def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
-        """Returns (id, schedule_id, slot) of the runs that have one of these (schedule_id,
-        slot)."""
-
-    @abstractmethod
-    def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        """Writes `cursor_values` with the schedule's id, for many schedules."""
-
+    # --- many rows in one statement -------------------------------------------------------------
     @abstractmethod
     def insert_many(
-        self, connection: Connection, table: Table, values: Sequence[dict[str, Value]]
+        self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
     ) -> None:
-        """Inserts rows whose keys are known to be free, each with a value for every column."""
+        """Inserts rows with values of these columns. Their keys are known to be free."""
 
     @abstractmethod
+    def insert_missing(
+        self,
+        connection: Connection,
+        table: Table,
+        names: Sequence[str],
+        rows: Sequence[Values],
+        *,
+        unique: str,
+    ) -> Collection[Value]:
+        """Like `insert_many`, but leaves out rows that would violate a unique index. Returns the
+        values of the column `unique` of the inserted rows."""
+
+    @abstractmethod
+    def update_many(
+        self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
+    ) -> None:
+        """Writes the columns of the rows that are named by the first column."""
+
+    def delete_many(
+        self, connection: Connection, table: Table, name: str, values: Collection[Value]
+    ) -> None:
+        """Deletes the rows with one of the values in the column `name`."""
+        if values:
+            statement = delete(table).where(self.among(table.c[name], "values"))
+            connection.execute(statement, {"values": self.listed(values)})
+
+    # --- the queue ----------------------------------------------------------------------------
+    def claim(
+        self,
+        connection: Connection,
+        now: int | None,
+        capabilities: Collection[str],
+        limit: int,
+        node_id: str,
+    ) -> Rows:
+        """Claims runs for a node, if the lease of the node has not ended. Returns rows of
+        RUN_COLUMNS. Only where `claims_at_once`."""
+        raise NotImplementedError
+
     def claimable(
         self, connection: Connection, now: int, capabilities: Collection[str], limit: int
     ) -> Rows:
-        """Returns claimable runs in queue order, locked until the transaction ends."""
+        """Returns claimable rows of `queue` in queue order, locked until the transaction ends."""
+        found: list[Row[Any]] = []
+        if not capabilities:
+            return found
+        for rank in self._ranks(connection):
+            parameters = {
+                "rank": rank,
+                "now": now,
+                "capabilities": self.listed(capabilities),
+                "most": limit - len(found),
+            }
+            found.extend(connection.execute(self._due_of_rank, parameters).all())
+            if len(found) >= limit:
+                break
+        return found
 
-    @abstractmethod
     def next_available(self, connection: Connection) -> int | None:
         """Returns the earliest available_at of the claimable runs."""
+        heads = [
+            connection.execute(_FIRST_OF_RANK, {"rank": rank}).scalar()
+            for rank in self._ranks(connection)
+        ]
+        return min((head for head in heads if head is not None), default=None)
 
     @abstractmethod
-    def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        """Writes `state_values` with the run's id, for many runs."""
+    def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
+        """Returns those of the concurrency keys that have blocked runs. One lookup per key, because
+        a key may have tens of thousands of blocked runs and one is enough."""
+
+    def take_claims(self, connection: Connection, fences: Sequence[tuple[str, int]]) -> Rows:
+        """Deletes the claims of these runs that have these fences, and returns their rows, in the
+        order of CLAIMS. The transaction that deletes a claim decides the next state of the run."""
+        statement = select(claims).where(self.among(claims.c.run_id, "ids"))
+        if self.locks_rows:
+            statement = self.for_update(statement.order_by(claims.c.run_id))
+        ids = sorted({run_id for run_id, _ in fences})
+        found = connection.execute(statement, {"ids": self.listed(ids)}).all()
+        place, wanted = CLAIMS.index("fence"), set(fences)
+        owned = [row for row in found if (row[0], row[place]) in wanted]
+        self.delete_many(connection, claims, "run_id", [row[0] for row in owned])
+        return owned
+
+    def _ranks(self, connection: Connection) -> Iterator[int]:
+        """Yields the ranks of the claimable runs, highest first."""
+        below = _ABOVE_ALL
+        while True:
+            rank = connection.execute(_NEXT_RANK, {"below": below}).scalar()
+            if rank is None:
+                return
+            yield rank
+            below = rank
+
+    @cached_property
+    def _due_of_rank(self) -> Select[Any]:
+        statement = (
+            select(queue)
+            .where(
+                text(CLAIMABLE),
+                queue.c.rank == bindparam("rank"),
+                queue.c.available_at <= bindparam("now"),
+                self.among(queue.c.needs, "capabilities"),
+            )
+            .order_by(queue.c.available_at, queue.c.planned_at, queue.c.run_id)
+            .limit(bindparam("most"))
+        )
+        return self.for_update(statement, skip=True) if self.locks_rows else statement
+
+    # --- prefetch -------------------------------------------------------------------------------
+    def due_times(self, connection: Connection, until: int, limit: int) -> Sequence[int]:
+        """Returns the earliest due times up to `until`, at most `limit` of them."""
+        raise NotImplementedError
+
+    def next_prefetch(
+        self, connection: Connection, until: int, each: int, limit: int
+    ) -> Row[Any] | None:
+        """Of the earliest `limit` due times up to `until`, where each takes `each` longer than the
+        one before: returns (number, due, begin_by) of the one that must begin first."""
+        raise NotImplementedError
+
+    def confirm_claims(
+        self, connection: Connection, closed: int | None, fences: Sequence[tuple[str, int]]
+    ) -> Rows:
+        """Confirms prefetched runs (id, fence), so that none can be withdrawn; returns the others.
+        Confirmed are runs that are claimed, not requested to cancel, due at `closed` or earlier,
+        and not locked by another transaction. `closed` None: the cutoff by the database's clock."""
+        raise NotImplementedError
 
     # --- deliveries and limits ------------------------------------------------------------------
     @abstractmethod
@@ -353,93 +268,11 @@ class Dialect(ABC):
         """Returns the earliest available_at of the pending deliveries."""
 
     @abstractmethod
-    def write_deliveries(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        """Writes `progress_values` with the delivery's id, for many deliveries."""
-
-    @abstractmethod
     def take_tokens(
         self, connection: Connection, now: int | None, request: TokenRequest
     ) -> tuple[float, int]:
         """Returns how many tokens are left, and how many were granted. `now` None: the database's
         clock."""
-
-    # --- optional fast paths --------------------------------------------------------------------
-    def fire_plain(
-        self, connection: Connection, batch: Batch, plain: Sequence[PlainFiring]
-    ) -> Collection[str]:
-        """Moves the cursors of locked schedules, inserts their runs, copied from them, and records
-        the batch. Returns the ids of the inserted runs: an existing run of a slot stays."""
-        raise NotImplementedError
-
-    def due_times(self, connection: Connection, until: int, limit: int) -> Sequence[int]:
-        """Returns the earliest due times up to `until`, at most `limit` of them."""
-        raise NotImplementedError
-
-    def next_prefetch(
-        self, connection: Connection, until: int, each: int, limit: int
-    ) -> Row[Any] | None:
-        """Of the earliest `limit` due times up to `until`, where each takes `each` longer than the
-        one before: returns (number, due, begin_by) of the one that must begin first."""
-        raise NotImplementedError
-
-    def unconfirmed(
-        self, connection: Connection, closed: int | None, claims: Sequence[tuple[str, int]]
-    ) -> Rows:
-        """Confirms prefetched runs (id, fence), so that none can be withdrawn; returns the others.
-        Confirmed are runs that are claimed, not requested to cancel, planned for `closed` or
-        earlier, and not locked by another transaction.
-        `closed` None: by the database's clock."""
-        raise NotImplementedError
-
-    def claim_plain(
-        self,
-        connection: Connection,
-        now: int | None,
-        capabilities: Collection[str],
-        limit: int,
-        node_id: str,
-    ) -> Rows:
-        """`claimable` and `claim` for this node in one statement; in any order. Returns nothing if
-        the node's lease has ended. `now` None: the database's clock."""
-        raise NotImplementedError
-
-    def finish_plain(
-        self,
-        connection: Connection,
-        now: int | None,
-        completions: Sequence[tuple[Value, ...]],
-        *,
-        recording: bool,
-    ) -> Rows:
-        """Stores completions (`PLAIN_COMPLETION`) whose fence is the current one of a running run.
-        Returns (id, time, cancel_requested, whether its key has blocked runs) of those that were
-        accepted; the time is `now` or that of the database's clock. `recording`: updates the
-        schedules, each of which has at most one of the runs."""
-        raise NotImplementedError
-
-
-class PlainFiring(NamedTuple):
-    """Values of a single-slot plan that cannot be copied from the schedule's row."""
-
-    schedule_id: str
-    run_id: str
-    next_slot: int | None
-    next_run_at: int | None
-    planned_at: int
-    concurrency_limit: int
-    needs: str
-    fence: int
-
-
-class Batch(NamedTuple):
-    """A scheduler pass; the first `claimed` of its runs are claimed for its node."""
-
-    id: int
-    node_id: str
-    now: int
-    #: When it is recorded; None: by the database's clock.
-    done: int | None
-    claimed: int
 
 
 class TokenRequest(NamedTuple):
@@ -454,7 +287,3 @@ class TokenRequest(NamedTuple):
     first_tokens: float
     #: Microseconds in which an empty bucket fills.
     fills_in: int
-
-
-#: The order of the values of a completion.
-PLAIN_COMPLETION = ("id", "attempt", "fence", "status", "retry_in", "result", "error", "reason")

@@ -19,7 +19,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Insert,
-    Row,
     Select,
     String,
     Table,
@@ -29,27 +28,19 @@ from sqlalchemy import (
     insert,
     literal,
     select,
+    tuple_,
 )
 
 from chimes.clock import MICROSECOND, Clock
-from chimes.store.sql.dialects.base import Dialect, MariadbStatistics, Rows, TokenRequest
-from chimes.store.sql.rows.values import Value
-from chimes.store.sql.tables import (
-    ACTIVE,
-    BLOCKED,
-    CLAIMABLE,
-    DUE,
-    PENDING,
-    deliveries,
-    runs,
-    schedules,
-)
+from chimes.store.sql.dialects.base import Dialect, Rows, TokenRequest
+from chimes.store.sql.rows.values import Value, Values
+from chimes.store.sql.statistics import MariadbStatistics
+from chimes.store.sql.tables import BLOCKED, PENDING, deliveries
 from chimes.store.token_bucket import MAX_CLOCK_STEP_BACK
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
 
-_ABOVE_ALL = 2**63 - 1
 _LOCK_WAIT = 1205
 #: Characters per packet. A server accepts 16 MB (`max_allowed_packet`), and one character may need
 #: four bytes or as many escapes; a larger row is sent without JSON around it.
@@ -63,74 +54,14 @@ def _names(columns: Iterable[Column[Any]]) -> str:
 
 NOW = "SELECT UTC_TIMESTAMP(6)"
 
-# The first entry of the index is the result.
-NEXT_DUE = f"""
-SELECT next_run_at FROM schedules FORCE INDEX (schedules_due)
-WHERE {DUE} ORDER BY next_run_at LIMIT 1
-"""
-
-# The columns of the condition lead the index, so due rows come in order without a sort, and the
-# cost depends on how many are due. Rows that another node has locked are skipped.
-DUE_SCHEDULES = f"""
-SELECT {_names(schedules.c)} FROM schedules FORCE INDEX (schedules_due)
-WHERE {DUE} AND next_run_at <= %(now)s
-ORDER BY next_run_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-"""
-
-# Status and `blocked` follow the key in the index: ended runs of a key are not read. The few
-# remaining rows are sorted.
-ADMITTED = f"""
-SELECT concurrency_key, id FROM runs FORCE INDEX (runs_by_key)
-WHERE concurrency_key IN %(keys)s AND {ACTIVE} AND blocked = 0
-ORDER BY concurrency_key, created_at, id
-"""
-
-OLDEST_ACTIVE = f"""
-SELECT {_names(runs.c)} FROM runs FORCE INDEX (runs_by_key)
-WHERE concurrency_key = %(key)s AND {ACTIVE} ORDER BY created_at, id LIMIT 1
-"""
-
-# One lookup per key, because a key may have tens of thousands of blocked runs and one is enough.
 BLOCKED_KEYS = f"""
-SELECT wanted.concurrency_key
-FROM JSON_TABLE(%(keys)s, '$[*]' COLUMNS (
-  concurrency_key VARCHAR(300) {_COLLATE} PATH '$'
-)) AS wanted
+SELECT wanted.number
+FROM JSON_TABLE(%(numbers)s, '$[*]' COLUMNS (number BIGINT PATH '$')) AS wanted
 WHERE (
-  SELECT 1 FROM runs FORCE INDEX (runs_by_key)
-  WHERE runs.concurrency_key = wanted.concurrency_key AND {BLOCKED} LIMIT 1
+  SELECT 1 FROM queue FORCE INDEX (queue_by_concurrency)
+  WHERE queue.concurrency = wanted.number AND {BLOCKED} LIMIT 1
 ) = 1
 """
-
-SLOTS_TAKEN = f"""
-SELECT STRAIGHT_JOIN runs.id, runs.schedule_id, runs.slot
-FROM JSON_TABLE(%(pairs)s, '$[*]' COLUMNS (
-  schedule_id VARCHAR(255) {_COLLATE} PATH '$[0]', slot BIGINT PATH '$[1]'
-)) AS pair
-JOIN runs FORCE INDEX (runs_one_per_slot)
-ON runs.schedule_id = pair.schedule_id AND runs.slot = pair.slot
-"""
-
-# Rank comes first in queue order, so a plain scan would step over every retry that waits for its
-# time in a high rank. Jumping from rank to rank and reading the due head of each reads only the
-# claimed rows plus one entry per rank. One jump is one statement: in a recursive query MariaDB
-# would read every queued run.
-NEXT_RANK = f"""
-SELECT `rank` FROM runs FORCE INDEX (runs_claimable)
-WHERE {CLAIMABLE} AND `rank` < %(below)s ORDER BY `rank` DESC LIMIT 1
-"""
-
-CLAIMABLE_OF_RANK = f"""
-SELECT {_names(runs.c)} FROM runs FORCE INDEX (runs_claimable)
-WHERE {CLAIMABLE} AND `rank` = %(rank)s AND available_at <= %(now)s AND needs IN %(offers)s
-ORDER BY available_at, planned_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-"""
-
-AVAILABLE_IN_RANK = f"""
-SELECT available_at FROM runs FORCE INDEX (runs_claimable)
-WHERE {CLAIMABLE} AND `rank` = %(rank)s ORDER BY available_at LIMIT 1
-"""
-
 
 # In the order of the index; other channels are filtered out, and rows that another node has locked
 # are skipped.
@@ -190,7 +121,7 @@ class MariadbDialect(Dialect):
     def among(self, column_: Column[Any], name: str) -> ColumnElement[bool]:
         return column_.in_(bindparam(name, expanding=True))
 
-    def listed(self, values: Collection[str]) -> object:
+    def listed(self, values: Collection[Any]) -> object:
         return list(values)
 
     def contains(self, column_: Column[Any], text_: str) -> ColumnElement[bool]:
@@ -207,60 +138,55 @@ class MariadbDialect(Dialect):
     def for_update(self, statement: Select[Any], *, skip: bool = False) -> Select[Any]:
         return statement.with_for_update(skip_locked=skip)
 
-    def next_due(self, connection: Connection) -> int | None:
-        return _integer(connection.exec_driver_sql(NEXT_DUE).scalar())
-
-    def due(self, connection: Connection, now: int, limit: int) -> Rows:
-        parameters = {"now": now, "limit": limit}
-        return connection.exec_driver_sql(DUE_SCHEDULES, parameters).all()
-
-    def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
-        return connection.exec_driver_sql(ADMITTED, {"keys": tuple(keys)}).all()
-
-    def oldest_active(self, connection: Connection, key: str) -> Row[Any] | None:
-        return connection.exec_driver_sql(OLDEST_ACTIVE, {"key": key}).first()
-
-    def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
-        parameters = {"keys": _plain(list(keys))}
-        return connection.exec_driver_sql(BLOCKED_KEYS, parameters).scalars().all()
-
-    def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
-        return connection.exec_driver_sql(SLOTS_TAKEN, {"pairs": _plain(list(pairs))}).all()
-
-    def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        _update_many(connection, schedules, values)
-
     def insert_many(
-        self, connection: Connection, table: Table, values: Sequence[dict[str, Value]]
+        self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
     ) -> None:
-        if values:
+        if rows:
             # The driver combines them into one statement, or a few where they are large.
-            connection.exec_driver_sql(_insert_all(table, tuple(values[0])), list(values))
+            connection.exec_driver_sql(_insert_all(table, tuple(names)), list(rows))
 
-    def claimable(
-        self, connection: Connection, now: int, capabilities: Collection[str], limit: int
-    ) -> Rows:
-        found: list[Any] = []
-        if not capabilities:
-            return found
-        for rank in _ranks(connection):
-            parameters = {
-                "rank": rank,
-                "now": now,
-                "offers": tuple(capabilities),
-                "limit": limit - len(found),
-            }
-            found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, parameters).all())
-            if len(found) >= limit:
-                break
-        return found
+    def insert_missing(
+        self,
+        connection: Connection,
+        table: Table,
+        names: Sequence[str],
+        rows: Sequence[Values],
+        *,
+        unique: str,
+    ) -> Collection[Value]:
+        """Looks first. Not INSERT IGNORE, which also truncates texts that are too long. If another
+        transaction inserts the same key meanwhile, this one gets a duplicate key error and is
+        repeated; with a single row it waits for the other one instead, also in a transaction of the
+        caller."""
+        place = list(names).index(unique)
+        if len(rows) == 1:
+            (row,) = rows
+            own = [row[list(names).index(name)] for each in _unique_keys(table) for name in each]
+            insert_one = _insert_one_missing(table, tuple(names))
+            inserted = connection.exec_driver_sql(insert_one, (*row, *own)).rowcount
+            return [row[place]] if inserted else []
+        new = list(rows)
+        for columns in _unique_keys(table):
+            places = [list(names).index(name) for name in columns]
+            keys = [tuple(row[place] for place in places) for row in new]
+            wanted = [key for key in keys if None not in key]
+            if wanted:
+                statement = select(*(table.c[name] for name in columns)).where(
+                    tuple_(*(table.c[name] for name in columns)).in_(wanted)
+                )
+                taken = {tuple(row) for row in connection.execute(statement)}
+                new = [row for row, key in zip(new, keys, strict=True) if key not in taken]
+        self.insert_many(connection, table, names, new)
+        return [row[place] for row in new]
 
-    def next_available(self, connection: Connection) -> int | None:
-        heads = (
-            _integer(connection.exec_driver_sql(AVAILABLE_IN_RANK, {"rank": rank}).scalar())
-            for rank in _ranks(connection)
-        )
-        return min((head for head in heads if head is not None), default=None)
+    def update_many(
+        self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
+    ) -> None:
+        _update_many(connection, table, tuple(names), rows)
+
+    def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
+        parameters = {"numbers": _plain(list(numbers))}
+        return connection.exec_driver_sql(BLOCKED_KEYS, parameters).scalars().all()
 
     def pending(
         self,
@@ -282,9 +208,6 @@ class MariadbDialect(Dialect):
     def next_delivery(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_DELIVERY).scalar())
 
-    def write_deliveries(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        _update_many(connection, deliveries, values)
-
     def take_tokens(
         self, connection: Connection, now: int | None, request: TokenRequest
     ) -> tuple[float, int]:
@@ -292,30 +215,36 @@ class MariadbDialect(Dialect):
         tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, parameters).one()
         return float(tokens), int(granted)
 
-    def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        _update_many(connection, runs, values)
-
-
-def _ranks(connection: Connection) -> Iterator[int]:
-    """Yields the ranks of the claimable runs, highest first."""
-    below = _ABOVE_ALL
-    while True:
-        rank = _integer(connection.exec_driver_sql(NEXT_RANK, {"below": below}).scalar())
-        if rank is None:
-            return
-        yield rank
-        below = rank
-
 
 def _plain(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
 @cache
-def _insert_all(table: Table, columns: tuple[str, ...]) -> str:
-    names = ", ".join(f"`{name}`" for name in columns)
-    marks = ", ".join(f"%({name})s" for name in columns)
-    return f"INSERT INTO `{table.name}` ({names}) VALUES ({marks})"
+def _unique_keys(table: Table) -> list[tuple[str, ...]]:
+    found = [tuple(each.name for each in table.primary_key.columns)]
+    unique = [index for index in table.indexes if index.unique]
+    return found + [tuple(each.name for each in index.columns) for index in unique]
+
+
+@cache
+def _insert_one_missing(table: Table, names: tuple[str, ...]) -> str:
+    columns = ", ".join(f"`{name}`" for name in names)
+    marks = ", ".join(["%s"] * len(names))
+    conditions = " AND ".join(
+        f"NOT EXISTS (SELECT 1 FROM `{table.name}` WHERE "
+        + " AND ".join(f"`{name}` = %s" for name in key)
+        + ")"
+        for key in _unique_keys(table)
+    )
+    return f"INSERT INTO `{table.name}` ({columns}) SELECT {marks} FROM DUAL WHERE {conditions}"
+
+
+@cache
+def _insert_all(table: Table, names: tuple[str, ...]) -> str:
+    columns = ", ".join(f"`{name}`" for name in names)
+    marks = ", ".join(["%s"] * len(names))
+    return f"INSERT INTO `{table.name}` ({columns}) VALUES ({marks})"
 
 
 @cache
@@ -331,21 +260,19 @@ def _insert_new(table: Table) -> Insert:
     )
 
 
-def _update_many(connection: Connection, table: Table, values: Sequence[dict[str, Value]]) -> None:
-    """Updates rows by their ids, all with the same columns."""
-    if not values:
-        return
-    columns = tuple(name for name in values[0] if name != "id")
+def _update_many(
+    connection: Connection, table: Table, names: tuple[str, ...], rows: Sequence[Values]
+) -> None:
     small: list[str] = []
-    for row in values:
-        text = _plain([row["id"], *(row[name] for name in columns)]) if len(values) > 1 else ""
+    for row in rows:
+        text = _plain(row) if len(rows) > 1 else ""
         if not text or len(text) > _PACKET:
-            connection.exec_driver_sql(_update_one(table, columns), row)
+            connection.exec_driver_sql(_update_one(table, names), (*row[1:], row[0]))
         else:
             small.append(text)
     for some in _packets(small):
         parameters = {"rows": f"[{','.join(some)}]"}
-        connection.exec_driver_sql(_update_all(table, columns), parameters)
+        connection.exec_driver_sql(_update_all(table, names), parameters)
 
 
 def _packets(rows: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -361,22 +288,22 @@ def _packets(rows: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 @cache
-def _update_one(table: Table, columns: tuple[str, ...]) -> str:
-    changes = ", ".join(f"`{name}` = %({name})s" for name in columns)
-    return f"UPDATE `{table.name}` SET {changes} WHERE `id` = %(id)s"
+def _update_one(table: Table, names: tuple[str, ...]) -> str:
+    changes = ", ".join(f"`{name}` = %s" for name in names[1:])
+    return f"UPDATE `{table.name}` SET {changes} WHERE `{names[0]}` = %s"
 
 
 @cache
-def _update_all(table: Table, columns: tuple[str, ...]) -> str:
+def _update_all(table: Table, names: tuple[str, ...]) -> str:
     """One statement for all rows takes half the time of one for each."""
     cells = ", ".join(
-        f"`{name}` {_type(table.c[name])} PATH '$[{place}]'"
-        for place, name in enumerate(("id", *columns))
+        f"`{name}` {_type(table.c[name])} PATH '$[{place}]'" for place, name in enumerate(names)
     )
-    changes = ", ".join(f"this.`{name}` = new.`{name}`" for name in columns)
+    changes = ", ".join(f"this.`{name}` = new.`{name}`" for name in names[1:])
     return (
         f"UPDATE JSON_TABLE(%(rows)s, '$[*]' COLUMNS ({cells})) AS new"
-        f" STRAIGHT_JOIN `{table.name}` AS this ON this.`id` = new.`id` SET {changes}"
+        f" STRAIGHT_JOIN `{table.name}` AS this ON this.`{names[0]}` = new.`{names[0]}`"
+        f" SET {changes}"
     )
 
 

@@ -7,7 +7,7 @@ on the length of the list.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -34,40 +34,23 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.sql.expression import cast
 
 from chimes.clock import Clock
-from chimes.store.sql.dialects.base import (
-    PLAIN_COMPLETION,
-    Batch,
-    Dialect,
-    PlainFiring,
-    PostgresStatistics,
-    Rows,
-    TokenRequest,
-)
+from chimes.store.sql.dialects.base import Dialect, Rows, TokenRequest
 from chimes.store.sql.dialects.postgres_statements import (
-    ADMITTED,
     BLOCKED_KEYS,
     CLAIM,
-    CLAIMABLE_RUNS,
-    DUE_SCHEDULES,
+    CONFIRM_CLAIMS,
     DUE_TIMES,
     END_STALLED,
-    FINISH_PLAIN,
-    FINISH_UNIFORM,
-    FIRE_PLAIN,
-    FIRE_UNIFORM,
     NEXT_AVAILABLE,
     NEXT_DELIVERY,
-    NEXT_DUE,
     NEXT_PREFETCH,
     NOW,
-    OLDEST_ACTIVE,
     PENDING_DELIVERIES,
-    SLOTS_TAKEN,
+    TAKE_CLAIMS,
     TAKE_TOKENS,
-    UNCONFIRMED,
 )
-from chimes.store.sql.rows.values import Value, moment_of
-from chimes.store.sql.tables import deliveries, runs, schedules
+from chimes.store.sql.rows.values import Value, Values, moment_of
+from chimes.store.sql.statistics import PostgresStatistics
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
@@ -79,7 +62,8 @@ class PostgresDialect(Dialect):
     name = "postgresql"
     locks_rows = True
     statistics = PostgresStatistics()
-    fast = True
+    claims_at_once = True
+    prefetches = True
     forks = True
 
     def now(self, connection: Connection, clock: Clock | None) -> datetime:
@@ -99,9 +83,10 @@ class PostgresDialect(Dialect):
         return _integer(connection.exec_driver_sql(END_STALLED, (seconds,)).scalar()) or 0
 
     def among(self, column_: Column[Any], name: str) -> ColumnElement[bool]:
-        return column_ == any_(cast(bindparam(name, type_=ARRAY(Text)), ARRAY(Text)))
+        kind = ARRAY(BigInteger if isinstance(column_.type, Integer) else Text)
+        return column_ == any_(cast(bindparam(name, type_=kind), kind))
 
-    def listed(self, values: Collection[str]) -> object:
+    def listed(self, values: Collection[Any]) -> object:
         return list(values)
 
     def contains(self, column_: Column[Any], text_: str) -> ColumnElement[bool]:
@@ -120,42 +105,43 @@ class PostgresDialect(Dialect):
     def for_update(self, statement: Select[Any], *, skip: bool = False) -> Select[Any]:
         return statement.with_for_update(key_share=True, skip_locked=skip)
 
-    def next_due(self, connection: Connection) -> int | None:
-        return _integer(connection.exec_driver_sql(NEXT_DUE).scalar())
-
-    def due(self, connection: Connection, now: int, limit: int) -> Rows:
-        return connection.exec_driver_sql(DUE_SCHEDULES % limit, (now,)).all()
-
-    def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
-        return connection.exec_driver_sql(ADMITTED, (list(keys),)).all()
-
-    def oldest_active(self, connection: Connection, key: str) -> Row[Any] | None:
-        return connection.exec_driver_sql(OLDEST_ACTIVE, (key,)).first()
-
-    def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
-        return connection.exec_driver_sql(BLOCKED_KEYS, (list(keys),)).scalars().all()
-
-    def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
-        parameters = ([pair[0] for pair in pairs], [pair[1] for pair in pairs])
-        return connection.exec_driver_sql(SLOTS_TAKEN, parameters).all()
-
-    def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        _update_many(connection, schedules, values)
-
     def insert_many(
-        self, connection: Connection, table: Table, values: Sequence[dict[str, Value]]
+        self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
     ) -> None:
-        if values:
-            names = tuple(values[0])
-            connection.exec_driver_sql(_insert_all(table, names), _arrays(names, values))
+        if rows:
+            parameters, kinds = _columns(rows)
+            statement = f"{_insert_all(table, tuple(names), kinds)}"
+            connection.exec_driver_sql(statement, parameters)
 
-    def claimable(
-        self, connection: Connection, now: int, capabilities: Collection[str], limit: int
-    ) -> Rows:
-        parameters = (now, list(capabilities))
-        return connection.exec_driver_sql(CLAIMABLE_RUNS % (limit, limit), parameters).all()
+    def insert_missing(
+        self,
+        connection: Connection,
+        table: Table,
+        names: Sequence[str],
+        rows: Sequence[Values],
+        *,
+        unique: str,
+    ) -> Collection[Value]:
+        if not rows:
+            return ()
+        parameters, kinds = _columns(rows)
+        statement = (
+            f"{_insert_all(table, tuple(names), kinds)} ON CONFLICT DO NOTHING RETURNING {unique}"
+        )
+        return connection.exec_driver_sql(statement, parameters).scalars().all()
 
-    def claim_plain(
+    def update_many(
+        self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
+    ) -> None:
+        if rows:
+            parameters, kinds = _columns(rows)
+            statement = _update_all(table, tuple(names), kinds)
+            connection.exec_driver_sql(statement, parameters)
+
+    def next_available(self, connection: Connection) -> int | None:
+        return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
+
+    def claim(
         self,
         connection: Connection,
         now: int | None,
@@ -166,23 +152,12 @@ class PostgresDialect(Dialect):
         parameters = (now, list(capabilities), node_id)
         return connection.exec_driver_sql(CLAIM % (limit, limit), parameters).all()
 
-    def next_available(self, connection: Connection) -> int | None:
-        return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
+    def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
+        return connection.exec_driver_sql(BLOCKED_KEYS, (list(numbers),)).scalars().all()
 
-    def fire_plain(
-        self, connection: Connection, batch: Batch, plain: Sequence[PlainFiring]
-    ) -> Collection[str]:
-        uniform, columns = _columns(plain, PlainFiring._fields.index("planned_at"))
-        parameters = (
-            *columns,
-            batch.now,
-            batch.claimed,
-            batch.id,
-            batch.node_id,
-            batch.done,
-        )
-        statement = FIRE_UNIFORM if uniform else FIRE_PLAIN
-        return set(connection.exec_driver_sql(statement, parameters).scalars())
+    def take_claims(self, connection: Connection, fences: Sequence[tuple[str, int]]) -> Rows:
+        ids, numbers = zip(*sorted(fences), strict=True)
+        return connection.exec_driver_sql(TAKE_CLAIMS, (list(ids), list(numbers))).all()
 
     def due_times(self, connection: Connection, until: int, limit: int) -> Sequence[int]:
         return connection.exec_driver_sql(DUE_TIMES % limit, (until,)).scalars().all()
@@ -192,23 +167,12 @@ class PostgresDialect(Dialect):
     ) -> Row[Any] | None:
         return connection.exec_driver_sql(NEXT_PREFETCH % limit, (until, each)).first()
 
-    def unconfirmed(
-        self, connection: Connection, closed: int | None, claims: Sequence[tuple[str, int]]
+    def confirm_claims(
+        self, connection: Connection, closed: int | None, fences: Sequence[tuple[str, int]]
     ) -> Rows:
-        parameters = ([run_id for run_id, _ in claims], [fence for _, fence in claims], closed)
-        return connection.exec_driver_sql(UNCONFIRMED, parameters).all()
-
-    def finish_plain(
-        self,
-        connection: Connection,
-        now: int | None,
-        completions: Sequence[tuple[Value, ...]],
-        *,
-        recording: bool,
-    ) -> Rows:
-        uniform, columns = _columns(completions, PLAIN_COMPLETION.index("fence"))
-        statement = FINISH_UNIFORM if uniform else FINISH_PLAIN
-        return connection.exec_driver_sql(statement, (*columns, now, recording)).all()
+        ids, numbers = zip(*fences, strict=True)
+        parameters = (list(ids), list(numbers), closed)
+        return connection.exec_driver_sql(CONFIRM_CLAIMS, parameters).all()
 
     def pending(
         self,
@@ -223,9 +187,6 @@ class PostgresDialect(Dialect):
 
     def next_delivery(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_DELIVERY).scalar())
-
-    def write_deliveries(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        _update_many(connection, deliveries, values)
 
     def take_tokens(
         self, connection: Connection, now: int | None, request: TokenRequest
@@ -243,20 +204,37 @@ class PostgresDialect(Dialect):
         tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, parameters).one()
         return float(tokens), int(granted)
 
-    def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        _update_many(connection, runs, values)
-
 
 # --- many rows in one statement -----------------------------------------------------------------
-def _arrays(names: Sequence[str], values: Sequence[dict[str, Value]]) -> tuple[list[Value], ...]:
-    return tuple([row[name] for row in values] for name in names)
+def _columns(rows: Sequence[Values]) -> tuple[tuple[object, ...], str]:
+    """Returns the columns of the rows as parameters, and for each a letter: `l` for a list, `v` for
+    one value that all rows share, because the driver inspects every value of a list."""
+    parameters: list[object] = []
+    kinds: list[str] = []
+    number = len(rows)
+    for column in zip(*rows, strict=True):
+        first = column[0]
+        # The key of the rows is the first column, and differs.
+        if parameters and first == column[-1] and column.count(first) == number:
+            parameters.append(first)
+            kinds.append("v")
+        else:
+            parameters.append(list(column))
+            kinds.append("l")
+    return tuple(parameters), "".join(kinds)
 
 
-def array_types(table: Table, names: Sequence[str]) -> str:
-    """`$1::text[], $2::bigint[], …`: one array for each column."""
-    return ", ".join(
-        f"${place}::{_array_type(table.c[name])}[]" for place, name in enumerate(names, 1)
+def _values_sql(table: Table, names: tuple[str, ...], kinds: str) -> str:
+    """A query that returns the rows of `_columns`."""
+    lists = [(place, name) for place, name in enumerate(names) if kinds[place] == "l"]
+    types = [_array_type(table.c[name]) for name in names]
+    arrays = ", ".join(f"${place + 1}::{types[place]}[]" for place, _ in lists)
+    listed = ", ".join(f'"{name}"' for _, name in lists)
+    chosen = ", ".join(
+        f'"{name}"' if kinds[place] == "l" else f'${place + 1}::{types[place]} AS "{name}"'
+        for place, name in enumerate(names)
     )
+    return f"SELECT {chosen} FROM unnest({arrays}) AS listed({listed})"
 
 
 def _array_type(column: Column[Any]) -> str:
@@ -274,9 +252,9 @@ def _array_type(column: Column[Any]) -> str:
 
 
 @cache
-def _insert_all(table: Table, names: tuple[str, ...]) -> str:
+def _insert_all(table: Table, names: tuple[str, ...], kinds: str) -> str:
     columns = ", ".join(f'"{name}"' for name in names)
-    return f"INSERT INTO {table.name} ({columns}) SELECT * FROM unnest({array_types(table, names)})"
+    return f"INSERT INTO {table.name} ({columns}) {_values_sql(table, names, kinds)}"
 
 
 @cache
@@ -285,30 +263,13 @@ def _insert_new(table: Table) -> Insert:
 
 
 @cache
-def _update_all(table: Table, names: tuple[str, ...]) -> str:
-    changes = ", ".join(f'"{name}" = new."{name}"' for name in names if name != "id")
-    columns = ", ".join(f'"{name}"' for name in names)
+def _update_all(table: Table, names: tuple[str, ...], kinds: str) -> str:
+    key, *others = names
+    changes = ", ".join(f'"{name}" = new."{name}"' for name in others)
     return (
         f"UPDATE {table.name} AS old SET {changes}"
-        f" FROM unnest({array_types(table, names)}) AS new({columns}) WHERE old.id = new.id"
+        f' FROM ({_values_sql(table, names, kinds)}) AS new WHERE old."{key}" = new."{key}"'
     )
-
-
-def _update_many(connection: Connection, table: Table, values: Sequence[dict[str, Value]]) -> None:
-    """Updates rows by their ids, all with the same columns."""
-    if values:
-        names = tuple(values[0])
-        connection.exec_driver_sql(_update_all(table, names), _arrays(names, values))
-
-
-def _columns(rows: Sequence[tuple[Value, ...]], common: int) -> tuple[bool, Iterable[object]]:
-    """Returns whether all rows have the same values from column `common` on, and the columns; equal
-    columns are reduced to their value, because the driver inspects every value of a list."""
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    uniform = all(column.count(column[0]) == len(column) for column in columns[common:])
-    return uniform, columns[:common] + [
-        column[0] if uniform else column for column in columns[common:]
-    ]
 
 
 def _integer(value: object) -> int | None:

@@ -18,7 +18,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Insert,
-    Row,
     Select,
     Table,
     bindparam,
@@ -26,20 +25,13 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import DBAPIError
 
 from chimes.clock import MICROSECOND, Clock
-from chimes.store.sql.dialects.base import Dialect, Rows, SqliteStatistics, TokenRequest
-from chimes.store.sql.rows.values import Value
-from chimes.store.sql.tables import (
-    ACTIVE,
-    BLOCKED,
-    CLAIMABLE,
-    DUE,
-    PENDING,
-    deliveries,
-    runs,
-    schedules,
-)
+from chimes.store.sql.dialects.base import Dialect, Rows, TokenRequest
+from chimes.store.sql.rows.values import Value, Values
+from chimes.store.sql.statistics import SqliteStatistics
+from chimes.store.sql.tables import BLOCKED, PENDING, deliveries
 from chimes.store.token_bucket import MAX_CLOCK_STEP_BACK
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
@@ -49,76 +41,10 @@ def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:
     return ", ".join(f'{prefix}"{each.name}"' for each in columns)
 
 
-# INDEXED BY everywhere: the planner does not know how few rows a partial index holds and would
-# sometimes read all runs of a status. A statement that cannot use its index then fails in the tests
-# instead of becoming slow later.
-
-# The first entry of the index is the result.
-NEXT_DUE = f"SELECT min(next_run_at) FROM schedules INDEXED BY schedules_due WHERE {DUE}"
-
-# The partial index holds the waiting schedules in due order, so the rows come without a sort and
-# the cost depends on how many are due, not on how many there are.
-DUE_SCHEDULES = f"""
-SELECT {_names(schedules.c)} FROM schedules INDEXED BY schedules_due
-WHERE {DUE} AND next_run_at <= :now ORDER BY next_run_at, id LIMIT :limit
-"""
-
-# All keys of a batch in one statement; the index returns them in order.
-ADMITTED = f"""
-SELECT concurrency_key, id FROM runs INDEXED BY runs_active_by_key
-WHERE concurrency_key IN (SELECT value FROM json_each(:keys)) AND {ACTIVE} AND blocked = 0
-ORDER BY concurrency_key, created_at, id
-"""
-
-# The first entry of the index is the result.
-OLDEST_ACTIVE = f"""
-SELECT {_names(runs.c)} FROM runs INDEXED BY runs_active_by_key
-WHERE concurrency_key = :key AND {ACTIVE} ORDER BY created_at, id LIMIT 1
-"""
-
-# One lookup per key, because a key may have tens of thousands of blocked runs and one is enough.
 BLOCKED_KEYS = f"""
-SELECT value AS concurrency_key FROM json_each(:keys) WHERE EXISTS (
-  SELECT 1 FROM runs INDEXED BY runs_blocked WHERE {BLOCKED} AND concurrency_key = value
+SELECT value FROM json_each(:numbers) WHERE EXISTS (
+  SELECT 1 FROM queue WHERE concurrency = value AND {BLOCKED}
 )
-"""
-
-# CROSS JOIN makes the list the outer loop: one lookup in the unique index for each pair.
-SLOTS_TAKEN = """
-SELECT runs.id, runs.schedule_id, runs.slot FROM json_each(:pairs) AS pair CROSS JOIN runs
-ON runs.schedule_id = json_extract(pair.value, '$[0]')
-AND runs.slot = json_extract(pair.value, '$[1]')
-"""
-
-# Rank comes first in queue order, so a plain scan would step over every retry that waits for its
-# time in a high rank. Jumping from rank to rank and reading the due head of each reads only the
-# claimed rows plus one entry per rank.
-_HIGHEST = f"""
-SELECT runs.rank FROM runs INDEXED BY runs_claimable
-WHERE {CLAIMABLE} AND runs.rank < coalesce(%s, {2**63 - 1}) ORDER BY runs.rank DESC LIMIT 1
-"""
-_RANKS = f"""
-WITH RECURSIVE ranks(rank) AS (
-  SELECT ({_HIGHEST % "NULL"})
-  UNION ALL
-  SELECT ({_HIGHEST % "ranks.rank"}) FROM ranks WHERE ranks.rank IS NOT NULL
-)
-"""
-RANKS = f"{_RANKS} SELECT rank FROM ranks WHERE rank IS NOT NULL"
-
-CLAIMABLE_OF_RANK = f"""
-SELECT {_names(runs.c)} FROM runs INDEXED BY runs_claimable
-WHERE {CLAIMABLE} AND rank = :rank AND available_at <= :now
-AND needs IN (SELECT value FROM json_each(:offers))
-ORDER BY available_at, planned_at, id LIMIT :limit
-"""
-
-NEXT_AVAILABLE = f"""
-{_RANKS}
-SELECT min((
-  SELECT available_at FROM runs INDEXED BY runs_claimable
-  WHERE {CLAIMABLE} AND runs.rank = ranks.rank ORDER BY available_at LIMIT 1
-)) FROM ranks WHERE rank IS NOT NULL
 """
 
 # In the order of the index; other channels are filtered out within it.
@@ -193,7 +119,7 @@ class SqliteDialect(Dialect):
         values = func.json_each(bindparam(name)).table_valued("value")
         return column_.in_(select(values.c.value))
 
-    def listed(self, values: Collection[str]) -> object:
+    def listed(self, values: Collection[Any]) -> object:
         return json.dumps(list(values))
 
     def contains(self, column_: Column[Any], text_: str) -> ColumnElement[bool]:
@@ -210,54 +136,41 @@ class SqliteDialect(Dialect):
     def for_update(self, statement: Select[Any], *, skip: bool = False) -> Select[Any]:
         return statement
 
-    def next_due(self, connection: Connection) -> int | None:
-        return _integer(connection.exec_driver_sql(NEXT_DUE).scalar())
-
-    def due(self, connection: Connection, now: int, limit: int) -> Rows:
-        parameters = {"now": now, "limit": limit}
-        return connection.exec_driver_sql(DUE_SCHEDULES, parameters).all()
-
-    def admitted(self, connection: Connection, keys: Collection[str]) -> Rows:
-        return connection.exec_driver_sql(ADMITTED, {"keys": self.listed(keys)}).all()
-
-    def oldest_active(self, connection: Connection, key: str) -> Row[Any] | None:
-        return connection.exec_driver_sql(OLDEST_ACTIVE, {"key": key}).first()
-
-    def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
-        parameters = {"keys": self.listed(keys)}
-        return connection.exec_driver_sql(BLOCKED_KEYS, parameters).scalars().all()
-
-    def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
-        parameters = {"pairs": json.dumps([list(pair) for pair in pairs])}
-        return connection.exec_driver_sql(SLOTS_TAKEN, parameters).all()
-
-    def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        _update_many(connection, "schedules", values)
-
     def insert_many(
-        self, connection: Connection, table: Table, values: Sequence[dict[str, Value]]
+        self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
     ) -> None:
-        if values:
-            connection.exec_driver_sql(_insert_all(table), list(values))
+        if rows:
+            connection.exec_driver_sql(_insert_all(table, tuple(names)), list(rows))
 
-    def claimable(
-        self, connection: Connection, now: int, capabilities: Collection[str], limit: int
-    ) -> Rows:
-        found: list[Any] = []
-        for rank in connection.exec_driver_sql(RANKS).scalars().all():
-            if len(found) >= limit:
-                break
-            parameters = {
-                "rank": rank,
-                "now": now,
-                "offers": self.listed(capabilities),
-                "limit": limit - len(found),
-            }
-            found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, parameters).all())
-        return found
+    def insert_missing(
+        self,
+        connection: Connection,
+        table: Table,
+        names: Sequence[str],
+        rows: Sequence[Values],
+        *,
+        unique: str,
+    ) -> Collection[Value]:
+        statement = f"{_insert_all(table, tuple(names))} ON CONFLICT DO NOTHING RETURNING {unique}"
+        # Directly with the driver: a statement of SQLAlchemy takes several times as long as a row.
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        try:
+            return [value for row in rows for (value,) in driver.execute(statement, row)]
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(statement, None, error, sqlite3.Error) from error
 
-    def next_available(self, connection: Connection) -> int | None:
-        return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
+    def update_many(
+        self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
+    ) -> None:
+        if rows:
+            # The key is the first column and the last parameter.
+            parameters = [(*row[1:], row[0]) for row in rows]
+            connection.exec_driver_sql(_update_all(table, tuple(names)), parameters)
+
+    def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
+        parameters = {"numbers": self.listed(numbers)}
+        return connection.exec_driver_sql(BLOCKED_KEYS, parameters).scalars().all()
 
     def pending(
         self,
@@ -278,9 +191,6 @@ class SqliteDialect(Dialect):
     def next_delivery(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_DELIVERY).scalar())
 
-    def write_deliveries(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        _update_many(connection, "deliveries", values)
-
     def take_tokens(
         self, connection: Connection, now: int | None, request: TokenRequest
     ) -> tuple[float, int]:
@@ -288,15 +198,13 @@ class SqliteDialect(Dialect):
         tokens, granted = connection.exec_driver_sql(TAKE_TOKENS, parameters).one()
         return float(tokens), int(granted)
 
-    def write_states(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:
-        _update_many(connection, "runs", values)
-
 
 @cache
-def _insert_all(table: Table) -> str:
+def _insert_all(table: Table, names: tuple[str, ...]) -> str:
     """One prepared statement that the driver executes for all rows of a batch."""
-    marks = ", ".join(f":{each.name}" for each in table.c)
-    return f"INSERT INTO {table.name} ({_names(table.c)}) VALUES ({marks})"
+    columns = ", ".join(f'"{name}"' for name in names)
+    marks = ", ".join("?" * len(names))
+    return f"INSERT INTO {table.name} ({columns}) VALUES ({marks})"
 
 
 @cache
@@ -304,15 +212,10 @@ def _insert_new(table: Table) -> Insert:
     return insert(table).on_conflict_do_nothing()
 
 
-def _update_many(connection: Connection, table: str, values: Sequence[dict[str, Value]]) -> None:
-    """Updates rows by their ids, all with the same columns: one prepared statement for all."""
-    if not values:
-        return
-    changes = ", ".join(f'"{name}" = :{name}' for name in values[0] if name != "id")
-    connection.exec_driver_sql(
-        f"UPDATE {table} SET {changes} WHERE id = :id",
-        list(values),
-    )
+@cache
+def _update_all(table: Table, names: tuple[str, ...]) -> str:
+    changes = ", ".join(f'"{name}" = ?' for name in names[1:])
+    return f'UPDATE {table.name} SET {changes} WHERE "{names[0]}" = ?'
 
 
 def _integer(value: object) -> int | None:

@@ -1,111 +1,292 @@
-"""Loading and writing the rows of schedules, runs and logs, shared by the transactions."""
+"""Loading and writing schedules, runs and logs, shared by the transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
+from typing import Any
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import Select, and_, bindparam, func, insert, or_, select, update
 
+from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.run import LogEntry, Run
-from chimes.model.schedule import LastRunSummary, Schedule, pass_slot, returned_slot
+from chimes.model.policy import Policy
+from chimes.model.run import LogEntry, Reason, Run, RunDefinition, RunStatus
+from chimes.model.schedule import (
+    LastRunSummary,
+    Schedule,
+    pass_slot,
+    returned_slot,
+    run_definition,
+)
+from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.rows.corrupt import decode_run, decode_schedule, decode_schedule_and_damage
-from chimes.store.sql.rows.run import log_values, run_values, state_values
+from chimes.store.sql.definitions import (
+    load_definitions,
+    split_args,
+    store_definitions,
+    touch_definition,
+    with_args,
+)
+from chimes.store.sql.dialects.base import Dialect, Rows
+from chimes.store.sql.known import KnownSchedule, StoredDefinition
+from chimes.store.sql.locks import lock_schedules
+from chimes.store.sql.rows.corrupt import decode_run, decode_schedule_and_damage
+from chimes.store.sql.rows.run import (
+    CLAIMS,
+    PLANNED,
+    QUEUE,
+    STATE,
+    claim_values,
+    concurrency_number,
+    log_values,
+    planned_values,
+    queue_values,
+    state_values,
+)
 from chimes.store.sql.rows.schedule import (
-    SUMMARY_COLUMNS,
+    CURSOR,
+    STATS,
     cursor_values,
+    edit_values,
     schedule_values,
+    stats_values,
     summary_of,
 )
-from chimes.store.sql.rows.values import TargetTexts, micros
-from chimes.store.sql.tables import nodes, run_logs, runs, schedules
+from chimes.store.sql.rows.values import Value, Values, decode_object, micros, schedule_number
+from chimes.store.sql.tables import (
+    RUN_COLUMNS,
+    SCHEDULE_COLUMNS,
+    claims,
+    cursors,
+    nodes,
+    queue,
+    run_logs,
+    run_rows,
+    runs,
+    schedule_rows,
+    schedule_stats,
+    schedules,
+)
 
-_SCHEDULE = select(schedules).where(schedules.c.id == bindparam("schedule_id"))
+SELECT_SCHEDULES = select(*SCHEDULE_COLUMNS).select_from(schedule_rows)
+SELECT_RUNS = select(*RUN_COLUMNS).select_from(run_rows)
+
+_DEFINITION, _ARGS = (list(runs.c.keys()).index(name) for name in ("definition", "args"))
+_CONCURRENCY = len(RUN_COLUMNS) - 1
 _WRITE_SCHEDULE = (
     update(schedules)
-    .where(schedules.c.id == bindparam("this_id"))
-    .values({each.name: bindparam(each.name) for each in schedules.c if each.name != "id"})
+    .where(schedules.c.key == bindparam("this_key"))
+    .values(
+        {each.name: bindparam(each.name) for each in schedules.c if each.name not in ("key", "id")}
+    )
 )
-_RUN = select(runs).where(runs.c.id == bindparam("run_id"))
+_SET_DEFINITION = (
+    update(schedules)
+    .where(schedules.c.key == bindparam("this_key"))
+    .values(definition=bindparam("key_of_definition"))
+)
+_EDIT_CURSOR = (
+    update(cursors)
+    .where(cursors.c.schedule == bindparam("this_key"))
+    .values({name: bindparam(name) for name in (*CURSOR[1:], "revision", "live")})
+)
 _LEASE = select(nodes.c.lease_until).where(nodes.c.id == bindparam("node_id"))
 _LAST_NUMBER = (
     select(func.max(run_logs.c.number)).where(run_logs.c.run_id == runs.c.id).scalar_subquery()
 )
+NO_SCHEDULES: Mapping[str, KnownSchedule] = {}
+#: How often to look again for a run that others move between queue and claims.
+_TRIES = 20
 
 
 # --- schedules ----------------------------------------------------------------------------------
 def load_schedule(tx: Tx, schedule_id: ScheduleId) -> Schedule | None:
-    row = tx.first(tx.for_update(_SCHEDULE, schedules.c.id), {"schedule_id": schedule_id})
-    return None if row is None else decode_schedule(row)
+    return load_schedule_and_damage(tx, schedule_id)[0]
 
 
 def load_schedule_and_damage(
     tx: Tx, schedule_id: ScheduleId
 ) -> tuple[Schedule | None, frozenset[str]]:
-    row = tx.first(tx.for_update(_SCHEDULE, schedules.c.id), {"schedule_id": schedule_id})
-    return (None, frozenset()) if row is None else decode_schedule_and_damage(row)
+    found = load_schedules_and_damage(tx, [schedule_id])
+    return found.get(schedule_id, (None, frozenset()))
 
 
 def load_schedules_and_damage(
     tx: Tx, ids: Collection[ScheduleId]
 ) -> dict[ScheduleId, tuple[Schedule, frozenset[str]]]:
-    statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
-    found = tx.rows(tx.for_update(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
-    return {ScheduleId(row.id): decode_schedule_and_damage(row) for row in found}
+    """Locks and then reads: a statement that does both may read what was before the lock."""
+    if tx.locking:
+        lock_schedules(tx, ids)
+    statement = SELECT_SCHEDULES.where(tx.dialect.among(schedules.c.id, "ids"))
+    found = tx.tuples(statement, {"ids": tx.dialect.listed(ids)})
+    return {ScheduleId(row[1]): decode_schedule_and_damage(row) for row in found}
 
 
 def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
     """Loads and locks schedules; rows that cannot be decoded are left out."""
     if not ids or not tx.schedules_usable:
         return {}
-    statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
-    found = tx.rows(tx.for_update(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
-    read = [decode_schedule_and_damage(row) for row in found]
-    return {schedule.id: schedule for schedule, damage in read if not damage}
+    found = load_schedules_and_damage(tx, ids)
+    return {each: schedule for each, (schedule, damage) in found.items() if not damage}
 
 
-def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, LastRunSummary]:
-    """Loads and locks the columns of schedules that a completion updates."""
-    if not ids or not tx.schedules_usable:
+def load_summaries(tx: Tx, keys: Collection[int]) -> dict[int, LastRunSummary]:
+    """Last runs by the keys of their schedules, which are locked."""
+    if not keys or not tx.schedules_usable:
         return {}
-    columns = [schedules.c[name] for name in SUMMARY_COLUMNS]
-    statement = select(*columns).where(tx.dialect.among(schedules.c.id, "ids"))
-    found = tx.rows(tx.for_update(statement, schedules.c.id), {"ids": tx.dialect.listed(ids)})
+    found = tx.tuples(_summaries(tx.dialect), {"keys": tx.dialect.listed(keys)})
     return {row[0]: summary_of(row) for row in found}
 
 
+@cache
+def _summaries(dialect: Dialect) -> Select[Any]:
+    columns = [schedule_stats.c[name] for name in STATS]
+    return select(*columns).where(dialect.among(schedule_stats.c.schedule, "keys"))
+
+
+def write_summaries(tx: Tx, summaries: Mapping[int, LastRunSummary | Schedule]) -> None:
+    rows = [stats_values(key, summaries[key]) for key in sorted(summaries)]
+    tx.dialect.update_many(tx.connection, schedule_stats, STATS, rows)
+
+
+def insert_schedule(tx: Tx, schedule: Schedule) -> bool:
+    """Returns False if the id exists."""
+    key = schedule_number(schedule.id)
+    values = schedule_values(schedule) | {"key": key, "definition": 0}
+    names = tuple(schedules.c.keys())
+    row = tuple(values[name] for name in names)
+    added = tx.dialect.insert_missing(tx.connection, schedules, names, [row], unique="id")
+    if not added:
+        return False
+    (definition,) = store_definitions(tx, [run_definition(schedule)])
+    tx.run(_SET_DEFINITION, {"this_key": key, "key_of_definition": definition})
+    cursor = dict(zip(CURSOR, cursor_values(key, schedule), strict=True))
+    tx.run(insert(cursors), cursor | edit_values(schedule))
+    tx.run(insert(schedule_stats), dict(zip(STATS, stats_values(key, schedule), strict=True)))
+    return True
+
+
 def write_schedule(tx: Tx, schedule: Schedule) -> None:
-    tx.run(_WRITE_SCHEDULE, {"this_id": schedule.id, **schedule_values(schedule)})
+    key = schedule_number(schedule.id)
+    touch_definition(tx, key)
+    (definition,) = store_definitions(tx, [run_definition(schedule)])
+    values = schedule_values(schedule) | {"definition": definition, "this_key": key}
+    del values["id"]
+    tx.run(_WRITE_SCHEDULE, values)
+    cursor = dict(zip(CURSOR[1:], cursor_values(key, schedule)[1:], strict=True))
+    tx.run(_EDIT_CURSOR, cursor | edit_values(schedule) | {"this_key": key})
+    write_summaries(tx, {key: schedule})
+
+
+def set_definition(tx: Tx, key: int, schedule: Schedule) -> int:
+    """Stores the definition of a version that was made by SQL."""
+    (definition,) = store_definitions(tx, [run_definition(schedule)])
+    tx.run(_SET_DEFINITION, {"this_key": key, "key_of_definition": definition})
+    return definition
+
+
+def move_cursors(tx: Tx, moved: Mapping[int, Schedule]) -> None:
+    rows = [cursor_values(key, schedule) for key, schedule in sorted(moved.items())]
+    tx.dialect.update_many(tx.connection, cursors, CURSOR, rows)
 
 
 def skip_taken_slots(tx: Tx, before: Schedule, after: Schedule, now: datetime) -> Schedule:
     """Moves a cursor that was set back past future slots that have a run."""
     while slot := returned_slot(before, after, now):
-        if not tx.dialect.find_slot_runs(tx.connection, [(after.id, micros(slot))]):
+        if not find_slot_runs(tx, [(after.id, micros(slot))]):
             break
         after = pass_slot(after)
     return after
 
 
-def move_cursors(tx: Tx, moved: Iterable[Schedule]) -> None:
-    values = [{"id": schedule.id, **cursor_values(schedule)} for schedule in moved]
-    tx.dialect.move_cursors(tx.connection, values)
-
-
 # --- runs ---------------------------------------------------------------------------------------
+def decode_runs(tx: Tx, rows: Rows) -> list[Run]:
+    """Decodes rows of RUN_COLUMNS."""
+    known = load_definitions(tx, {row[_DEFINITION] for row in rows})
+    for row in rows:
+        tx.concurrency[row[0]] = row[_CONCURRENCY]
+    return [_decode(row, known.get(row[_DEFINITION])) for row in rows]
+
+
+def _decode(row: Sequence[Any], stored: StoredDefinition | None) -> Run:
+    """The run has the reason `unreadable_row` if a part of its definition is a placeholder."""
+    error = str(_("the definition of this run is missing")) if stored is None else stored.error
+    definition = _MISSING if stored is None else stored.value
+    args = row[_ARGS]
+    if args is not None and not error:
+        try:
+            definition = with_args(definition, decode_object(args))
+        except Exception as reason:
+            parts = "args"
+            error = str(_("{parts} of this run cannot be read: {error}", parts=parts, error=reason))
+    run = decode_run(row, definition)
+    if not error:
+        return run
+    if isinstance(definition.target, SyncTarget) and run.concurrency_key:
+        # The concurrency key contains the collection too.
+        collection = parse_pair_key(run.concurrency_key)[1] or definition.target.collection
+        target = replace(definition.target, collection=collection)
+        run = replace(run, definition=replace(definition, target=target))
+    return replace(run, error=error, reason=Reason.UNREADABLE)
+
+
+_MISSING = RunDefinition(target=HttpTarget(url="unreadable:"), policy=Policy())
+
+
 def load_run(tx: Tx, run_id: RunId) -> Run | None:
-    row = tx.first(tx.for_update(_RUN, runs.c.id), {"run_id": run_id})
-    return None if row is None else decode_run(row)
+    return load_runs(tx, [run_id]).get(run_id)
+
+
+def read_runs(tx: Tx, ids: Collection[RunId]) -> dict[RunId, Run]:
+    """Loads runs without locking them."""
+    if not ids:
+        return {}
+    statement = SELECT_RUNS.where(tx.dialect.among(runs.c.id, "ids"))
+    found = decode_runs(tx, tx.rows(statement, {"ids": tx.dialect.listed(ids)}))
+    return {run.id: run for run in found}
 
 
 def load_runs(tx: Tx, ids: Collection[RunId]) -> dict[RunId, Run]:
-    if not ids:
-        return {}
-    statement = select(runs).where(tx.dialect.among(runs.c.id, "ids"))
-    found = tx.rows(tx.for_update(statement, runs.c.id), {"ids": tx.dialect.listed(ids)})
-    return {RunId(row.id): decode_run(row) for row in found}
+    """Loads runs and locks the active ones, by their row in the queue or in the claims. A run that
+    others move from one to the other meanwhile is looked for again."""
+    if not tx.locking or not ids:
+        return read_runs(tx, ids)
+    wanted = list(ids)
+    found: dict[RunId, Run] = {}
+    for _try in range(_TRIES):
+        parameters = {"ids": tx.dialect.listed(wanted)}
+        locked: set[str] = set()
+        for table in (queue, claims):
+            ids_of = select(table.c.run_id).where(tx.dialect.among(table.c.run_id, "ids"))
+            rows = tx.rows(tx.for_update(ids_of, table.c.run_id), parameters)
+            locked.update(row[0] for row in rows)
+        loaded = read_runs(tx, wanted)
+        found |= loaded
+        wanted = [
+            run.id for run in loaded.values() if run.id not in locked and not run.status.terminal
+        ]
+        if not wanted:
+            break
+    return found
+
+
+def find_slot_runs(tx: Tx, pairs: Collection[tuple[str, int]]) -> Rows:
+    """Returns (id, schedule, slot) of the runs that have one of these (schedule_id, slot)."""
+    by_schedule: dict[int, set[int]] = {}
+    for schedule_id, slot in pairs:
+        by_schedule.setdefault(schedule_number(schedule_id), set()).add(slot)
+    if not by_schedule:
+        return ()
+    # One range of the unique index for each schedule.
+    ranges = [
+        and_(runs.c.schedule == key, runs.c.slot.in_(sorted(slots)))
+        for key, slots in sorted(by_schedule.items())
+    ]
+    columns = (runs.c.id, runs.c.schedule, runs.c.slot)
+    return tx.rows(select(*columns).where(or_(*ranges), runs.c.slot.is_not(None)))
 
 
 class ExistingRuns:
@@ -115,10 +296,14 @@ class ExistingRuns:
         ids = select(runs.c.id).where(tx.dialect.among(runs.c.id, "ids"))
         found = tx.rows(ids, {"ids": tx.dialect.listed([run.id for run in new])}) if new else ()
         self._by_id: dict[str, str] = {row.id: row.id for row in found}
-        pairs = [slot for run in new if (slot := _slot(run)) is not None]
-        slot_rows = tx.dialect.find_slot_runs(tx.connection, pairs) if pairs else ()
-        self._by_slot: dict[tuple[str, int], str] = {
-            (row.schedule_id, row.slot): row.id for row in slot_rows
+        pairs = [
+            (run.schedule_id, micros(run.slot))
+            for run in new
+            if run.schedule_id is not None and run.slot is not None
+        ]
+        slot_rows = find_slot_runs(tx, pairs) if pairs else ()
+        self._by_slot: dict[tuple[int, int], str] = {
+            (row.schedule, row.slot): row.id for row in slot_rows
         }
 
     def find(self, run: Run) -> RunId | None:
@@ -137,23 +322,112 @@ class ExistingRuns:
         return True
 
 
-def _slot(run: Run) -> tuple[str, int] | None:
+def _slot(run: Run) -> tuple[int, int] | None:
     if run.schedule_id is None or run.slot is None:
         return None
-    return (run.schedule_id, micros(run.slot))
+    return (schedule_number(run.schedule_id), micros(run.slot))
 
 
 def insert_runs(
-    tx: Tx, new: Iterable[Run], texts: TargetTexts | None = None, batch_id: int | None = None
-) -> None:
-    texts = texts or TargetTexts()
-    values = [run_values(run, texts, batch_id) for run in new]
-    tx.dialect.insert_many(tx.connection, runs, values)
+    tx: Tx,
+    new: Sequence[Run],
+    *,
+    batch_id: int | None = None,
+    known: Mapping[str, KnownSchedule] = NO_SCHEDULES,
+) -> list[Run]:
+    """Inserts runs whose id and slot are free; returns those that were inserted. `known`: schedules
+    whose current definition is known to be stored."""
+    if not new:
+        return []
+    parts = {run.id: split_args(run) for run in new if not _is_current(run, known)}
+    stored = store_definitions(tx, [definition for definition, _ in parts.values()])
+    added_keys = dict(zip(parts, stored, strict=True))
+    rows = [
+        planned_values(
+            run,
+            added_keys[run.id] if run.id in parts else known[run.schedule_id or ""].definition,
+            parts[run.id][1] if run.id in parts else None,
+            batch_id,
+        )
+        + state_values(run)
+        for run in new
+    ]
+    names = (*PLANNED, *STATE)
+    added = set(tx.dialect.insert_missing(tx.connection, runs, names, rows, unique="id"))
+    inserted = [run for run in new if run.id in added]
+    for run in inserted:
+        if not run.status.terminal:
+            tx.concurrency[run.id] = concurrency_number(run)
+    _insert_active(tx, inserted)
+    return inserted
 
 
-def write_states(tx: Tx, changed: Iterable[Run]) -> None:
-    values = [{"id": run.id, **state_values(run)} for run in changed]
-    tx.dialect.write_states(tx.connection, values)
+def _is_current(run: Run, known: Mapping[str, KnownSchedule]) -> bool:
+    """Whether the definition of the run is that of its schedule."""
+    schedule = known.get(run.schedule_id or "")
+    return (
+        schedule is not None
+        and run.target is schedule.value.target
+        and run.policy is schedule.value.policy
+        and run.schedule_version == schedule.value.version
+    )
+
+
+def _insert_active(tx: Tx, new: Iterable[Run]) -> None:
+    waiting: list[Values] = []
+    claimed: list[Values] = []
+    for run in new:
+        if run.status is RunStatus.QUEUED:
+            waiting.append(queue_values(run, tx.concurrency[run.id]))
+        elif run.status is RunStatus.RUNNING:
+            claimed.append(claim_values(run, tx.concurrency[run.id]))
+    tx.dialect.insert_many(tx.connection, queue, QUEUE, waiting)
+    tx.dialect.insert_many(tx.connection, claims, CLAIMS, claimed)
+
+
+def write_changes(tx: Tx, changes: Iterable[tuple[Run, Run]], taken: Collection[str] = ()) -> None:
+    """Writes runs, each as it was and as it is. `taken`: runs whose claim is deleted already."""
+    unqueue: list[Value] = []
+    unclaim: list[Value] = []
+    enter: list[Run] = []
+    state: list[Values] = []
+    requeue: list[Values] = []
+    reclaim: list[Values] = []
+    for before, after in changes:
+        moves = before.status is not after.status
+        if moves and before.status is RunStatus.QUEUED:
+            unqueue.append(before.id)
+        elif moves and before.status is RunStatus.RUNNING and before.id not in taken:
+            unclaim.append(before.id)
+        elif before.id in taken and after.status is RunStatus.RUNNING:
+            moves = True
+        number = tx.concurrency.get(after.id)
+        if moves:
+            enter.append(after)
+        elif after.status is RunStatus.QUEUED:
+            requeue.append(queue_values(after, number))
+        elif after.status is RunStatus.RUNNING:
+            reclaim.append(claim_values(after, number))
+        requeued = moves and after.status is RunStatus.QUEUED
+        if after.status.terminal or requeued or _texts(before) != _texts(after):
+            state.append((after.id, *state_values(after)))
+    dialect, connection = tx.dialect, tx.connection
+    dialect.delete_many(connection, queue, "run_id", sorted(map(str, unqueue)))
+    dialect.delete_many(connection, claims, "run_id", sorted(map(str, unclaim)))
+    _insert_active(tx, enter)
+    dialect.update_many(connection, queue, QUEUE, requeue)
+    dialect.update_many(connection, claims, CLAIMS, reclaim)
+    dialect.update_many(connection, runs, ("id", *STATE), state)
+
+
+def _texts(run: Run) -> tuple[object, ...]:
+    """What `runs` stores of an active run besides its times."""
+    return (run.result, run.error, run.reason, run.attempts)
+
+
+def unblock_runs(tx: Tx, ids: Sequence[str]) -> None:
+    rows: list[Values] = [(run_id, 0) for run_id in sorted(ids)]
+    tx.dialect.update_many(tx.connection, queue, ("run_id", "blocked"), rows)
 
 
 def insert_logs(tx: Tx, logs: dict[RunId, list[LogEntry]]) -> None:
@@ -166,12 +440,14 @@ def insert_logs(tx: Tx, logs: dict[RunId, list[LogEntry]]) -> None:
     )
     rows = tx.rows(statement, {"ids": tx.dialect.listed(wanted)})
     last: dict[str, int | None] = {row.id: row.last for row in rows}
-    values = [
-        log_values(run_id, number, entry)
-        for run_id in wanted
-        for number, entry in enumerate(logs[run_id], (last[run_id] or 0) + 1)
-    ]
-    tx.dialect.insert_many(tx.connection, run_logs, values)
+    tx.insert(
+        run_logs,
+        [
+            log_values(run_id, number, entry)
+            for run_id in wanted
+            for number, entry in enumerate(logs[run_id], (last[run_id] or 0) + 1)
+        ],
+    )
 
 
 # --- nodes --------------------------------------------------------------------------------------

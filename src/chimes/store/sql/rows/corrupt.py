@@ -15,11 +15,11 @@ from chimes.errors import message_of
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.policy import Policy
-from chimes.model.run import Origin, Reason, Run, RunStatus
+from chimes.model.run import Origin, Reason, Run, RunDefinition, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
+from chimes.model.target import HttpTarget
 from chimes.store.codec.values import labels_from_plain
-from chimes.store.sql.rows.run import NO_ATTEMPTS, attempts_of, run_of
+from chimes.store.sql.rows.run import attempts_of, run_of
 from chimes.store.sql.rows.schedule import dependency_of, schedule_of
 from chimes.store.sql.rows.values import (
     STATUSES,
@@ -32,7 +32,7 @@ from chimes.store.sql.rows.values import (
     target_of,
     trigger_of,
 )
-from chimes.store.sql.tables import runs, schedules
+from chimes.store.sql.tables import RUN_COLUMNS, SCHEDULE_COLUMNS
 from chimes.triggers import Once
 
 _log = logging.getLogger(__name__)
@@ -40,30 +40,23 @@ _log = logging.getLogger(__name__)
 #: Decoder of a column, and its placeholder.
 _Part = tuple[Callable[[Any], object], object]
 
-_COLUMNS = tuple(runs.c.keys())
-_PLACEHOLDER = TargetTexts()(HttpTarget(url="unreadable:"))
-_TARGET: _Part = (target_of, _PLACEHOLDER)
-_POLICY: _Part = (policy_of, policy_text(Policy()))
-_OWNER_TYPE: _Part = (lambda word: owner_of(word, "x"), "system")
-_OBJECT: _Part = (decode_object, "{}")
+_SCHEDULE_NAMES = tuple(each.name for each in SCHEDULE_COLUMNS)
+_RUN_NAMES = tuple(each.name for each in RUN_COLUMNS)
 _SCHEDULE: Mapping[str, _Part] = {
-    "owner_type": _OWNER_TYPE,
+    "owner_type": (lambda word: owner_of(word, "x"), "system"),
     "trigger": (trigger_of, encode(Once(EPOCH).to_dict())),
-    "target": _TARGET,
-    "policy": _POLICY,
+    "target": (target_of, TargetTexts()(HttpTarget(url="unreadable:"))),
+    "policy": (policy_of, policy_text(Policy())),
     "labels": (lambda text: labels_from_plain(decode_object(text)), "{}"),
     "depends_on": (dependency_of, None),
-    "door_data": _OBJECT,
+    "compat_data": (decode_object, "{}"),
     "last_status": (STATUSES.__getitem__, None),
 }
 _RUN: Mapping[str, _Part] = {
-    "owner_type": _OWNER_TYPE,
     "origin": (Origin, Origin.MANUAL.value),
-    "target": _TARGET,
-    "policy": _POLICY,
     "status": (STATUSES.__getitem__, RunStatus.FAILED.value),
     "result": (decode_object, None),
-    "attempts": (attempts_of, NO_ATTEMPTS),
+    "attempts": (attempts_of, None),
 }
 
 
@@ -76,8 +69,8 @@ def decode_schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[
     try:
         return schedule_of(row), frozenset()
     except Exception as error:
-        _log.warning("schedule %s cannot be read: %s", row[0], error)
-        repaired, damage = _repair(row, tuple(schedules.c.keys()), _SCHEDULE)
+        _log.warning("schedule %s cannot be read: %s", row[1], error)
+        repaired, damage = _repair(row, _SCHEDULE_NAMES, _SCHEDULE)
         message = _(
             "{parts} of this schedule cannot be read: {error}",
             parts=", ".join(sorted(damage)),
@@ -87,32 +80,20 @@ def decode_schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[
         return replace(schedule_of(repaired), last_error=str(message)), damage - {"last_status"}
 
 
-def decode_run(row: Sequence[Any]) -> Run:
+def decode_run(row: Sequence[Any], definition: RunDefinition) -> Run:
     """The run has the reason `unreadable_row` if a field is a placeholder."""
     try:
-        return run_of(row)
+        return run_of(row, definition)
     except Exception as error:
         _log.warning("run %s cannot be read: %s", row[0], error)
-        repaired, damage = _repair(row, _COLUMNS, _RUN)
-        if "target" in damage:
-            repaired[_COLUMNS.index("target")] = _placeholder_target(row)
+        repaired, damage = _repair(row, _RUN_NAMES, _RUN)
         message = _(
             "{parts} of this run cannot be read: {error}",
             parts=", ".join(sorted(damage)),
             error=message_of(error),
         )
-        return replace(run_of(repaired), error=str(message), reason=Reason.UNREADABLE)
-
-
-def _placeholder_target(row: Sequence[Any]) -> str:
-    """Builds a target from other columns: they contain the source of a task, and usually its
-    collection, so that the task is still listed for its source."""
-    kind, needs, key = (row[_COLUMNS.index(name)] for name in ("kind", "needs", "concurrency_key"))
-    if kind != "sync":
-        return _PLACEHOLDER
-    collection = parse_pair_key(key or "")[1] or "unreadable"
-    target = SyncTarget(source=needs.removeprefix("sync:"), collection=collection)
-    return TargetTexts()(target)
+        run = run_of(repaired, definition)
+        return replace(run, error=str(message), reason=Reason.UNREADABLE)
 
 
 def _repair(

@@ -1,23 +1,22 @@
-"""Rows of runs, with their attempts, and of log entries."""
+"""Rows of runs in `runs`, `queue` and `claims`, with their attempts, and of log entries."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Row
 
 from chimes.i18n import from_stored
-from chimes.model.ids import RunId
-from chimes.model.run import Attempt, LogEntry, Origin, Run
+from chimes.model.concurrency import own_key
+from chimes.model.ids import NodeId, RunId
+from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunDefinition, RunStatus
 from chimes.store.codec.records import attempt_from_plain, attempt_to_plain
-from chimes.store.codec.values import to_text
 from chimes.store.sql.rows.values import (
     STATUSES,
-    TargetTexts,
     Value,
+    Values,
     clean,
     decode_object,
     encode,
@@ -26,144 +25,243 @@ from chimes.store.sql.rows.values import (
     maybe_moment,
     micros,
     moment_of,
-    owner_of,
-    policy_of,
-    policy_text,
+    number_of,
+    schedule_number,
     stored_text,
-    target_of,
 )
 
 _ORIGINS = {origin.value: origin for origin in Origin}
-
-NO_ATTEMPTS = "[]"
 #: The result of a task that returns nothing, as most do.
 _NOTHING = {"value": None}
 _NOTHING_TEXT = encode(_NOTHING)
+#: Stored concurrency key of runs that use their schedule's own key.
+OWN_KEY = ""
+
+#: Columns of `runs` that are set when a run is planned and never change.
+PLANNED = (
+    *("id", "schedule", "slot", "definition", "args", "source", "origin", "parent_id", "step"),
+    *("retry_of", "priority", "catch_up", "concurrency_key", "concurrency_limit", "created_at"),
+    *("planned_at", "batch_id", "missed_count", "missed_until"),
+)
+#: Columns of `runs` that change: when the run ends, is requeued or canceled.
+STATE = (
+    *("available_at", "status", "attempt", "fence", "node", "claimed_at", "started_at"),
+    *("finished_at", "attempt_started_at", "attempt_finished_at", "result", "error", "reason"),
+    *("attempts", "cancel_requested", "problem"),
+)
+QUEUE = (
+    *("run_id", "rank", "available_at", "planned_at", "needs", "attempt", "fence", "blocked"),
+    *("concurrency", "concurrency_limit"),
+)
+CLAIMS = (
+    *("run_id", "node", "attempt", "fence", "started", "cancel_requested", "claimed_at"),
+    *("available_at", "concurrency"),
+)
 
 
-def run_values(run: Run, target_text: TargetTexts, batch_id: int | None = None) -> dict[str, Value]:
-    return {
-        "id": run.id,
-        "schedule_id": run.schedule_id,
-        "schedule_name": run.schedule_name,
-        "schedule_version": run.schedule_version,
-        "namespace": run.namespace,
-        "owner_type": run.owner.type.value,
-        "owner_id": run.owner.id,
-        "slot": maybe_micros(run.slot),
-        "origin": run.origin.value,
-        "parent_id": run.parent_id,
-        "step": run.step,
-        "retry_of": run.retry_of,
-        "kind": run.target.kind,
-        "target": target_text(run.target),
-        "policy": policy_text(run.policy),
-        "priority": run.priority,
-        "catch_up": int(run.catch_up),
-        "rank": run.rank,
-        "concurrency_key": run.concurrency_key,
-        "concurrency_limit": run.concurrency_limit,
-        "created_at": micros(run.created_at),
-        "planned_at": micros(run.planned_at),
-        "missed_count": run.missed_count,
-        "missed_until": maybe_micros(run.missed_until),
-        "needs": run.target.requirement,
-        "batch_id": batch_id,
-        **state_values(run),
-    }
+def planned_values(run: Run, definition: int, args: str | None, batch_id: int | None) -> Values:
+    """In the order of PLANNED."""
+    target, schedule_id = run.definition.target, run.definition.schedule_id
+    return (
+        run.id,
+        None if schedule_id is None else schedule_number(schedule_id),
+        maybe_micros(run.slot),
+        definition,
+        args,
+        target.requirement if target.kind == "sync" else None,
+        run.origin.value,
+        run.parent_id,
+        run.step or None,
+        run.retry_of,
+        run.priority,
+        int(run.catch_up),
+        OWN_KEY if uses_own_key(run) else run.concurrency_key,
+        run.concurrency_limit,
+        micros(run.created_at),
+        micros(run.planned_at),
+        batch_id,
+        run.missed_count or None,
+        maybe_micros(run.missed_until),
+    )
 
 
-def state_values(run: Run) -> dict[str, Value]:
-    """The columns that change during the life of a run; the others are set when it is created."""
-    return {
-        "blocked": int(run.blocked),
-        "status": run.status.value,
-        "attempt": run.attempt,
-        "fence": run.fence,
-        "holder": run.holder,
-        "started": int(run.started),
-        "cancel_requested": int(run.cancel_requested),
-        "available_at": micros(run.available_at),
-        "claimed_at": maybe_micros(run.claimed_at),
-        "started_at": maybe_micros(run.started_at),
-        "finished_at": maybe_micros(run.finished_at),
-        "result": result_text(run.result),
-        "error": stored_text(run.error),
-        "reason": clean(run.reason),
-        "attempts": _attempts_text(run.attempts),
-    }
+def uses_own_key(run: Run) -> bool:
+    """Whether the run is limited by the own key of its schedule."""
+    schedule_id, key = run.definition.schedule_id, run.concurrency_key
+    return schedule_id is not None and key is not None and key == own_key(schedule_id)
 
 
-def run_of(row: Sequence[Any]) -> Run:
-    """Unpacks by position, like `schedule_of`."""
+def concurrency_number(run: Run) -> int | None:
+    """The concurrency key of the run as a number."""
+    if run.concurrency_key is None:
+        return None
+    if uses_own_key(run):
+        assert run.schedule_id is not None
+        return -schedule_number(run.schedule_id)
+    return number_of(run.concurrency_key)
+
+
+def state_values(run: Run) -> Values:
+    """In the order of STATE."""
+    status, reason = run.status, run.reason
+    if _is_new(run):
+        return (micros(run.available_at), *_NEW)
+    ended = status.terminal
+    last = run.attempts[-1] if run.attempts else None
+    return (
+        micros(run.available_at),
+        status.value if ended else RunStatus.QUEUED.value,
+        run.attempt,
+        run.fence,
+        last.node if last else None,
+        maybe_micros(run.claimed_at),
+        maybe_micros(run.started_at),
+        maybe_micros(run.finished_at),
+        micros(last.started_at) if last else None,
+        micros(last.finished_at) if last else None,
+        result_text(run.result),
+        stored_text(run.error) if run.error else None,
+        clean(reason) if reason else None,
+        attempts_text(run),
+        1 if run.cancel_requested and status is not RunStatus.RUNNING else None,
+        status.value if ended and status is not RunStatus.SUCCEEDED else None,
+    )
+
+
+def _is_new(run: Run) -> bool:
+    """Whether the run was never claimed or canceled and has no texts: the common case."""
+    return run.status is RunStatus.QUEUED and not (
+        run.fence
+        or run.reason
+        or run.error
+        or run.started_at
+        or run.attempts
+        or run.cancel_requested
+        or run.result is not None
+    )
+
+
+#: Of a new run, after `available_at`.
+_NEW: Values = (RunStatus.QUEUED.value, 0, 0, *([None] * (len(STATE) - 4)))
+
+
+def queue_values(run: Run, concurrency: int | None) -> Values:
+    """In the order of QUEUE."""
+    return (
+        run.id,
+        run.rank,
+        micros(run.available_at),
+        micros(run.planned_at),
+        run.target.requirement,
+        run.attempt,
+        run.fence,
+        int(run.blocked),
+        concurrency,
+        run.concurrency_limit,
+    )
+
+
+def claim_values(run: Run, concurrency: int | None) -> Values:
+    """In the order of CLAIMS."""
+    assert run.holder is not None
+    assert run.claimed_at is not None
+    return (
+        run.id,
+        run.holder,
+        run.attempt,
+        run.fence,
+        int(run.started),
+        int(run.cancel_requested),
+        micros(run.claimed_at),
+        micros(run.available_at),
+        concurrency,
+    )
+
+
+def run_of(row: Sequence[Any], definition: RunDefinition) -> Run:
+    """Decodes a row of RUN_COLUMNS by position."""
     (
         run_id,
-        schedule_id,
-        schedule_name,
-        schedule_version,
-        namespace,
-        owner_type,
-        owner_id,
+        _schedule,
         slot,
+        _definition,
+        _args,
+        _source,
         origin,
         parent_id,
         step,
         retry_of,
-        _kind,
-        target,
-        policy,
         priority,
         catch_up,
-        _rank,
-        concurrency_key,
+        key,
         concurrency_limit,
-        blocked,
+        created_at,
+        planned_at,
+        _batch_id,
+        missed_count,
+        missed_until,
+        available_at,
         status,
         attempt,
         fence,
-        holder,
-        started,
-        cancel_requested,
-        created_at,
-        planned_at,
-        available_at,
+        node,
         claimed_at,
         started_at,
         finished_at,
+        attempt_started_at,
+        attempt_finished_at,
         result,
         error,
         reason,
-        missed_count,
-        missed_until,
         attempts,
-        _needs,
-        _batch_id,
+        was_cancel_requested,
+        _problem,
+        queue_available_at,
+        queue_attempt,
+        queue_fence,
+        blocked,
+        claim_node,
+        claim_attempt,
+        claim_fence,
+        claim_started,
+        cancel_requested,
+        claim_claimed_at,
+        claim_available_at,
+        _concurrency,
     ) = row
+    holder = None
+    if claim_node is not None:
+        state = RunStatus.RUNNING
+        holder = claim_node
+        attempt, fence, available_at = claim_attempt, claim_fence, claim_available_at
+        claimed_at = claim_claimed_at
+        if started_at is None:
+            # A prefetched run starts when it is due.
+            started_at = max(claim_claimed_at, claim_available_at)
+    elif queue_fence is not None:
+        state = RunStatus.QUEUED
+        attempt, fence, available_at = queue_attempt, queue_fence, queue_available_at
+    else:
+        state = STATUSES[status]
     return Run(
         id=run_id,
-        schedule_id=schedule_id,
-        schedule_name=schedule_name,
-        schedule_version=schedule_version,
-        namespace=namespace,
-        owner=owner_of(owner_type, owner_id),
+        definition=definition,
         slot=maybe_moment(slot),
         origin=_ORIGINS[origin],
         parent_id=parent_id,
-        step=step,
+        step=step or "",
         retry_of=retry_of,
-        target=target_of(target),
-        policy=policy_of(policy),
         priority=priority,
         catch_up=catch_up == 1,
-        concurrency_key=concurrency_key,
+        concurrency_key=key if key != OWN_KEY else own_key(definition.schedule_id),
         concurrency_limit=concurrency_limit,
         blocked=blocked == 1,
-        status=STATUSES[status],
+        status=state,
         attempt=attempt,
         fence=fence,
         holder=holder,
-        started=started == 1,
-        cancel_requested=cancel_requested == 1,
+        started=claim_started == 1,
+        cancel_requested=(cancel_requested or was_cancel_requested) == 1,
         created_at=moment_of(created_at),
         planned_at=moment_of(planned_at),
         available_at=moment_of(available_at),
@@ -171,11 +269,11 @@ def run_of(row: Sequence[Any]) -> Run:
         started_at=maybe_moment(started_at),
         finished_at=maybe_moment(finished_at),
         result=None if result is None else decode_object(result),
-        error=from_stored(error),
-        reason=reason,
-        missed_count=missed_count,
+        error="" if error is None else from_stored(error),
+        reason=reason or "",
+        missed_count=missed_count or 0,
         missed_until=maybe_moment(missed_until),
-        attempts=() if attempts == NO_ATTEMPTS else attempts_of(attempts),
+        attempts=_attempts(attempts, attempt, fence, node, attempt_started_at, attempt_finished_at),
     )
 
 
@@ -193,33 +291,51 @@ def log_of(row: Row[Any]) -> LogEntry:
     return LogEntry(number=row.number, at=moment_of(row.at), level=row.level, message=row.message)
 
 
-def attempt_text(attempt: Attempt) -> str:
-    """Encodes one entry of `attempts`. Attempts without an error are the common case and are
-    formatted directly: only the node's name needs escaping."""
-    if attempt.error:
-        return encode(attempt_to_plain(attempt))
-    return (
-        f'{{"number":{attempt.number},"fence":{attempt.fence},"node":{_quoted(attempt.node)}'
-        f',"started_at":"{to_text(attempt.started_at)}"'
-        f',"finished_at":"{to_text(attempt.finished_at)}","end":"{attempt.end.value}"}}'
-    )
-
-
-@lru_cache(maxsize=256)
-def _quoted(text: str) -> str:
-    return encode(text)
-
-
 def result_text(result: Mapping[str, object] | None) -> str | None:
     if result is None:
         return None
     return _NOTHING_TEXT if result == _NOTHING else encode_object(result)
 
 
-def _attempts_text(attempts: tuple[Attempt, ...]) -> str:
-    if not attempts:
-        return NO_ATTEMPTS
+# --- attempts -------------------------------------------------------------------------------------
+def attempts_text(run: Run) -> str | None:
+    """None if there are none, or if the columns of the run describe the only one."""
+    attempts = run.attempts
+    if not attempts or (len(attempts) == 1 and _in_columns(attempts[0], run)):
+        return None
     return encode([attempt_to_plain(attempt) for attempt in attempts])
+
+
+def _in_columns(only: Attempt, run: Run) -> bool:
+    return (
+        only.end is AttemptEnd.SUCCEEDED
+        and not only.error
+        and only.number == run.attempt
+        and only.fence == run.fence
+    )
+
+
+def _attempts(
+    text: str | None,
+    attempt: int,
+    fence: int,
+    node: str | None,
+    started_at: int | None,
+    finished_at: int | None,
+) -> tuple[Attempt, ...]:
+    if text is not None:
+        return attempts_of(text)
+    if started_at is None or finished_at is None:
+        return ()
+    only = Attempt(
+        number=attempt,
+        fence=fence,
+        node=NodeId(node or ""),
+        started_at=moment_of(started_at),
+        finished_at=moment_of(finished_at),
+        end=AttemptEnd.SUCCEEDED,
+    )
+    return (only,)
 
 
 def attempts_of(text: str) -> tuple[Attempt, ...]:

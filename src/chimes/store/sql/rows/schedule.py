@@ -1,4 +1,4 @@
-"""Rows of schedules."""
+"""Rows of schedules in `schedules`, `cursors` and `schedule_stats`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 from chimes.clock import MICROSECOND
 from chimes.i18n import from_stored
-from chimes.model.ids import ScheduleId
+from chimes.model import replace
 from chimes.model.schedule import Dependency, LastRunSummary, Schedule
 from chimes.store.codec.values import dependency_from_plain, labels_from_plain
 from chimes.store.sql.rows.values import (
     STATUSES,
     TargetTexts,
     Value,
+    Values,
     decode_object,
     encode,
     encode_object,
@@ -22,6 +23,7 @@ from chimes.store.sql.rows.values import (
     maybe_moment,
     micros,
     moment_of,
+    number_of,
     owner_of,
     policy_of,
     policy_text,
@@ -30,8 +32,16 @@ from chimes.store.sql.rows.values import (
     trigger_of,
 )
 
+#: Columns of `cursors` that firing changes; the version and `live` belong to edits.
+CURSOR = (
+    *("schedule", "next_slot", "next_run_at", "last_slot", "last_enqueued_at", "fired_count"),
+    "purged_until",
+)
+STATS = ("schedule", "last_run_at", "last_status", "last_error", "last_success_at")
+
 
 def schedule_values(schedule: Schedule) -> dict[str, Value]:
+    """The columns of `schedules` without key and definition."""
     return {
         "id": schedule.id,
         "namespace": schedule.namespace,
@@ -48,8 +58,7 @@ def schedule_values(schedule: Schedule) -> dict[str, Value]:
         "pause_note": stored_text(schedule.pause_note),
         "pause_until": maybe_micros(schedule.pause_until),
         "depends_on": _dependency_text(schedule.depends_on),
-        "door_data": encode_object(schedule.compat_data),
-        **cursor_values(schedule),
+        "compat_data": encode_object(schedule.compat_data),
         "version": schedule.version,
         "created_at": micros(schedule.created_at),
         "created_by": schedule.created_by,
@@ -59,26 +68,56 @@ def schedule_values(schedule: Schedule) -> dict[str, Value]:
     }
 
 
-def cursor_values(schedule: Schedule) -> dict[str, Value]:
-    """The columns that firing and completing a run change; the others belong to the definition."""
-    status = schedule.last_status
-    return {
-        "next_slot": maybe_micros(schedule.next_slot),
-        "next_run_at": maybe_micros(schedule.next_run_at),
-        "last_slot": maybe_micros(schedule.last_slot),
-        "last_enqueued_at": maybe_micros(schedule.last_enqueued_at),
-        "last_run_at": maybe_micros(schedule.last_run_at),
-        "last_status": None if status is None else status.value,
-        "last_error": stored_text(schedule.last_error),
-        "last_success_at": maybe_micros(schedule.last_success_at),
-        "fired_count": schedule.fired_count,
-        "purged_until": maybe_micros(schedule.purged_until),
-    }
+def edit_values(schedule: Schedule) -> dict[str, Value]:
+    """The columns of `cursors` that an edit changes besides those of `cursor_values`."""
+    live = schedule.enabled and schedule.deleted_at is None
+    return {"revision": number_of(encode(schedule_values(schedule))), "live": int(live)}
+
+
+def cursor_values(key: int, schedule: Schedule) -> Values:
+    """In the order of CURSOR."""
+    return (
+        key,
+        maybe_micros(schedule.next_slot),
+        maybe_micros(schedule.next_run_at),
+        maybe_micros(schedule.last_slot),
+        maybe_micros(schedule.last_enqueued_at),
+        schedule.fired_count,
+        maybe_micros(schedule.purged_until),
+    )
+
+
+def stats_values(key: int, summary: LastRunSummary | Schedule) -> Values:
+    """In the order of STATS."""
+    status = summary.last_status
+    return (
+        key,
+        maybe_micros(summary.last_run_at),
+        None if status is None else status.value,
+        stored_text(summary.last_error),
+        maybe_micros(summary.last_success_at),
+    )
+
+
+def with_cursor(schedule: Schedule, row: Sequence[Any]) -> Schedule:
+    """The schedule with the cursor of a row of CURSOR."""
+    _key, next_slot, next_run_at, last_slot, last_enqueued_at, fired_count, purged_until = row
+    return replace(
+        schedule,
+        next_slot=maybe_moment(next_slot),
+        next_run_at=maybe_moment(next_run_at),
+        last_slot=maybe_moment(last_slot),
+        last_enqueued_at=maybe_moment(last_enqueued_at),
+        fired_count=fired_count,
+        purged_until=maybe_moment(purged_until),
+    )
 
 
 def schedule_of(row: Sequence[Any]) -> Schedule:
-    """Unpacks by position: lookups by name take longer than the rest of decoding."""
+    """Decodes a row of SCHEDULE_COLUMNS by position: lookups by name take longer than the rest of
+    decoding."""
     (
+        _key,
         schedule_id,
         namespace,
         name,
@@ -95,22 +134,23 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
         pause_until,
         depends_on,
         compat_data,
-        next_slot,
-        next_run_at,
-        last_slot,
-        last_enqueued_at,
-        last_run_at,
-        last_status,
-        last_error,
-        last_success_at,
-        fired_count,
-        purged_until,
         version,
         created_at,
         created_by,
         updated_at,
         updated_by,
         deleted_at,
+        _definition,
+        next_slot,
+        next_run_at,
+        last_slot,
+        last_enqueued_at,
+        fired_count,
+        purged_until,
+        last_run_at,
+        last_status,
+        last_error,
+        last_success_at,
     ) = row
     return Schedule(
         id=schedule_id,
@@ -146,30 +186,15 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
     )
 
 
-#: Loading only these halves the cost of a completion.
-SUMMARY_COLUMNS = ("id", "last_run_at", "last_status", "last_error", "last_success_at")
-
-
 def summary_of(row: Sequence[Any]) -> LastRunSummary:
-    """Decodes a row of SUMMARY_COLUMNS."""
-    _schedule_id, last_run_at, last_status, last_error, last_success_at = row
+    """Decodes a row of STATS."""
+    _key, last_run_at, last_status, last_error, last_success_at = row
     return LastRunSummary(
         last_run_at=maybe_moment(last_run_at),
         last_status=None if last_status is None else STATUSES[last_status],
         last_error=from_stored(last_error),
         last_success_at=maybe_moment(last_success_at),
     )
-
-
-def summary_values(schedule_id: ScheduleId, summary: LastRunSummary) -> dict[str, Value]:
-    status = summary.last_status
-    return {
-        "id": schedule_id,
-        "last_run_at": maybe_micros(summary.last_run_at),
-        "last_status": None if status is None else status.value,
-        "last_error": stored_text(summary.last_error),
-        "last_success_at": maybe_micros(summary.last_success_at),
-    }
 
 
 def _dependency_text(dependency: Dependency | None) -> str | None:

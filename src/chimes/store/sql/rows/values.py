@@ -6,6 +6,7 @@ share their policy, and schedules that fire together often share their trigger.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -76,16 +77,29 @@ def stored_text(text: str) -> str:
     return clean(to_stored(text))
 
 
+def number_of(text: str) -> int:
+    """63 bits of a hash, never 0: a number that is practically unique for the text."""
+    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1 or 1
+
+
+@lru_cache(maxsize=65_536)
+def schedule_number(schedule_id: str) -> int:
+    """The key of a schedule."""
+    return number_of(schedule_id)
+
+
+# The times of one run are often equal, and so are those of runs that fire together.
+@lru_cache(maxsize=4096)
 def micros(moment: datetime) -> int:
     return (moment - EPOCH) // MICROSECOND
 
 
 def maybe_micros(moment: datetime | None) -> int | None:
-    return None if moment is None else (moment - EPOCH) // MICROSECOND
+    return None if moment is None else micros(moment)
 
 
-# The times of one run are often equal, and so are those of runs that fire together.
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=4096)
 def moment_of(value: int) -> datetime:
     return EPOCH + timedelta(0, 0, value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from fastapi import Request
@@ -15,7 +16,7 @@ from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.ids import ScheduleId, new_short_schedule_id
+from chimes.model.ids import NodeId, ScheduleId, new_short_schedule_id
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
@@ -350,7 +351,8 @@ class _Schedules:
         return _check_branch(await self._schedules.get(actor, _id(schedule_id)), scope)
 
     async def _entries(self, actor: Actor, schedules: Sequence[Schedule]) -> list[Json]:
-        """Adds the active runs; their number is limited by the capacity of the nodes."""
+        """Adds the active runs, whose number is limited by the capacity of the nodes, and the last
+        heartbeats of these nodes."""
         if not schedules:
             return []
         query = RunQuery(statuses=(RunStatus.RUNNING,), limit=None)
@@ -361,7 +363,10 @@ class _Schedules:
         running: defaultdict[ScheduleId | None, list[Run]] = defaultdict(list)
         for run in (await self._runs.find(actor, query)).items:
             running[run.schedule_id].append(run)
-        return [schedule_out(each, running.get(each.id, ())) for each in schedules]
+        heartbeats: dict[NodeId, datetime] = {}
+        if any(each.id in running for each in schedules):
+            heartbeats = {node.id: node.heartbeat_at for node in await self._store.nodes()}
+        return [schedule_out(each, running.get(each.id, ()), heartbeats) for each in schedules]
 
 
 def _written_by(account: Account) -> Callable[[Schedule], Schedule]:

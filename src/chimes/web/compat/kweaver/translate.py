@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Owner
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
 from chimes.model.run import Run
@@ -314,8 +315,13 @@ def _invalid(message: str, field: str | None = None) -> InvalidInput:
     return InvalidInput(message, field=field, code="invalid_parameter")
 
 
-def schedule_out(schedule: Schedule, running: Sequence[Run] = ()) -> Json:
-    """Omits empty values and 0, as KWeaver does. The lock is the claim of the latest active run."""
+def schedule_out(
+    schedule: Schedule,
+    running: Sequence[Run] = (),
+    heartbeats: Mapping[NodeId, datetime] = MappingProxyType({}),
+) -> Json:
+    """Omits empty values and 0, as KWeaver does. The lock is the claim of the latest active run.
+    `heartbeats`: the last ones of nodes."""
     target = _action(schedule)
     identities = [dict(each) for each in target.identities]
     lock = max(running, key=_claim_time, default=None)
@@ -337,7 +343,7 @@ def schedule_out(schedule: Schedule, running: Sequence[Run] = ()) -> Json:
         "last_run_time": milliseconds(schedule.last_run_at),
         "next_run_time": milliseconds(schedule.next_run_at) if schedule.enabled else 0,
         "lock_holder": str(lock.holder or "") if lock else "",
-        "lock_time": milliseconds(lock.claimed_at) if lock else 0,
+        "lock_time": _renewal_time(lock, heartbeats) if lock else 0,
     }
     found |= dict.fromkeys(_IDENTITIES, identities)
     return entry | {name: each for name, each in found.items() if each}
@@ -345,6 +351,13 @@ def schedule_out(schedule: Schedule, running: Sequence[Run] = ()) -> Json:
 
 def _claim_time(run: Run) -> int:
     return milliseconds(run.claimed_at)
+
+
+def _renewal_time(run: Run, heartbeats: Mapping[NodeId, datetime]) -> int:
+    """The claim or, if later, the heartbeat of its node: a heartbeat renews the lease of all runs
+    of the node. Readers take a lock for stale whose time is long ago."""
+    heartbeat = heartbeats.get(run.holder) if run.holder is not None else None
+    return max(_claim_time(run), milliseconds(heartbeat))
 
 
 def milliseconds(moment: datetime | None) -> int:

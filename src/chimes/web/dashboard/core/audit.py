@@ -29,6 +29,7 @@ VERB_LABELS: Mapping[str, Message] = {
     "mark_known": _("marked a failure as known"),
     "move": _("moved the next run"),
     "pause": _("paused a schedule"),
+    "prune_audit": _("pruned old audit entries"),
     "refused": _("tried an action that is not allowed"),
     "regress": _("detected that the store had lost changes"),
     "reload_sources": _("reloaded the sources file"),

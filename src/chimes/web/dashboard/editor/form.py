@@ -13,6 +13,7 @@ from datetime import datetime
 from chimes.errors import InvalidInput
 from chimes.language import NamedRecipient, parse
 from chimes.model.ids import DEFAULT_NAMESPACE
+from chimes.model.policy import policy_fields
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.services.schedules.templates import LocalizedTemplate
 from chimes.triggers import Every, Trigger
@@ -24,6 +25,7 @@ from chimes.web.dashboard.editor.recipient_fields import (
     row_field_for,
 )
 from chimes.web.dashboard.editor.recipient_fields import PARTS as RECIPIENT_PARTS
+from chimes.web.dashboard.editor.struct_fields import field_text, field_value
 from chimes.web.dashboard.editor.target_fields import (
     DEFAULT_TARGET,
     default_name,
@@ -51,12 +53,6 @@ _UNSTRIPPED = frozenset(
     {"body", "prompt", "headers", "args", "input", "identities", "params", "message"}
 )
 _IGNORED = frozenset({"csrf", "back", "do", "base"})
-_NUMBERS = ("catch_up_limit", "max_concurrent_runs", "max_retries")
-_DURATIONS = ("misfire_grace", "retry_backoff", "backoff_cap", "timeout")
-_CHOICES = ("misfire", "overlap", "backoff", "on_lost")
-#: Empty means null; for other fields, empty means unchanged.
-_NULLABLE = ("max_concurrent_runs", "concurrency_key")
-_FLAGS = ("burst_allowed", "pause_on_gone")
 
 
 def new_fields(zone: str) -> Fields:
@@ -87,13 +83,8 @@ def fields_of(schedule: Mapping[str, object], home: str) -> Fields:
     found["labels"] = _label_lines(schedule["labels"])
     if not schedule["enabled"]:
         del found["enabled"]
-    for name, value in _plain(schedule["policy"]).items():
-        if name in _FLAGS:
-            found[name] = "yes" if value else "no"
-        elif name in _DURATIONS:
-            found[name] = short_duration(str(value))
-        elif value is not None:
-            found[name] = str(value)
+    policy = _plain(schedule["policy"])
+    found |= {each.name: field_text(each, policy.get(each.json)) for each in policy_fields()}
     if isinstance(waits := schedule.get("depends_on"), Mapping):
         found["depends_on"] = str(waits["schedule_id"])
         found["within"] = short_duration(str(waits["within"]))
@@ -154,17 +145,12 @@ def field_error_from(error: InvalidInput) -> FieldError:
 
 def _policy(fields: Mapping[str, str], *, is_edit: bool) -> JsonObject:
     found: JsonObject = {}
-    for name in (*_DURATIONS, *_CHOICES, "concurrency_key"):
-        if fields.get(name):
-            found[name] = fields[name]
-    for name in _NUMBERS:
-        if fields.get(name):
-            found[name] = parse_int(fields, name)
-    for name in _FLAGS:
-        if fields.get(name):
-            found[name] = fields[name] == "yes"
-    if is_edit:
-        found = dict.fromkeys(_NULLABLE) | found
+    for each in policy_fields():
+        if fields.get(each.name):
+            found[each.json] = field_value(each, fields, each.name)
+        elif is_edit and each.nullable:
+            # For other fields, empty means unchanged.
+            found[each.json] = None
     return found
 
 
@@ -281,17 +267,11 @@ EXAMPLES: Mapping[str, str] = {
     "max_tokens": "1000",
     "pair": "shop/orders",
     "priority": "0",
-    "max_retries": "3",
-    "retry_backoff": "30s",
-    "backoff_cap": "1h",
-    "timeout": "10m",
-    "misfire_grace": "1m",
-    "catch_up_limit": "1000",
-    "max_concurrent_runs": "1",
     "within": "1h",
     "owner": "user:alice",
     "id": "morning-report",
     "namespace": DEFAULT_NAMESPACE,
+    **{each.name: each.about.example for each in policy_fields()},
 }
 _NOTIFICATION_EXAMPLES: Mapping[str, str] = {
     "late": "5m",

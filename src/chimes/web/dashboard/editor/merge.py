@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.language import describe
+from chimes.model.policy import policy_fields
 from chimes.triggers import trigger_from_dict
 from chimes.web.dashboard.editor.trigger_fields import JsonObject
 
@@ -205,18 +206,5 @@ LABELS: Mapping[str, str] = {
     "target.identities": _("Objects"),
     "target.params": _("Parameters"),
     "target.account": _("Account"),
-    "policy.misfire": _("Misfire policy"),
-    "policy.misfire_grace": _("Misfire grace period"),
-    "policy.catch_up_limit": _("Catch-up limit"),
-    "policy.overlap": _("Overlap policy"),
-    "policy.max_concurrent_runs": _("Concurrent runs"),
-    "policy.burst_allowed": _("Allow bursts"),
-    "policy.concurrency_key": _("Concurrency key"),
-    "policy.max_retries": _("Retries"),
-    "policy.retry_backoff": _("Retry delay"),
-    "policy.backoff": _("Backoff"),
-    "policy.backoff_cap": _("Maximum delay"),
-    "policy.timeout": _("Timeout"),
-    "policy.on_lost": _("If the node is lost"),
-    "policy.pause_on_gone": _("Pause on 410 Gone"),
+    **{f"policy.{each.json}": each.label for each in policy_fields()},
 }

@@ -5,45 +5,42 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from chimes.model.validation import MAX_RECIPIENTS
-from chimes.web.dashboard.editor.trigger_fields import Fields, JsonObject, short_duration
+from msgspec import NODEFAULT
 
-#: The fields of a row, behind `notify0_`.
-PARTS = (
-    "channel",
-    "to",
-    "on",
-    "language",
-    "secrets",
-    "late",
-    "quiet_from",
-    "quiet_to",
-    "quiet_zone",
-    "quiet_but",
-    "digest",
-    "digest_at",
-    "digest_day",
-    "digest_zone",
-    "digest_but",
+from chimes.model.recipient import Recipient
+from chimes.model.validation import MAX_RECIPIENTS
+from chimes.web.dashboard.editor.struct_fields import (
+    extra_fields,
+    field_text,
+    field_value,
+    leaves_of,
+    put_at,
+    value_at,
 )
+from chimes.web.dashboard.editor.trigger_fields import Fields, JsonObject
+
+#: Form fields whose name differs from the path in the API.
+_NAMES = {
+    "signing_secrets": "secrets",
+    "late_after": "late",
+    "quiet.except": "quiet_but",
+    "digest.every": "digest",
+    "digest.on": "digest_day",
+    "digest.except": "digest_but",
+}
+_LEAVES = tuple(leaves_of(Recipient))
+_PLACES = {path: _NAMES.get(path, path.replace(".", "_")) for path, _field in _LEAVES}
+#: The fields of a row, behind `notify0_`.
+PARTS = tuple(_PLACES.values())
 #: Check box groups.
 MULTI_VALUE = r"notify[0-9]+_(?:on|quiet_but|digest_but)"
 _NOT_FOR_INBOX = ("to", "secrets", "quiet_from", "quiet_to", "quiet_zone", "quiet_but")
-#: Form fields whose name differs from the API field.
-_PLACES = {
-    "signing_secrets": "secrets",
-    "late_after": "late",
-    "quiet": "quiet_from",
-    "quiet.from": "quiet_from",
-    "quiet.to": "quiet_to",
-    "quiet.zone": "quiet_zone",
-    "quiet.except": "quiet_but",
-    "digest.every": "digest",
-    "digest.at": "digest_at",
-    "digest.on": "digest_day",
-    "digest.zone": "digest_zone",
-    "digest.except": "digest_but",
-}
+#: Sent even if empty.
+_ALWAYS_SENT = ("channel", "to", "on", "language", "signing_secrets")
+#: Shown by their declaration; the others have their own widgets in `notifications.html`.
+EXTRA = extra_fields(
+    Recipient, frozenset({"channel", "to", "on", "language", "signing_secrets", "late_after"})
+)
 _ITEM = re.compile(r"[.\[][0-9]+\]?$")
 
 
@@ -57,32 +54,8 @@ def recipient_fields(recipients: Iterable[object]) -> Fields:
 
 
 def _row(given: Mapping[str, object]) -> Fields:
-    late = given.get("late_after")
-    row = {
-        "channel": str(given["channel"]),
-        "to": str(given.get("to", "")),
-        "on": ",".join(_texts(given.get("on"))) or "always",
-        "language": str(given.get("language", "")),
-        "secrets": " ".join(_texts(given.get("signing_secrets"))),
-        "late": short_duration(str(late)) if late else "",
-    }
-    quiet, digest = given.get("quiet"), given.get("digest")
-    if isinstance(quiet, Mapping):
-        row |= {
-            "quiet_from": str(quiet.get("from", "")),
-            "quiet_to": str(quiet.get("to", "")),
-            "quiet_zone": str(quiet.get("zone", "")),
-            "quiet_but": ",".join(_texts(quiet.get("except"))),
-        }
-    if isinstance(digest, Mapping):
-        row |= {
-            "digest": str(digest.get("every", "")),
-            "digest_at": str(digest.get("at", "")),
-            "digest_day": str(digest.get("on", "")),
-            "digest_zone": str(digest.get("zone", "")),
-            "digest_but": ",".join(_texts(digest.get("except"))),
-        }
-    return row
+    row = {_PLACES[path]: field_text(field, value_at(given, path)) for path, field in _LEAVES}
+    return row | {"on": row["on"] or "always", "secrets": " ".join(row["secrets"].split())}
 
 
 def filled_rows(fields: Mapping[str, str]) -> list[int]:
@@ -92,35 +65,25 @@ def filled_rows(fields: Mapping[str, str]) -> list[int]:
 
 def recipient_body(fields: Mapping[str, str], row: int) -> JsonObject:
     inbox = fields.get(f"notify{row}_channel") == "inbox"
-
-    def value(part: str) -> str:
-        # Hidden fields may still contain old values.
-        hidden = inbox and part in _NOT_FOR_INBOX
-        return "" if hidden else fields.get(f"notify{row}_{part}", "").strip()
-
-    def values(part: str) -> list[str]:
-        return [each for each in value(part).split(",") if each]
-
-    found: JsonObject = {
-        "channel": value("channel"),
-        "to": value("to"),
-        "on": values("on") or ["always"],
-        "language": value("language"),
-        "signing_secrets": value("secrets").split(),
+    # Hidden fields may still contain old values.
+    shown = {
+        name: "" if inbox and name in _NOT_FOR_INBOX else fields.get(f"notify{row}_{name}", "")
+        for name in PARTS
     }
-    if value("late"):
-        found["late_after"] = value("late")
-    if value("quiet_from") or value("quiet_to"):
-        quiet: JsonObject = {"from": value("quiet_from"), "to": value("quiet_to")}
-        found["quiet"] = quiet | _zone_and_exceptions(value("quiet_zone"), values("quiet_but"))
-    if every := value("digest"):
-        digest: JsonObject = {"every": every}
-        if value("digest_at"):
-            digest["at"] = value("digest_at")
-        if every == "weekly" and value("digest_day"):
-            digest["on"] = value("digest_day")
-        found["digest"] = digest | _zone_and_exceptions(value("digest_zone"), values("digest_but"))
-    return found
+    quiet = shown["quiet_from"] or shown["quiet_to"]
+    absent = {"quiet": not quiet, "digest": not shown["digest"]}
+    found: JsonObject = {}
+    for path, field in _LEAVES:
+        name, (outer, dot, _inner) = _PLACES[path], path.partition(".")
+        if dot and absent[outer]:
+            continue
+        if name == "digest_day" and shown["digest"] != "weekly":
+            continue
+        needed = field.default is NODEFAULT or path in _ALWAYS_SENT
+        if needed or shown[name].strip():
+            stripped = {name: shown[name].strip()}
+            put_at(found, path, field_value(field, stripped, name))
+    return found | {"on": found["on"] or ["always"]}
 
 
 def recipients_body(fields: Mapping[str, str]) -> list[JsonObject]:
@@ -131,13 +94,6 @@ def row_field_for(name: str) -> str:
     """Returns the form field for a field name of an API recipient."""
     while _ITEM.search(name):
         name = _ITEM.sub("", name)
+    if name == "quiet":
+        return "quiet_from"
     return _PLACES.get(name, name) if name else "channel"
-
-
-def _zone_and_exceptions(zone: str, exceptions: list[str]) -> JsonObject:
-    found: JsonObject = {"zone": zone} if zone else {}
-    return found | {"except": exceptions} if exceptions else found
-
-
-def _texts(value: object) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else []

@@ -20,6 +20,7 @@ from chimes.i18n import _, in_language
 from chimes.language import describe
 from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.policy import policy_form
 from chimes.model.recipient import Recipient
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
@@ -54,7 +55,7 @@ from chimes.web.dashboard.editor.form_state import (
 )
 from chimes.web.dashboard.editor.merge import value_text
 from chimes.web.dashboard.editor.preview import NEIGHBOURS
-from chimes.web.dashboard.editor.recipient_fields import filled_rows, recipient_body
+from chimes.web.dashboard.editor.recipient_fields import EXTRA, filled_rows, recipient_body
 from chimes.web.dashboard.editor.save import (
     build_conflict_state,
     create,
@@ -66,6 +67,7 @@ from chimes.web.dashboard.editor.snippets import pretty
 from chimes.web.dashboard.editor.target_fields import (
     METHODS,
     arguments_from_schema,
+    extra_target_fields,
     split_arguments,
 )
 from chimes.web.dashboard.editor.trigger_fields import (
@@ -292,6 +294,9 @@ async def _render(request: PageRequest, state: FormState, status: int = 200) -> 
         "presets": list_templates(request.display.language),
         "others": [each for each in state.others if not edit or each.id != edit.schedule.id],
         "methods": [(each, each) for each in METHODS],
+        "policy_form": policy_form(),
+        "recipient_form": EXTRA,
+        "target_form": extra_target_fields(),
         "units": tuple(UNITS),
         "crons": [(each, describe(Cron(each), request.display.language)) for each in COMMON_CRONS],
         "chats": await _own_chats(request),

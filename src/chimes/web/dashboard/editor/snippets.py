@@ -8,47 +8,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import yaml
+from msgspec import NODEFAULT
 
 from chimes.errors import InvalidInput
-from chimes.model.recipient import format_recipient
+from chimes.model.fields import default_in_json, fields_of
+from chimes.model.policy import command_options, policy_fields
+from chimes.model.recipient import Recipient, format_recipient
+from chimes.model.target import TARGETS
 from chimes.triggers import format_duration_go, parse_duration
+from chimes.web.dashboard.editor.struct_fields import put_at
 from chimes.web.dashboard.editor.trigger_fields import JsonObject
 
 #: Trigger fields that `chimes add` has options for.
 _TRIGGER_KEYS = frozenset({"kind", "expression", "timezone", "every", "at", "jitter"})
 _KEY_HEADER = "Authorization: Bearer $CHIMES_API_KEY"
-_POLICY_OPTIONS = {
-    "max_retries": "--retry",
-    "timeout": "--timeout",
-    "overlap": "--overlap",
-    "misfire": "--misfire",
-}
-_DEFAULTS: Mapping[str, object] = {
-    "headers": {},
-    "body": "",
-    "expected_status": [],
-    "signing_secrets": [],
-    "verify_tls": True,
-    "args": {},
-    "input": {},
-    "pipeline": "",
-    "model": "",
-    "max_tokens": None,
-    "identities": [],
-    "params": {},
-    "account": {"id": "", "type": ""},
-    "branch": "main",
-    "labels": {},
-    "enabled": True,
-    "depends_on": None,
-    "policy": {},
-    "max_concurrent_runs": None,
-    "concurrency_key": None,
-    "language": "",
-    "late_after": "PT1M",
-    "quiet": None,
-    "digest": None,
-}
+#: Shown even if they have their default.
+_SHOWN = frozenset({"kind", "method", "to", "on"})
+_DEFAULTS: JsonObject = {"labels": {}, "enabled": True, "depends_on": None, "policy": {}}
+_DEFAULTS |= {each.json: None for each in policy_fields() if each.nullable}
+for _kind in (*TARGETS.values(), Recipient):
+    for _field in fields_of(_kind):
+        if _field.default is not NODEFAULT and _field.name not in _SHOWN:
+            put_at(_DEFAULTS, _field.json, default_in_json(_field))
 _COMMAND_FIELDS = frozenset(
     {"name", "trigger", "target", "policy", "priority", "labels", "enabled", "delivery"}
 )
@@ -111,9 +92,10 @@ def as_command(body: Mapping[str, object]) -> Command:
         words += ["--jitter", str(trigger["jitter"])]
     options, covered = _target_options(target)
     words += options
-    complete = complete and covered and policy.keys() <= _POLICY_OPTIONS.keys()
+    offered = {field.json: option for option, field in command_options().items()}
+    complete = complete and covered and policy.keys() <= offered.keys()
     words += ["--name", str(chosen.get("name", ""))]
-    for name, option in _POLICY_OPTIONS.items():
+    for name, option in offered.items():
         if name in policy:
             words += [option, str(policy[name])]
     if chosen.get("priority"):
@@ -148,7 +130,7 @@ def _target_options(target: JsonObject) -> tuple[list[str], bool]:
                 words += ["--header", f"{name}: {value}"]
             if target.get("body"):
                 words += ["--body", str(target["body"])]
-            return words, not target.keys() & {"expected_status", "signing_secrets", "verify_tls"}
+            return words, target.keys() <= {"kind", "url", "method", "headers", "body"}
         case "task" | "flow" as kind:
             key = "args" if kind == "task" else "input"
             words = [f"--{kind}", str(target.get("name", ""))]
@@ -161,7 +143,7 @@ def _target_options(target: JsonObject) -> tuple[list[str], bool]:
             words = ["--agent", "--prompt", str(target.get("prompt", ""))]
             if target.get("model"):
                 words += ["--model", str(target["model"])]
-            return words, not target.keys() & {"pipeline", "max_tokens"}
+            return words, target.keys() <= {"kind", "prompt", "model"}
         case "message":
             return ["--message", str(target.get("text", ""))], True
         case "action":

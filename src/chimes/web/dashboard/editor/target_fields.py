@@ -7,9 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import NODEFAULT
+
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.web.dashboard.editor.trigger_fields import Fields, JsonObject, parse_int
+from chimes.model.fields import Field, fields_of
+from chimes.model.target import TARGETS
+from chimes.web.dashboard.editor.struct_fields import (
+    extra_fields,
+    field_text,
+    field_value,
+    put_at,
+    to_json_text,
+    value_at,
+)
+from chimes.web.dashboard.editor.trigger_fields import Fields, JsonObject
 
 # Arguments of a task get form fields from the JSON Schema that its node publishes. A field is named
 # `arg_<type>_<argument>`, so that the form can be parsed without the schema. Arguments without a
@@ -105,7 +117,9 @@ def _resolved(plain: Mapping[str, object]) -> Mapping[str, object]:
 # --- from arguments to fields --------------------------------------------------------------------
 def split_arguments(fields: Fields, arguments: tuple[Argument, ...]) -> Fields:
     """Moves arguments from the JSON field to their own fields; removes fields of another task."""
-    merged = {**fields, "args": _to_json(arguments_body(fields))} if _readable(fields) else fields
+    merged = (
+        {**fields, "args": to_json_text(arguments_body(fields))} if _readable(fields) else fields
+    )
     others = {name: value for name, value in merged.items() if not name.startswith(PREFIX)}
     if not _readable(fields):
         return fields
@@ -117,7 +131,7 @@ def split_arguments(fields: Fields, arguments: tuple[Argument, ...]) -> Fields:
         if text and _round_trips(each, text, rest[each.name]):
             others[each.field] = text
             del rest[each.name]
-    return others | {"args": _to_json(rest), "args_for": fields.get("task", "")}
+    return others | {"args": to_json_text(rest), "args_for": fields.get("task", "")}
 
 
 def _readable(fields: Mapping[str, str]) -> bool:
@@ -126,10 +140,6 @@ def _readable(fields: Mapping[str, str]) -> bool:
     except InvalidInput:
         return False
     return True
-
-
-def _to_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
 
 
 def _text(kind: ArgumentType, value: object) -> str:
@@ -221,105 +231,70 @@ DEFAULT_TARGET: Mapping[str, str] = {
 }
 
 
+#: Form fields whose name differs from the field of the target: the form has those of all kinds.
+_NAMES = {
+    ("http", "signing_secrets"): "secrets",
+    ("task", "name"): "task",
+    ("flow", "name"): "flow",
+    ("message", "text"): "message",
+    ("action", "action_type_id"): "action",
+    ("action", "kn_id"): "kn",
+}
+#: Shown as a check box, which is not sent if it is empty.
+_CHECK_BOX = "verify_tls"
+#: Fields with their own widgets in `what.html`.
+_OWN = frozenset(
+    {
+        *("kind", "url", "method", "headers", "body", "expected_status", "signing_secrets"),
+        *(_CHECK_BOX, "name", "args", "input", "source", "collection", "prompt", "pipeline"),
+        *("model", "max_tokens", "action_type_id", "kn_id", "branch", "identities", "params"),
+        *("account_id", "account_type", "text"),
+    }
+)
+
+
+def extra_target_fields() -> dict[str, tuple[Field, ...]]:
+    return {kind: extra_fields(struct, _OWN) for kind, struct in TARGETS.items()}
+
+
 def target_fields(target: Mapping[str, object]) -> Fields:
     kind = str(target.get("kind", "http"))
     found: Fields = {**DEFAULT_TARGET, "kind": kind}
-
-    def put(**texts: str) -> None:
-        for field, key in texts.items():
-            value = target.get(key)
-            if value not in (None, ""):
-                found[field] = str(value)
-
-    match kind:
-        case "http":
-            put(url="url", method="method", body="body")
-            headers = target.get("headers")
-            if isinstance(headers, Mapping):
-                found["headers"] = "\n".join(f"{name}: {value}" for name, value in headers.items())
-            found["expected_status"] = ", ".join(_texts(target.get("expected_status")))
-            found["secrets"] = "\n".join(_texts(target.get("signing_secrets")))
-            if target.get("verify_tls", True) is False:
-                found["verify_tls"] = ""
-        case "task":
-            put(task="name")
-            found["args"] = _to_json(target.get("args"))
-        case "flow":
-            put(flow="name")
-            found["input"] = _to_json(target.get("input"))
-        case "agent":
-            put(prompt="prompt", pipeline="pipeline", model="model", max_tokens="max_tokens")
-        case "message":
-            found["message"] = str(target.get("text", ""))
-        case "sync":
-            found["pair"] = f"{target.get('source', '')}/{target.get('collection', '')}"
-        case _:
-            put(action="action_type_id", kn="kn_id", branch="branch")
-            found |= _action_fields(target)
+    if kind == "sync":
+        return found | {"pair": f"{target.get('source', '')}/{target.get('collection', '')}"}
+    for field in fields_of(TARGETS[kind]):
+        value = value_at(target, field.json)
+        if field.name == _CHECK_BOX:
+            found[_CHECK_BOX] = "" if value is False else "on"
+        elif text := field_text(field, value):
+            found[_NAMES.get((kind, field.name), field.name)] = text
     return found
-
-
-def _action_fields(target: Mapping[str, object]) -> Fields:
-    account = target.get("account")
-    known = account if isinstance(account, Mapping) else {}
-    return {
-        "identities": _to_json(target.get("identities")),
-        "params": _to_json(target.get("params")),
-        "account_id": str(known.get("id", "")),
-        "account_type": str(known.get("type", "")),
-    }
 
 
 def target_body(fields: Mapping[str, str]) -> JsonObject:
     """Raises InvalidInput with the name of the form field for invalid JSON or numbers."""
     kind = fields.get("kind", "")
-    match kind:
-        case "http":
-            return {
-                "kind": kind,
-                "url": fields.get("url", "").strip(),
-                "method": fields.get("method") or "POST",
-                "headers": _headers(fields.get("headers", "")),
-                "body": fields.get("body", ""),
-                "expected_status": _statuses(fields.get("expected_status", "")),
-                "signing_secrets": fields.get("secrets", "").split(),
-                "verify_tls": bool(fields.get("verify_tls")),
-            }
-        case "task":
-            name = fields.get("task", "").strip()
-            return {"kind": kind, "name": name, "args": dict(arguments_body(fields))}
-        case "flow":
-            name = fields.get("flow", "").strip()
-            return {"kind": kind, "name": name, "input": _json(fields, "input")}
-        case "agent":
-            tokens = parse_int(fields, "max_tokens") if fields.get("max_tokens") else None
-            return {
-                "kind": kind,
-                "prompt": fields.get("prompt", "").strip(),
-                "pipeline": fields.get("pipeline", ""),
-                "model": fields.get("model", "").strip(),
-                "max_tokens": tokens,
-            }
-        case "message":
-            return {"kind": kind, "text": fields.get("message", "").strip()}
-        case "sync":
-            source, _slash, collection = fields.get("pair", "").strip().partition("/")
-            return {"kind": kind, "source": source, "collection": collection}
-        case "action":
-            return {
-                "kind": kind,
-                "action_type_id": fields.get("action", "").strip(),
-                "kn_id": fields.get("kn", "").strip(),
-                "branch": fields.get("branch", "").strip() or "main",
-                "identities": _json(fields, "identities", empty=list),
-                "params": _json(fields, "params"),
-                "account": {
-                    "id": fields.get("account_id", "").strip(),
-                    "type": fields.get("account_type", "").strip(),
-                },
-            }
-        case _:
-            raise InvalidInput(_("Choose what to run."), field="kind", code="missing")
+    if kind not in TARGETS:
+        raise InvalidInput(_("Choose what to run."), field="kind", code="missing")
+    if kind == "sync":
+        source, _slash, collection = fields.get("pair", "").strip().partition("/")
+        return {"kind": kind, "source": source, "collection": collection}
+    found: JsonObject = {}
+    for field in fields_of(TARGETS[kind]):
+        name = _NAMES.get((kind, field.name), field.name)
+        text = fields.get(name, "")
+        if field.name != "body":
+            text = text.strip()
+        if field.name == "args":
+            value: object = dict(arguments_body(fields))
+        elif field.name == _CHECK_BOX:
+            value = bool(text)
+        elif field.item is None and not text:
+            value = "" if field.default is NODEFAULT else field.default
+        else:
+            value = field_value(field, {name: text}, name)
+        put_at(found, field.json, value)
+    return found
 
 
 def default_name(fields: Mapping[str, str]) -> str:
@@ -337,45 +312,3 @@ def default_name(fields: Mapping[str, str]) -> str:
             return fields.get("pair", "").strip()
         case kind:
             return fields.get(kind or "", "").strip()
-
-
-def _texts(value: object) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list | tuple) else []
-
-
-def _headers(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if not line.strip():
-            continue
-        if not colon or not name.strip():
-            raise InvalidInput(
-                _("Enter one header per line, as Name: value."),
-                field="headers",
-                code="bad_header",
-            )
-        found[name.strip()] = value.strip()
-    return found
-
-
-def _statuses(text: str) -> list[int]:
-    parts = text.replace(",", " ").split()
-    if not all(each.isdigit() and len(each) < 9 for each in parts):
-        raise InvalidInput(
-            _("Enter status codes as numbers."), field="expected_status", code="not_a_number"
-        )
-    return [int(each) for each in parts]
-
-
-def _json(fields: Mapping[str, str], name: str, *, empty: type = dict) -> object:
-    text = fields.get(name, "").strip()
-    if not text:
-        return empty()
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, empty):
-        raise InvalidInput(_("Enter valid JSON of the expected type."), field=name, code="bad_json")
-    return found

@@ -16,9 +16,10 @@ from yaml.tokens import KeyToken, ScalarToken, Token
 
 from chimes.errors import NotFound
 from chimes.i18n import _
+from chimes.model.fields import fields_of
 from chimes.model.policy import Policy
 from chimes.model.recipient import format_recipient
-from chimes.model.schedule import Schedule, is_detached, reattach, source_marker
+from chimes.model.schedule import Dependency, Schedule, is_detached, reattach, source_marker
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -42,7 +43,12 @@ from chimes.web.dashboard.schedules.views import expression_of
 
 _DEFINITION_FIELDS = frozenset(ScheduleIn.model_fields)
 #: Stored in microseconds, shown as durations.
-_DURATIONS = frozenset({"misfire_grace", "retry_backoff", "backoff_cap", "timeout", "within"})
+_DURATIONS = frozenset(
+    each.stored
+    for kind in (Policy, Dependency)
+    for each in fields_of(kind)
+    if each.kind == "duration"
+)
 _MICROSECOND = timedelta(microseconds=1)
 
 

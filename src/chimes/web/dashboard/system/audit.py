@@ -193,7 +193,9 @@ async def verify(request: PageRequest) -> Response:
             found.checked,
         )
         return request.redirect_with_toast(text, to=_PATH)
-    text = _("The hash chain is broken at entry {number}.", number=found.first_bad)
+    text = _("The checkpoint of pruned entries is not valid.")
+    if found.first_bad is not None:
+        text = _("The hash chain is broken at entry {number}.", number=found.first_bad)
     return request.redirect_with_toast(text, to=_PATH, kind="error")
 
 

@@ -1,4 +1,4 @@
-"""The single-slot plan equals the general plan; a due time without a slot."""
+"""The plan of one on-time slot equals the general plan; a due time without a slot."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.model import replace
-from chimes.model.ids import NodeId, RunId
+from chimes.model.ids import RunId
 from chimes.model.planning import (
     FireContext,
-    PolicyPlan,
-    SingleSlotPlan,
     _plan_by_policy,
     _plan_single_slot,
     plan,
 )
 from chimes.model.policy import Misfire, Overlap, Policy
-from chimes.model.run import claim
 from chimes.triggers import Cron, Every
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule
 
@@ -49,7 +46,7 @@ POLICIES = st.builds(
     fired=st.integers(0, 3),
     moved=st.booleans(),
 )
-def test_single_slot_plan_equals_the_general_plan(
+def test_on_time_plan_equals_the_general_plan(
     trigger: Every | Cron,
     policy: Policy,
     late: timedelta,
@@ -71,16 +68,25 @@ def test_single_slot_plan_equals_the_general_plan(
     context = FireContext(admitted=tuple(RunId(f"r{n}") for n in range(admitted)))
     now = due + late
     short = _plan_single_slot(schedule, context, now)
-    if short is not None:
-        said = PolicyPlan(schedule=short.schedule, runs=short.runs, cancel=short.cancel)
-        assert said == _plan_by_policy(schedule, context, now)
-        (run,) = short.runs
-        assert short.run(NodeId("n")) == claim(run, NodeId("n"), now)
+    general = _plan_by_policy(schedule, context, now)
+    assert not general.on_time
+    if short is None:
+        assert plan(schedule, context, now) == general
+        return
+    assert replace(short, on_time=False) == general
+    assert plan(schedule, context, now) == short
+    (run,) = short.runs
+    assert short.on_time
+    assert (run.slot, run.claimable, short.cancel) == (slot, True, ())
 
 
-def test_ordinary_slot_uses_the_single_slot_plan() -> None:
+def test_only_a_single_admitted_slot_within_the_grace_is_on_time() -> None:
     schedule = a_schedule(next_slot=NOW, next_run_at=NOW)
-    assert isinstance(plan(schedule, FireContext(), NOW), SingleSlotPlan)
+    assert plan(schedule, FireContext(), NOW).on_time
+    assert not plan(schedule, FireContext(), NOW - SECOND).on_time
+    assert not plan(schedule, FireContext(), NOW + MINUTE).on_time
+    assert not plan(schedule, FireContext(), NOW + schedule.policy.misfire_grace + SECOND).on_time
+    assert not plan(schedule, FireContext(admitted=(RunId("r"),)), NOW).on_time
 
 
 def test_due_time_without_a_slot_is_planned_without_a_run() -> None:

@@ -1,0 +1,150 @@
+"""Definitions of runs: stored once for equal ones, and remembered by every process.
+
+A definition never changes, so a process reads each at most once. Its key is a hash of its columns.
+The arguments of a task that was enqueued without a schedule are not part of its definition but of
+the run: all runs of the task share one definition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+
+from sqlalchemy import bindparam, select, update
+
+from chimes.clock import MICROSECOND
+from chimes.model import replace
+from chimes.model.run import Run, RunDefinition
+from chimes.model.target import TaskTarget
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.known import StoredDefinition
+from chimes.store.sql.rows.definition import definition_of, definition_values
+from chimes.store.sql.rows.values import Value, encode_object, micros, number_of
+from chimes.store.sql.tables import definitions, schedules
+
+#: A definition in use is marked as used once in this time. Retention deletes definitions whose mark
+#: is older than the history, so that it never deletes one that a process still uses.
+USED_INTERVAL = timedelta(days=1)
+
+_COLUMNS = tuple(definitions.c.keys())
+#: The columns that the digest covers.
+_DEFINING = tuple(name for name in _COLUMNS if name not in ("key", "digest", "used_at"))
+_TOUCH = (
+    update(definitions)
+    .where(definitions.c.key == bindparam("this_key"))
+    .values(used_at=bindparam("now"))
+)
+
+
+def definition_digest(values: Mapping[str, Value]) -> str:
+    """Equal for definitions whose columns are equal."""
+    text = json.dumps([values[name] for name in _DEFINING], ensure_ascii=False)
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+
+
+# --- reading --------------------------------------------------------------------------------------
+def load_definitions(tx: Tx, keys: Collection[int]) -> dict[int, StoredDefinition]:
+    """The definitions with these keys, without those that do not exist."""
+    known = tx.known.definitions
+    found = {key: each for key in keys if (each := known.get(key)) is not None}
+    missing = sorted(set(keys) - found.keys())
+    if not missing:
+        return found
+    statement = select(definitions).where(tx.dialect.among(definitions.c.key, "keys"))
+    for row in tx.tuples(statement, {"keys": tx.dialect.listed(missing)}):
+        stored = StoredDefinition(*definition_of(row))
+        found[row[0]] = stored
+        if not stored.error:
+            known.put(row[0], stored)
+    return found
+
+
+# --- writing --------------------------------------------------------------------------------------
+def split_args(run: Run) -> tuple[RunDefinition, str | None]:
+    """The definition to store, and the arguments that are stored with the run."""
+    definition = run.definition
+    target = definition.target
+    if definition.schedule_id is None and type(target) is TaskTarget:
+        shared = replace(definition, target=replace(target, args={}))
+        return shared, encode_object(target.args)
+    return definition, None
+
+
+def with_args(definition: RunDefinition, args: Mapping[str, object]) -> RunDefinition:
+    """The reverse of `split_args`."""
+    target = definition.target
+    assert isinstance(target, TaskTarget)
+    return replace(definition, target=replace(target, args=args))
+
+
+def store_definitions(tx: Tx, wanted: Sequence[RunDefinition]) -> list[int]:
+    """Returns the key of each; adds those that are missing."""
+    if not wanted:
+        return []
+    now = micros(tx.now())
+    values: dict[str, dict[str, Value]] = {}
+    digests: list[str] = []
+    encoded: dict[int, str] = {}
+    for definition in wanted:
+        digest = encoded.get(id(definition))
+        if digest is None:
+            row = definition_values(definition)
+            digest = encoded[id(definition)] = definition_digest(row)
+            values[digest] = {"digest": digest, **row, "used_at": now}
+        digests.append(digest)
+    keys = {digest: number_of(digest) for digest in values}
+    found = {} if tx.joined else _find(tx, keys, now)
+    while missing := sorted(values.keys() - found.keys()):
+        for digest in missing:
+            values[digest]["key"] = keys[digest]
+        rows = [tuple(values[digest][name] for name in _COLUMNS) for digest in missing]
+        tx.dialect.insert_missing(tx.connection, definitions, _COLUMNS, rows, unique="key")
+        tx.wrote_definitions = True
+        if tx.joined:
+            # Reading would fix the snapshot of the caller's transaction, in which rows that others
+            # commit from now on are invisible.
+            return [keys[digest] for digest in digests]
+        found |= _find(tx, {digest: keys[digest] for digest in missing}, now)
+        # Practically never: the key of another definition.
+        keys |= {digest: keys[digest] + 1 for digest in missing if digest not in found}
+    return [found[digest] for digest in digests]
+
+
+def _find(tx: Tx, keys: Mapping[str, int], now: int) -> dict[str, int]:
+    """Of these digests with their presumed keys, those that are stored."""
+    fresh = now - USED_INTERVAL // MICROSECOND
+    known = tx.known.digests
+    found = {
+        digest: entry[0]
+        for digest in keys
+        if (entry := known.get(digest)) is not None and entry[1] > fresh
+    }
+    missing = [key for digest, key in keys.items() if digest not in found]
+    if not missing:
+        return found
+    columns = (definitions.c.digest, definitions.c.key, definitions.c.used_at)
+    statement = select(*columns).where(tx.dialect.among(definitions.c.key, "keys"))
+    for digest, key, used_at in tx.tuples(statement, {"keys": tx.dialect.listed(missing)}):
+        if digest not in keys:
+            continue
+        if used_at <= fresh:
+            if not tx.run(_TOUCH, {"this_key": key, "now": now}):
+                continue  # retention has deleted it meanwhile
+        elif not tx.wrote_definitions:
+            known.put(digest, (key, used_at))
+        found[digest] = key
+    return found
+
+
+def touch_definition(tx: Tx, schedule: int) -> None:
+    """Marks the current definition of a schedule as used until now, before another takes its place:
+    its runs are up to now."""
+    current = select(schedules.c.definition).where(schedules.c.key == bindparam("this_schedule"))
+    statement = (
+        update(definitions)
+        .where(definitions.c.key == current.scalar_subquery())
+        .values(used_at=bindparam("now"))
+    )
+    tx.run(statement, {"this_schedule": schedule, "now": micros(tx.now())})

@@ -1,1 +1,0 @@
-"""Schema revisions, one module each."""
