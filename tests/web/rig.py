@@ -24,10 +24,10 @@ from chimes.model.sync import Sources, task_policy
 from chimes.model.target import Target
 from chimes.model.validation import check_target
 from chimes.services.access import AccessService
-from chimes.services.nodes import SourceRegistry
 from chimes.services.runs import RunService
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.system import SourceRegistry
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock

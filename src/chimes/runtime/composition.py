@@ -24,7 +24,6 @@ from chimes.model.validation import check_recipients, check_target
 from chimes.sdk.handles import RunWaiters
 from chimes.services.access import AccessService, OwnerQuotas, RunLimits
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.nodes import SourceRegistry
 from chimes.services.runs import RunService
 from chimes.services.schedules.prompts import plan_without_prompts
 from chimes.services.schedules.rules import (
@@ -34,6 +33,7 @@ from chimes.services.schedules.rules import (
     agent_capabilities,
 )
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.system import SourceRegistry
 from chimes.store.port import Store
 
 

@@ -26,11 +26,11 @@ from chimes.model.access import Actor
 from chimes.services.access import AccessService
 from chimes.services.audit import AuditService
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.nodes import NodeService, SourceRegistry
 from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.system import NodeService, SourceRegistry
 from chimes.store.port import Store
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from starlette.responses import JSONResponse, Response
 from chimes.errors import ConfigError, InvalidInput, NotAllowed
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Actor, Role
+from chimes.model.audit import entry
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
 from chimes.redaction import HIDDEN
-from chimes.services.audit import entry, verify_chain
-from chimes.services.nodes import NodeService
+from chimes.services.audit import verify_chain
+from chimes.services.system import NodeService
 from chimes.services.users import User, UserService
 from chimes.store.codec.values import owner_to_plain
 from chimes.triggers.values import format_duration_go
