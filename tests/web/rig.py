@@ -32,8 +32,8 @@ from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.web.api import responses as outputs
-from chimes.web.context import WebContext
 from chimes.web.openapi import describe_api
+from chimes.web.requests import WebContext
 from chimes.web.server import NATIVE_ROUTERS, build_app
 
 HOST = "http://localhost:7100"

@@ -18,7 +18,7 @@ from chimes.model.access import ANONYMOUS_OWNER, Actor, OwnerType, Role, Scope
 from chimes.model.audit import entry
 from chimes.model.ids import KeyId
 from chimes.services.access import RateLimiter, SharedLimiter, secrets_equal
-from chimes.web.context import WebContext
+from chimes.web.requests import WebContext
 
 if TYPE_CHECKING:
     pass

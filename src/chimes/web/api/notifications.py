@@ -45,7 +45,7 @@ from chimes.web.api.responses import (
 from chimes.web.api.route import Caller, Context, NativeRoute, OneTimeResponse
 from chimes.web.api.schemas import OMITTED, Body, EmptyIn, MomentField, RecipientIn
 from chimes.web.api.translate import Json, moment_from, recipients_from, time_out
-from chimes.web.context import NegotiatedLanguage, set_language
+from chimes.web.requests import NegotiatedLanguage, set_language
 
 if TYPE_CHECKING:
     from chimes.telegram.bot import Bot

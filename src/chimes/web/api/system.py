@@ -52,7 +52,7 @@ from chimes.web.api.translate import (
     owner_from,
     time_out,
 )
-from chimes.web.context import WebContext
+from chimes.web.requests import WebContext
 
 router = APIRouter(
     prefix="/api/v1", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
