@@ -281,19 +281,19 @@ def _checked_query(request: PageRequest, text: str) -> ScheduleQuery:
     return filtered.query
 
 
-def _fetch_changed(request: PageRequest, verb: str) -> Fetch[Any]:
+def _fetch_changed(request: PageRequest, undo: str) -> Fetch[Any]:
     """Fetches what this actor changed between two times, according to the audit log, to undo it."""
-    undone = next((name for name, action in ACTIONS.items() if action.undo == verb), None)
+    verb = next((name for name, action in ACTIONS.items() if action.undo == undo), None)
     since, until = _parse_time(request.form, "since"), _parse_time(request.form, "to")
-    if undone is None or since is None or until is None:
+    if verb is None or since is None or until is None:
         raise InvalidInput(_("the form cannot be read"), code="bad_form")
 
     async def fetch(cursor: str, size: int) -> tuple[Sequence[Any], str]:
         before = bulk.offset_of(cursor) or None
         ids, following = await request.context.schedules.list_changed(
-            request.actor, undone, since, until, before=before, limit=size
+            request.actor, verb, since, until, before=before, limit=size
         )
-        found = ids if verb == "restore" else await _schedules_with(request, ids)
+        found = ids if undo == "restore" else await _schedules_with(request, ids)
         return found, "" if following is None else str(following)
 
     return fetch
