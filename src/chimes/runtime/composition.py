@@ -12,11 +12,11 @@ from pathlib import Path
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
+from chimes.egress import Egress, EgressRules, ModeEgress
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.egress import Egress, EgressRules, ModeEgress
 from chimes.model.planning import plan
 from chimes.model.policy import RunDefaults
 from chimes.model.target import Target

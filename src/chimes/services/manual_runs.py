@@ -11,12 +11,11 @@ from chimes.i18n import _, in_language
 from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry, entry
-from chimes.model.concurrency import backfill_key, own_key
 from chimes.model.ids import InboxId, RunId, ScheduleId, manual_run_id
 from chimes.model.planning import backfill_run, manual_run
 from chimes.model.policy import Overlap
 from chimes.model.recipient import Channel, Recipient
-from chimes.model.run import Run, RunStatus
+from chimes.model.run import Run, RunStatus, backfill_key, own_key
 from chimes.model.schedule import Schedule
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import AgentTarget, SyncTarget, Target, payload_name, same_but_payload

@@ -11,12 +11,11 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry, entry
-from chimes.model.concurrency import shared_key
 from chimes.model.ids import DEFAULT_NAMESPACE, RunId
 from chimes.model.listing import AuditQuery, Page, RunQuery
 from chimes.model.planning import retry_run
 from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, apply_task_defaults
-from chimes.model.run import LogEntry, Origin, Reason, Run, RunDefinition
+from chimes.model.run import LogEntry, Origin, Reason, Run, RunDefinition, shared_key
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget, Target
 from chimes.model.validation import (

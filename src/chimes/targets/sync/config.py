@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
+from chimes.egress import parse_http_url
 from chimes.errors import ConfigError, InvalidInput, InvalidTrigger
 from chimes.i18n import _
-from chimes.model.egress import parse_http_url
 from chimes.model.sync import HIGH, MAX_SYNC_TIMEOUT, SYNC_TIMEOUT, Collection, Source, Sources
 from chimes.model.validation import check_source_name
 from chimes.redaction import is_secret_field
