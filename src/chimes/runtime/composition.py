@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
@@ -35,6 +36,10 @@ from chimes.services.schedules.rules import (
 from chimes.services.schedules.service import ScheduleService
 from chimes.services.system import SourceRegistry
 from chimes.store.port import Store
+
+if TYPE_CHECKING:
+    from chimes.store.redis.server import RedisInspection
+    from chimes.store.sql.database.inspection import Inspection
 
 
 def merge_capabilities(
@@ -99,6 +104,32 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
             from chimes.store.jsonfile import JsonFileStore
 
             return JsonFileStore(_path_of(location), clock=clock)
+
+
+async def inspect_redis_store(location: StoreLocation) -> RedisInspection:
+    """For `chimes doctor`, without opening or changing the store."""
+    from chimes.store.redis.server import inspect_redis
+
+    return await inspect_redis(
+        location.server, SystemClock(), allow_volatile=location.allow_volatile
+    )
+
+
+async def inspect_server_store(location: StoreLocation) -> Inspection:
+    """The same for a SQL server."""
+    from chimes.store.sql.database.inspection import inspect_server
+    from chimes.store.sql.database.server import Server
+
+    server: Server
+    if location.kind == "mariadb":
+        from chimes.store.sql.database.mariadb import MariadbServer
+
+        server = MariadbServer(location.server)
+    else:
+        from chimes.store.sql.database.postgres import PostgresServer
+
+        server = PostgresServer(location.server)
+    return await inspect_server(server)
 
 
 async def build_services(
