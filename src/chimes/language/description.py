@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, cast
 
 from chimes.i18n import Message, _, counted, in_language
 from chimes.language.languages import LANGUAGES, named
-from chimes.language.meaning import (
+from chimes.language.semantics import (
     ALL_DATES,
     cron_values,
     day_rule,
