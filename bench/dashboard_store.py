@@ -129,7 +129,7 @@ def definition_row(definition: RunDefinition) -> dict[str, object]:
 
 def run_row(run: Run) -> Row:
     key = number_of(definition_digest(definition_values(run.definition)))
-    return planned_values(run, key, None, None) + state_values(run)
+    return planned_values(run, key, concurrency_number(run)) + state_values(run)
 
 
 def ended_rows(every: list[Schedule], number: int) -> Iterator[Row]:

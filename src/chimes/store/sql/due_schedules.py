@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, literal_column, select, text
@@ -162,15 +161,23 @@ def fire_due(
     return _Pass(tx, plan, limit, request, node_id, prefetch).fire()
 
 
+#: The context of a schedule that waits for nothing.
+_FREE = FireContext()
+
+
 @dataclass(slots=True)
 class _Due:
     """A due schedule and what becomes of it."""
 
-    key: int
-    definition: int
+    known: KnownSchedule
+    #: With its current cursor.
     schedule: Schedule
     context: FireContext
     plan: FirePlan | None = None
+
+    @property
+    def key(self) -> int:
+        return self.known.key
 
 
 class _Pass:
@@ -222,32 +229,22 @@ class _Pass:
     def _load(self, found: Sequence[Sequence[Any]]) -> tuple[list[_Due], dict[ScheduleId, str]]:
         """Returns the schedules, and the errors of rows that this version cannot decode."""
         known = self._tx.known.schedules
-        current: dict[int, KnownSchedule] = {}
+        loaded: list[_Due] = []
         missing: dict[int, int] = {}
         for row in found:
             entry = known.get(row[0])
             if entry is not None and entry.revision == row[_REVISION]:
-                current[row[0]] = entry
+                loaded.append(_Due(entry, with_cursor(entry.value, row[:_REVISION]), _FREE))
             else:
                 missing[row[0]] = row[_REVISION]
-        corrupt = self._read(missing, current) if missing else {}
-        loaded = [
-            _Due(
-                row[0],
-                current[row[0]].definition,
-                with_cursor(current[row[0]].value, row[:_REVISION]),
-                FireContext(),
-            )
-            for row in found
-            if row[0] in current
-        ]
+        corrupt = self._read(missing, loaded) if missing else {}
         # A known order for equal times: schedules may compete for the capacity of a key.
         loaded.sort(key=lambda each: (each.schedule.next_run_at, each.schedule.id))
         return loaded, corrupt
 
-    def _read(
-        self, revisions: Mapping[int, int], current: dict[int, KnownSchedule]
-    ) -> dict[ScheduleId, str]:
+    def _read(self, revisions: Mapping[int, int], loaded: list[_Due]) -> dict[ScheduleId, str]:
+        """Adds the schedules with these keys and revisions; returns the errors of the others. Their
+        cursors are locked, so this reads the same cursors again."""
         statement = _schedules_by_key(self._tx.dialect)
         corrupt: dict[int, tuple[ScheduleId, str]] = {}
         for row in self._tx.tuples(statement, {"keys": self._tx.dialect.listed(revisions.keys())}):
@@ -260,9 +257,12 @@ class _Pass:
                 corrupt[key] = (ScheduleId(row[1]), reason)
                 continue
             definition = row[_DEFINITION] or set_definition(self._tx, key, schedule)
-            current[key] = KnownSchedule(schedule, definition, revisions[key])
+            shared = shared_key(schedule.policy, schedule.target, schedule.owner)
+            number = -key if shared is None else number_of(shared)
+            entry = KnownSchedule(key, schedule, definition, shared, number, revisions[key])
+            loaded.append(_Due(entry, schedule, _FREE))
             if row[_DEFINITION]:
-                self._tx.known.schedules.put(key, current[key])
+                self._tx.known.schedules.put(key, entry)
         disable_corrupt(self._tx, {key: error for key, (_, error) in corrupt.items()})
         return dict(corrupt.values())
 
@@ -320,7 +320,7 @@ class _Pass:
         new: dict[int, tuple[Run, ...]] = {}
         for each in planned:
             assert each.plan is not None
-            key = _shared_key(each.schedule)
+            key = each.known.shared_key
             if key is not None and gained.get(key):
                 context = replace(
                     each.context,
@@ -410,7 +410,8 @@ class _Pass:
         changed = {
             each.key: _plan_of(each).schedule
             for each in planned
-            if any(run.status.terminal for run in _plan_of(each).runs)
+            if not _plan_of(each).on_time
+            and any(run.status.terminal for run in _plan_of(each).runs)
         }
         if changed:
             stored = _statuses(self._tx, changed)
@@ -418,9 +419,7 @@ class _Pass:
         write_summaries(self._tx, _merge_broken(self._tx, changed, broken))
 
     def _insert(self, planned: Sequence[_Due], new: Sequence[Run]) -> list[Run]:
-        known: dict[str, KnownSchedule] = {
-            each.schedule.id: KnownSchedule(each.schedule, each.definition) for each in planned
-        }
+        known: dict[str, KnownSchedule] = {each.schedule.id: each.known for each in planned}
         inserted = insert_runs(self._tx, new, batch_id=self._batch_id, known=known)
         write_outbox_of_inserted(self._tx, inserted, self._now)
         return inserted
@@ -440,14 +439,16 @@ class _Pass:
         if request is None or request.free <= 0 or not is_alive(self._tx, request.node_id, now):
             return {}
         waiting = [
-            (queue_order(run), run)
+            run
             for run in new
             if run.claimable
             and (early or run.available_at <= now)
             and run.target.requirement in request.capabilities
         ]
-        waiting.sort(key=itemgetter(0))
-        return {run.id: claim(run, request.node_id, now) for _, run in waiting[: request.free]}
+        # They come in the order of their due times, which is that of the queue for equal ranks.
+        if len(waiting) > request.free or len({run.rank for run in waiting}) > 1:
+            waiting.sort(key=queue_order)
+        return {run.id: claim(run, request.node_id, now) for run in waiting[: request.free]}
 
 
 def _is_alone(due: _Due) -> bool:
@@ -486,20 +487,13 @@ _BACKLOG = (
 WITH_BACKLOG = select(schedules.c.key).where(_BACKLOG.is_not(None))
 
 
-def _shared_key(schedule: Schedule) -> str | None:
-    return shared_key(schedule.policy, schedule.target, schedule.owner)
-
-
 def contexts_of(tx: Tx, due: Sequence[_Due]) -> list[FireContext]:
     """Returns the planning context of each schedule. The schedules are locked."""
     if not due:
         return []
     # Keys of a schedule's own are locked with the schedules.
-    shared = [_shared_key(each.schedule) for each in due]
-    lock_keys(tx, {key for key in shared if key is not None})
-    numbers = [
-        -each.key if key is None else number_of(key) for each, key in zip(due, shared, strict=True)
-    ]
+    lock_keys(tx, {key for each in due if (key := each.known.shared_key) is not None})
+    numbers = [each.known.concurrency for each in due]
     admitted = admitted_runs(tx, set(numbers))
     careful = {
         number
@@ -535,9 +529,6 @@ def contexts_of(tx: Tx, due: Sequence[_Due]) -> list[FireContext]:
         )
         for number, each in zip(numbers, due, strict=True)
     ]
-
-
-_FREE = FireContext()
 
 
 def _owners(tx: Tx, ids: Sequence[RunId]) -> dict[RunId, int | None]:

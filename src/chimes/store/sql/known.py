@@ -39,9 +39,15 @@ class StoredDefinition(NamedTuple):
 class KnownSchedule(NamedTuple):
     """A schedule as of a revision; cursor and last run are those of the time when it was read."""
 
+    key: int
     value: Schedule
+    #: The key of the definition of its runs.
     definition: int
-    revision: int = 0
+    #: The concurrency key that its policy names; None: its own.
+    shared_key: str | None
+    #: Its concurrency key as a number.
+    concurrency: int
+    revision: int
 
 
 class KnownRows:

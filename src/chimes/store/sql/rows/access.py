@@ -339,37 +339,35 @@ def insert_runs(
     whose current definition is known to be stored."""
     if not new:
         return []
-    parts = {run.id: split_args(run) for run in new if not _is_current(run, known)}
-    stored = store_definitions(tx, [definition for definition, _ in parts.values()])
-    added_keys = dict(zip(parts, stored, strict=True))
-    rows = [
-        planned_values(
-            run,
-            added_keys[run.id] if run.id in parts else known[run.schedule_id or ""].definition,
-            parts[run.id][1] if run.id in parts else None,
-            batch_id,
-        )
-        + state_values(run)
-        for run in new
-    ]
+    rows: list[Values] = []
+    others: list[Run] = []
+    for run in new:
+        schedule = known.get(run.definition.schedule_id or "")
+        if schedule is None or not _is_current(run.definition, schedule.value):
+            others.append(run)
+            continue
+        number = None if run.concurrency_key is None else schedule.concurrency
+        tx.concurrency[run.id] = number
+        planned = planned_values(run, schedule.definition, number, batch_id=batch_id)
+        rows.append(planned + state_values(run))
+    parts = [split_args(run) for run in others]
+    stored = store_definitions(tx, [definition for definition, _ in parts])
+    for run, (_definition, args), key in zip(others, parts, stored, strict=True):
+        number = tx.concurrency[run.id] = concurrency_number(run)
+        rows.append(planned_values(run, key, number, args, batch_id) + state_values(run))
     names = (*PLANNED, *STATE)
     added = set(tx.dialect.insert_missing(tx.connection, runs, names, rows, unique="id"))
     inserted = [run for run in new if run.id in added]
-    for run in inserted:
-        if not run.status.terminal:
-            tx.concurrency[run.id] = concurrency_number(run)
     _insert_active(tx, inserted)
     return inserted
 
 
-def _is_current(run: Run, known: Mapping[str, KnownSchedule]) -> bool:
-    """Whether the definition of the run is that of its schedule."""
-    schedule = known.get(run.schedule_id or "")
+def _is_current(definition: RunDefinition, schedule: Schedule) -> bool:
+    """Whether it is the definition of this version of the schedule."""
     return (
-        schedule is not None
-        and run.target is schedule.value.target
-        and run.policy is schedule.value.policy
-        and run.schedule_version == schedule.value.version
+        definition.target is schedule.target
+        and definition.policy is schedule.policy
+        and definition.schedule_version == schedule.version
     )
 
 

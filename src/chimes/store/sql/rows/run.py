@@ -67,8 +67,14 @@ CLAIMS = (
 )
 
 
-def planned_values(run: Run, definition: int, args: str | None, batch_id: int | None) -> Values:
-    """In the order of PLANNED."""
+def planned_values(
+    run: Run,
+    definition: int,
+    concurrency: int | None,
+    args: str | None = None,
+    batch_id: int | None = None,
+) -> Values:
+    """In the order of PLANNED. `concurrency`: its concurrency key as a number."""
     target, schedule_id = run.definition.target, run.definition.schedule_id
     return (
         run.id,
@@ -83,7 +89,7 @@ def planned_values(run: Run, definition: int, args: str | None, batch_id: int | 
         run.retry_of,
         run.priority,
         int(run.catch_up),
-        OWN_KEY if uses_own_key(run) else run.concurrency_key,
+        OWN_KEY if concurrency is not None and concurrency < 0 else run.concurrency_key,
         run.concurrency_limit,
         micros(run.created_at),
         micros(run.planned_at),
@@ -93,20 +99,14 @@ def planned_values(run: Run, definition: int, args: str | None, batch_id: int | 
     )
 
 
-def uses_own_key(run: Run) -> bool:
-    """Whether the run is limited by the own key of its schedule."""
-    schedule_id, key = run.definition.schedule_id, run.concurrency_key
-    return schedule_id is not None and key is not None and key == own_key(schedule_id)
-
-
 def concurrency_number(run: Run) -> int | None:
-    """The concurrency key of the run as a number."""
-    if run.concurrency_key is None:
+    """The concurrency key of the run as a number; negative: the own key of its schedule."""
+    key, schedule_id = run.concurrency_key, run.definition.schedule_id
+    if key is None:
         return None
-    if uses_own_key(run):
-        assert run.schedule_id is not None
-        return -schedule_number(run.schedule_id)
-    return number_of(run.concurrency_key)
+    if schedule_id is not None and key == own_key(schedule_id):
+        return -schedule_number(schedule_id)
+    return number_of(key)
 
 
 def state_values(run: Run) -> Values:

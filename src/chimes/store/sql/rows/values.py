@@ -104,6 +104,8 @@ def moment_of(value: int) -> datetime:
     return EPOCH + timedelta(0, 0, value)
 
 
+# Most are None or repeat, and a row has many: the cache answers without a call.
+@lru_cache(maxsize=4096)
 def maybe_moment(value: int | None) -> datetime | None:
     return None if value is None else moment_of(value)
 
