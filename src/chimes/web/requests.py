@@ -34,7 +34,7 @@ from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules.service import ScheduleService
-from chimes.services.system import NodeService, SourceRegistry
+from chimes.services.system import NodeService, SourceRegistry, SystemService
 from chimes.store.port import Store
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from chimes.services.changes import ChangeDetector
     from chimes.services.demo import DemoService
     from chimes.services.insights import InsightService
-    from chimes.services.system import SystemService
     from chimes.telegram.links import Links
 
 
@@ -139,8 +138,6 @@ class WebContext:
 
     @property
     def system(self) -> SystemService:
-        from chimes.services.system import SystemService
-
         return SystemService(self.store, self.clock)
 
     @property
