@@ -349,7 +349,7 @@ class ScheduleService:
         explicit_fields: Collection[str] | None = None,
         allow_overdue: bool = False,
     ) -> ScheduleChange:
-        """The change that `change` saves, checked as far as possible before the transaction."""
+        """The change that `change` saves. Checks that need no transaction are made here."""
         rules = self.rules
         wanted = edit(schedule)
         apply_defaults = await self._defaults_of_new_target(schedule, wanted, explicit_fields)
