@@ -51,9 +51,8 @@ from chimes.services.schedules.rules import ScheduleRules
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.testing import SettableClock
-from chimes.web.context import WebContext
-from chimes.web.dashboard.entry import dashboard_router
-from chimes.web.server import build_app
+from chimes.web.requests import WebContext
+from chimes.web.server import build_app, dashboard_router
 
 PORT = 7100
 #: Compressed HTML, styles and scripts of the largest page.

@@ -30,11 +30,10 @@ from suite.postgres import Postgres
 
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
-from chimes.model.concurrency import own_key
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import QUARTER, RunFilter, Window
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.model.run import Origin, Run, RunDefinition, RunStatus, claim
+from chimes.model.run import Origin, Run, RunDefinition, RunStatus, claim, own_key
 from chimes.model.schedule import Schedule, run_definition
 from chimes.model.target import HttpTarget
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite, tables

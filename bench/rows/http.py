@@ -20,7 +20,7 @@ from suite.bench import Bench
 from suite.report import Line, line
 from suite.rounds import ratio
 
-from chimes.model.egress import EgressRules
+from chimes.egress import EgressRules
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Origin, Run, RunDefinition

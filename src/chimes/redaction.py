@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -69,6 +70,38 @@ def _mask_nested(value: object, masked: _Mask = mask_arguments) -> object:
     if isinstance(value, list | tuple):
         return [_mask_nested(each, masked) for each in value]
     return value
+
+
+def mask_secrets(value: Mapping[str, object]) -> dict[str, object]:
+    """A stored value, such as a schedule, with secrets masked at any depth."""
+    return {name: _mask_value(name, item) for name, item in value.items()}
+
+
+def _mask_value(name: str, value: object) -> object:
+    if name == "headers" and isinstance(value, Mapping):
+        return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
+    if name in ("args", "input") and isinstance(value, Mapping):
+        return mask_arguments(value)
+    if name == "body" and isinstance(value, str):
+        return _mask_body(value)
+    if name == "url" and isinstance(value, str):
+        return mask_url(value)
+    if name == "to" and isinstance(value, str) and "://" in value:
+        return mask_url(value)
+    if is_secret_field(name):
+        return [HIDDEN for _ in value] if isinstance(value, list) else HIDDEN
+    return _mask_nested(value, mask_secrets)
+
+
+def _mask_body(body: str) -> object:
+    """Without field names secrets cannot be recognised, so only the length is recorded."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return mask_arguments(found)
+    return {"characters": len(body)}
 
 
 def query_pairs(query: str) -> list[tuple[str, str, str]]:

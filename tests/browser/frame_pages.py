@@ -24,12 +24,11 @@ from chimes.services.runs import RunService
 from chimes.services.schedules.rules import ScheduleRules
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
-from chimes.web.context import WebContext
 from chimes.web.dashboard import site
 from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
 from chimes.web.dashboard.core.templates import environment
-from chimes.web.dashboard.entry import dashboard_router
-from chimes.web.server import build_app
+from chimes.web.requests import WebContext
+from chimes.web.server import build_app, dashboard_router
 
 TEMPLATES = Path(__file__).parent / "templates"
 HOSTILE = '<img src=x onerror=alert(1)>"></script><svg onload=alert(2)>'

@@ -6,8 +6,8 @@ import asyncio
 import sys
 from datetime import timedelta
 
+from chimes.egress import EgressRules
 from chimes.engine import Engine, deliverer
-from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.notifications.attachments import AttachmentFetcher
 from chimes.notifications.inbox import Inbox

@@ -30,7 +30,7 @@ from typing import NoReturn
 
 import chimes
 from chimes import failpoints
-from chimes.web.dashboard.entry import _load as prepare_dashboard
+from chimes.web.dashboard.site import prepare_pages
 
 ROOT = Path(__file__).parents[2]
 #: Modules besides the package itself that commands import only when they need them.
@@ -175,7 +175,7 @@ def import_everything() -> None:
 def main(main_pid: int, record: Path) -> None:
     import_everything()
     # Compiling the templates costs more than a browser test spends on a page.
-    prepare_dashboard()
+    prepare_pages()
     # Otherwise garbage collection in each fork would copy all shared pages.
     gc.freeze()
     path = record.with_suffix(".socket")

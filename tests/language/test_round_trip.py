@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from chimes.errors import NeedsClarification
 from chimes.language import LANGUAGES, describe, parse
-from chimes.language.forms import cron_values, numbers
 from chimes.language.round_trip import parse_description
+from chimes.language.semantics import cron_values, numbers
 from chimes.triggers import Cron, Every, Once, Trigger
 from tests.language.expressions import ANY, meaning, parsed
 from tests.language.golden import ROWS, Row

@@ -7,10 +7,9 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
-from chimes.model.concurrency import RESERVED_PREFIXES, backfill_key, own_key, shared_key
 from chimes.model.planning import manual_run, retry_run
 from chimes.model.policy import Policy
-from chimes.model.run import RunStatus
+from chimes.model.run import RESERVED_PREFIXES, RunStatus, backfill_key, own_key, shared_key
 from chimes.model.target import FlowTarget, SyncTarget, TaskTarget
 from chimes.model.validation import NAME_LIMIT, check_policy, longest_timeout, validate_policy
 from chimes.store.sql.tables import KEY_TEXT, concurrency_keys, runs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from chimes.egress import EgressRules
 from chimes.errors import InvalidInput
-from chimes.model.egress import EgressRules
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.validation import MAX_RECIPIENTS, check_recipients
 from tests.tables import each_row

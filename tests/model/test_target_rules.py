@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from chimes.egress import EgressRules
 from chimes.errors import InvalidInput
-from chimes.model.egress import EgressRules
 from chimes.model.target import HttpTarget
 from chimes.model.validation import check_http_target
 

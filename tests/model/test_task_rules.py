@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from chimes.egress import EgressRules
 from chimes.errors import InvalidInput
-from chimes.model.egress import EgressRules
 from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.model.validation import MAX_ARGUMENT_BYTES, check_target
 from chimes.redaction import mask_arguments

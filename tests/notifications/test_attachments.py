@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from chimes.model.egress import EgressRules
+from chimes.egress import EgressRules
 from chimes.model.notification import Artifact
 from chimes.model.recipient import Channel
 from chimes.notifications.attachments import CAPACITY, AttachmentFetcher

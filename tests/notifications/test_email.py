@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from chimes.egress import EgressRules
 from chimes.errors import ConfigError
 from chimes.model import replace
-from chimes.model.egress import EgressRules
 from chimes.model.recipient import Channel
 from chimes.notifications.attachments import AttachmentFetcher
 from chimes.notifications.base import Refused, Result, Retry, Sent

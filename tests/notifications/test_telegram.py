@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from aiohttp import web
 
-from chimes.model.egress import EgressRules
+from chimes.egress import EgressRules
 from chimes.notifications.attachments import AttachmentFetcher
 from chimes.notifications.base import Refused, Retry, Sent
 from chimes.notifications.message import utf16_length

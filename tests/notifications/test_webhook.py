@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook as Verifier
 
-from chimes.model.egress import Egress
+from chimes.egress import Egress
 from chimes.model.recipient import Channel
 from chimes.model.run import RunStatus
 from chimes.notifications.base import Refused, Retry, Sent

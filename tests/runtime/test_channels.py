@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chimes.config import Settings
+from chimes.egress import EgressRules
 from chimes.errors import ConfigError
-from chimes.model.egress import EgressRules
 from chimes.runtime.channels import build_senders
 
 EGRESS = EgressRules(open_mode=False)

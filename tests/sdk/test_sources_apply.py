@@ -31,7 +31,7 @@ from chimes.runtime.apply_config import (
     signal_reload,
 )
 from chimes.runtime.composition import Services, build_services, build_store, merge_capabilities
-from chimes.services.nodes import SourceRegistry
+from chimes.services.system import SourceRegistry
 from chimes.targets.sync.config import read_sources
 from tests.builders import NOW, a_node
 from tests.forking import run_chimes

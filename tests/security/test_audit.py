@@ -18,7 +18,7 @@ from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.model.sync import Collection, Source, Sources, task_id
 from chimes.model.target import AgentTarget, SyncTarget
-from chimes.services.nodes import ReloadResult
+from chimes.services.system import ReloadResult
 from chimes.services.users import UserService
 from chimes.web.compat.catbird.routes import catbird_router
 from chimes.web.compat.eventnative.routes import eventnative_router

@@ -19,8 +19,8 @@ from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from chimes.clock import SystemClock
+from chimes.egress import Denial, EgressRules, ModeEgress
 from chimes.errors import InvalidInput
-from chimes.model.egress import Denial, EgressRules, ModeEgress
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
 from chimes.model.validation import check_http_target

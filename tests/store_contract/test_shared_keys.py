@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from chimes.model.access import Owner
-from chimes.model.concurrency import own_key
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery
 from chimes.model.planning import concurrency_key, manual_run, plan
 from chimes.model.policy import Overlap, Policy
-from chimes.model.run import Reason, RunStatus, request_cancel
+from chimes.model.run import Reason, RunStatus, own_key, request_cancel
 from chimes.model.schedule import pause_schedule
 from chimes.model.target import TaskTarget
 from chimes.services.runs import RunRequest, build_run

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from chimes.model.egress import Egress
+from chimes.egress import Egress
 from chimes.model.policy import Policy
 from chimes.model.target import ActionTarget
 from chimes.targets.action import ActionConfig, ActionRunner

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from chimes.model.egress import Egress, EgressRules
+from chimes.egress import Egress, EgressRules
 from chimes.model.policy import Policy
 from chimes.model.target import HttpTarget
 from chimes.targets.base import Call

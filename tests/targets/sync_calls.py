@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chimes.clock import SystemClock
-from chimes.model.egress import EgressRules
+from chimes.egress import EgressRules
 from chimes.model.run import Outcome
 from chimes.model.sync import Collection, Source, Sources, task_policy, task_run
 from chimes.model.target import SyncTarget

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from chimes.egress import EgressRules
 from chimes.errors import ConfigError
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
@@ -19,7 +20,6 @@ from chimes.model.checkpoint import (
     encode_action_checkpoint,
     execution_end,
 )
-from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Origin
 from chimes.model.target import ActionTarget
 from chimes.targets.action import ActionConfig

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from chimes.model.egress import EgressRules
+from chimes.egress import EgressRules
 from chimes.model.run import AttemptEnd
 from chimes.model.target import SyncTarget
 from chimes.targets.sync.http_driver import max_cursor, open_for_append, write_all

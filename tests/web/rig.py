@@ -24,16 +24,16 @@ from chimes.model.sync import Sources, task_policy
 from chimes.model.target import Target
 from chimes.model.validation import check_target
 from chimes.services.access import AccessService
-from chimes.services.nodes import SourceRegistry
 from chimes.services.runs import RunService
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.system import SourceRegistry
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.web.api import responses as outputs
-from chimes.web.context import WebContext
 from chimes.web.openapi import describe_api
+from chimes.web.requests import WebContext
 from chimes.web.server import NATIVE_ROUTERS, build_app
 
 HOST = "http://localhost:7100"

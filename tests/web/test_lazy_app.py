@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from chimes.model.access import Role
-from chimes.web.frame import LazyApp
+from chimes.web.frame import MonitoredApp
 from tests.web.rig import HOST, Rig, serving
 
 #: Method, path and headers.
@@ -42,7 +42,7 @@ async def test_monitoring_is_answered_without_the_apis_as_with_them() -> None:
 
 
 async def _compare(rig: Rig) -> None:
-    async with _client(LazyApp(rig.context, _not_loadable)) as client:
+    async with _client(MonitoredApp(rig.context, _not_loadable)) as client:
         for method, path, headers in MONITORING:
             headers = {**headers, "X-Request-Id": "1"}
             found = await client.request(method, path, headers=headers)
@@ -60,7 +60,7 @@ async def test_concurrent_first_requests_load_once_in_a_thread() -> None:
             threads.append(threading.current_thread())
             return rig.app
 
-        async with _client(LazyApp(rig.context, load)) as client:
+        async with _client(MonitoredApp(rig.context, load)) as client:
             answers = await asyncio.gather(*(client.get("/api/v1/schedules") for _ in range(3)))
             assert [each.status_code for each in answers] == [200] * 3
             assert (await client.get("/health")).json() == {"status": "ok"}
@@ -79,7 +79,7 @@ async def test_a_failed_load_is_repeated_with_the_next_request() -> None:
                 raise OSError("too many open files")
             return rig.app
 
-        app = LazyApp(rig.context, load)
+        app = MonitoredApp(rig.context, load)
         async with httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False), base_url=HOST
         ) as client:

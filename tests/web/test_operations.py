@@ -18,8 +18,8 @@ from chimes.web.compat.eventnative.routes import eventnative_router
 from chimes.web.compat.ksana.routes import ksana_router
 from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.softnix.routes import softnix_router
-from chimes.web.context import WebContext
 from chimes.web.openapi import describe_api
+from chimes.web.requests import WebContext
 from tests.web.rig import serving
 
 OPERATIONS = Path(__file__).parent / "operations.txt"

@@ -14,7 +14,7 @@ from chimes.i18n import Message
 from chimes.web import api
 from chimes.web.api.paging import Query
 from chimes.web.api.schemas import Body
-from chimes.web.requests import _MESSAGES, validation_message
+from chimes.web.problems import _MESSAGES, validation_message
 from tests.tables import each_row
 
 #: Values that some or all fields reject.

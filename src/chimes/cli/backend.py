@@ -320,7 +320,7 @@ class LocalBackend:
         from chimes import __version__
         from chimes.runtime.composition import open_local
         from chimes.services.access import AccessService
-        from chimes.web.context import WebContext
+        from chimes.web.requests import WebContext
         from chimes.web.server import build_app
 
         clock = SystemClock()

@@ -61,7 +61,7 @@ def error_text(error: ChimesError | OSError) -> str:
 
 def redis_checks(location: StoreLocation) -> list[Check]:
     """Connection, version, durability, layout and clock; creates nothing."""
-    from chimes.runtime.inspect import inspect_redis_store
+    from chimes.runtime.composition import inspect_redis_store
 
     try:
         seen = asyncio.run(inspect_redis_store(location))
@@ -95,7 +95,7 @@ def server_store_checks(location: StoreLocation) -> list[Check]:
     """Connection, version, isolation, write access, schema and clock; creates nothing."""
     if location.kind == "redis":
         return redis_checks(location)
-    from chimes.runtime.inspect import inspect_server_store
+    from chimes.runtime.composition import inspect_server_store
 
     try:
         seen = asyncio.run(inspect_server_store(location))

@@ -32,7 +32,7 @@ from chimes.language import (
 )
 from chimes.services.schedules.templates import render_templates
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment, parse_zone
-from chimes.triggers.forms import parse_trigger_text
+from chimes.triggers.text import parse_trigger_text
 
 _DIALECTS = click.Choice(["auto", "unix", "seconds", "quartz"])
 

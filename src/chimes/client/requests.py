@@ -16,7 +16,7 @@ from chimes.model.policy import policy_options
 from chimes.model.recipient import Recipient
 from chimes.model.target import Target
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
-from chimes.triggers.forms import parse_trigger_text
+from chimes.triggers.text import parse_trigger_text
 
 Json = dict[str, object]
 Duration = str | timedelta | int | float

@@ -13,7 +13,8 @@ from importlib import import_module
 from typing import Literal, NamedTuple, cast
 
 from chimes.i18n import Message, _, counted, in_language
-from chimes.language.forms import (
+from chimes.language.languages import LANGUAGES, named
+from chimes.language.semantics import (
     ALL_DATES,
     cron_values,
     day_rule,
@@ -21,7 +22,6 @@ from chimes.language.forms import (
     interval_of,
     numbers,
 )
-from chimes.language.languages import LANGUAGES, named
 from chimes.language.words import Words
 from chimes.triggers import Cron, Note, Trigger
 from chimes.triggers.cron_fields import DESCRIPTORS, DayFields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import get_args
 
-from chimes.language.forms import (
+from chimes.language.semantics import (
     ClockUnit,
     Days,
     DurationUnit,

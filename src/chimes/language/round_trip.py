@@ -14,10 +14,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 from chimes.errors import InvalidTrigger
-from chimes.language import forms
+from chimes.language import semantics
 from chimes.language.description import describe, words_of
-from chimes.language.forms import Numbers, range_words, ranges, steps
 from chimes.language.languages import LANGUAGES
+from chimes.language.semantics import Numbers, range_words, ranges, steps
 from chimes.language.words import Words
 from chimes.triggers import Cron, Every, Once, Trigger
 from chimes.triggers.calendars import DAY_NAMES
@@ -25,7 +25,7 @@ from chimes.triggers.calendars import DAY_NAMES
 # From days and times to cron expressions.
 
 _DAY_NUMBERS = tuple("0123456")
-_SPECIAL: dict[forms.DateKind, str] = {
+_SPECIAL: dict[semantics.DateKind, str] = {
     "nearest": "{}W",
     "from_end": "L-{}",
     "nearest_from_end": "L-{}W",
@@ -33,7 +33,7 @@ _SPECIAL: dict[forms.DateKind, str] = {
 }
 
 
-def _expressions(days: forms.Days, times: forms.Times) -> Iterator[str]:
+def _expressions(days: semantics.Days, times: semantics.Times) -> Iterator[str]:
     second, minute, hour = _clock_fields(times)
     month = "*" if days.months is None else _field(days.months, 1, 12)
     for date, weekday in _day_fields(days):
@@ -46,10 +46,10 @@ def _expressions(days: forms.Days, times: forms.Times) -> Iterator[str]:
             yield " ".join((minute, hour, date, month, weekday))
 
 
-def _clock_fields(times: forms.Times) -> tuple[str, str, str]:
-    if isinstance(times, forms.At):
+def _clock_fields(times: semantics.Times) -> tuple[str, str, str]:
+    if isinstance(times, semantics.At):
         return _at(times)
-    if isinstance(times, forms.Repeated):
+    if isinstance(times, semantics.Repeated):
         return _repeated(times)
     hour = "*" if times.hours is None else _field(times.hours.numbers, 0, 23)
     which = _rated(times.which)
@@ -58,7 +58,7 @@ def _clock_fields(times: forms.Times) -> tuple[str, str, str]:
     return which, "*" if times.minutes is None else _field(times.minutes.numbers, 0, 59), hour
 
 
-def _at(times: forms.At) -> tuple[str, str, str]:
+def _at(times: semantics.At) -> tuple[str, str, str]:
     parts = [[int(number) for number in clock.split(":")] for clock in times.clocks]
     hours, minutes, seconds = (
         _plain(_ordered(clock[place] for clock in parts if len(clock) > place))
@@ -67,7 +67,7 @@ def _at(times: forms.At) -> tuple[str, str, str]:
     return seconds or "0", minutes, hours
 
 
-def _repeated(times: forms.Repeated) -> tuple[str, str, str]:
+def _repeated(times: semantics.Repeated) -> tuple[str, str, str]:
     start = times.ranges[0][0].split(":") if times.ranges else ["0", "0", "0"]
     hour = "*"
     if times.hours is not None:
@@ -94,8 +94,8 @@ def _repeated(times: forms.Repeated) -> tuple[str, str, str]:
     return _from(rate.first or second, rate.step), "*", hour
 
 
-def _rated(which: forms.Values | forms.Rate) -> str:
-    if isinstance(which, forms.Rate):
+def _rated(which: semantics.Values | semantics.Rate) -> str:
+    if isinstance(which, semantics.Rate):
         return _from(which.first, which.step)
     return _field(which.numbers, 0, 59)
 
@@ -128,7 +128,7 @@ def _field(numbers: Numbers, low: int, high: int) -> str:
     return _listed(numbers)
 
 
-def _day_fields(days: forms.Days) -> Iterator[tuple[str, str]]:
+def _day_fields(days: semantics.Days) -> Iterator[tuple[str, str]]:
     quartz = days.years is not None
     if days.weekdays is None:
         dates = "*" if days.dates is None else _dates(days.dates)
@@ -154,7 +154,7 @@ def _starred(numbers: Numbers, field: range, most: int) -> Iterator[str]:
             yield ",".join([f"*/{step}", *range_words(ranges(rest), str, "-")])
 
 
-def _single_dates(terms: tuple[forms.DateTerm, ...]) -> Numbers:
+def _single_dates(terms: tuple[semantics.DateTerm, ...]) -> Numbers:
     return _ordered(
         day
         for term in terms
@@ -163,24 +163,24 @@ def _single_dates(terms: tuple[forms.DateTerm, ...]) -> Numbers:
     )
 
 
-def _dates(terms: tuple[forms.DateTerm, ...]) -> str:
+def _dates(terms: tuple[semantics.DateTerm, ...]) -> str:
     single = _single_dates(terms)
     return ",".join([*([_listed(single)] if single else []), *_special_dates(terms)])
 
 
-def _special_dates(terms: tuple[forms.DateTerm, ...]) -> list[str]:
+def _special_dates(terms: tuple[semantics.DateTerm, ...]) -> list[str]:
     found = [_SPECIAL[term.kind].format(term.first) for term in terms if term.kind in _SPECIAL]
     return ["L" if each == "L-0" else each for each in found]
 
 
-def _weekdays(days: forms.Weekdays, *, quartz: bool = False) -> str:
+def _weekdays(days: semantics.Weekdays, *, quartz: bool = False) -> str:
     # Quartz numbers weekdays differently, so names are used.
     names = DAY_NAMES if quartz else _DAY_NUMBERS
     plain = range_words(ranges(days.every), names.__getitem__, "-")
     return ",".join([*plain, *_special_weekdays(days, names)])
 
 
-def _special_weekdays(days: forms.Weekdays, names: Sequence[str] = _DAY_NUMBERS) -> list[str]:
+def _special_weekdays(days: semantics.Weekdays, names: Sequence[str] = _DAY_NUMBERS) -> list[str]:
     found = [f"{names[day]}#{nth}" for day, nth in days.nth]
     return found + [f"{names[day]}L" for day in days.last]
 
@@ -191,7 +191,7 @@ _CLOCK = re.compile(r"\d\d:\d\d(?::\d\d)?")
 _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 _LARGEST = 9999
 #: The most specific first: the later ones also match parts of the others.
-_DATE_KINDS: tuple[forms.DateKind, ...] = (
+_DATE_KINDS: tuple[semantics.DateKind, ...] = (
     *("step", "nearest", "nearest_from_end", "from_end", "last_working", "days", "day"),
 )
 
@@ -313,7 +313,7 @@ class Sentences:
         orders = (_pattern(order, days=days, times=times) for order in words.orders)
         self.orders = [re.compile(order) for order in (f"(?P<days>){times}", *orders)]
 
-    def _stepped(self, *units: forms.ClockUnit) -> str:
+    def _stepped(self, *units: semantics.ClockUnit) -> str:
         return _pattern(
             self.words.stepped,
             step=_ordinal("step"),
@@ -323,7 +323,7 @@ class Sentences:
             last=_group("last"),
         )
 
-    def _values_pattern(self, *units: forms.ClockUnit) -> str:
+    def _values_pattern(self, *units: semantics.ClockUnit) -> str:
         point = _names(self.words.points[unit] for unit in units)
         templates = self.words.numbered
         numbered = (_pattern(form, point=point, numbers=self._several()) for form in templates)
@@ -336,9 +336,9 @@ class Sentences:
     def _list(self, element: str) -> str:
         return f"{element}(?:{_names(self.links)}+{element})*"
 
-    def _times(self, text: str) -> forms.Times | None:
+    def _times(self, text: str) -> semantics.Times | None:
         if self.clocks.fullmatch(text):
-            return forms.At(tuple(_CLOCK.findall(text)))
+            return semantics.At(tuple(_CLOCK.findall(text)))
         if found := self.listed.fullmatch(text) or self.listed_rate.fullmatch(text):
             groups = found.groupdict()
             which = (
@@ -346,10 +346,10 @@ class Sentences:
             )
             assert which is not None
             minutes, hours = self._values(groups["minutes"]), self._hours(groups["hours"])
-            return forms.Listed(which=which, minutes=minutes, hours=hours)
+            return semantics.Listed(which=which, minutes=minutes, hours=hours)
         if found := self.repeated.fullmatch(text):
             clocks = _CLOCK.findall(found["ranges"] or "")
-            return forms.Repeated(
+            return semantics.Repeated(
                 rate=self._rate(found["rate"]),
                 at=self._values(found["at"]),
                 since=found["since"],
@@ -358,21 +358,21 @@ class Sentences:
             )
         return None
 
-    def _rate(self, text: str) -> forms.Rate:
+    def _rate(self, text: str) -> semantics.Rate:
         found = self.rate.fullmatch(text)
         assert found is not None
         names = {self.words.units[unit]: unit for unit in self.words.points}
         unit = names[found["one"] or found["unit"]]
-        return forms.Rate(unit, int(found["step"] or 1), int(found["first"] or 0))
+        return semantics.Rate(unit, int(found["step"] or 1), int(found["first"] or 0))
 
-    def _values(self, text: str | None) -> forms.Values | None:
+    def _values(self, text: str | None) -> semantics.Values | None:
         if not text:
             return None
-        unit: forms.ClockUnit = "second" if self.words.points["second"] in text else "minute"
-        return forms.Values(unit, self._numbers(text))
+        unit: semantics.ClockUnit = "second" if self.words.points["second"] in text else "minute"
+        return semantics.Values(unit, self._numbers(text))
 
-    def _hours(self, text: str | None) -> forms.Values | None:
-        return forms.Values("hour", self._numbers(text)) if text else None
+    def _hours(self, text: str | None) -> semantics.Values | None:
+        return semantics.Values("hour", self._numbers(text)) if text else None
 
     def _numbers(self, text: str) -> Numbers:
         if stepped := self.stepped.search(text):
@@ -399,7 +399,7 @@ class Sentences:
         back, nth = _group("back"), _group("nth")
         ends = (_pattern(form, back=back, nth=nth) for form in reversed(words.from_end))
         end = _group("end", "|".join(ends))
-        self.dates: list[tuple[forms.DateKind, re.Pattern[str]]] = []
+        self.dates: list[tuple[semantics.DateKind, re.Pattern[str]]] = []
         for kind in _DATE_KINDS:
             template = words.dates[kind]
             if kind in ("day", "days"):
@@ -423,7 +423,7 @@ class Sentences:
         for expression in _expressions(self._days(order["days"], years), times):
             yield partial(Cron, expression, timezone=found["zone"] or "UTC")
 
-    def _days(self, text: str, years: Numbers | None) -> forms.Days:
+    def _days(self, text: str, years: Numbers | None) -> semantics.Days:
         nth, last = [], []
         for found in self.special.finditer(text):
             day, which = self.words.weekdays.index(found["day"]), self.words.nth.index(found["nth"])
@@ -432,9 +432,9 @@ class Sentences:
             else:
                 nth.append((day, which + 1))
         dates, rest = self._dates(self.special.sub(" ", text))
-        every = forms.WORKING if self.words.working_day in rest else self._weekdays(rest)
-        weekdays = forms.Weekdays(every=every, nth=tuple(nth), last=tuple(last))
-        return forms.Days(
+        every = semantics.WORKING if self.words.working_day in rest else self._weekdays(rest)
+        weekdays = semantics.Weekdays(every=every, nth=tuple(nth), last=tuple(last))
+        return semantics.Days(
             dates=dates or None,
             weekdays=weekdays if every or nth or last else None,
             both=self.only_if in text,
@@ -455,14 +455,14 @@ class Sentences:
             found.update((start + offset) % len(known) + low for offset in range(length + 1))
         return tuple(sorted(found))
 
-    def _dates(self, text: str) -> tuple[tuple[forms.DateTerm, ...], str]:
+    def _dates(self, text: str) -> tuple[tuple[semantics.DateTerm, ...], str]:
         """The dates, and the text without them."""
-        found: list[forms.DateTerm] = []
+        found: list[semantics.DateTerm] = []
         for kind, pattern in self.dates:
             for match in pattern.finditer(text):
                 groups = match.groupdict()
                 last, step = _number(groups.get("last")), _number(groups.get("step"), 1)
-                found.append(forms.DateTerm(kind, self._first(groups), last, step))
+                found.append(semantics.DateTerm(kind, self._first(groups), last, step))
             text = pattern.sub(" ", text)
         return tuple(found), text
 
@@ -521,7 +521,7 @@ class Sentences:
             yield partial(Every, step, anchor=anchor, jitter=jitter)
 
     def _duration(self, text: str) -> timedelta | None:
-        sizes = {self.words.units[unit]: size for unit, size in forms.DURATION_SIZES.items()}
+        sizes = {self.words.units[unit]: size for unit, size in semantics.DURATION_SIZES.items()}
         parts = re.findall(rf"(\d+) ?({_names(sizes)})", text)
         return sum((int(count) * sizes[unit] for count, unit in parts), timedelta(0)) or None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chimes.language.forms import DateTerm, Days, Numbers, Times, Values, steps
+from chimes.language.semantics import DateTerm, Days, Numbers, Times, Values, steps
 from chimes.language.words import Words, invariable
 
 _PLAIN = ("day", "days")

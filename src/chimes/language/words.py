@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from chimes.language import forms
-from chimes.language.forms import Numbers, interval_of, range_words, ranges, steps
+from chimes.language import semantics
+from chimes.language.semantics import Numbers, interval_of, range_words, ranges, steps
 from chimes.triggers import Calendar, Cron, Every, Once, Trigger, Window, parse_duration
 from chimes.triggers.calendars import OnExcluded
 
@@ -44,9 +44,9 @@ class Words:
     months: Sequence[str]
     #: The first to the fifth, the last.
     nth: Sequence[str]
-    units: Mapping[forms.DurationUnit, str]
+    units: Mapping[semantics.DurationUnit, str]
     #: The unit in "minute 5", where it may differ from the one in "5 minutes".
-    points: Mapping[forms.ClockUnit, str]
+    points: Mapping[semantics.ClockUnit, str]
 
     # Times of day.
 
@@ -84,7 +84,7 @@ class Words:
     of_every_month: str
     of_months: str
     #: {first} {last} {step} {end}
-    dates: Mapping[forms.DateKind, str]
+    dates: Mapping[semantics.DateKind, str]
     #: The last day of a month, the one before, {back} days before or the {nth} from the end.
     from_end: tuple[str, str, str]
     nth_weekday: str
@@ -135,8 +135,10 @@ class Words:
             moment = self.moment_words(trigger.local(trigger.instant), weekday=True)
             main = self.once.format(moment=moment, zone=self.zone_words(trigger.zone))
         elif isinstance(trigger, Cron) and interval_of(trigger) is None:
-            values = forms.cron_values(trigger)
-            main = self._on_days(forms.days_of(values.days), forms.times_of(values), trigger.zone)
+            values = semantics.cron_values(trigger)
+            main = self._on_days(
+                semantics.days_of(values.days), semantics.times_of(values), trigger.zone
+            )
         else:
             # An interval names no zone, so its bounds do.
             main, zone_of_bounds = self._interval(trigger), trigger.zone
@@ -160,7 +162,7 @@ class Words:
 
     def weekday_names(self, weekdays: Numbers, *, shortest: int = 3) -> list[str]:
         """Names from Monday on; `shortest` or more in a row as `Monday to Friday`."""
-        found = forms.weekday_ranges(weekdays, shortest=shortest)
+        found = semantics.weekday_ranges(weekdays, shortest=shortest)
         return range_words(found, self.weekdays.__getitem__, self.name_to)
 
     def month_names(self, months: Numbers) -> str:
@@ -169,12 +171,14 @@ class Words:
 
     # Times of day.
 
-    def times_words(self, times: forms.Times) -> str:
-        if isinstance(times, forms.At):
+    def times_words(self, times: semantics.Times) -> str:
+        if isinstance(times, semantics.At):
             return self.clocks.format(clocks=self.joined(times.clocks))
-        return self._repeated(times) if isinstance(times, forms.Repeated) else self._listed(times)
+        return (
+            self._repeated(times) if isinstance(times, semantics.Repeated) else self._listed(times)
+        )
 
-    def _repeated(self, times: forms.Repeated) -> str:
+    def _repeated(self, times: semantics.Repeated) -> str:
         within = ""
         if times.since is not None:
             within = self.since_clock.format(clock=times.since)
@@ -188,7 +192,7 @@ class Words:
         at = "" if times.at is None else self.repeated_at.format(at=self.at_words(times.at))
         return self.repeated.format(rate=self._rate(times.rate), at=at, within=within)
 
-    def _listed(self, times: forms.Listed) -> str:
+    def _listed(self, times: semantics.Listed) -> str:
         if times.hours is None:
             hours = self.every_unit.format(unit=self.units["hour"])
         else:
@@ -196,13 +200,13 @@ class Words:
         minutes = ""
         if times.minutes is not None:
             minutes = self.of_minutes.format(minutes=self.values_words(times.minutes))
-        if isinstance(times.which, forms.Rate):
+        if isinstance(times.which, semantics.Rate):
             rate = self._rate(times.which)
             return self.listed_rate.format(rate=rate, minutes=minutes, hours=hours)
         which = self.at_words(times.which)
         return self.listed.format(which=which, minutes=minutes, hours=hours)
 
-    def _rate(self, rate: forms.Rate) -> str:
+    def _rate(self, rate: semantics.Rate) -> str:
         unit = self.units[rate.unit]
         if rate.step == 1:
             return self.every_unit.format(unit=unit)
@@ -212,10 +216,10 @@ class Words:
             words += self.rate_start.format(point=self.points[rate.unit], first=rate.first)
         return words
 
-    def at_words(self, values: forms.Values) -> str:
+    def at_words(self, values: semantics.Values) -> str:
         return self.at_values.format(values=self.values_words(values))
 
-    def values_words(self, values: forms.Values) -> str:
+    def values_words(self, values: semantics.Values) -> str:
         """`minute 5`, `minutes 5, 10 and 20`, `every 5th minute from 10 to 40`."""
         found = steps(values.numbers)
         if found is None:
@@ -228,28 +232,28 @@ class Words:
             last=found.last,
         )
 
-    def hours_words(self, hours: forms.Values) -> str:
+    def hours_words(self, hours: semantics.Values) -> str:
         return self.values_words(hours)
 
-    def numbered_words(self, values: forms.Values) -> str:
+    def numbered_words(self, values: semantics.Values) -> str:
         template = self.numbered[len(values.numbers) > 1]
         shown = self.joined(self.ranges(values.numbers))
         return template.format(point=self.points[values.unit], numbers=shown)
 
     # Days.
 
-    def _on_days(self, days: forms.Days, times: forms.Times, zone: str) -> str:
+    def _on_days(self, days: semantics.Days, times: semantics.Times, zone: str) -> str:
         return self.sentence.format(
             words=self.days_and_times(days, times),
             years=self._years(days.years),
             zone=self.zone_words(zone),
         )
 
-    def days_and_times(self, days: forms.Days, times: forms.Times) -> str:
+    def days_and_times(self, days: semantics.Days, times: semantics.Times) -> str:
         """Days and times in one of the `orders`; without "every day" where that is clear."""
         raise NotImplementedError
 
-    def days_words(self, days: forms.Days) -> str:
+    def days_words(self, days: semantics.Days) -> str:
         """`every day`, `every Monday`, `on the 1st of every month`, …"""
         months = days.months
         if days.dates is None:
@@ -265,7 +269,7 @@ class Words:
             return self.only_if.format(dates=dates, days=self.joined(choices, self.or_))
         return self.as_well_as.format(days=dates, others=self._weekdays(days.weekdays, months))
 
-    def _weekdays(self, weekdays: forms.Weekdays, months: Numbers | None) -> str:
+    def _weekdays(self, weekdays: semantics.Weekdays, months: Numbers | None) -> str:
         special = self._of_months(self.joined(self._special(weekdays)), months)
         if not weekdays.every:
             return special
@@ -274,26 +278,26 @@ class Words:
             return plain
         return self.as_well_as.format(days=plain, others=special)
 
-    def each_weekday(self, weekdays: forms.Weekdays) -> str:
+    def each_weekday(self, weekdays: semantics.Weekdays) -> str:
         """`every weekday`, `every Monday and Friday`."""
         if weekdays.working:
             return self.every_weekday.format(names=self.working_day)
         return self.every_weekday.format(names=self.joined(self.weekday_names(weekdays.every)))
 
-    def weekday_choices(self, weekdays: forms.Weekdays) -> list[str]:
+    def weekday_choices(self, weekdays: semantics.Weekdays) -> list[str]:
         """The weekdays that a date must fall on."""
         return [self.working_day] if weekdays.working else self.weekday_names(weekdays.every)
 
-    def _special(self, weekdays: forms.Weekdays) -> list[str]:
+    def _special(self, weekdays: semantics.Weekdays) -> list[str]:
         """`the first Monday`, `the last Friday`."""
         found = [(day, self.nth[nth - 1]) for day, nth in weekdays.nth]
         found += [(day, self.nth[-1]) for day in weekdays.last]
         return [self.nth_weekday.format(day=self.weekdays[day], nth=nth) for day, nth in found]
 
-    def dates_words(self, dates: Sequence[forms.DateTerm], months: Numbers | None) -> str:
+    def dates_words(self, dates: Sequence[semantics.DateTerm], months: Numbers | None) -> str:
         return self._of_months(self.joined([self.date_words(term) for term in dates]), months)
 
-    def date_words(self, term: forms.DateTerm) -> str:
+    def date_words(self, term: semantics.DateTerm) -> str:
         back = term.first
         return self.dates[term.kind].format(
             first=self.ordinal(term.first),
@@ -340,7 +344,7 @@ class Words:
             day=moment.day,
             month=self.months[moment.month - 1],
             year=moment.year,
-            clock=forms.clock_words(moment),
+            clock=semantics.clock_words(moment),
         )
         return words if zone is None else words + self.in_zone.format(zone=self.zone_words(zone))
 
@@ -358,10 +362,10 @@ class Words:
 
     def _every(self, step: timedelta) -> str:
         """`every minute`, `every 24 hours`, `every 7 days of 24 hours`."""
-        days = forms.whole_days(step)
+        days = semantics.whole_days(step)
         if days is not None:
             return self.every_days.format(days=days)
-        (count, unit), *more = forms.duration_parts(step)
+        (count, unit), *more = semantics.duration_parts(step)
         if count == 1 and not more:
             return self.every_unit.format(unit=self.units[unit])
         return self.every.format(duration=self.duration_words(step))
@@ -373,7 +377,7 @@ class Words:
     def duration_list(self, value: timedelta) -> list[str]:
         return [
             self.duration_part[count != 1].format(count=count, unit=self.units[unit])
-            for count, unit in forms.duration_parts(value)
+            for count, unit in semantics.duration_parts(value)
         ]
 
     def _clauses(self, trigger: Trigger, zone: str | None) -> list[str]:
@@ -397,17 +401,17 @@ class Words:
         elif calendar.weekly:
             days = self.joined([self._window(window) for window in calendar.weekly])
         else:
-            shown, more = forms.shown_dates(calendar)
+            shown, more = semantics.shown_dates(calendar)
             rest = [self.more_dates[more != 1].format(count=more)] if more else []
             days = self.excluded_dates.format(dates=self.joined([*shown, *rest]))
         return self.excepting.format(days=days) + self.moved[calendar.on_excluded]
 
     def _window(self, window: Window) -> str:
-        days = self.joined(self.weekday_names(forms.numbers(window.weekdays)))
-        template = self.window_all_day if forms.all_day(window) else self.window
+        days = self.joined(self.weekday_names(semantics.numbers(window.weekdays)))
+        template = self.window_all_day if semantics.all_day(window) else self.window
         return template.format(
             days=days,
-            start=forms.minute_words(window.start),
-            end=forms.minute_words(window.end),
-            next_day=self.next_day if forms.past_midnight(window) else "",
+            start=semantics.minute_words(window.start),
+            end=semantics.minute_words(window.end),
+            next_day=self.next_day if semantics.past_midnight(window) else "",
         )

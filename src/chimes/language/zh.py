@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chimes.language.forms import At, DateTerm, Days, Numbers, Repeated, Times, Values, Weekdays
+from chimes.language.semantics import At, DateTerm, Days, Numbers, Repeated, Times, Values, Weekdays
 from chimes.language.words import Words, invariable
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from msgspec import Struct, field
 
 from chimes.model import replace
+from chimes.model.access import Actor, Owner
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
@@ -30,6 +31,34 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     number: int = 0
     previous_hash: str = ""
     hash: str = ""
+
+
+def entry(
+    actor: Actor,
+    verb: str,
+    kind: str,
+    object_id: str,
+    *,
+    at: datetime,
+    owner: Owner,
+    changes: Mapping[str, object] | None = None,
+    reason: str = "",
+    allowed: bool = True,
+) -> AuditEntry:
+    """The entry of a change, or of an attempt that was not `allowed`."""
+    return AuditEntry(
+        at=at,
+        actor=actor.name,
+        interface=actor.interface,
+        verb=verb,
+        object_kind=kind,
+        object_id=object_id,
+        owner=str(owner),
+        changes=changes if changes is not None else {},
+        reason=reason,
+        address=actor.address,
+        allowed=allowed,
+    )
 
 
 def chain_entry(entry: AuditEntry, *, number: int, previous_hash: str) -> AuditEntry:

@@ -11,10 +11,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from chimes.model import replace
-from chimes.model.concurrency import own_key, shared_key
 from chimes.model.ids import RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Misfire, Overlap
-from chimes.model.run import Origin, Reason, Run, RunStatus, unblock
+from chimes.model.run import Origin, Reason, Run, RunStatus, own_key, shared_key, unblock
 from chimes.model.schedule import (
     Schedule,
     due_time,

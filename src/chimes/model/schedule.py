@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -168,6 +170,40 @@ def due_time(schedule: Schedule, slot: datetime | None) -> datetime | None:
 def has_runs_left(schedule: Schedule, fired: int = 0) -> bool:
     limit = schedule.trigger.max_runs
     return limit is None or schedule.fired_count + fired < limit
+
+
+#: Fires that are computed at once.
+UPCOMING_LIMIT = 1000
+
+
+class Upcoming(Struct, frozen=True, kw_only=True, gc=False):
+    schedule: Schedule
+    at: datetime
+
+
+def upcoming_fires(
+    schedules: Iterable[Schedule], until: datetime, *, limit: int = UPCOMING_LIMIT
+) -> list[Upcoming]:
+    """The fires until `until`, soonest first. Computes at most `limit` fires."""
+    heap = [
+        (schedule.next_run_at, schedule.id, schedule.next_slot, schedule)
+        for schedule in schedules
+        if schedule.next_run_at is not None and schedule.next_slot is not None
+    ]
+    heapq.heapify(heap)
+    fires: list[Upcoming] = []
+    fired: Counter[str] = Counter()
+    while heap and heap[0][0] <= until and len(fires) < limit:
+        at, schedule_id, slot, schedule = heap[0]
+        fires.append(Upcoming(schedule=schedule, at=at))
+        fired[schedule_id] += 1
+        following = schedule.trigger.next_after(slot)
+        due = due_time(schedule, following)
+        if following is None or due is None or not has_runs_left(schedule, fired[schedule_id]):
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (due, schedule_id, following, schedule))
+    return fires
 
 
 def apply_edit(schedule: Schedule, changed: Schedule, now: datetime, by: str) -> Schedule:

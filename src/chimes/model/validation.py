@@ -18,13 +18,13 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import assert_never
 
+from chimes.egress import Egress, parse_http_url
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import _
 from chimes.model import replace
-from chimes.model.concurrency import reserved_prefix
-from chimes.model.egress import Egress, parse_http_url
 from chimes.model.policy import Policy
 from chimes.model.recipient import SELECTABLE_EVENTS, Channel, NotifyOn, Recipient
+from chimes.model.run import reserved_prefix
 from chimes.model.schedule import Schedule
 from chimes.model.sync import MAX_SYNC_TIMEOUT, require_exclusive
 from chimes.model.target import (

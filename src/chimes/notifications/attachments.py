@@ -15,8 +15,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import aiohttp
 
+from chimes.egress import Egress, parse_http_url
 from chimes.errors import InvalidInput
-from chimes.model.egress import Egress, parse_http_url
 from chimes.model.notification import Artifact
 from chimes.notifications.message import one_line
 from chimes.targets.http.connection import EgressDenied, GuardedConnector, Lookup, system_lookup

@@ -8,9 +8,9 @@ import ssl
 
 import aiohttp
 
+from chimes.egress import Egress, parse_http_url
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.egress import Egress, parse_http_url
 from chimes.model.recipient import Channel
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.targets.http.connection import (

@@ -36,7 +36,7 @@ from chimes.sdk.declare import (
     new_schedule,
 )
 from chimes.sdk.reconcile import ScheduleReconciler
-from chimes.services.nodes import ChangeKind, ReloadResult, SourceChange, SourceRegistry
+from chimes.services.system import ChangeKind, ReloadResult, SourceChange, SourceRegistry
 from chimes.targets.sync.config import read_sources, secrets_of
 from chimes.targets.sync.function_check import check_callables
 

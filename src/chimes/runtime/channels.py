@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from chimes import __version__
 from chimes.config import Settings
+from chimes.egress import Egress
 from chimes.errors import ConfigError, StoreError
 from chimes.i18n import _
-from chimes.model.egress import Egress
 from chimes.model.listing import ScheduleQuery
 from chimes.model.recipient import Channel
 from chimes.model.run import Outcome

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
+from chimes.egress import Egress, EgressRules, ModeEgress
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.egress import Egress, EgressRules, ModeEgress
 from chimes.model.planning import plan
 from chimes.model.policy import RunDefaults
 from chimes.model.target import Target
@@ -24,7 +25,6 @@ from chimes.model.validation import check_recipients, check_target
 from chimes.sdk.handles import RunWaiters
 from chimes.services.access import AccessService, OwnerQuotas, RunLimits
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.nodes import SourceRegistry
 from chimes.services.runs import RunService
 from chimes.services.schedules.prompts import plan_without_prompts
 from chimes.services.schedules.rules import (
@@ -34,7 +34,12 @@ from chimes.services.schedules.rules import (
     agent_capabilities,
 )
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.system import SourceRegistry
 from chimes.store.port import Store
+
+if TYPE_CHECKING:
+    from chimes.store.redis.server import RedisInspection
+    from chimes.store.sql.database.inspection import Inspection
 
 
 def merge_capabilities(
@@ -99,6 +104,32 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
             from chimes.store.jsonfile import JsonFileStore
 
             return JsonFileStore(_path_of(location), clock=clock)
+
+
+async def inspect_redis_store(location: StoreLocation) -> RedisInspection:
+    """For `chimes doctor`, without opening or changing the store."""
+    from chimes.store.redis.server import inspect_redis
+
+    return await inspect_redis(
+        location.server, SystemClock(), allow_volatile=location.allow_volatile
+    )
+
+
+async def inspect_server_store(location: StoreLocation) -> Inspection:
+    """The same for a SQL server."""
+    from chimes.store.sql.database.inspection import inspect_server
+    from chimes.store.sql.database.server import Server
+
+    server: Server
+    if location.kind == "mariadb":
+        from chimes.store.sql.database.mariadb import MariadbServer
+
+        server = MariadbServer(location.server)
+    else:
+        from chimes.store.sql.database.postgres import PostgresServer
+
+        server = PostgresServer(location.server)
+    return await inspect_server(server)
 
 
 async def build_services(

@@ -17,9 +17,9 @@ from chimes.errors import ChimesError, ConfigError
 from chimes.i18n import _
 from chimes.runtime.composition import LOOPBACK, Runtime, Services
 from chimes.runtime.node import Node
-from chimes.web.context import WebContext
-from chimes.web.frame import LazyApp
+from chimes.web.frame import MonitoredApp
 from chimes.web.middleware import HeaderTimeoutProtocol
+from chimes.web.requests import WebContext
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -84,7 +84,7 @@ def build_server(
         not_ready=lambda: node.not_ready,
     )
     config = uvicorn.Config(
-        LazyApp(context, lambda: _build_app(context, telegram)),
+        MonitoredApp(context, lambda: _build_app(context, telegram)),
         http=HeaderTimeoutProtocol,
         lifespan="off",
         log_config=None,
@@ -107,8 +107,7 @@ def _build_app(context: WebContext, telegram: Telegram | None) -> FastAPI:
     from chimes.web.compat.ksana.routes import ksana_router
     from chimes.web.compat.kweaver.routes import kweaver_router
     from chimes.web.compat.softnix.routes import softnix_router
-    from chimes.web.dashboard.entry import dashboard_router
-    from chimes.web.server import build_app
+    from chimes.web.server import build_app, dashboard_router
 
     compat: list[CompatRouter] = [
         ksana_router(context),

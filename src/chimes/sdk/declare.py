@@ -59,7 +59,7 @@ from chimes.triggers import (
     never_fires,
     trigger_from_dict,
 )
-from chimes.triggers.forms import parse_trigger_text
+from chimes.triggers.text import parse_trigger_text
 
 if TYPE_CHECKING:
     from chimes.language import Parsed

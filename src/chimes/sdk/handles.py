@@ -25,7 +25,7 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.sdk.arguments import Duration, to_duration
-from chimes.triggers.forms import format_trigger_text
+from chimes.triggers.text import format_trigger_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -36,11 +36,11 @@ from chimes.model.access import (
     Scope,
     revoke,
 )
+from chimes.model.audit import entry
 from chimes.model.ids import KeyId
 from chimes.model.listing import RunQuery
 from chimes.model.run import RunStatus
 from chimes.model.validation import clean_name
-from chimes.services.audit import entry
 from chimes.services.schedules.prompts import NAMESPACE
 from chimes.store.port import Store, TokenGrant
 

@@ -19,7 +19,7 @@ from typing import Any
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner
-from chimes.model.audit import AuditEntry
+from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
     ERROR_KEY_LENGTH,
@@ -35,7 +35,6 @@ from chimes.model.recipient import Channel
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_text
-from chimes.services.audit import entry
 from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store
 from chimes.triggers.values import format_moment, parse_moment

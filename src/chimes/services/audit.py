@@ -1,10 +1,10 @@
-"""The audit log: entries of changes, masking of secrets, reading and verification."""
+"""Reads, verifies and prunes the audit log."""
 
 from __future__ import annotations
 
 import json
 from asyncio import gather
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from datetime import datetime
@@ -31,9 +31,6 @@ from chimes.model.checkpoint import Checkpoint, version_of
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.notification import InboxItem
-from chimes.model.schedule import Schedule, clear_source_marker
-from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, mask_arguments, mask_url
-from chimes.store.codec.values import schedule_to_plain
 from chimes.store.port import Store
 
 #: Entries read at once.
@@ -42,37 +39,6 @@ _BATCH = 500
 MOST_PRUNED = 10_000
 #: State key of the last verification.
 _VERIFICATION = "audit:verified"
-#: Fields that every fire or run changes.
-_BOOKKEEPING = frozenset(
-    {"version", "updated_at", "updated_by", "last_slot", "last_enqueued_at", "fired_count"}
-)
-
-
-def entry(
-    actor: Actor,
-    verb: str,
-    kind: str,
-    object_id: str,
-    *,
-    at: datetime,
-    owner: Owner,
-    changes: Mapping[str, object] | None = None,
-    reason: str = "",
-    allowed: bool = True,
-) -> AuditEntry:
-    return AuditEntry(
-        at=at,
-        actor=actor.name,
-        interface=actor.interface,
-        verb=verb,
-        object_kind=kind,
-        object_id=object_id,
-        owner=str(owner),
-        changes=changes if changes is not None else {},
-        reason=reason,
-        address=actor.address,
-        allowed=allowed,
-    )
 
 
 class CheckpointState(StrEnum):
@@ -206,55 +172,6 @@ async def _verify_entries(store: Store, checkpoint: AuditCheckpoint | None) -> C
     ):
         bad = newer.number
     return ChainVerification(checked=checked, first_bad=bad)
-
-
-def changes_between(before: Schedule | None, after: Schedule) -> dict[str, object]:
-    """Field -> [before, after], without secrets and without bookkeeping fields."""
-    old = schedule_to_plain(clear_source_marker(before)) if before else {}
-    new = schedule_to_plain(clear_source_marker(after))
-    # Compared before masking, so that a replaced secret shows up as a change.
-    changed = sorted(name for name in {*old, *new} - _BOOKKEEPING if old.get(name) != new.get(name))
-    was = mask_secrets({name: old[name] for name in changed if name in old})
-    now = mask_secrets({name: new[name] for name in changed if name in new})
-    return {name: [was.get(name), now.get(name)] for name in changed}
-
-
-def mask_secrets(value: Mapping[str, object]) -> dict[str, object]:
-    """The data with secrets masked at any depth."""
-    return {name: _mask_value(name, item) for name, item in value.items()}
-
-
-def _mask_value(name: str, value: object) -> object:
-    if name == "headers" and isinstance(value, Mapping):
-        return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
-    if name in ("args", "input") and isinstance(value, Mapping):
-        return mask_arguments(value)
-    if name == "body" and isinstance(value, str):
-        return _mask_body(value)
-    if name == "url" and isinstance(value, str):
-        return mask_url(value)
-    if name == "to" and isinstance(value, str) and "://" in value:
-        return mask_url(value)
-    if is_secret_field(name):
-        return [HIDDEN for _ in value] if isinstance(value, list) else HIDDEN
-    return _mask_nested(value)
-
-
-def _mask_body(body: str) -> object:
-    """Without field names secrets cannot be recognised, so only the length is recorded."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict):
-        return mask_arguments(found)
-    return {"characters": len(body)}
-
-
-def _mask_nested(value: object) -> object:
-    if isinstance(value, Mapping):
-        return mask_secrets(value)
-    return [_mask_nested(each) for each in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

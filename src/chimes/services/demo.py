@@ -12,7 +12,7 @@ from chimes.errors import NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Actor
-from chimes.model.audit import AuditEntry
+from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import DEFAULT_NAMESPACE, InboxId, NodeId, ScheduleId, declared_id
 from chimes.model.listing import RunQuery
 from chimes.model.notification import InboxItem
@@ -21,7 +21,6 @@ from chimes.model.policy import Misfire, Policy
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule, plan_after
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, Target, TaskTarget
-from chimes.services.audit import entry
 from chimes.store.port import Item, RunLog, Store
 from chimes.triggers import Cron
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -10,7 +10,7 @@ from chimes.clock import Clock
 from chimes.errors import NotAllowed
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
     ALL_RUNS,
     HEALTH_RESULTS,
@@ -30,8 +30,8 @@ from chimes.model.insights import (
     assess_health,
     median_duration,
 )
-from chimes.model.listing import ScheduleQuery
-from chimes.model.run import Run
+from chimes.model.listing import ScheduleQuery, ScheduleSort
+from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
 from chimes.services.attention import CredentialRefusal, credential_refusals
 from chimes.services.schedules.history import (
@@ -64,6 +64,14 @@ class InsightService:
         if not actor.sees_everything:
             query = replace(query, owner=actor.owner)
         return await self._store.schedule_counts(query, failing=failing)
+
+    async def list_next(self, actor: Actor, *, limit: int) -> tuple[Schedule, ...]:
+        """The schedules that run next, the soonest first."""
+        query = ScheduleQuery(
+            owner=_visible_owner(actor), enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=limit
+        )
+        page = await self._store.list_schedules(query)
+        return tuple(each for each in page.items if each.next_run_at is not None)
 
     async def list_health(
         self, actor: Actor, schedule_ids: Collection[ScheduleId]
@@ -136,6 +144,11 @@ class InsightService:
     async def list_running(self, actor: Actor, *, limit: int) -> tuple[Run, ...]:
         """Running runs, the longest first."""
         return await self._store.running_now(_visible_owner(actor), limit=limit)
+
+    async def get_last_log_lines(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, LogEntry]:
+        """The newest log line of each run, in one query."""
+        ids = [run.id for run in runs if actor.may_see(run.owner)]
+        return await self._store.last_logs(ids) if ids else {}
 
     # --- lags ---------------------------------------------------------------------------------
     async def get_lag(self, actor: Actor, window: Window) -> LagHistogram:

@@ -10,18 +10,17 @@ from chimes.errors import Conflict, InvalidInput, NotAllowed
 from chimes.i18n import _, in_language
 from chimes.model import replace
 from chimes.model.access import Actor
-from chimes.model.audit import AuditEntry
-from chimes.model.concurrency import backfill_key, own_key
+from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import InboxId, RunId, ScheduleId, manual_run_id
 from chimes.model.planning import backfill_run, manual_run
 from chimes.model.policy import Overlap
 from chimes.model.recipient import Channel, Recipient
-from chimes.model.run import Run, RunStatus
+from chimes.model.run import Run, RunStatus, backfill_key, own_key
 from chimes.model.schedule import Schedule
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import AgentTarget, SyncTarget, Target, payload_name, same_but_payload
 from chimes.notifications.message import output_of
-from chimes.services.audit import entry, mask_secrets
+from chimes.redaction import mask_secrets
 from chimes.services.runs import RunRequest, audit_details, build_run, with_defaults
 from chimes.services.schedules.prompts import run_id_for
 from chimes.services.schedules.rules import (

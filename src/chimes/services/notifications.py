@@ -13,6 +13,7 @@ from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, RateLimi
 from chimes.i18n import Message, _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner, Role
+from chimes.model.audit import entry
 from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
@@ -30,7 +31,6 @@ from chimes.model.schedule import Schedule
 from chimes.model.validation import check_recipients
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_url
-from chimes.services.audit import entry
 from chimes.store.port import Store
 
 #: Test notifications of one owner: so many at once, then one per interval.

@@ -10,8 +10,7 @@ from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.language.languages import LANGUAGES, known
 from chimes.model.access import Actor, Owner
-from chimes.model.audit import AuditEntry
-from chimes.services.audit import entry
+from chimes.model.audit import AuditEntry, entry
 from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store
 from chimes.triggers.zones import parse_zone

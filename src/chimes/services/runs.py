@@ -10,13 +10,12 @@ from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
-from chimes.model.audit import AuditEntry
-from chimes.model.concurrency import shared_key
+from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import DEFAULT_NAMESPACE, RunId
 from chimes.model.listing import AuditQuery, Page, RunQuery
 from chimes.model.planning import retry_run
 from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, apply_task_defaults
-from chimes.model.run import LogEntry, Origin, Reason, Run, RunDefinition
+from chimes.model.run import LogEntry, Origin, Reason, Run, RunDefinition, shared_key
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget, Target
 from chimes.model.validation import (
@@ -25,8 +24,8 @@ from chimes.model.validation import (
     clean_name,
     validate_policy,
 )
+from chimes.redaction import mask_secrets
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
-from chimes.services.audit import entry, mask_secrets
 from chimes.services.schedules.rules import refuse_agents
 from chimes.store.codec.values import recipient_to_plain, target_to_plain
 from chimes.store.port import Store
@@ -117,11 +116,6 @@ class RunService:
         if last is None:
             return ()
         return await self._store.read_logs(run_id, after=max(0, last.number - limit), limit=limit)
-
-    async def get_last_log_lines(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, LogEntry]:
-        """The newest log line of each run, in one query."""
-        ids = [run.id for run in runs if actor.may_see(run.owner)]
-        return await self._store.last_logs(ids) if ids else {}
 
 
 # --- requests for runs ----------------------------------------------------------------------------

@@ -25,10 +25,9 @@ from chimes.errors import (
 )
 from chimes.i18n import _
 from chimes.model.access import ANONYMOUS_OWNER, Actor, Owner, OwnerType, Role
-from chimes.model.audit import AuditEntry
+from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import KeyId
 from chimes.services.access import USERS, AccessService
-from chimes.services.audit import entry
 from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store
 

@@ -28,12 +28,12 @@ from chimes.i18n import Message, _, in_language, joined
 from chimes.language import parse
 from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.audit import entry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
-from chimes.services.audit import entry
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService

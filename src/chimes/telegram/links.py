@@ -13,9 +13,8 @@ from datetime import datetime, timedelta
 from chimes.errors import NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.audit import AuditEntry
+from chimes.model.audit import AuditEntry, entry
 from chimes.notifications.telegram_api import BotApi, BotApiError
-from chimes.services.audit import entry
 from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store
 

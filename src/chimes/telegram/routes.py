@@ -21,8 +21,8 @@ from chimes.telegram.bot import NO_WAIT, Bot, LongPolling, UpdateInProgress
 from chimes.telegram.conversation import INTERFACE
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
-from chimes.web.context import WebContext
 from chimes.web.problems import native_response
+from chimes.web.requests import WebContext
 
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key", "?api_key")
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header

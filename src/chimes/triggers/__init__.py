@@ -1,10 +1,16 @@
 """Triggers: compute when a schedule fires (cron, interval, once)."""
 
-from chimes.triggers.base import Fire, Note
+from chimes.triggers.base import (
+    NEVER_FIRES,
+    Fire,
+    Note,
+    ensure_fires,
+    never_fires,
+    trigger_from_dict,
+)
 from chimes.triggers.calendars import Calendar, Window
 from chimes.triggers.cron import Cron, Dialect, Dst
 from chimes.triggers.every import Every
-from chimes.triggers.forms import NEVER_FIRES, Trigger, ensure_fires, never_fires, trigger_from_dict
 from chimes.triggers.once import Once
 from chimes.triggers.values import (
     format_duration_go,
@@ -14,6 +20,8 @@ from chimes.triggers.values import (
     parse_moment,
 )
 from chimes.triggers.zones import Zone, parse_zone, zone_names
+
+Trigger = Cron | Every | Once
 
 __all__ = [
     "NEVER_FIRES",

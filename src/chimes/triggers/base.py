@@ -1,4 +1,4 @@
-"""Base class of triggers: `next_after`, `previous_before`, bounds and previews.
+"""Base class of triggers: `next_after`, `previous_before`, bounds, previews and the JSON form.
 
 The fires of a trigger are a set F of instants. `next_after(t)` is the earliest of F after t,
 `previous_before(t)` the latest before t; so each undoes the other. `start_at` and `end_at` are
@@ -8,9 +8,9 @@ inclusive bounds of F. The engine counts runs against `max_runs`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta, timezone
-from typing import ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
@@ -19,13 +19,19 @@ from chimes.triggers.values import (
     EPOCH,
     LAST_MICROSECOND,
     aware_required,
+    check_keys,
     check_year,
     format_moment,
     from_microseconds,
     parse_moment,
+    quote_text,
+    suggest_name,
     to_microseconds,
 )
 from chimes.triggers.zones import UTC_NAME, Zone, parse_zone
+
+if TYPE_CHECKING:
+    from chimes.triggers import Trigger
 
 # Stable codes that explain a fire in a preview:
 # - moved_by_gap: a clock change skips its time; it fires at the change
@@ -45,6 +51,13 @@ Note = Literal[
 MAX_CALENDARS = 16
 NO_JITTER = timedelta(0)
 MAX_RUNS = 2**53
+NEVER_FIRES = "never_fires"
+# Leap days on a given weekday are up to 40 years apart.
+SEARCH_YEARS = 60
+SEARCH_SECONDS = SEARCH_YEARS * 366 * 86400
+#: JSON keys of every trigger.
+_BOUNDS = ("start_at", "end_at", "max_runs", "exclude")
+_KINDS: dict[str, type[TriggerBase]] = {}
 
 
 class Fire(NamedTuple):
@@ -75,11 +88,16 @@ class TriggerBase:
     __slots__ = ()
 
     kind: ClassVar[str]
+    #: Its JSON keys, without the bounds; the first one is required.
+    json_keys: ClassVar[tuple[str, ...]]
     start_at: datetime | None
     end_at: datetime | None
     max_runs: int | None
     exclude: tuple[Calendar, ...]
     _search: Search
+
+    def __init_subclass__(cls) -> None:
+        _KINDS[cls.kind] = cls
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first fire after an aware moment, in UTC; None if there is none within 60 years."""
@@ -161,8 +179,6 @@ class TriggerBase:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by value; the search is compiled again."""
-        from chimes.triggers.forms import trigger_from_dict
-
         return trigger_from_dict, (self.to_dict(),)
 
     def _zone(self) -> Zone:
@@ -198,6 +214,62 @@ class TriggerBase:
         if self.exclude:
             found["exclude"] = [calendar.to_dict() for calendar in self.exclude]
         return found
+
+
+def trigger_from_dict(value: object) -> Trigger:
+    """The trigger that `to_dict` wrote; InvalidTrigger names the key that is wrong."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if isinstance(value, dict) and not (isinstance(kind, str) and kind in _KINDS):
+        raise InvalidTrigger(
+            _(
+                "kind must be one of {kinds}, not {kind}",
+                kinds=", ".join(sorted(_KINDS)),
+                kind=quote_text(kind),
+            ),
+            field="kind",
+            code="unknown_kind" if isinstance(kind, str) else "missing_key",
+            hint=suggest_name(kind, sorted(_KINDS)) if isinstance(kind, str) else None,
+        )
+    keys = _KINDS[kind].json_keys if isinstance(kind, str) else ()
+    given = dict(check_keys(value, ("kind", *keys, *_BOUNDS), None))
+    del given["kind"]
+    if keys[0] not in given:
+        raise InvalidTrigger(
+            _("A trigger of kind {kind} needs {key}", kind=kind, key=keys[0]),
+            field=keys[0],
+            code="missing_key",
+        )
+    first = given.pop(keys[0])
+    if not isinstance(first, str):
+        raise InvalidTrigger(
+            _("{key} must be text, not {type}", key=keys[0], type=type(first).__name__),
+            field=keys[0],
+            code="wrong_type",
+        )
+    for key, each in given.items():
+        if each is None:
+            raise InvalidTrigger(
+                _("{key} must not be null; leave it out instead", key=key),
+                field=key,
+                code="wrong_type",
+            )
+    build: Callable[..., Trigger] = _KINDS[str(kind)]  # type: ignore[assignment]
+    return build(first, **given)
+
+
+def never_fires(trigger: Trigger, after: datetime) -> bool:
+    """Whether the trigger has no fire after this moment, within the search bound."""
+    return trigger.next_after(after) is None
+
+
+def ensure_fires(trigger: Trigger, after: datetime) -> None:
+    """Reject a trigger that has no fire after this moment."""
+    if never_fires(trigger, after):
+        raise InvalidTrigger(
+            _("The trigger never fires: no future time matches it"),
+            field="trigger",
+            code=NEVER_FIRES,
+        )
 
 
 def parse_bound(value: object, zone: Zone | None, field: str) -> datetime | None:

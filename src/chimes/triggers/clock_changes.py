@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from chimes.triggers import Trigger
 from chimes.triggers.cron import Cron
 from chimes.triggers.every import Every
-from chimes.triggers.forms import Trigger
 from chimes.triggers.once import Once
 from chimes.triggers.zones import UTC_NAME, parse_zone
 

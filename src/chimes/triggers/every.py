@@ -9,9 +9,8 @@ from typing import ClassVar, Literal, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.base import NO_JITTER, Note, TriggerBase, parse_bound
+from chimes.triggers.base import NO_JITTER, SEARCH_SECONDS, Note, TriggerBase, parse_bound
 from chimes.triggers.calendars import MAX_MOVE_DAYS, Band, Calendar, bands
-from chimes.triggers.cron_search import SEARCH_SECONDS
 from chimes.triggers.values import (
     format_duration_iso,
     format_moment,
@@ -148,6 +147,7 @@ class Every(TriggerBase):
     """
 
     kind: ClassVar[Literal["every"]] = "every"
+    json_keys: ClassVar[tuple[str, ...]] = ("every", "anchor", "jitter")
 
     every: timedelta
     anchor: datetime | None

@@ -74,6 +74,7 @@ class Once(TriggerBase):
     """
 
     kind: ClassVar[Literal["once"]] = "once"
+    json_keys: ClassVar[tuple[str, ...]] = ("at", "timezone")
 
     at: str
     timezone: str | None

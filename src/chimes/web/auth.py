@@ -15,10 +15,10 @@ from chimes.clock import Clock
 from chimes.errors import ChimesError, NotAuthenticated, QuotaExceeded, RateLimited, StoreError
 from chimes.i18n import _
 from chimes.model.access import ANONYMOUS_OWNER, Actor, OwnerType, Role, Scope
+from chimes.model.audit import entry
 from chimes.model.ids import KeyId
 from chimes.services.access import RateLimiter, SharedLimiter, secrets_equal
-from chimes.services.audit import entry
-from chimes.web.context import WebContext
+from chimes.web.requests import WebContext
 
 if TYPE_CHECKING:
     pass

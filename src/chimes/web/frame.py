@@ -21,39 +21,47 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chimes.errors import ChimesError, NotAllowed, QuotaExceeded, StoreError
 from chimes.web.auth import Authenticator
-from chimes.web.context import WebContext
 from chimes.web.health import health_router
 from chimes.web.middleware import RequestLimits, ResponseHeaders
 from chimes.web.problems import Renderer, error_response, request_id
+from chimes.web.requests import WebContext
 
 _log = logging.getLogger("chimes.http")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class LazyApp:
-    """An application that is loaded with the first request, except requests for health, readiness
-    and metrics: monitoring alone does not load it."""
+    """An application that is loaded with its first request."""
 
-    def __init__(self, context: WebContext, load: Callable[[], ASGIApp]) -> None:
+    def __init__(self, load: Callable[[], ASGIApp]) -> None:
         self._load = load
         self._loading = asyncio.Lock()
         self._loaded: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._loaded is None:
+            async with self._loading:
+                if self._loaded is None:
+                    # In a thread, so that loading does not delay due schedules.
+                    self._loaded = await asyncio.to_thread(self._load)
+        await self._loaded(scope, receive, send)
+
+
+class MonitoredApp(LazyApp):
+    """Answers requests for health, readiness and metrics itself until another request loads the
+    application: monitoring alone does not load it."""
+
+    def __init__(self, context: WebContext, load: Callable[[], ASGIApp]) -> None:
+        super().__init__(load)
         self._health = build_frame(context)
         self._health.include_router(router := health_router(context))
         self._paths = {route.path for route in router.routes if isinstance(route, Route)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._loaded
-        if app is None:
-            app = self._health if scope["path"] in self._paths else await self._load_once()
-        await app(scope, receive, send)
-
-    async def _load_once(self) -> ASGIApp:
-        async with self._loading:
-            if self._loaded is None:
-                # In a thread, so that loading does not delay due schedules.
-                self._loaded = await asyncio.to_thread(self._load)
-            return self._loaded
+        if self._loaded is None and scope["path"] in self._paths:
+            await self._health(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def build_frame(

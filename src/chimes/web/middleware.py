@@ -18,10 +18,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chimes.clock import Clock
 from chimes.errors import ChimesError, StoreError
+from chimes.i18n import _
 from chimes.model.ids import uuid7
-from chimes.web import requests
-from chimes.web.context import WebContext
 from chimes.web.problems import error_response
+from chimes.web.requests import RequestRejected, WebContext
 
 BODY_LIMIT = 256 * 1024
 HEADER_LIMIT = 8 * 1024
@@ -49,7 +49,7 @@ class RequestLimits:
         try:
             headers = Headers(scope=scope)
             if sum(len(name) + len(value) for name, value in headers.raw) > HEADER_LIMIT:
-                raise requests.headers_too_large(HEADER_LIMIT)
+                raise _headers_too_large(HEADER_LIMIT)
             host = self._host(headers)
             if self._allowed or await self._open_mode():
                 self._check_host(host, scope)
@@ -74,7 +74,7 @@ class RequestLimits:
     def _host(headers: Headers) -> str:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not hosts[0].strip():
-            raise requests.missing_host()
+            raise _missing_host()
         return hosts[0].strip().lower()
 
     def _check_host(self, host: str, scope: Scope) -> None:
@@ -85,7 +85,7 @@ class RequestLimits:
             return
         if host in self._allowed or name in self._allowed:
             return
-        raise requests.host_not_allowed(host)
+        raise _host_not_allowed(host)
 
     def _check_origin(self, origins: Iterable[str], host: str) -> None:
         """Browsers send the origin of the page; other clients send no Origin."""
@@ -94,7 +94,7 @@ class RequestLimits:
             if given in self._origins:
                 continue
             if _authority(given) != host:
-                raise requests.foreign_origin()
+                raise _foreign_origin()
 
 
 def _authority(origin: str) -> str | None:
@@ -114,10 +114,10 @@ def _split_port(host: str) -> tuple[str, int | None]:
 async def _read_body(headers: Headers, receive: Receive) -> bytes:
     """Reads the body and counts it: Content-Length may be missing or wrong."""
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise requests.compressed_body()
+        raise _compressed_body()
     declared = _content_length(headers)
     if declared is not None and declared > BODY_LIMIT:
-        raise requests.body_too_large(BODY_LIMIT)
+        raise _body_too_large(BODY_LIMIT)
     parts: list[bytes] = []
     total = 0
     try:
@@ -128,15 +128,15 @@ async def _read_body(headers: Headers, receive: Receive) -> bytes:
                 part: bytes = message.get("body", b"")
                 total += len(part)
                 if total > BODY_LIMIT:
-                    raise requests.body_too_large(BODY_LIMIT)
+                    raise _body_too_large(BODY_LIMIT)
                 parts.append(part)
                 more = message["type"] == "http.request" and message.get("more_body", False)
     except TimeoutError:
-        raise requests.request_timeout() from None
+        raise _request_timeout() from None
     if declared is None and total:
-        raise requests.missing_length()
+        raise _missing_length()
     if declared is not None and declared != total:
-        raise requests.wrong_length()
+        raise _wrong_length()
     return b"".join(parts)
 
 
@@ -146,7 +146,7 @@ def _content_length(headers: Headers) -> int | None:
         return None
     length = lengths.pop()
     if lengths or not (length.isascii() and length.isdigit() and len(length) < 20):
-        raise requests.wrong_length()
+        raise _wrong_length()
     return int(length)
 
 
@@ -161,6 +161,72 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive_body
+
+
+#: The rest of the body is not read, so the connection cannot be used again.
+_CLOSE = {"Connection": "close"}
+
+
+def _body_too_large(limit: int) -> RequestRejected:
+    return RequestRejected(
+        413,
+        "body_too_large",
+        _("a request body has at most {limit} KiB", limit=limit // 1024),
+        headers=_CLOSE,
+    )
+
+
+def _headers_too_large(limit: int) -> RequestRejected:
+    return RequestRejected(
+        431,
+        "headers_too_large",
+        _("the headers of a request have at most {limit} KiB", limit=limit // 1024),
+        headers=_CLOSE,
+    )
+
+
+def _compressed_body() -> RequestRejected:
+    return RequestRejected(
+        415, "encoded_body", _("a request body cannot be compressed"), headers=_CLOSE
+    )
+
+
+def _wrong_length() -> RequestRejected:
+    return RequestRejected(400, "wrong_length", _("the body is not as long as Content-Length says"))
+
+
+def _missing_length() -> RequestRejected:
+    return RequestRejected(400, "no_length", _("a request with a body needs a Content-Length"))
+
+
+def _missing_host() -> RequestRejected:
+    return RequestRejected(400, "no_host", _("the request has no Host header, or more than one"))
+
+
+def _host_not_allowed(host: str) -> RequestRejected:
+    return RequestRejected(
+        421,
+        "host_not_allowed",
+        _(
+            "{host!r} is not a name of this server; add it to allowed_hosts if it should be",
+            host=host[:100],
+        ),
+    )
+
+
+def _foreign_origin() -> RequestRejected:
+    return RequestRejected(
+        403, "foreign_origin", _("a page of another origin may not change anything here")
+    )
+
+
+def _request_timeout() -> RequestRejected:
+    return RequestRejected(
+        408,
+        "request_timeout",
+        _("the request did not arrive in time"),
+        headers=_CLOSE,
+    )
 
 
 CONTENT_POLICY = (
@@ -208,7 +274,7 @@ class ResponseHeaders:
                 await self._app(scope, receive, sender.send)
         except Exception as error:
             sender.limit = None
-            late = requests.response_timeout() if limit.expired() else error
+            late = _response_timeout() if limit.expired() else error
             await self._send_error(late, scope, receive, sender)
         finally:
             self._log(scope, method, sender.status, self._clock.monotonic() - began)
@@ -243,6 +309,15 @@ class ResponseHeaders:
         if _TRACE_PARENT.fullmatch(trace):
             fields["traceparent"] = trace
         _log.info("request", extra=fields)
+
+
+def _response_timeout() -> RequestRejected:
+    return RequestRejected(
+        503,
+        "answer_timeout",
+        _("no response within the time limit; the request may or may not have taken effect"),
+        headers={"Retry-After": "5"},
+    )
 
 
 class _ResponseSender:

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from fastapi.exceptions import RequestValidationError
+from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes import errors
-from chimes.i18n import ENGLISH, _, in_language, translate
+from chimes.i18n import ENGLISH, Message, _, counted, in_language, translate
 from chimes.model.target import TARGETS
-from chimes.web.context import error_language, set_language
-from chimes.web.requests import RequestRejected, validation_message
+from chimes.web.requests import RequestRejected, error_language, set_language
 
 CHALLENGE = 'Bearer realm="chimes", ApiKey realm="chimes"'
 _INDEX = re.compile(r"\[([0-9]+)\]")
@@ -309,3 +309,154 @@ def _render(request: Request, problem: Problem) -> Response:
             response: Response = render(request, problem)
             return response
     return native_response(request, problem)
+
+
+# --- messages of pydantic errors, translatable; the English texts are those of pydantic --------
+ErrorContext = Mapping[str, object]
+
+
+def validation_error(code: str, detail: str, **context: object) -> PydanticCustomError:
+    """A validation error of our own; pydantic adds its location. `context` may have `field` and
+    `hint`."""
+    return PydanticCustomError(code, "{detail}", {"detail": detail, **context})
+
+
+def validation_message(kind: str, given: ErrorContext) -> str:
+    """The message of a pydantic error of this type and context."""
+    if isinstance(detail := given.get("detail"), str):
+        return detail
+    message = _MESSAGES.get(kind)
+    return _("The value is not valid") if message is None else message(given)
+
+
+def _choice(given: ErrorContext) -> Message:
+    """`'a', 'b' or 'c'`, as pydantic lists them."""
+    expected = str(given["expected"])
+    others, _unused, last = expected.rpartition(" or ")
+    if not others:
+        return _("Input should be {expected}", expected=expected)
+    choices = _("{others} or {last}", others=others, last=last)
+    return _("Input should be {expected}", expected=choices)
+
+
+def _number(given: ErrorContext, name: str) -> int:
+    value = given[name]
+    return value if isinstance(value, int) else 0
+
+
+_COLLECTIONS: Mapping[object, Message] = {
+    "List": _("List"),
+    "Dictionary": _("Dictionary"),
+    "Tuple": _("Tuple"),
+    "Set": _("Set"),
+}
+
+
+def _too_short(given: ErrorContext) -> Message:
+    kind = given["field_type"]
+    return counted(
+        "{kind} should have at least {count} item after validation, not {actual}",
+        "{kind} should have at least {count} items after validation, not {actual}",
+        _number(given, "min_length"),
+        kind=_COLLECTIONS.get(kind, kind),
+        actual=given["actual_length"],
+    )
+
+
+def _too_long(given: ErrorContext) -> Message:
+    kind = given["field_type"]
+    actual = given["actual_length"]
+    return counted(
+        "{kind} should have at most {count} item after validation, not {actual}",
+        "{kind} should have at most {count} items after validation, not {actual}",
+        _number(given, "max_length"),
+        kind=_COLLECTIONS.get(kind, kind),
+        actual=_("more") if actual is None else actual,
+    )
+
+
+def _short_string(given: ErrorContext) -> Message:
+    return counted(
+        "String should have at least {count} character",
+        "String should have at least {count} characters",
+        _number(given, "min_length"),
+    )
+
+
+def _long_string(given: ErrorContext) -> Message:
+    return counted(
+        "String should have at most {count} character",
+        "String should have at most {count} characters",
+        _number(given, "max_length"),
+    )
+
+
+#: By error type: all that our bodies and queries can raise.
+_MESSAGES: Mapping[str, Callable[[ErrorContext], Message]] = {
+    "missing": lambda _unused: _("Field required"),
+    "extra_forbidden": lambda _unused: _("Extra inputs are not permitted"),
+    "invalid_key": lambda _unused: _("Keys should be strings"),
+    "model_type": lambda given: _(
+        "Input should be a valid dictionary or instance of {name}", name=given["class_name"]
+    ),
+    "model_attributes_type": lambda _unused: _(
+        "Input should be a valid dictionary or object to extract fields from"
+    ),
+    "dict_type": lambda _unused: _("Input should be a valid dictionary"),
+    "list_type": lambda _unused: _("Input should be a valid list"),
+    "tuple_type": lambda _unused: _("Input should be a valid tuple"),
+    "set_type": lambda _unused: _("Input should be a valid set"),
+    "none_required": lambda _unused: _("Input should be None"),
+    "enum": _choice,
+    "literal_error": _choice,
+    "string_type": lambda _unused: _("Input should be a valid string"),
+    "string_unicode": lambda _unused: _(
+        "Input should be a valid string, unable to parse raw data as a unicode string"
+    ),
+    "string_too_short": _short_string,
+    "string_too_long": _long_string,
+    "string_pattern_mismatch": lambda given: _(
+        "String should match pattern '{pattern}'", pattern=given["pattern"]
+    ),
+    "too_short": _too_short,
+    "too_long": _too_long,
+    "bool_type": lambda _unused: _("Input should be a valid boolean"),
+    "bool_parsing": lambda _unused: _("Input should be a valid boolean, unable to interpret input"),
+    "int_type": lambda _unused: _("Input should be a valid integer"),
+    "int_parsing": lambda _unused: _(
+        "Input should be a valid integer, unable to parse string as an integer"
+    ),
+    "int_parsing_size": lambda _unused: _(
+        "Unable to parse input string as an integer, exceeded maximum size"
+    ),
+    "int_from_float": lambda _unused: _(
+        "Input should be a valid integer, got a number with a fractional part"
+    ),
+    "float_type": lambda _unused: _("Input should be a valid number"),
+    "float_parsing": lambda _unused: _(
+        "Input should be a valid number, unable to parse string as a number"
+    ),
+    "finite_number": lambda _unused: _("Input should be a finite number"),
+    "greater_than": lambda given: _("Input should be greater than {gt}", gt=given["gt"]),
+    "greater_than_equal": lambda given: _(
+        "Input should be greater than or equal to {ge}", ge=given["ge"]
+    ),
+    "less_than": lambda given: _("Input should be less than {lt}", lt=given["lt"]),
+    "less_than_equal": lambda given: _(
+        "Input should be less than or equal to {le}", le=given["le"]
+    ),
+    "multiple_of": lambda given: _(
+        "Input should be a multiple of {number}", number=given["multiple_of"]
+    ),
+    "union_tag_invalid": lambda given: _(
+        "Input tag '{tag}' found using {discriminator} does not match any of the expected tags:"
+        " {expected}",
+        tag=given["tag"],
+        discriminator=given["discriminator"],
+        expected=given["expected_tags"],
+    ),
+    "union_tag_not_found": lambda given: _(
+        "Unable to extract tag using discriminator {discriminator}",
+        discriminator=given["discriminator"],
+    ),
+}

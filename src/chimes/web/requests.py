@@ -1,180 +1,49 @@
-"""Reading of requests: strict JSON bodies, query checks, validation messages, rejections."""
+"""A request: the services that it can use, its language, and its JSON body, parsed strictly.
+
+The language is the explicit parameter, else `X-Language`, `Accept-Language`, or the preference of
+the caller (`PATCH /me`).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-from pydantic_core import PydanticCustomError
+from fastapi import Depends
+from prometheus_client import CollectorRegistry
 from starlette.requests import Request
+from starlette.responses import Response
 
-from chimes.errors import ChimesError, InvalidInput
-from chimes.i18n import Message, _, counted
+from chimes.clock import Clock
+from chimes.config import Settings
+from chimes.errors import ChimesError, InvalidInput, StoreError
+from chimes.i18n import _
+from chimes.language.languages import DEFAULT, accepted, known, named
+from chimes.model.access import Actor
+from chimes.services.access import AccessService
+from chimes.services.audit import AuditService
+from chimes.services.manual_runs import ManualRuns
+from chimes.services.notifications import NotificationService
+from chimes.services.preferences import PreferenceService, SavedFilters
+from chimes.services.runs import RunService
+from chimes.services.schedules.service import ScheduleService
+from chimes.services.system import NodeService, SourceRegistry, SystemService
+from chimes.store.port import Store
 
-# Translatable messages for pydantic errors. The English texts are those of pydantic.
-
-ErrorContext = Mapping[str, object]
-
-
-def validation_error(code: str, detail: str, **context: object) -> PydanticCustomError:
-    """A validation error of our own; pydantic adds its location. `context` may have `field` and
-    `hint`."""
-    return PydanticCustomError(code, "{detail}", {"detail": detail, **context})
-
-
-def validation_message(kind: str, given: ErrorContext) -> str:
-    """The message of a pydantic error of this type and context."""
-    if isinstance(detail := given.get("detail"), str):
-        return detail
-    message = _MESSAGES.get(kind)
-    return _("The value is not valid") if message is None else message(given)
-
-
-def _choice(given: ErrorContext) -> Message:
-    """`'a', 'b' or 'c'`, as pydantic lists them."""
-    expected = str(given["expected"])
-    others, _unused, last = expected.rpartition(" or ")
-    if not others:
-        return _("Input should be {expected}", expected=expected)
-    choices = _("{others} or {last}", others=others, last=last)
-    return _("Input should be {expected}", expected=choices)
-
-
-def _number(given: ErrorContext, name: str) -> int:
-    value = given[name]
-    return value if isinstance(value, int) else 0
-
-
-_COLLECTIONS: Mapping[object, Message] = {
-    "List": _("List"),
-    "Dictionary": _("Dictionary"),
-    "Tuple": _("Tuple"),
-    "Set": _("Set"),
-}
-
-
-def _too_short(given: ErrorContext) -> Message:
-    kind = given["field_type"]
-    return counted(
-        "{kind} should have at least {count} item after validation, not {actual}",
-        "{kind} should have at least {count} items after validation, not {actual}",
-        _number(given, "min_length"),
-        kind=_COLLECTIONS.get(kind, kind),
-        actual=given["actual_length"],
-    )
-
-
-def _too_long(given: ErrorContext) -> Message:
-    kind = given["field_type"]
-    actual = given["actual_length"]
-    return counted(
-        "{kind} should have at most {count} item after validation, not {actual}",
-        "{kind} should have at most {count} items after validation, not {actual}",
-        _number(given, "max_length"),
-        kind=_COLLECTIONS.get(kind, kind),
-        actual=_("more") if actual is None else actual,
-    )
-
-
-def _short_string(given: ErrorContext) -> Message:
-    return counted(
-        "String should have at least {count} character",
-        "String should have at least {count} characters",
-        _number(given, "min_length"),
-    )
-
-
-def _long_string(given: ErrorContext) -> Message:
-    return counted(
-        "String should have at most {count} character",
-        "String should have at most {count} characters",
-        _number(given, "max_length"),
-    )
-
-
-#: By error type: all that our bodies and queries can raise.
-_MESSAGES: Mapping[str, Callable[[ErrorContext], Message]] = {
-    "missing": lambda _unused: _("Field required"),
-    "extra_forbidden": lambda _unused: _("Extra inputs are not permitted"),
-    "invalid_key": lambda _unused: _("Keys should be strings"),
-    "model_type": lambda given: _(
-        "Input should be a valid dictionary or instance of {name}", name=given["class_name"]
-    ),
-    "model_attributes_type": lambda _unused: _(
-        "Input should be a valid dictionary or object to extract fields from"
-    ),
-    "dict_type": lambda _unused: _("Input should be a valid dictionary"),
-    "list_type": lambda _unused: _("Input should be a valid list"),
-    "tuple_type": lambda _unused: _("Input should be a valid tuple"),
-    "set_type": lambda _unused: _("Input should be a valid set"),
-    "none_required": lambda _unused: _("Input should be None"),
-    "enum": _choice,
-    "literal_error": _choice,
-    "string_type": lambda _unused: _("Input should be a valid string"),
-    "string_unicode": lambda _unused: _(
-        "Input should be a valid string, unable to parse raw data as a unicode string"
-    ),
-    "string_too_short": _short_string,
-    "string_too_long": _long_string,
-    "string_pattern_mismatch": lambda given: _(
-        "String should match pattern '{pattern}'", pattern=given["pattern"]
-    ),
-    "too_short": _too_short,
-    "too_long": _too_long,
-    "bool_type": lambda _unused: _("Input should be a valid boolean"),
-    "bool_parsing": lambda _unused: _("Input should be a valid boolean, unable to interpret input"),
-    "int_type": lambda _unused: _("Input should be a valid integer"),
-    "int_parsing": lambda _unused: _(
-        "Input should be a valid integer, unable to parse string as an integer"
-    ),
-    "int_parsing_size": lambda _unused: _(
-        "Unable to parse input string as an integer, exceeded maximum size"
-    ),
-    "int_from_float": lambda _unused: _(
-        "Input should be a valid integer, got a number with a fractional part"
-    ),
-    "float_type": lambda _unused: _("Input should be a valid number"),
-    "float_parsing": lambda _unused: _(
-        "Input should be a valid number, unable to parse string as a number"
-    ),
-    "finite_number": lambda _unused: _("Input should be a finite number"),
-    "greater_than": lambda given: _("Input should be greater than {gt}", gt=given["gt"]),
-    "greater_than_equal": lambda given: _(
-        "Input should be greater than or equal to {ge}", ge=given["ge"]
-    ),
-    "less_than": lambda given: _("Input should be less than {lt}", lt=given["lt"]),
-    "less_than_equal": lambda given: _(
-        "Input should be less than or equal to {le}", le=given["le"]
-    ),
-    "multiple_of": lambda given: _(
-        "Input should be a multiple of {number}", number=given["multiple_of"]
-    ),
-    "union_tag_invalid": lambda given: _(
-        "Input tag '{tag}' found using {discriminator} does not match any of the expected tags:"
-        " {expected}",
-        tag=given["tag"],
-        discriminator=given["discriminator"],
-        expected=given["expected_tags"],
-    ),
-    "union_tag_not_found": lambda given: _(
-        "Unable to extract tag using discriminator {discriminator}",
-        discriminator=given["discriminator"],
-    ),
-}
-
-
-def check_query(request: Request) -> None:
-    """Refuses NUL in parameters: PostgreSQL fails on one."""
-    for name, value in request.query_params.multi_items():
-        if "\0" in value or "\0" in name:
-            raise InvalidInput(
-                _("a parameter has a NUL character"),
-                field=name.replace("\0", "?"),
-                code="bad_character",
-                source="query",
-            )
+if TYPE_CHECKING:
+    from chimes.language import Parsed
+    from chimes.services.attention import KnownFailures, SnoozeService
+    from chimes.services.changes import ChangeDetector
+    from chimes.services.demo import DemoService
+    from chimes.services.insights import InsightService
+    from chimes.telegram.links import Links
 
 
 class RequestRejected(ChimesError):
@@ -194,104 +63,181 @@ class RequestRejected(ChimesError):
         self.headers: Mapping[str, str] = headers or {}
 
 
-#: The rest of the body is not read, so the connection cannot be used again.
-_CLOSE = {"Connection": "close"}
+# --- services and settings ------------------------------------------------------------------------
+# Services that only the dashboard or the API needs are imported when they are used.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WebContext:
+    schedules: ScheduleService
+    runs: RunService
+    access: AccessService
+    store: Store
+    settings: Settings
+    clock: Clock
+    metrics: CollectorRegistry
+    version: str
+    #: The port that clients connect to, for the Host check.
+    port: int
+    #: Why this node should get no traffic now (draining, lease lost); empty: it is ready.
+    not_ready: Callable[[], str]
+    #: Sources from this node's configuration file.
+    sources: SourceRegistry = field(default_factory=SourceRegistry)
+    #: Where each setting came from: file, environment or default.
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    async def now(self) -> datetime:
+        """The store's time."""
+        return await self.store.now()
+
+    @property
+    def manual_runs(self) -> ManualRuns:
+        return ManualRuns(self.store, self.schedules.rules)
+
+    @property
+    def preferences(self) -> PreferenceService:
+        return PreferenceService(self.store)
+
+    @property
+    def notifications(self) -> NotificationService:
+        return NotificationService(self.store, self.schedules.rules.check_recipient)
+
+    @property
+    def insights(self) -> InsightService:
+        from chimes.services.insights import InsightService
+
+        return InsightService(self.store)
+
+    @property
+    def nodes(self) -> NodeService:
+        return NodeService(self.store)
+
+    @property
+    def snoozes(self) -> SnoozeService:
+        from chimes.services.attention import SnoozeService
+
+        return SnoozeService(self.store)
+
+    @property
+    def known_failures(self) -> KnownFailures:
+        from chimes.services.attention import KnownFailures
+
+        return KnownFailures(self.store)
+
+    @property
+    def saved_filters(self) -> SavedFilters:
+        return SavedFilters(self.store)
+
+    @property
+    def demo(self) -> DemoService:
+        from chimes.services.demo import DemoService
+
+        return DemoService(self.store)
+
+    @property
+    def audit(self) -> AuditService:
+        return AuditService(self.store, self.settings.audit_key)
+
+    @property
+    def system(self) -> SystemService:
+        return SystemService(self.store, self.clock)
+
+    @property
+    def telegram_links(self) -> Links:
+        # Imports aiohttp, which a node without a bot does not need.
+        from chimes.telegram.links import Links
+
+        return Links(self.store)
+
+    def change_detector(self, actor: Actor) -> ChangeDetector:
+        from chimes.services.changes import ChangeDetector
+
+        return ChangeDetector(self.store, actor)
 
 
-def body_too_large(limit: int) -> RequestRejected:
-    return RequestRejected(
-        413,
-        "body_too_large",
-        _("a request body has at most {limit} KiB", limit=limit // 1024),
-        headers=_CLOSE,
-    )
+# --- the language ---------------------------------------------------------------------------------
+Answer = TypeVar("Answer", bound=Response)
+#: Limit for reading the preference, so that a slow store does not delay an error response.
+_PREFERENCE_SECONDS = 1.0
+_LANGUAGE_HEADERS = ("X-Language", "Accept-Language")
 
 
-def headers_too_large(limit: int) -> RequestRejected:
-    return RequestRejected(
-        431,
-        "headers_too_large",
-        _("the headers of a request have at most {limit} KiB", limit=limit // 1024),
-        headers=_CLOSE,
-    )
+def set_language(answer: Answer, lang: str) -> Answer:
+    """Sets Content-Language and Vary."""
+    answer.headers["Content-Language"] = lang
+    for name in _LANGUAGE_HEADERS:
+        answer.headers.add_vary_header(name)
+    return answer
 
 
-def compressed_body() -> RequestRejected:
-    return RequestRejected(
-        415, "encoded_body", _("a request body cannot be compressed"), headers=_CLOSE
-    )
+def language_of_headers(request: Request) -> str | None:
+    """The first supported language in the headers, or None."""
+    for tag in request.headers.getlist("x-language"):
+        if found := known(tag):
+            return found
+    return accepted(",".join(request.headers.getlist("accept-language")), otherwise="") or None
 
 
-def not_json(content_type: str) -> RequestRejected:
-    if content_type:
-        detail = _("the body must be application/json, not {given!r}", given=content_type[:100])
-    else:
-        detail = _("the body must be JSON with the Content-Type application/json")
-    return RequestRejected(415, "not_json", detail, headers={"Accept": "application/json"})
+async def preferred_language(
+    request: Request, requested: str | None = None, *, source: Literal["body", "query"] = "body"
+) -> str | None:
+    """The negotiated language, or None if neither request nor preferences name a supported one.
+    Raises InvalidInput for an unsupported explicit language."""
+    found = named(requested, source) if requested else language_of_headers(request)
+    if found is None:
+        context: WebContext = request.app.state.context
+        actor: Actor = request.state.actor
+        found = (await context.preferences.get(actor.owner)).language
+    if found is not None:
+        # An error response to this request uses the same language.
+        request.state.language = found
+    return found
 
 
-def invalid_json(reason: str) -> RequestRejected:
-    return RequestRejected(
-        400, "bad_json", _("the body is not valid JSON: {reason}", reason=reason)
-    )
+async def negotiated_language(
+    request: Request, requested: str | None = None, *, source: Literal["body", "query"] = "body"
+) -> str:
+    return await preferred_language(request, requested, source=source) or DEFAULT
 
 
-def wrong_length() -> RequestRejected:
-    return RequestRejected(400, "wrong_length", _("the body is not as long as Content-Length says"))
+async def error_language(request: Request, *, use_preferences: bool) -> str:
+    """The language of an error response. Falls back to the headers if the caller is unknown or the
+    store does not answer."""
+    state = request.scope.get("state", {})
+    found: str | None = state.get("language") or language_of_headers(request)
+    if found is None and use_preferences and "actor" in state:
+        try:
+            async with asyncio.timeout(_PREFERENCE_SECONDS):
+                found = await preferred_language(request)
+        except (StoreError, TimeoutError):
+            pass
+    return found or DEFAULT
 
 
-def missing_length() -> RequestRejected:
-    return RequestRejected(400, "no_length", _("a request with a body needs a Content-Length"))
+async def _language(request: Request) -> str:
+    return await negotiated_language(request)
 
 
-def missing_host() -> RequestRejected:
-    return RequestRejected(400, "no_host", _("the request has no Host header, or more than one"))
+#: Dependency for handlers whose response contains text.
+NegotiatedLanguage = Annotated[str, Depends(_language)]
 
 
-def host_not_allowed(host: str) -> RequestRejected:
-    return RequestRejected(
-        421,
-        "host_not_allowed",
-        _(
-            "{host!r} is not a name of this server; add it to allowed_hosts if it should be",
-            host=host[:100],
-        ),
-    )
+_GRAMMAR = "chimes.language.parser"
 
 
-def foreign_origin() -> RequestRejected:
-    return RequestRejected(
-        403, "foreign_origin", _("a page of another origin may not change anything here")
-    )
+async def parse_sentence(text: str, *, now: datetime, timezone: str, lang: str | None) -> Parsed:
+    """`chimes.language.parse`. The grammars are loaded on first use, because most nodes never parse
+    a sentence, and in a thread, because loading would delay due schedules."""
+    if _GRAMMAR not in sys.modules:
+        await asyncio.to_thread(_load_grammar)
+    from chimes.language import parse
+
+    return parse(text, now=now, timezone=timezone, lang=lang)
 
 
-def request_timeout() -> RequestRejected:
-    return RequestRejected(
-        408,
-        "request_timeout",
-        _("the request did not arrive in time"),
-        headers=_CLOSE,
-    )
+def _load_grammar() -> None:
+    import chimes.language.parser  # noqa: F401
 
 
-def response_timeout() -> RequestRejected:
-    return RequestRejected(
-        503,
-        "answer_timeout",
-        _("no response within the time limit; the request may or may not have taken effect"),
-        headers={"Retry-After": "5"},
-    )
-
-
-def request_in_progress() -> RequestRejected:
-    return RequestRejected(
-        409,
-        "request_under_way",
-        _("the first request with this Idempotency-Key has not been answered yet"),
-        headers={"Retry-After": "1"},
-    )
-
-
+# --- the query and the JSON body ------------------------------------------------------------------
 MAX_DEPTH = 32
 MAX_KEYS = 1000
 MAX_STRING = 64 * 1024
@@ -314,6 +260,18 @@ _PARSER_MESSAGES = {
         _("Unexpected UTF-8 BOM (decode using utf-8-sig)"),
     )
 }
+
+
+def check_query(request: Request) -> None:
+    """Refuses NUL in parameters: PostgreSQL fails on one."""
+    for name, value in request.query_params.multi_items():
+        if "\0" in value or "\0" in name:
+            raise InvalidInput(
+                _("a parameter has a NUL character"),
+                field=name.replace("\0", "?"),
+                code="bad_character",
+                source="query",
+            )
 
 
 def strict_json(data: bytes) -> object:
@@ -450,3 +408,17 @@ def _check_string(text: str, field: str) -> None:
 def _printable(text: str) -> str:
     """Text of the request, shortened and encodable, for use in a response."""
     return text[:64].encode("utf-8", "replace").decode("utf-8")
+
+
+def not_json(content_type: str) -> RequestRejected:
+    if content_type:
+        detail = _("the body must be application/json, not {given!r}", given=content_type[:100])
+    else:
+        detail = _("the body must be JSON with the Content-Type application/json")
+    return RequestRejected(415, "not_json", detail, headers={"Accept": "application/json"})
+
+
+def invalid_json(reason: str) -> RequestRejected:
+    return RequestRejected(
+        400, "bad_json", _("the body is not valid JSON: {reason}", reason=reason)
+    )

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from chimes.web.api import (
     account,
@@ -17,10 +22,14 @@ from chimes.web.api import (
 )
 from chimes.web.api.streams import StreamCounter
 from chimes.web.compat.base import CompatRouter
-from chimes.web.context import WebContext
-from chimes.web.frame import build_frame
+from chimes.web.frame import LazyApp, build_frame
 from chimes.web.health import health_router
 from chimes.web.openapi import docs_router, operation_id
+from chimes.web.problems import Problem
+from chimes.web.requests import WebContext
+
+if TYPE_CHECKING:
+    from chimes.web.dashboard.site import Site
 
 NATIVE_ROUTERS = (
     schedules.router,
@@ -53,3 +62,29 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
     for router in (health_router(context), docs_router(app), *NATIVE_ROUTERS, *compat):
         app.include_router(router)
     return app
+
+
+def dashboard_router(context: WebContext) -> CompatRouter:
+    """The dashboard, imported with the first request to it: Jinja, Babel and the pages cost memory
+    and time that a node without dashboard users does not pay."""
+
+    @cache
+    def site() -> Site:
+        from chimes.web.dashboard.site import Site
+
+        return Site(context)
+
+    def load() -> Site:
+        from chimes.web.dashboard.site import prepare_pages
+
+        prepare_pages()
+        return site()
+
+    def render(http: Request, problem: Problem) -> Response:
+        return site().render_problem(http, problem)
+
+    router = CompatRouter(interface="dashboard", prefixes=("/ui",), render=render)
+    dashboard = LazyApp(load)
+    for path in ("/ui", "/ui/{rest:path}"):
+        router.routes.append(Route(path, dashboard, include_in_schema=False))
+    return router

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from chimes.web.dashboard.entry import dashboard_router
+from chimes.web.server import dashboard_router
 from tests.web.rig import HOST, Rig, serving
 
 HTML = {"Accept": "text/html,application/xhtml+xml", "Accept-Language": "en"}

@@ -14,7 +14,6 @@ import pytest
 from chimes.errors import StoreUnavailable
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.testing import SettableClock
-from chimes.web.context import WebContext
 from chimes.web.dashboard.core import live as live_module
 from chimes.web.dashboard.core.live import (
     TOPICS,
@@ -23,6 +22,7 @@ from chimes.web.dashboard.core.live import (
     Snapshot,
     parse_event_id,
 )
+from chimes.web.requests import WebContext
 from tests.builders import NOW, SECOND, a_completion
 from tests.store_contract.scenes import running_run
 from tests.store_contract.stores import KINDS, Home, StoreKind

@@ -10,8 +10,7 @@ import pytest
 
 from chimes.model import replace
 from chimes.model.run import RunStatus
-from chimes.model.schedule import Schedule, plan_after
-from chimes.services.schedules.service import upcoming_fires
+from chimes.model.schedule import Schedule, plan_after, upcoming_fires
 from chimes.triggers import Cron, Every, Trigger
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedules import month as month_module

@@ -17,7 +17,7 @@ from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
-from chimes.services.schedules.editor import ScheduleChange, pause_change
+from chimes.services.schedules.service import ScheduleChange, pause_change
 from chimes.store.port import ScheduleEdit
 from chimes.web.dashboard.core import bulk as core_bulk
 from chimes.web.dashboard.core.bulk import Outcome

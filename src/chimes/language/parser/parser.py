@@ -20,7 +20,7 @@ from chimes.language.parser.text import Text, fold
 from chimes.language.parser.trigger_builder import build
 from chimes.language.round_trip import has_limit, parse_description
 from chimes.triggers import Dialect, Every, Trigger, parse_zone
-from chimes.triggers.forms import parse_trigger_text
+from chimes.triggers.text import parse_trigger_text
 from chimes.triggers.values import to_microseconds
 
 # Suggested answers to a question: the same text made unambiguous.

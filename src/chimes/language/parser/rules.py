@@ -50,81 +50,99 @@ class Grammar:
     An empty one means that the language has no such words.
     """
 
+    # In the examples, which are English, the words that a pattern matches are between bars.
+
+    #: "en".
     code: str
-    #: Its name in `Parsed.pattern`.
+    #: Its name in `Parsed.pattern`: "english".
     name: str
-    #: Sentences that can be parsed, for questions.
+    #: Sentences that can be parsed, for questions: "every 15 minutes check the site".
     examples: tuple[str, ...]
-    #: Whether a character is of its script. None: Latin.
+    #: Whether a character is of its script: "ท" of Thai. None: Latin.
     script: Callable[[str], bool] | None = None
-    #: How many letters of other scripts a character counts for.
+    #: How many letters of other scripts a character counts for: 3 for "每", a whole
+    #: word.
     weight: int = 1
 
     # Inside a phrase.
+    #: The phrases that mean a part of a time: "|9am|", "|every Monday|", "|in 5 minutes|".
     rules: list[Rule]
+    #: The length of a text such as "two and a half hours".
     duration: Callable[[str], timedelta]
-    #: Between parts: "at", "on"; between parts of one kind: "and".
+    #: Between parts of different kinds: "Monday |at| 9am".
     joining: str
+    #: Between parts of one kind: "Monday |and| Friday".
     listing: str
-    #: "9am to 5pm", "between 9am and 5pm".
+    #: Between the ends of a range: "9am |to| 5pm".
     ranging: str
+    #: Before a range: "|between| 9am and 5pm". Empty: the language has only `ranging`.
     between: str = ""
+    #: Between the ends of such a range: "between 9am |and| 5pm".
     between_and: str
-    #: "Please", "remind me": before the time words or between them.
+    #: Before the time words or between them: "|please| |remind me| |to| call at 9am".
     request: str
 
     # Zones.
-    #: "Local time".
+    #: The zone of the user: "9am |local time|".
     local_time: str
-    #: "Paris time". PLACES stands for the known places in the script of the language.
+    #: "9am |Paris time|". PLACES stands for the known places in the script of the language.
     place_time: str
-    #: "Mars time".
+    #: A zone that is not known, so that the text is not clear: "9am| Mars time|".
     unknown_zone: str
 
     # Words before a phrase that change it.
-    #: "Twenty", "hours": the number begins before the phrase.
+    #: The number began before the phrase: "|two| or three minutes".
     numeral: str
+    #: The duration began before the phrase: "two |hours| 5 minutes".
     unit: str
-    #: How a phrase begins that continues a number.
+    #: How a phrase begins that continues a number: "two or |three| minutes".
     first_number: str
-    #: Between its numbers; only in a range or a choice.
+    #: Between the numbers of a range or a choice: "two |or| three minutes".
     number_link: str
+    #: The same before a time of day: "5 |to |9am".
     range_link: str
-    #: "Not", "at least", "before".
+    #: The phrase is not meant, or not exactly: "|not| on Monday", "|at least| every hour".
     negation: str
-    #: May stand between these words and the phrase: "on", "the".
+    #: May stand between these words and the phrase: "not |on| |the| 1st".
     before: str
-    #: "Next"; "2027", "in two years".
+    #: Which day: "|next |Monday".
     which_before: str = ""
+    #: Which year: "in two |years| on 1 May".
     year_before: str
 
     # Words behind a phrase that change it; no task begins with them.
-    #: "Except", "or", "o'clock"; the second only without a space.
+    #: "Every day |except| Monday", "at 9 |or| 10", "at 9 |o'clock|".
     left_over: str
+    #: The same without a space before it, in a script without spaces.
     left_over_glued: str = ""
-    #: "In five minutes |after lunch".
+    #: The phrase counts from an event: "in five minutes |after| lunch".
     of_event: str = ""
-    #: "Every hour |20".
+    #: Hours that a number of minutes follows: "every |1 hour| 20".
     hours_and: str = ""
-    #: "For two hours"; group d is the duration.
+    #: How long, not when: "at 9am |for two hours|"; group d is the duration.
     lasting: str
 
     # Words between phrases.
-    #: "Of", "regarding": what follows belongs to the task.
+    #: What follows belongs to the task: "at 9am ask |about| Monday".
     about: str
+    #: "|Every| day at 9am".
     every: str
+    #: Before a second time: "at 9am call, |then| at 10am write".
     then: str
-    #: "Every" in front of an unknown word.
+    #: In front of an unknown word: "|every| full moon".
     unread_every: str
-    #: "Daily |report", "Monday |meeting": part of the task. Group adverb: never part of the time.
+    #: Part of the task: "send the |daily| report", "prepare the |Monday| meeting". Group adverb:
+    #: never part of the time.
     of_task: str
 
     # Recipients named in a task.
+    #: "|Send the report to Telegram|", "|e-mail me| the report".
     recipients: tuple[tuple[RecipientChannel, str], ...]
-    #: "Send it to" before an address.
+    #: Before an address: "|send the report to |ann@example.com".
     to_address: str
-    #: "Without"; "if it fails".
+    #: The channel is not meant: "|don't| send it to Telegram".
     no_recipient: str
+    #: Only of failures: "e-mail me |if it fails|".
     on_failure: str
 
 

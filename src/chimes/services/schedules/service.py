@@ -1,35 +1,52 @@
-"""Schedules: create, change, pause, delete, list."""
+"""Schedules: list, create, change, pause, delete.
+
+A change is written together with its audit entry and the runs of the slots that it passes over;
+due slots are fired first (ADR 11).
+"""
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from chimes.errors import ChimesError, Conflict, NotAllowed, NotFound, StoreError
+from chimes.errors import (
+    ChimesError,
+    Conflict,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    StaleVersion,
+    StoreError,
+    StoreUnavailable,
+)
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
-from chimes.model.audit import AuditEntry
+from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import ScheduleId, new_schedule_id
 from chimes.model.listing import AuditQuery, Page, ScheduleQuery, ScheduleSort
-from chimes.model.planning import end_immediately, plan, slot_run
+from chimes.model.planning import FireContext, FirePlan, end_immediately, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
+    UPCOMING_LIMIT,
     Schedule,
+    Upcoming,
     apply_edit,
+    clear_source_marker,
     counts_against,
-    due_time,
+    delete_schedule,
     has_runs_left,
     move_next_run,
+    pause_schedule,
     plan_after,
     plan_overdue,
     reschedule_next,
     restore_schedule,
+    resume_schedule,
     skip_next_slot,
+    upcoming_fires,
 )
 from chimes.model.target import SyncTarget
 from chimes.model.validation import (
@@ -38,17 +55,9 @@ from chimes.model.validation import (
     clean_name,
     validate_schedule,
 )
+from chimes.redaction import mask_secrets
 from chimes.services.access import QuotaUsage
-from chimes.services.audit import changes_between, entry
-from chimes.services.schedules.editor import (
-    ScheduleChange,
-    ScheduleEditor,
-    delete_change,
-    pause_change,
-    require_next_slot,
-    resume_change,
-    unchanged,
-)
+from chimes.services.schedules.prompts import NAMESPACE
 from chimes.services.schedules.rules import (
     ScheduleRules,
     apply_run_defaults,
@@ -56,22 +65,104 @@ from chimes.services.schedules.rules import (
     check_chats,
     drop_pair_key,
     fallback_run_defaults,
+    refuse_agents,
     switch_run_defaults,
     with_default_zones,
 )
-from chimes.store.port import Planner, Store
+from chimes.store.codec.values import schedule_to_plain
+from chimes.store.port import Planner, ScheduleEdit, Store
 
 Result = TypeVar("Result")
 
-UPCOMING_LIMIT = 1000
 #: How long a deletion can be undone.
 RESTORE_WITHIN = timedelta(minutes=10)
+#: A change waits until the due slots before it are fired; after an outage these can be many.
+_FIRE_ROUNDS = 100
+_FIRE_BATCH = 500
+#: With a dispatch cap the wanted schedule can be the last of all due ones.
+_FIRE_ALL = 100_000
+#: Verbs that start no runs: allowed for agents, and never over a quota.
+_STOPPING_VERBS = ("pause", "delete")
+#: Fields that every fire or run changes.
+_BOOKKEEPING = frozenset(
+    {"version", "updated_at", "updated_by", "last_slot", "last_enqueued_at", "fired_count"}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Upcoming:
-    schedule: Schedule
-    at: datetime
+class ScheduleChange:
+    """A change as a value, so that it can be applied to one schedule or to many."""
+
+    #: Verb of the audit entry.
+    verb: str
+    apply: Callable[[Schedule, datetime], Schedule]
+    #: Whether the permission to operate is enough; else the permission to write is needed.
+    operator_allowed: bool = False
+    reason: str = ""
+    #: Runs to add in the same transaction. None: those of the slots that the change passes over.
+    runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None
+
+    @property
+    def stops(self) -> bool:
+        return self.verb in _STOPPING_VERBS
+
+
+def unchanged(schedule: Schedule) -> Schedule:
+    return schedule
+
+
+def pause_change(
+    actor: Actor,
+    *,
+    note: str = "",
+    until: datetime | None = None,
+    also: Callable[[Schedule], Schedule] = unchanged,
+) -> ScheduleChange:
+    """`also`: a further change in the same transaction, for data of a compatibility API."""
+    check_text(note, "note")
+
+    def apply(before: Schedule, now: datetime) -> Schedule:
+        if until is not None and until <= now:
+            raise InvalidInput(_("until is in the past"), field="until", code="in_the_past")
+        if not before.enabled and (before.pause_note, before.pause_until) == (note, until):
+            return _apply_only(also, before, now, actor.name)
+        return also(pause_schedule(before, now, actor.name, note=note, until=until))
+
+    return ScheduleChange(verb="pause", apply=apply, operator_allowed=True, reason=note)
+
+
+def resume_change(
+    actor: Actor, *, also: Callable[[Schedule], Schedule] = unchanged
+) -> ScheduleChange:
+    """`also` as in `pause_change`."""
+
+    def apply(before: Schedule, now: datetime) -> Schedule:
+        if before.enabled:
+            return _apply_only(also, before, now, actor.name)
+        return also(resume_schedule(before, now, actor.name))
+
+    return ScheduleChange(verb="resume", apply=apply, operator_allowed=True)
+
+
+def delete_change(
+    actor: Actor, check: Callable[[Schedule], None] = lambda schedule: None
+) -> ScheduleChange:
+    """`check` raises if the schedule, as stored at that moment, must not be deleted."""
+
+    def apply(before: Schedule, now: datetime) -> Schedule:
+        check(before)
+        return delete_schedule(before, now, actor.name)
+
+    return ScheduleChange(verb="delete", apply=apply)
+
+
+def _apply_only(
+    also: Callable[[Schedule], Schedule], before: Schedule, now: datetime, by: str
+) -> Schedule:
+    """`before` itself, without a new version, unless `also` changes something."""
+    same = apply_edit(before, before, now, by)
+    changed = also(same)
+    return before if changed == same else changed
 
 
 class ScheduleService:
@@ -83,12 +174,11 @@ class ScheduleService:
         planner: Planner = plan,
         dispatch_capped: bool = False,
     ) -> None:
-        """`planner`, `dispatch_capped` as in `ScheduleEditor`."""
+        """`planner`, `dispatch_capped`: how the scheduler of the nodes fires."""
         self._store = store
         self.rules = rules
-        self._editor = ScheduleEditor(
-            store, rules, planner=planner, dispatch_capped=dispatch_capped
-        )
+        self._planner = planner
+        self._dispatch_capped = dispatch_capped
 
     # --- reading ------------------------------------------------------------------------------
     async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
@@ -225,7 +315,7 @@ class ScheduleService:
             schedule.id,
             at=now,
             owner=schedule.owner,
-            changes=changes_between(None, schedule),
+            changes=_changes_between(None, schedule),
         )
         return await self._store.add_schedule(schedule, audit, quotas=rules.quotas(schedule.owner))
 
@@ -248,9 +338,7 @@ class ScheduleService:
         change = await self.prepare_change(
             actor, schedule, edit, explicit_fields=explicit_fields, allow_overdue=allow_overdue
         )
-        return await self._editor.change(
-            actor, schedule_id, change, expected_version=expected_version
-        )
+        return await self._write(actor, schedule_id, change, expected_version=expected_version)
 
     async def prepare_change(
         self,
@@ -261,7 +349,7 @@ class ScheduleService:
         explicit_fields: Collection[str] | None = None,
         allow_overdue: bool = False,
     ) -> ScheduleChange:
-        """The change that `change` saves, checked as far as possible before the transaction."""
+        """The change that `change` saves. Checks that need no transaction are made here."""
         rules = self.rules
         wanted = edit(schedule)
         apply_defaults = await self._defaults_of_new_target(schedule, wanted, explicit_fields)
@@ -329,11 +417,10 @@ class ScheduleService:
         raised; the call can then be repeated.
         """
         await self.rules.refresh_limits()
-        editor = self._editor
 
         async def prepare_allowed(schedule: Schedule) -> ScheduleChange:
             change = await prepare(schedule)
-            editor.check_permission(actor, schedule, change)
+            _check_permission(actor, schedule, change)
             return change
 
         results: dict[ScheduleId, Schedule | ChimesError] = {}
@@ -348,13 +435,13 @@ class ScheduleService:
             if not self._needs_quota_check(schedule, change):
                 together.append((schedule, change))
         if together:
-            changed = await _result_or_error(editor.change_together(actor, together))
+            changed = await _result_or_error(self._write_together(actor, together))
             if not isinstance(changed, ChimesError):
                 results |= {schedule.id: schedule for schedule in changed}
         for schedule_id, change in changes.items():
             if schedule_id not in results:
                 results[schedule_id] = await _result_or_error(
-                    editor.change(actor, schedule_id, change)
+                    self._write(actor, schedule_id, change)
                 )
         return [results[schedule.id] for schedule in schedules]
 
@@ -377,7 +464,7 @@ class ScheduleService:
     ) -> Schedule:
         """`also` as in `pause_change`."""
         change = pause_change(actor, note=note, until=until, also=also)
-        return await self._editor.change(actor, schedule_id, change)
+        return await self._write(actor, schedule_id, change)
 
     async def resume(
         self,
@@ -387,13 +474,13 @@ class ScheduleService:
         also: Callable[[Schedule], Schedule] = unchanged,
     ) -> Schedule:
         """`also` as in `pause_change`."""
-        return await self._editor.change(actor, schedule_id, resume_change(actor, also=also))
+        return await self._write(actor, schedule_id, resume_change(actor, also=also))
 
     # --- deleting -----------------------------------------------------------------------------
     async def delete(
         self, actor: Actor, schedule_id: ScheduleId, *, expected_version: int | None = None
     ) -> Schedule:
-        return await self._editor.change(
+        return await self._write(
             actor, schedule_id, delete_change(actor), expected_version=expected_version
         )
 
@@ -412,8 +499,8 @@ class ScheduleService:
             check(schedules[-1])
         change = delete_change(actor, check)
         for schedule in schedules:
-            self._editor.check_permission(actor, schedule, change)
-        return await self._editor.change_together(actor, [(each, change) for each in schedules])
+            _check_permission(actor, schedule, change)
+        return await self._write_together(actor, [(each, change) for each in schedules])
 
     async def restore(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
         """Undoes a deletion within RESTORE_WITHIN; runs that it canceled stay canceled. NotFound
@@ -437,7 +524,7 @@ class ScheduleService:
             return restore_schedule(before, now, actor.name, enabled=was_enabled)
 
         change = ScheduleChange(verb="restore", apply=apply)
-        edit = self._editor.build_edit(actor, schedule, change, at=now)
+        edit = self._build_edit(actor, schedule, change, at=now)
         return await self._store.change_schedule(
             schedule_id,
             edit.change,
@@ -462,7 +549,7 @@ class ScheduleService:
         change = ScheduleChange(
             verb="skip", apply=apply, operator_allowed=True, reason=reason, runs=runs
         )
-        return await self._editor.change(actor, schedule_id, change)
+        return await self._write(actor, schedule_id, change)
 
     async def move(self, actor: Actor, schedule_id: ScheduleId, to: datetime) -> Schedule:
         """Executes the next slot at `to`; the slot keeps its identity.
@@ -493,7 +580,7 @@ class ScheduleService:
             return move_next_run(before, to, now, actor.name)
 
         change = ScheduleChange(verb="move", apply=apply, operator_allowed=True, runs=runs)
-        return await self._editor.change(actor, schedule_id, change)
+        return await self._write(actor, schedule_id, change)
 
     async def reschedule(self, actor: Actor, schedule_id: ScheduleId, to: datetime) -> Schedule:
         """Makes `to` the next slot; a time in the past means now."""
@@ -506,32 +593,177 @@ class ScheduleService:
             return reschedule_next(before, to, now, actor.name)
 
         change = ScheduleChange(verb="reschedule", apply=apply, operator_allowed=True)
-        return await self._editor.change(actor, schedule_id, change)
+        return await self._write(actor, schedule_id, change)
 
+    # --- writing changes ----------------------------------------------------------------------
+    async def _write(
+        self,
+        actor: Actor,
+        schedule_id: ScheduleId,
+        change: ScheduleChange,
+        *,
+        expected_version: int | None = None,
+    ) -> Schedule:
+        schedule = await self.rules.get_schedule(actor, schedule_id)
+        _check_permission(actor, schedule, change)
+        await self.rules.refresh_limits()
 
-def upcoming_fires(
-    schedules: Iterable[Schedule], until: datetime, *, limit: int = UPCOMING_LIMIT
-) -> list[Upcoming]:
-    """The fires until `until`, soonest first. Computes at most `limit` fires."""
-    heap = [
-        (schedule.next_run_at, schedule.id, schedule.next_slot, schedule)
-        for schedule in schedules
-        if schedule.next_run_at is not None and schedule.next_slot is not None
-    ]
-    heapq.heapify(heap)
-    fires: list[Upcoming] = []
-    fired: Counter[str] = Counter()
-    while heap and heap[0][0] <= until and len(fires) < limit:
-        at, schedule_id, slot, schedule = heap[0]
-        fires.append(Upcoming(schedule=schedule, at=at))
-        fired[schedule_id] += 1
-        following = schedule.trigger.next_after(slot)
-        due = due_time(schedule, following)
-        if following is None or due is None or not has_runs_left(schedule, fired[schedule_id]):
-            heapq.heappop(heap)
+        def check_version_and_apply(before: Schedule, now: datetime) -> Schedule:
+            if expected_version is not None and before.version != expected_version:
+                raise StaleVersion(version=before.version)
+            return change.apply(before, now)
+
+        edit = self._build_edit(
+            actor,
+            schedule,
+            replace(change, apply=check_version_and_apply),
+            at=await self._store.now(),
+        )
+
+        async def attempt() -> Schedule:
+            return await self._store.change_schedule(
+                schedule_id,
+                edit.change,
+                edit.audit,
+                runs=edit.runs,
+                quotas=self.rules.quotas(schedule.owner),
+            )
+
+        return await self._fire_and_retry([schedule_id], attempt)
+
+    async def _write_together(
+        self, actor: Actor, changes: Sequence[tuple[Schedule, ScheduleChange]]
+    ) -> tuple[Schedule, ...]:
+        """All changes or none, in one transaction that does not check quotas. The caller has
+        checked the permissions."""
+        now = await self._store.now()
+        edits = [self._build_edit(actor, schedule, change, at=now) for schedule, change in changes]
+        return await self._fire_and_retry(
+            [edit.schedule_id for edit in edits], lambda: self._store.change_schedules(edits)
+        )
+
+    def _build_edit(
+        self, actor: Actor, schedule: Schedule, change: ScheduleChange, *, at: datetime
+    ) -> ScheduleEdit:
+        """The change with its audit entry and the runs of the slots that it passes over."""
+        audit_changes: dict[str, object] = {}
+        passed_runs: list[Run] = []
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            after = change.apply(before, now)
+            passed_runs.clear()
+            if change.runs is None and after.next_slot != before.next_slot:
+                passed_runs.extend(
+                    runs_for_passed_slot(
+                        before, after, now, postponed=self._is_postponed(before, after)
+                    )
+                )
+            # Only here, inside the store's transaction, both versions are known.
+            audit_changes.clear()
+            audit_changes.update(_changes_between(before, after))
+            return after
+
+        audit = entry(
+            actor,
+            change.verb,
+            "schedule",
+            schedule.id,
+            at=at,
+            owner=schedule.owner,
+            changes=audit_changes,
+            reason=change.reason,
+        )
+        return ScheduleEdit(
+            schedule_id=schedule.id,
+            change=apply,
+            audit=audit,
+            runs=change.runs or (lambda before, now: passed_runs),
+        )
+
+    async def _fire_and_retry(
+        self, schedule_ids: Sequence[ScheduleId], attempt: Callable[[], Awaitable[Result]]
+    ) -> Result:
+        """Fires the due slots that the change would pass over, then tries the change again."""
+        for _round in range(_FIRE_ROUNDS):
+            try:
+                return await attempt()
+            except SlotIsDue:
+                await self._fire(schedule_ids)
+        raise StoreUnavailable(_("the schedule is busy; try again"))
+
+    def _is_postponed(self, before: Schedule, after: Schedule) -> bool:
+        """Whether the nodes do not fire the due slot now, so that a change must not fire it."""
+        if self._planner is not plan and before.namespace == NAMESPACE:
+            return True
+        return self._dispatch_capped and not after.enabled
+
+    async def _fire(self, schedule_ids: Sequence[ScheduleId]) -> None:
+        """Fires due slots. With a dispatch cap only those of these schedules, because the others
+        wait for their turn."""
+
+        def plan_only_these(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
+            if schedule.id not in schedule_ids:
+                return FirePlan(schedule=schedule, runs=())
+            return self._planner(schedule, context, now)
+
+        if self._dispatch_capped:
+            await self._store.fire_due(plan_only_these, limit=_FIRE_ALL)
         else:
-            heapq.heapreplace(heap, (due, schedule_id, following, schedule))
-    return fires
+            await self._store.fire_due(self._planner, limit=_FIRE_BATCH)
+
+
+class SlotIsDue(Exception):
+    """The change would move the cursor past a due slot, which must be fired first."""
+
+
+def runs_for_passed_slot(
+    before: Schedule, after: Schedule, now: datetime, *, postponed: bool = False
+) -> list[Run]:
+    """The run of the slot that a change moves the cursor away from, if its instant has passed.
+
+    A slot belongs to the version that was current at its instant, so it must leave a row. A due
+    slot is fired first (SlotIsDue). A slot that only waits for its jitter becomes a run that waits
+    as long, or a skipped run if the schedule is paused. `postponed`: the nodes do not fire the
+    slot yet; it becomes a skipped run.
+    """
+    slot, due = before.next_slot, before.next_run_at
+    if slot is None or due is None or slot > now:
+        return []
+    if due <= now and not postponed:
+        raise SlotIsDue
+    run = replace(slot_run(before, slot, now), concurrency_key=None)
+    if postponed or not after.enabled:
+        return [end_immediately(run, RunStatus.SKIPPED, Reason.PAUSED, now)]
+    if isinstance(run.target, SyncTarget):
+        # Without its key it could be the second run of its pair; with the key it would be added
+        # without a check that the pair is free.
+        return [end_immediately(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
+    return [run]
+
+
+def require_next_slot(schedule: Schedule) -> datetime:
+    if schedule.next_slot is None:
+        raise Conflict(_("the schedule has no next run"), code="nothing_planned")
+    return schedule.next_slot
+
+
+def _check_permission(actor: Actor, schedule: Schedule, change: ScheduleChange) -> None:
+    allowed = actor.may_operate if change.operator_allowed else actor.may_write
+    if not allowed(schedule.owner):
+        raise NotAllowed()
+    if not change.stops:
+        refuse_agents(actor, schedule.target)
+
+
+def _changes_between(before: Schedule | None, after: Schedule) -> dict[str, object]:
+    """Field -> [before, after], without secrets and without bookkeeping fields."""
+    old = schedule_to_plain(clear_source_marker(before)) if before else {}
+    new = schedule_to_plain(clear_source_marker(after))
+    # Compared before masking, so that a replaced secret shows up as a change.
+    changed = sorted(name for name in {*old, *new} - _BOOKKEEPING if old.get(name) != new.get(name))
+    was = mask_secrets({name: old[name] for name in changed if name in old})
+    now = mask_secrets({name: new[name] for name in changed if name in new})
+    return {name: [was.get(name), now.get(name)] for name in changed}
 
 
 async def _result_or_error(action: Awaitable[Result]) -> Result | ChimesError:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from chimes.clock import EPOCH, MICROSECOND
+from chimes.egress import parse_http_url
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import Message, _, from_stored, to_stored
 from chimes.model import replace
-from chimes.model.egress import parse_http_url
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus

@@ -22,7 +22,6 @@ from sqlalchemy import Select, bindparam, delete, literal_column, select, text
 
 from chimes.failpoints import hit
 from chimes.model import replace
-from chimes.model.concurrency import shared_key
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import (
     PREFETCH_MINIMUM,
@@ -34,7 +33,16 @@ from chimes.model.planning import (
     prefetch_plan,
     runs_to_insert,
 )
-from chimes.model.run import Origin, Reason, Run, RunStatus, claim, queue_order, request_cancel
+from chimes.model.run import (
+    Origin,
+    Reason,
+    Run,
+    RunStatus,
+    claim,
+    queue_order,
+    request_cancel,
+    shared_key,
+)
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted

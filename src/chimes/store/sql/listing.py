@@ -22,7 +22,6 @@ from sqlalchemy import (
 )
 
 from chimes.model.access import Owner
-from chimes.model.concurrency import OWN_KEY_PREFIX
 from chimes.model.ids import stored_namespaces
 from chimes.model.listing import (
     DeliveryQuery,
@@ -34,7 +33,7 @@ from chimes.model.listing import (
     ScheduleQuery,
     ScheduleSort,
 )
-from chimes.model.run import RunStatus
+from chimes.model.run import OWN_KEY_PREFIX, RunStatus
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.rows.values import encode, micros, schedule_number

@@ -25,8 +25,8 @@ from sqlalchemy.exc import DBAPIError
 from chimes.errors import StoreBusy
 from chimes.i18n import _
 from chimes.model.access import Owner
-from chimes.model.concurrency import own_key
 from chimes.model.ids import RunId
+from chimes.model.run import own_key
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.definitions import load_definitions
 from chimes.store.sql.dialects.base import Dialect

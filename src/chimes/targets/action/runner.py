@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from chimes.egress import Egress
 from chimes.i18n import Message, _
 from chimes.model.checkpoint import (
     ExecutionEnd,
@@ -15,7 +16,6 @@ from chimes.model.checkpoint import (
     encode_action_checkpoint,
     execution_end,
 )
-from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import ActionTarget
 from chimes.redaction import Redactor

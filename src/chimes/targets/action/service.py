@@ -14,12 +14,19 @@ from urllib.parse import quote
 
 import aiohttp
 
+from chimes.egress import (
+    Address,
+    Denial,
+    Egress,
+    EgressRules,
+    HttpUrl,
+    parse_http_url,
+)
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.checkpoint import MAX_EXECUTION_ID_LENGTH, execution_end
-from chimes.model.egress import Address, Denial, Egress, EgressRules, HttpUrl, parse_http_url
 from chimes.model.run import AttemptEnd, Origin, Run
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_header_name

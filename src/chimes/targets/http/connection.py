@@ -33,8 +33,8 @@ from aiohttp.streams import StreamReader
 from aiohttp.tracing import Trace
 from yarl import URL
 
+from chimes.egress import Denial, Egress, EgressRules, literal_address
 from chimes.i18n import _
-from chimes.model.egress import Denial, Egress, EgressRules, literal_address
 from chimes.redaction import HIDDEN, is_secret_name
 from chimes.targets.http.request import Request
 

@@ -14,9 +14,9 @@ from urllib.parse import quote, unquote
 
 from yarl import URL
 
+from chimes.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.model.run import Run
 from chimes.model.target import HttpTarget
 from chimes.model.validation import check_header_name, check_method, signing_key

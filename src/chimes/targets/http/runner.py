@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 import aiohttp
 
+from chimes.egress import Egress
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
 from chimes.targets.base import Call

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
+from chimes.egress import parse_http_url
 from chimes.errors import ConfigError, InvalidInput, InvalidTrigger
 from chimes.i18n import _
-from chimes.model.egress import parse_http_url
 from chimes.model.sync import HIGH, MAX_SYNC_TIMEOUT, SYNC_TIMEOUT, Collection, Source, Sources
 from chimes.model.validation import check_source_name
 from chimes.redaction import is_secret_field
-from chimes.triggers import Trigger
-from chimes.triggers.forms import ensure_fires, parse_trigger_text
+from chimes.triggers import Trigger, ensure_fires
 from chimes.triggers.once import Once
+from chimes.triggers.text import parse_trigger_text
 
 T = TypeVar("T")
 

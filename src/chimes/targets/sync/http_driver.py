@@ -21,8 +21,8 @@ import aiohttp
 from yarl import URL
 
 from chimes.clock import SystemClock
+from chimes.egress import EgressRules
 from chimes.i18n import _, joined
-from chimes.model.egress import EgressRules
 from chimes.redaction import mask_url
 from chimes.targets.http.connection import EgressDenied, GuardedConnector, wait_asked
 from chimes.targets.sync.config import HttpJsonConfig, Output, Pagination, Section, read_http_json

@@ -14,9 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from chimes.clock import Clock, SystemClock
+from chimes.egress import EgressRules
 from chimes.i18n import _
 from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH
-from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.sync import Source, Sources
 from chimes.model.target import SyncTarget

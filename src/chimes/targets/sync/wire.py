@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from chimes.egress import EgressRules
 from chimes.i18n import from_stored, to_stored
-from chimes.model.egress import EgressRules
 from chimes.targets.process.channel import LogLimits, LogLine, json_line
 
 LOG_LIMITS = LogLimits(lines=10_000, bytes=4 * 1024 * 1024)

@@ -32,7 +32,7 @@ from chimes.web.api.responses import (
 from chimes.web.api.route import Caller, Context, NativeRoute
 from chimes.web.api.schemas import Body, EnumField
 from chimes.web.api.translate import Json
-from chimes.web.context import WebContext
+from chimes.web.requests import WebContext
 
 router = APIRouter(
     prefix="/api/v1/me", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS

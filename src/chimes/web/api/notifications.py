@@ -15,12 +15,12 @@ from chimes.errors import Conflict, NotAllowed, NotFound
 from chimes.i18n import _, in_language
 from chimes.model import replace
 from chimes.model.access import Actor
+from chimes.model.audit import entry
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxChange, InboxItem, Unsnooze
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.redaction import HIDDEN, mask_url
-from chimes.services.audit import entry
 from chimes.store.codec.values import owner_to_plain
 from chimes.web.api.paging import (
     DEFAULT_LIMIT,
@@ -45,7 +45,7 @@ from chimes.web.api.responses import (
 from chimes.web.api.route import Caller, Context, NativeRoute, OneTimeResponse
 from chimes.web.api.schemas import OMITTED, Body, EmptyIn, MomentField, RecipientIn
 from chimes.web.api.translate import Json, moment_from, recipients_from, time_out
-from chimes.web.context import NegotiatedLanguage, set_language
+from chimes.web.requests import NegotiatedLanguage, set_language
 
 if TYPE_CHECKING:
     from chimes.telegram.bot import Bot

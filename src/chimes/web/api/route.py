@@ -33,9 +33,8 @@ from chimes.model.ids import RunId
 from chimes.store.port import IdempotencyRecord
 from chimes.triggers import format_moment, parse_moment
 from chimes.web.auth import authenticate
-from chimes.web.context import WebContext
 from chimes.web.problems import error_response
-from chimes.web.requests import check_query, read_json, request_in_progress
+from chimes.web.requests import RequestRejected, WebContext, check_query, read_json
 
 
 class NativeRequest(Request):
@@ -155,7 +154,7 @@ async def respond_once(
             return _replay(known)
         abandoned_before = known.body == _ABANDONED or first_mark.abandoned(now)
         if not abandoned_before or request.url.path.endswith(_NOT_REPEATABLE):
-            raise request_in_progress()
+            raise _request_in_progress()
         mark = first_mark
     request.state.idempotent_id = str(uuid.uuid5(_ID_NAMESPACE, f"{scope}\n{key}\n{mark}"))
     first = _FirstRequest(context, scope, key, str(mark))
@@ -164,6 +163,15 @@ async def respond_once(
     _TASKS.add(task)
     task.add_done_callback(_discard_task)
     return await asyncio.shield(task)
+
+
+def _request_in_progress() -> RequestRejected:
+    return RequestRejected(
+        409,
+        "request_under_way",
+        _("the first request with this Idempotency-Key has not been answered yet"),
+        headers={"Retry-After": "1"},
+    )
 
 
 def _scope(text: str) -> str:

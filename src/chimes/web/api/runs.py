@@ -35,7 +35,7 @@ from chimes.web.api.schedules import new_run_response
 from chimes.web.api.schemas import Body, EmptyIn, LanguageField, StartIn
 from chimes.web.api.streams import STREAM, accepts_stream, last_event_id, stream_log
 from chimes.web.api.translate import Json, log_out, run_out, run_request_from, time_out
-from chimes.web.context import NegotiatedLanguage, negotiated_language, set_language
+from chimes.web.requests import NegotiatedLanguage, negotiated_language, set_language
 
 router = APIRouter(
     prefix="/api/v1/runs", tags=["runs"], route_class=NativeRoute, responses=COMMON_ERRORS

@@ -57,7 +57,7 @@ from chimes.web.api.translate import (
     time_out,
     with_parameters,
 )
-from chimes.web.context import NegotiatedLanguage, language_of_headers, set_language
+from chimes.web.requests import NegotiatedLanguage, language_of_headers, set_language
 
 _TAG = re.compile(r'(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]+)?"|([0-9]{1,18})')
 

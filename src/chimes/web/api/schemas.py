@@ -53,7 +53,7 @@ from chimes.model.validation import ID_LIMIT, MAX_IDENTITIES, MAX_RECIPIENTS
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.values import suggest_name
 from chimes.web.api.derived import DerivedModel, leaf_type, type_in_json
-from chimes.web.requests import validation_error
+from chimes.web.problems import validation_error
 
 T = TypeVar("T")
 TARGET_KINDS = tuple(TARGETS)

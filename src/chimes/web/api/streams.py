@@ -22,7 +22,7 @@ from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.web.api.translate import Json, log_out
 from chimes.web.auth import authenticate
-from chimes.web.context import WebContext, set_language
+from chimes.web.requests import WebContext, set_language
 
 STREAM = "text/event-stream"
 #: Streams per server.

@@ -11,12 +11,12 @@ from starlette.responses import JSONResponse, Response
 from chimes.errors import ConfigError, InvalidInput, NotAllowed
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Actor, Role
+from chimes.model.audit import entry
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
 from chimes.redaction import HIDDEN
-from chimes.services.audit import entry, verify_chain
-from chimes.services.nodes import NodeService
+from chimes.services.audit import verify_chain
 from chimes.services.users import User, UserService
 from chimes.store.codec.values import owner_to_plain
 from chimes.triggers.values import format_duration_go
@@ -51,7 +51,7 @@ from chimes.web.api.translate import (
     owner_from,
     time_out,
 )
-from chimes.web.context import WebContext
+from chimes.web.requests import WebContext
 
 router = APIRouter(
     prefix="/api/v1", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
@@ -193,7 +193,7 @@ _ALIVE: Responses = {409: problem("The lease of the node is valid")}
 @node_router.get("", responses=returns(NodePage))
 async def list_nodes(context: Context, actor: Caller) -> Response:
     """List the nodes that share this store."""
-    found = await NodeService(context.store).list_nodes(actor)
+    found = await context.nodes.list_nodes(actor)
     now = await context.store.now()
     return JSONResponse({"items": [node_out(node, now) for node in found]})
 
@@ -201,9 +201,7 @@ async def list_nodes(context: Context, actor: Caller) -> Response:
 @node_router.get("/{node_id}", responses=returns(NodeOut) | NOT_FOUND)
 async def get_node(node_id: str, context: Context, actor: Caller) -> Response:
     """Get one node: roles, capabilities, load and drain state."""
-    return await _node_response(
-        context, await NodeService(context.store).get(actor, NodeId(node_id))
-    )
+    return await _node_response(context, await context.nodes.get(actor, NodeId(node_id)))
 
 
 @node_router.post("/{node_id}/drain", responses=returns(NodeOut) | NOT_FOUND | BODY_ERRORS | _GONE)
@@ -213,7 +211,7 @@ async def drain_node(
     """Drain a node: from its next heartbeat it claims nothing new and completes its runs. It stays
     drained until it is resumed or restarted."""
     reason = body.reason if body else ""
-    nodes = NodeService(context.store)
+    nodes = context.nodes
     return await _node_response(context, await nodes.drain(actor, NodeId(node_id), reason=reason))
 
 
@@ -223,14 +221,14 @@ async def resume_node(
 ) -> Response:
     """Resume a drained node."""
     reason = body.reason if body else ""
-    nodes = NodeService(context.store)
+    nodes = context.nodes
     return await _node_response(context, await nodes.resume(actor, NodeId(node_id), reason=reason))
 
 
 @node_router.delete("/{node_id}", status_code=204, responses=NOT_FOUND | _ALIVE)
 async def forget_node(node_id: str, context: Context, actor: Caller) -> Response:
     """Remove a node whose lease has expired; its runs are rescued."""
-    await NodeService(context.store).forget(actor, NodeId(node_id))
+    await context.nodes.forget(actor, NodeId(node_id))
     return Response(status_code=204)
 
 

@@ -34,7 +34,12 @@ from chimes.web.api.responses import (
 from chimes.web.api.route import Caller, Context, NativeRoute
 from chimes.web.api.schemas import Body, ExplainIn, LanguageField, MomentField, PreviewIn
 from chimes.web.api.translate import Json, moment_from, time_out
-from chimes.web.context import negotiated_language, parse_sentence, preferred_language, set_language
+from chimes.web.requests import (
+    negotiated_language,
+    parse_sentence,
+    preferred_language,
+    set_language,
+)
 
 router = APIRouter(
     prefix="/api/v1", tags=["time"], route_class=NativeRoute, responses=COMMON_ERRORS

@@ -1,4 +1,4 @@
-"""Routes of the dashboard and its error pages. Imported with the first request (`entry.py`)."""
+"""Routes of the dashboard and its error pages. Imported with the first request to it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import urlencode
 
+from jinja2 import TemplateSyntaxError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -16,7 +17,6 @@ from starlette.types import Receive, Scope, Send
 from chimes.errors import NotAuthenticated, StoreError
 from chimes.services.insights import ClockWatch
 from chimes.services.users import SessionService, UserService
-from chimes.web.context import WebContext
 from chimes.web.dashboard.account import routes as account_routes
 from chimes.web.dashboard.core import lists as core_lists
 from chimes.web.dashboard.core.auth import (
@@ -36,7 +36,13 @@ from chimes.web.dashboard.core.page_request import (
     reword_problem,
 )
 from chimes.web.dashboard.core.preferences import GUARD, DisplayPreferences, set_cookie
-from chimes.web.dashboard.core.templates import render_template, serve_asset, viewer_context
+from chimes.web.dashboard.core.templates import (
+    assets,
+    environment,
+    render_template,
+    serve_asset,
+    viewer_context,
+)
 from chimes.web.dashboard.editor import routes as editor_routes
 from chimes.web.dashboard.inbox import routes as inbox_routes
 from chimes.web.dashboard.run import routes as run_routes
@@ -55,6 +61,7 @@ from chimes.web.dashboard.system import routes as system_routes
 from chimes.web.dashboard.system import settings as system_settings
 from chimes.web.dashboard.today import routes as today_routes
 from chimes.web.problems import Problem, request_id
+from chimes.web.requests import WebContext
 
 #: The first matching route wins: `/schedules/new` precedes `/schedules/{id}`.
 PAGE_ROUTERS = (
@@ -78,6 +85,16 @@ PAGE_ROUTERS = (
     core_lists.router,
     account_routes.router,
 )
+
+
+def prepare_pages() -> None:
+    """Compiles all templates and compresses all assets."""
+    assets()
+    templates = environment()
+    for name in templates.list_templates():
+        # A broken template fails when its own page is rendered.
+        with suppress(TemplateSyntaxError):
+            templates.get_template(name)
 
 
 class Site:

@@ -12,7 +12,7 @@ from chimes.model.planning import plan
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once, Trigger
-from chimes.triggers.forms import format_trigger_text
+from chimes.triggers.text import format_trigger_text
 from chimes.web.compat.catbird import routes
 from chimes.web.compat.catbird.routes import catbird_router
 from chimes.web.compat.catbird.translate import row_from_schedule, time_out

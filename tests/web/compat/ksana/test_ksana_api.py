@@ -18,7 +18,7 @@ from chimes.model.run import AttemptEnd, RunStatus
 from chimes.runtime.composition import build_services
 from chimes.testing import SettableClock
 from chimes.web.compat.ksana.routes import ksana_router
-from chimes.web.context import WebContext
+from chimes.web.requests import WebContext
 from chimes.web.server import build_app
 from tests.builders import LEASE, a_completion, a_node, claim_request
 from tests.store_contract.stores import KINDS

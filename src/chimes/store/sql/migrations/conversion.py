@@ -29,8 +29,7 @@ from sqlalchemy.schema import DropTable
 from chimes.errors import SchemaMismatch
 from chimes.failpoints import hit
 from chimes.i18n import _
-from chimes.model.concurrency import own_key
-from chimes.model.run import Attempt, AttemptEnd
+from chimes.model.run import Attempt, AttemptEnd, own_key
 from chimes.store.sql.definitions import definition_digest
 from chimes.store.sql.migrations import CONVERTING, HEAD, Progress, baseline, record
 from chimes.store.sql.rows.run import OWN_KEY, attempts_of

@@ -10,9 +10,17 @@ from typing import Any
 from sqlalchemy import Row
 
 from chimes.i18n import from_stored
-from chimes.model.concurrency import own_key
 from chimes.model.ids import NodeId, RunId
-from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunDefinition, RunStatus
+from chimes.model.run import (
+    Attempt,
+    AttemptEnd,
+    LogEntry,
+    Origin,
+    Run,
+    RunDefinition,
+    RunStatus,
+    own_key,
+)
 from chimes.store.codec.records import attempt_from_plain, attempt_to_plain
 from chimes.store.sql.rows.values import (
     STATUSES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from chimes.model.schedule import Schedule
-from chimes.triggers.forms import format_trigger_text
+from chimes.triggers.text import format_trigger_text
 
 Row = dict[str, object]
 

@@ -44,9 +44,8 @@ from chimes.web.compat.eventnative.translate import (
     task_out,
     within,
 )
-from chimes.web.context import WebContext, negotiated_language, set_language
 from chimes.web.problems import Problem
-from chimes.web.requests import RequestRejected
+from chimes.web.requests import RequestRejected, WebContext, negotiated_language, set_language
 
 INTERFACE = "eventnative"
 NO_MATCH = _("Admin token does not match")

@@ -21,9 +21,15 @@ from chimes.web.compat.ksana.translate import (
     job_from_schedule,
     schedule_from_job,
 )
-from chimes.web.context import WebContext, language_of_headers, negotiated_language, set_language
 from chimes.web.problems import Problem
-from chimes.web.requests import invalid_json, read_json
+from chimes.web.requests import (
+    WebContext,
+    invalid_json,
+    language_of_headers,
+    negotiated_language,
+    read_json,
+    set_language,
+)
 
 INTERFACE = "ksana"
 _ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")

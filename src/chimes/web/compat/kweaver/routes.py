@@ -23,7 +23,6 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
 from chimes.services.schedules.rules import action_policy
-from chimes.web import requests as requests
 from chimes.web.auth import authenticate, authenticate_internal
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.kweaver.errors import render
@@ -47,8 +46,7 @@ from chimes.web.compat.kweaver.translate import (
     scope_from,
     written_by,
 )
-from chimes.web.context import WebContext
-from chimes.web.requests import read_json
+from chimes.web.requests import WebContext, not_json, read_json
 
 # Authentication. Without keys the account is in the headers. With keys the account is the owner of
 # the key and the headers are ignored. On internal routes a service with the internal token may name
@@ -389,7 +387,7 @@ def _check_content_type(request: Request) -> None:
     """Required even without a body."""
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
-        raise requests.not_json(given)
+        raise not_json(given)
 
 
 def _id(schedule_id: str) -> ScheduleId:

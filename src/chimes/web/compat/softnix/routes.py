@@ -38,15 +38,15 @@ from chimes.web.compat.softnix.translate import (
     text_from,
     zone_from,
 )
-from chimes.web.context import (
+from chimes.web.problems import Problem
+from chimes.web.requests import (
     WebContext,
     negotiated_language,
     parse_sentence,
     preferred_language,
+    read_json,
     set_language,
 )
-from chimes.web.problems import Problem
-from chimes.web.requests import read_json
 
 if TYPE_CHECKING:
     from chimes.language import Parsed

@@ -21,8 +21,8 @@ from chimes.errors import RateLimited, StoreError
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner
 from chimes.services.changes import TOPICS
-from chimes.web.context import WebContext
 from chimes.web.dashboard.core.auth import DashboardServices, authenticate_page, session_is_active
+from chimes.web.requests import WebContext
 
 #: Seconds between two polls of the store; the minimum applies after a local change.
 POLL_INTERVAL, MIN_POLL_INTERVAL = 2.0, 1.0

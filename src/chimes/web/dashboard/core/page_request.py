@@ -32,7 +32,6 @@ from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
 from chimes.services.users import Session, SessionService, UserService
 from chimes.web.auth import Authenticator
-from chimes.web.context import WebContext
 from chimes.web.dashboard.core.preferences import (
     FLASH,
     DisplayPreferences,
@@ -48,7 +47,7 @@ from chimes.web.dashboard.core.templates import (
     viewer_context,
 )
 from chimes.web.problems import Problem, problem_of
-from chimes.web.requests import RequestRejected
+from chimes.web.requests import RequestRejected, WebContext
 
 T = TypeVar("T")
 

@@ -66,7 +66,7 @@ from chimes.web.dashboard.runs.views import (
 )
 from chimes.web.dashboard.schedule.actions import find_schedule
 from chimes.web.dashboard.schedule.fire_log import outcome_reason
-from chimes.web.requests import validation_message
+from chimes.web.problems import validation_message
 
 router = PageRouter()
 #: Characters of a target in the retry form.

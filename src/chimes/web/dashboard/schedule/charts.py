@@ -10,8 +10,7 @@ from functools import partial
 from chimes.i18n import Message, _, in_language
 from chimes.model.insights import Result, StatusCounts
 from chimes.model.run import Origin, RunStatus
-from chimes.model.schedule import Schedule
-from chimes.services.schedules.service import upcoming_fires
+from chimes.model.schedule import Schedule, upcoming_fires
 from chimes.triggers.clock_changes import clock_changes
 from chimes.web.dashboard.charts.scatter import Point, ScatterTexts, scatter_chart
 from chimes.web.dashboard.charts.svg import Chart, worst_status

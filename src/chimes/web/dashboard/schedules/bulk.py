@@ -18,8 +18,12 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, Position, ScheduleQuery, ScheduleSort
 from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
-from chimes.services.schedules import editor
-from chimes.services.schedules.editor import ScheduleChange
+from chimes.services.schedules.service import (
+    ScheduleChange,
+    delete_change,
+    pause_change,
+    resume_change,
+)
 from chimes.triggers import trigger_from_dict
 from chimes.triggers.zones import parse_zone
 from chimes.web.dashboard.core import bulk
@@ -86,7 +90,7 @@ def _pause(request: PageRequest) -> Work[Schedule]:
     until, note = parse_local_time(request, "until"), request.form.text("reason")
     if until is not None and until <= request.now:
         raise InvalidInput(_("must be in the future"), field="until", code="in_the_past")
-    return _change_all(request, editor.pause_change(request.actor, note=note, until=until))
+    return _change_all(request, pause_change(request.actor, note=note, until=until))
 
 
 def _run(request: PageRequest) -> Work[Schedule]:
@@ -165,7 +169,7 @@ ACTIONS: Mapping[str, BulkAction[Any]] = {
     "resume": BulkAction(
         title=lambda n: counted("Resume {count} schedule?", "Resume {count} schedules?", n),
         button=_("Resume"),
-        prepare=lambda request: _change_all(request, editor.resume_change(request.actor)),
+        prepare=lambda request: _change_all(request, resume_change(request.actor)),
         undo="pause",
     ),
     "run": BulkAction(
@@ -196,7 +200,7 @@ ACTIONS: Mapping[str, BulkAction[Any]] = {
     "delete": BulkAction(
         title=lambda n: counted("Delete {count} schedule?", "Delete {count} schedules?", n),
         button=_("Delete"),
-        prepare=lambda request: _change_all(request, editor.delete_change(request.actor)),
+        prepare=lambda request: _change_all(request, delete_change(request.actor)),
         dangerous=True,
         undo="restore",
     ),
@@ -277,19 +281,19 @@ def _checked_query(request: PageRequest, text: str) -> ScheduleQuery:
     return filtered.query
 
 
-def _fetch_changed(request: PageRequest, verb: str) -> Fetch[Any]:
+def _fetch_changed(request: PageRequest, undo: str) -> Fetch[Any]:
     """Fetches what this actor changed between two times, according to the audit log, to undo it."""
-    undone = next((name for name, action in ACTIONS.items() if action.undo == verb), None)
+    verb = next((name for name, action in ACTIONS.items() if action.undo == undo), None)
     since, until = _parse_time(request.form, "since"), _parse_time(request.form, "to")
-    if undone is None or since is None or until is None:
+    if verb is None or since is None or until is None:
         raise InvalidInput(_("the form cannot be read"), code="bad_form")
 
     async def fetch(cursor: str, size: int) -> tuple[Sequence[Any], str]:
         before = bulk.offset_of(cursor) or None
         ids, following = await request.context.schedules.list_changed(
-            request.actor, undone, since, until, before=before, limit=size
+            request.actor, verb, since, until, before=before, limit=size
         )
-        found = ids if verb == "restore" else await _schedules_with(request, ids)
+        found = ids if undo == "restore" else await _schedules_with(request, ids)
         return found, "" if following is None else str(following)
 
     return fetch

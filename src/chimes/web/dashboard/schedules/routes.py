@@ -52,7 +52,7 @@ from chimes.web.dashboard.schedules.views import (
     parse_sorting,
     rows_of,
 )
-from chimes.web.requests import validation_message
+from chimes.web.problems import validation_message
 
 router = PageRouter()
 LIST_PAGE = "/ui/schedules"

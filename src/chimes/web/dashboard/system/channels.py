@@ -26,7 +26,7 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.sync import Source, Sources
 from chimes.model.validation import SECRET_PREFIX
 from chimes.notifications.message import CHANNELS
-from chimes.services.nodes import may_control
+from chimes.services.system import may_control
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
     FormError,

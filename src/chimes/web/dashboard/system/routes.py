@@ -16,8 +16,7 @@ from chimes.model.ids import NodeId
 from chimes.model.insights import Window
 from chimes.model.node import Node
 from chimes.model.notification import DeliveryState
-from chimes.services.nodes import NodeService, may_control
-from chimes.services.system import StoreHealth
+from chimes.services.system import NodeService, StoreHealth, may_control
 from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
 from chimes.web.dashboard.system.views import (
     all_drained,

@@ -20,11 +20,10 @@ from chimes.model.insights import (
     Window,
     sum_counts,
 )
-from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
+from chimes.model.listing import AuditQuery
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import Schedule
+from chimes.model.schedule import Schedule, upcoming_fires
 from chimes.services.attention import CredentialRefusal, Suppression
-from chimes.services.schedules.service import upcoming_fires
 from chimes.services.schedules.templates import list_templates
 from chimes.triggers.values import parse_moment
 from chimes.web.dashboard.charts.svg import Chart
@@ -296,9 +295,7 @@ async def _head(
 
 async def _next_schedules(request: PageRequest, choices: Choices) -> tuple[Schedule, ...]:
     limit = MAX_LABELLED_SCHEDULES if choices.lanes == "label" else MAX_LANES
-    query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=limit)
-    page = await request.context.schedules.find(request.actor, query)
-    return tuple(each for each in page.items if each.next_run_at is not None)
+    return await request.context.insights.list_next(request.actor, limit=limit)
 
 
 async def _running_runs(request: PageRequest) -> tuple[Run, ...]:
@@ -331,7 +328,7 @@ async def _running_rows(
     health_by_id: Mapping[ScheduleId, ScheduleHealth],
 ) -> tuple[RunningRow, ...]:
     """Running runs with their last log line."""
-    lines = await request.context.runs.get_last_log_lines(request.actor, running_runs)
+    lines = await request.context.insights.get_last_log_lines(request.actor, running_runs)
     return running_rows(
         running_runs, health_by_id, lines, request.actor, request.display, request.now
     )

@@ -30,10 +30,9 @@ from chimes.model.insights import (
 from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, Run, RunStatus
-from chimes.model.schedule import Schedule
+from chimes.model.schedule import Schedule, upcoming_fires
 from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed
 from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChanges, ZoneChange
-from chimes.services.schedules.service import upcoming_fires
 from chimes.triggers.clock_changes import clock_changes
 from chimes.triggers.values import format_moment
 from chimes.web.dashboard.charts.histogram import HeatCell, HeatMapTexts, heat_map

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from chimes.config import load_settings
+from chimes.egress import EgressRules, parse_http_url
 from chimes.errors import ConfigError
-from chimes.model.egress import EgressRules, parse_http_url
 from tests.tables import each_row
 
 NEVER = [

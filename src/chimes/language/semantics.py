@@ -1,4 +1,5 @@
-"""Days, times and durations of a trigger as values, which `words.py` puts into sentences.
+"""Semantics of a trigger: its days, times and durations as values, which `words.py` puts into
+sentences.
 
 They are computed from the parsed expression, not from its spelling, so two spellings of one
 schedule have the same description.

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chimes.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.errors import InvalidInput
-from chimes.model.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.targets.http.request import wire_url
 from tests.tables import each_row
 
