@@ -2,7 +2,7 @@
 
 `make test` leaves out:
 
-- Tests with the marker `long`: fault classes, mutation testing, long torture runs, additional
+- Tests with the marker `long`: fault classes, mutation testing, torture runs, additional
   languages, themes and widths of the pages.
 - Variants of tests that run once per store: `make test` runs the tests of the stores themselves on
   one embedded store and one server, and all others on one store, also those that start processes

@@ -28,16 +28,16 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        # Used by `make test` on each store, where it shares two cores with other tests.
+        # Used by a test on each store, which shares the cores with other tests.
         Profile(
             name="round",
             minutes=0.3,
             nodes=3,
-            schedules=40,
-            calls=2.0,
+            schedules=60,
+            calls=3.0,
             faults=0.7,
             baseline=1.0,
-            slots=100,
+            slots=150,
             fault_count=5,
             fault_classes=3,
             fenced_writes=1,
