@@ -13,7 +13,7 @@ setup-dev: ## the same plus the packages for tests and checks
 serve: setup ## start Chimes on the embedded store
 	@$(BIN)/chimes serve
 
-test: setup-dev ## checks and tests; tests for every store run on two of them (tests/selection.py)
+test: setup-dev ## checks and tests; tests for every store run on one or two of them (tests/selection.py)
 	@sh tools/test.sh
 
 test-all: setup-dev ## every check, every test on every store, mutation of the store suite, long torture

@@ -72,7 +72,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [item for item in items if is_slow(item.nodeid)]
-    items[:] = distribute(slow, [item for item in items if not is_slow(item.nodeid)], workers)
+    quick = [item for item in items if not is_slow(item.nodeid)]
+    items[:] = distribute(slow, quick, workers, lambda item: item.path)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -151,6 +151,7 @@ NOT_SHOWN_KEYWORDS = frozenset(
         "responses",
     }
 )
+_ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _PROSE = re.compile(r"[A-Za-z]{2,}[,;:]? [a-z]{2,}")
 _PROSE_NEXT_TO_A_FIELD = re.compile(r"[a-z]{3,}[,;:]? \0|\0[,;:]? [a-z]{3,}")
@@ -244,10 +245,10 @@ def _places() -> Mapping[str, Place]:
     return places
 
 
-def _error_builders(tree: ast.AST, places: Mapping[str, Place]) -> Mapping[str, Place]:
+def _error_builders(nodes: Iterable[ast.AST], places: Mapping[str, Place]) -> Mapping[str, Place]:
     """Functions of a module that build or raise an error from a message."""
     found: dict[str, Place] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             and node.returns is not None
@@ -291,13 +292,17 @@ class _Module:
     def __init__(self, file: Path, places: Mapping[str, Place]) -> None:
         self._file = file
         self._tree = ast.parse(file.read_text())
-        self._places = {**places, **_error_builders(self._tree, places)}
+        # All nodes in the order of `ast.walk`, which is slow.
+        self._nodes: list[ast.AST] = [self._tree]
+        self._parents: dict[ast.AST, ast.AST] = {}
+        for node in self._nodes:
+            for child in ast.iter_child_nodes(node):
+                self._parents[child] = node
+                self._nodes.append(child)
+        self._places = {**places, **_error_builders(self._nodes, places)}
         if "/cli/" in file.as_posix():
             # A method of click's formatter; elsewhere a section of a file.
             self._places["section"] = Place((0,), frozenset())
-        self._parents = {
-            child: node for node in ast.walk(self._tree) for child in ast.iter_child_nodes(node)
-        }
 
     def findings(self) -> Iterator[Finding]:
         seen: set[tuple[int, int]] = set()
@@ -369,15 +374,22 @@ class _Module:
         for scope in (self._function(at), self._tree):
             found = [
                 node.value
-                for node in ast.walk(scope)
-                if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr)
+                for node in (self._module_assignments if scope is self._tree else ast.walk(scope))
+                if isinstance(node, _ASSIGNMENTS)
                 and node.value is not None
                 and name in {_name(each) for each in _targets(node)}
-                and (scope is not self._tree or self._function(node) is self._tree)
             ]
             if found:
                 yield from found
                 return
+
+    @cached_property
+    def _module_assignments(self) -> list[ast.AST]:
+        return [
+            node
+            for node in self._nodes
+            if isinstance(node, _ASSIGNMENTS) and self._function(node) is self._tree
+        ]
 
     def _function(self, node: ast.AST) -> ast.AST:
         while node in self._parents:
@@ -387,7 +399,7 @@ class _Module:
         return self._tree
 
     def _glued(self) -> Iterator[tuple[str, ast.AST]]:
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             match node:
                 case ast.JoinedStr(values=values):
                     inside = [each.value for each in values if isinstance(each, ast.FormattedValue)]
@@ -401,7 +413,7 @@ class _Module:
                         yield "glued", node
 
     def _prose(self) -> Iterator[tuple[str, ast.AST]]:
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             if not isinstance(node, ast.JoinedStr) and not (
                 isinstance(node, ast.Constant) and isinstance(node.value, str)
             ):
@@ -452,7 +464,7 @@ class _Module:
     @cached_property
     def _docstrings(self) -> set[ast.AST]:
         found: set[ast.AST] = set()
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
                 for each in body if isinstance(body, list) else ():
                     if isinstance(each, ast.Expr):
@@ -460,7 +472,7 @@ class _Module:
         return found
 
     def _all(self, kind: type[ast.Call]) -> Iterator[ast.Call]:
-        return (node for node in ast.walk(self._tree) if isinstance(node, kind))
+        return (node for node in self._nodes if isinstance(node, kind))
 
 
 def _targets(node: ast.AST) -> Sequence[ast.AST]:

@@ -1,13 +1,15 @@
 """The order in which the workers of a session run its tests.
 
 Each worker gets one piece of the list (`--dist worksteal`), and a worker that is done takes tests
-from the end of another piece. So slow tests come first and are spread evenly: no worker is left
-with a slow test at the end, and only quick tests move between workers.
+from the end of another piece. So slow tests are spread evenly and stand in the first three quarters
+of a piece: no worker is left with a slow test at the end, and only quick tests move between
+workers. Between the slow tests, which wait most of the time, a worker runs quick ones, so that the
+cores are never idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -34,8 +36,14 @@ def is_slow(test_id: str) -> bool:
     return test_id.startswith(SLOW)
 
 
-def distribute(slow: Sequence[T], quick: Sequence[T], workers: int) -> list[T]:
-    """Concatenates one piece per worker; each piece starts with its share of the slow tests."""
+def distribute(
+    slow: Sequence[T], quick: Sequence[T], workers: int, file: Callable[[T], object]
+) -> list[T]:
+    """Concatenates one piece per worker, each with its share of the slow tests.
+
+    `file` returns the file of a test. No slow test separates quick tests of one file, which may
+    share a fixture.
+    """
     left: list[T] = [*quick]
     found: list[T] = []
     total = len(slow) + len(quick)
@@ -43,6 +51,24 @@ def distribute(slow: Sequence[T], quick: Sequence[T], workers: int) -> list[T]:
         mine = slow[number::workers]
         size = (total - len(found)) // (workers - number)
         more = max(0, size - len(mine))
-        found += [*mine, *left[:more]]
+        found += _mix(mine, left[:more], file)
         del left[:more]
     return found + left
+
+
+def _mix(slow: Sequence[T], quick: Sequence[T], file: Callable[[T], object]) -> list[T]:
+    """Puts slow tests before the files of quick tests, in the first three quarters of them."""
+    starts = [
+        place
+        for place, test in enumerate(quick[: len(quick) * 3 // 4 + 1])
+        if place == 0 or file(test) != file(quick[place - 1])
+    ]
+    found: list[T] = []
+    for number, start in enumerate(starts):
+        end = starts[number + 1] if number + 1 < len(starts) else len(quick)
+        share = slice(
+            len(slow) * number // len(starts),
+            len(slow) * (number + 1) // len(starts),
+        )
+        found += [*slow[share], *quick[start:end]]
+    return found or [*slow]

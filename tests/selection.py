@@ -2,11 +2,12 @@
 
 `make test` leaves out:
 
-- Tests with the marker `long`: fault classes, mutation testing, long torture runs, additional
+- Tests with the marker `long`: fault classes, mutation testing, torture runs, additional
   languages, themes and widths of the pages.
-- Variants of tests that run once per store: `make test` runs them on one embedded store and one
-  server, and tests that start processes (`tests.ordering.SLOW`) on one store. A hash of the test's
-  name chooses them, so a test keeps its stores and every store gets a share of every folder.
+- Variants of tests that run once per store: `make test` runs the tests of the stores themselves on
+  one embedded store and one server, and all others on one store, also those that start processes
+  (`tests.ordering.SLOW`). A hash of the test's name chooses them, so a test keeps its stores and
+  every store gets a share of every folder.
 
 `pytest --long` and `CHIMES_TEST_LONG=1 pytest` run everything. Tests named by id
 (`pytest tests/x.py::test_y`) or selected by marker (`pytest -m long`) are run as selected.
@@ -26,6 +27,8 @@ from tests.ordering import is_slow
 EMBEDDED = ("memory", "sqlite", "json")
 SERVERS = ("postgresql", "postgres", "pg", "mariadb", "redis")
 STORES = frozenset((*EMBEDDED, *SERVERS))
+#: Folders whose tests run on two stores.
+OF_STORES = ("tests/store/", "tests/store_contract/")
 
 
 def is_everything(config: pytest.Config) -> bool:
@@ -47,15 +50,15 @@ def split(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.
 
 
 def representative(stores: dict[str, str]) -> set[str]:
-    """Chooses one variant on an embedded store and one on a server for each test, and only one in
-    all for a slow test.
+    """Chooses one variant of each test, or one on an embedded store and one on a server for a quick
+    test of the stores.
 
     `stores` maps test ids to the stores that they run on.
     """
     variants: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
     for test_id, store in stores.items():
-        group = store in SERVERS and not is_slow(test_id)
-        variants[_without(test_id, store), group].append(test_id)
+        on_two = test_id.startswith(OF_STORES) and not is_slow(test_id)
+        variants[_without(test_id, store), on_two and store in SERVERS].append(test_id)
     return {_chosen(name, ids) for (name, _), ids in variants.items()}
 
 

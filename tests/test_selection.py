@@ -8,30 +8,31 @@ STORES = ("memory", "sqlite", "json", "postgresql", "mariadb", "redis")
 
 
 def variants(name: str, *cases: str) -> dict[str, str]:
-    """Ids of a test that runs on every store."""
+    """Ids of a test of the stores, which runs on every store."""
     return {
-        f"tests/test_a.py::{name}[{'-'.join((store, *case))}]": store
+        f"tests/store/test_a.py::{name}[{'-'.join((store, *case))}]": store
         for store in STORES
         for case in ([(each,) for each in cases] or [()])
     }
 
 
-def test_each_test_runs_on_an_embedded_store_and_on_a_server() -> None:
+def test_each_test_of_the_stores_runs_on_an_embedded_store_and_on_a_server() -> None:
     for number in range(20):
         stores = variants(f"test_{number}")
         chosen = [stores[each] in EMBEDDED for each in representative(stores)]
         assert sorted(chosen) == [False, True]
 
 
-def test_each_case_of_a_test_runs_on_two_stores() -> None:
+def test_each_case_of_a_test_of_the_stores_runs_on_two_stores() -> None:
     stores = variants("test_x", "json", "one", "two")
     cases = Counter(each.rpartition("-")[2] for each in representative(stores))
     assert cases == {"json]": 2, "one]": 2, "two]": 2}
 
 
-def test_slow_test_runs_on_one_store() -> None:
-    stores = {f"tests/system/test_a.py::test_x[{store}]": store for store in STORES}
-    assert len(representative(stores)) == 1
+def test_other_and_slow_tests_run_on_one_store() -> None:
+    for file in ("tests/engine/test_a.py", "tests/system/test_a.py", "tests/store/test_pairs.py"):
+        stores = {f"{file}::test_x[{store}]": store for store in STORES}
+        assert len(representative(stores)) == 1, file
 
 
 def test_tests_are_spread_evenly_over_the_stores() -> None:

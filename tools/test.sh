@@ -9,9 +9,9 @@ bin=.venv/bin
 sh tools/packages.sh
 # With it each worker compiles every test, and each process the whole package.
 unset PYTHONDONTWRITEBYTECODE
-# Tests wait for processes and servers; the checks use the rest of the cores.
+# With a lower priority than the tests the checks would be the last to finish.
 report=$(mktemp)
-nice make --no-print-directory check >"$report" 2>&1 &
+make --no-print-directory check >"$report" 2>&1 &
 checks=$!
 trap 'kill "$checks" 2>/dev/null || true; rm -f "$report"' EXIT
 # More workers than cores, because most tests wait.

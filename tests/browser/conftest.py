@@ -43,6 +43,15 @@ EACH_LOOK = pytest.mark.parametrize(
         for look in ALL_LOOKS
     ],
 )
+#: `make test` opens few pages without scripts in a browser, because `tests/web/dashboard` submits
+#: their forms without scripts over ASGI.
+WITH_AND_WITHOUT_SCRIPTS = pytest.mark.parametrize(
+    "scripts",
+    [
+        pytest.param(True, id="scripts"),
+        pytest.param(False, id="no scripts", marks=pytest.mark.long),
+    ],
+)
 ZONE = "Asia/Bangkok"
 #: Four browsers may share two cores.
 _ACTION_TIMEOUT_MS = 30_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, Visitor
+from tests.browser.conftest import PHONE, WITH_AND_WITHOUT_SCRIPTS, Visitor
 from tests.browser.frame_pages import HOSTILE, TrialSite, serve_trial_pages
 from tests.browser.page_checks import accessible, fits
 
@@ -22,7 +22,7 @@ def names(page: Page) -> list[str]:
     return page.locator("[data-open-row]").all_inner_texts()
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+@WITH_AND_WITHOUT_SCRIPTS
 def test_bulk_action_confirms_with_names_and_can_be_undone(
     trial: TrialSite, visitor: Callable[..., Visitor], scripts: bool
 ) -> None:
@@ -116,7 +116,7 @@ def test_rows_are_cards_on_phones_and_charts_are_rendered(
     assert shown == ("block" if width == PHONE else "table-cell")
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+@WITH_AND_WITHOUT_SCRIPTS
 def test_load_more_appends_rows_or_opens_the_next_page(
     trial: TrialSite, visitor: Callable[..., Visitor], scripts: bool
 ) -> None:

@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, Site, Visitor
+from tests.browser.conftest import PHONE, WITH_AND_WITHOUT_SCRIPTS, Site, Visitor
 from tests.browser.page_checks import accessible, fits
 
 TOKEN = "an-admin-token-for-tests"
@@ -22,7 +21,7 @@ _COUNT_LINES = """each => {
 }"""
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+@WITH_AND_WITHOUT_SCRIPTS
 def test_sign_in_with_password_and_sign_out(
     serve: Callable[..., Site], visitor: Callable[..., Visitor], scripts: bool
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, Site, Visitor
+from tests.browser.conftest import PHONE, WITH_AND_WITHOUT_SCRIPTS, Site, Visitor
 from tests.browser.page_checks import accessible, check_page, fits
 
 DAILY = {"kind": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
@@ -108,7 +108,7 @@ def test_empty_page_load_demo_and_remove_demo(
     expect(page.get_by_role("heading", name="Describe it")).to_be_visible()
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+@WITH_AND_WITHOUT_SCRIPTS
 def test_planned_run_is_skipped_from_its_timeline_card(
     site: Site, visitor: Callable[..., Visitor], scripts: bool
 ) -> None:

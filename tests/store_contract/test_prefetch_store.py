@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -350,46 +351,54 @@ CHANGES: dict[str, Change] = {
     "edit": lambda s, now: apply_edit(s, replace(s, trigger=Every("7s", anchor=SLOT)), now, "me"),
     "rename": lambda s, now: apply_edit(s, replace(s, name="another"), now, "me"),
 }
+#: Also a reason to withdraw a prefetched run.
+RUN_NOW = "run now"
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 async def test_change_before_the_cutoff_withdraws_the_prefetched_run(
-    prefetch_store: SqlStore, clock: SettableClock, change: Change
+    prefetch_store: SqlStore, clock: SettableClock
 ) -> None:
+    """Each change with another run of one batch."""
     await joined(prefetch_store)
     await add_due_schedules(prefetch_store, last_slot=NOW - MINUTE, fired_count=4)
     before = {s.id: s for s in [i async for i in prefetch_store.dump()] if isinstance(s, Schedule)}
-    run, *_ = (await fire_with_prefetch(prefetch_store)).claimed
-    assert run.schedule_id is not None
+    claimed = (await fire_with_prefetch(prefetch_store)).claimed
+    runs = dict(zip(CHANGES, claimed, strict=False))
     clock.set(SLOT - PREFETCH_CUTOFF - timedelta(microseconds=1))
-    now, was = clock.now(), before[run.schedule_id]
-    after = await prefetch_store.change_schedule(was.id, change, an_entry())
-    # No earlier run exists.
-    as_it_was = withdraw_prefetched(replace(was, fired_count=was.fired_count + 1), run, None)
-    assert after == change(as_it_was, now) == await prefetch_store.get_schedule(was.id)
-    assert run.id not in await all_runs(prefetch_store)
-    assert len(await all_runs(prefetch_store)) == PREFETCH_MINIMUM - 1
+    now = clock.now()
+    for name, run in runs.items():
+        assert run.schedule_id is not None
+        was, change = before[run.schedule_id], CHANGES[name]
+        after = await prefetch_store.change_schedule(was.id, change, an_entry())
+        # No earlier run exists.
+        as_it_was = withdraw_prefetched(replace(was, fired_count=was.fired_count + 1), run, None)
+        assert after == change(as_it_was, now) == await prefetch_store.get_schedule(was.id), name
+    left = {run.id for run in claimed} - {run.id for run in runs.values()}
+    assert set(await all_runs(prefetch_store)) == left
     clock.set(SLOT)
-    assert await prefetch_store.confirm_prefetched(run_claims([run])) == frozenset()
+    assert await prefetch_store.confirm_prefetched(run_claims([*runs.values()])) == frozenset()
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 async def test_change_after_the_cutoff_keeps_the_prefetched_run(
-    prefetch_store: SqlStore, clock: SettableClock, change: Change
+    prefetch_store: SqlStore, clock: SettableClock
 ) -> None:
-    run, *_ = (await prefetch_batch(prefetch_store)).claimed
-    was = await schedule_of(prefetch_store, run)
+    """Each change with another run of one batch."""
+    runs = dict(zip(CHANGES, (await prefetch_batch(prefetch_store)).claimed, strict=False))
     clock.set(SLOT - PREFETCH_CUTOFF)
-    after = await prefetch_store.change_schedule(was.id, change, an_entry())
-    expected = change(was, clock.now())
-    # The cursor does not return to a slot that has its run.
-    assert after == (pass_slot(expected) if expected.next_slot == SLOT else expected)
-    assert await prefetch_store.confirm_prefetched(run_claims([run])) == set(run_claims([run]))
+    for name, run in runs.items():
+        was = await schedule_of(prefetch_store, run)
+        after = await prefetch_store.change_schedule(was.id, CHANGES[name], an_entry())
+        expected = CHANGES[name](was, clock.now())
+        # The cursor does not return to a slot that has its run.
+        assert after == (pass_slot(expected) if expected.next_slot == SLOT else expected), name
+    claims = run_claims([*runs.values()])
+    assert await prefetch_store.confirm_prefetched(claims) == set(claims)
     # Wherever the cursor stands, the slot keeps its run.
     clock.set(SLOT)
     fired = await fire_with_prefetch(prefetch_store)
-    assert run.id not in {each.id for each in (*fired.claimed, *fired.others)}
-    assert await prefetch_store.get_run(run.id) == confirm(run)
+    assert not {run.id for run in runs.values()} & {e.id for e in (*fired.claimed, *fired.others)}
+    for name, run in runs.items():
+        assert await prefetch_store.get_run(run.id) == confirm(run), name
 
 
 async def test_raising_change_does_not_withdraw_the_prefetched_run(
@@ -507,24 +516,26 @@ async def runs_at_their_slot(store: Store, clock: SettableClock) -> dict[str, Ru
     return await all_runs(store)
 
 
-@pytest.mark.parametrize("change", [*CHANGES.values(), None], ids=[*CHANGES, "run now"])
 async def test_clock_set_back_withdraws_no_executing_run(
-    store: Store, clock: SettableClock, change: Change | None
+    store: Store, clock: SettableClock
 ) -> None:
-    runs = await runs_at_their_slot(store, clock)
-    run = min(runs.values(), key=lambda run: run.id)
-    schedule = await schedule_of(store, run)
+    """Each change with another run of one batch."""
+    names = [*CHANGES, RUN_NOW]
+    runs = dict(zip(names, (await runs_at_their_slot(store, clock)).values(), strict=False))
     clock.set(SLOT - 2 * SECOND)
-    if change is None:
-        (manual,) = await store.add_runs([manual_run(schedule, clock.now())])
-        assert manual.blocked
-    else:
-        await store.change_schedule(schedule.id, change)
-    assert await store.get_run(run.id) == run
+    for name, run in runs.items():
+        schedule = await schedule_of(store, run)
+        if name == RUN_NOW:
+            (manual,) = await store.add_runs([manual_run(schedule, clock.now())])
+            assert manual.blocked
+        else:
+            await store.change_schedule(schedule.id, CHANGES[name])
+        assert await store.get_run(run.id) == run, name
     clock.set(SLOT)
     fired = await fire_with_prefetch(store)
-    assert run.id not in {each.id for each in (*fired.claimed, *fired.others)}
-    assert (await store.finish([a_completion(run, SLOT)])).refused == ()
+    assert not {run.id for run in runs.values()} & {e.id for e in (*fired.claimed, *fired.others)}
+    completions = [a_completion(run, SLOT) for run in runs.values()]
+    assert (await store.finish(completions)).refused == ()
 
 
 async def test_clock_set_back_loses_no_executing_run(store: Store, clock: SettableClock) -> None:
@@ -540,15 +551,15 @@ async def test_clock_set_back_loses_no_executing_run(store: Store, clock: Settab
 
 @pytest.mark.parametrize("back", [timedelta(0), 2 * SECOND])
 @pytest.mark.parametrize("again", [False, True], ids=["on time", "prefetched again"])
-@pytest.mark.parametrize("change", ["rename", "bounce", None], ids=["rename", "bounce", "run now"])
 async def test_fence_of_a_slot_never_restarts(
-    store: Store, clock: SettableClock, change: str | None, again: bool, back: timedelta
+    store: Store, clock: SettableClock, again: bool, back: timedelta
 ) -> None:
+    """A third of the batch is changed in each of three ways."""
     first = (await prefetch_batch(store)).claimed
     clock.set(NOW - back)
     page = await store.list_schedules(ScheduleQuery(limit=None))
-    for schedule in page.items:
-        if change is not None:
+    for schedule, change in zip(page.items, cycle(["rename", "bounce", RUN_NOW]), strict=False):
+        if change != RUN_NOW:
             await store.change_schedule(schedule.id, CHANGES[change])
             continue
         (manual,) = await store.add_runs([manual_run(schedule, clock.now())])

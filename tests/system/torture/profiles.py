@@ -28,7 +28,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        # Used by `make test` on each store, where it shares two cores with other tests.
+        # Used by a test on each store, which shares the cores with other tests.
         Profile(
             name="round",
             minutes=0.3,

@@ -53,11 +53,9 @@ def arguments_with_plan(out: Path, plan: Sequence[Fault], *arguments: str) -> li
     return [*planned, "--out", str(out / "kept"), *arguments]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(5 * DEADLINE)
-@pytest.mark.parametrize(
-    "store",
-    ["pg", *(pytest.param(each, marks=pytest.mark.long) for each in ("mariadb", "sqlite"))],
-)
+@pytest.mark.parametrize("store", ["pg", "mariadb", "sqlite"])
 def test_short_torture_run_on_each_store(store: str, tmp_path: Path) -> None:
     plan = ANYWHERE if store == "sqlite" else (*ANYWHERE, *ON_A_SERVER)
     for seed in (7, 8, 9, 10, 11):

@@ -7,7 +7,7 @@ functions that pass it on.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,44 +37,44 @@ def literals_of(parameter: str) -> set[AuditLiteral]:
     Raises AssertionError for an argument that is neither a literal, nor a choice of literals, nor
     passed on.
     """
-    trees = _trees()
-    takers_of = {name: _takers(tree, parameter) for name, tree in trees.items()}
+    modules = _modules()
+    takers_of = {name: _takers(nodes, parameter) for name, nodes in modules.items()}
     found: set[AuditLiteral] = set()
-    for name, tree in trees.items():
+    for name, nodes in modules.items():
         takers: dict[str, int | None] = {"AuditEntry": None}
-        for each in _imported(tree):
+        for each in _imported(nodes):
             takers |= takers_of.get(each, {})
         takers |= takers_of[name]
-        for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
+        for call in (each for each in nodes if isinstance(each, ast.Call)):
             taker = _name(call.func)
             given = _given(call, parameter, takers[taker]) if taker in takers else None
             if given is not None:
                 where = f"{name}:{call.lineno}"
-                found |= {AuditLiteral(word, where) for word in _literals(given, tree, where)}
+                found |= {AuditLiteral(word, where) for word in _literals(given, nodes, where)}
     return found
 
 
 @cache
-def _trees() -> dict[str, ast.Module]:
-    """The parsed modules by path."""
+def _modules() -> dict[str, list[ast.AST]]:
+    """The nodes of the parsed modules by path."""
     return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text())
+        str(path.relative_to(ROOT)): [*ast.walk(ast.parse(path.read_text()))]
         for path in sorted(ROOT.rglob("*.py"))
         if not str(path.relative_to(ROOT)).startswith(OTHER_MEANINGS)
     }
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Modules of Chimes that a module imports."""
-    for each in ast.walk(tree):
+    for each in nodes:
         if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("chimes."):
             yield f"{str(each.module).removeprefix('chimes.').replace('.', '/')}.py"
 
 
-def _takers(tree: ast.Module, parameter: str) -> dict[str, int | None]:
+def _takers(nodes: Iterable[ast.AST], parameter: str) -> dict[str, int | None]:
     """Functions and classes with a verb parameter, and the position of `parameter`."""
     takers: dict[str, int | None] = {}
-    for each in ast.walk(tree):
+    for each in nodes:
         if isinstance(each, ast.ClassDef):
             has = (field for field in each.body if isinstance(field, ast.AnnAssign))
             if any(
@@ -108,20 +108,20 @@ def _given(call: ast.Call, parameter: str, place: int | None) -> ast.expr | None
     return call.args[place] if place is not None and place < len(call.args) else None
 
 
-def _literals(given: ast.expr, tree: ast.Module, where: str) -> Iterator[str]:
+def _literals(given: ast.expr, nodes: Iterable[ast.AST], where: str) -> Iterator[str]:
     match given:
         case ast.Constant(value=str(word)):
             yield word
         case ast.IfExp(body=body, orelse=orelse):
-            yield from _literals(body, tree, where)
-            yield from _literals(orelse, tree, where)
+            yield from _literals(body, nodes, where)
+            yield from _literals(orelse, nodes, where)
         case ast.Name(id="verb" | "kind") | ast.Attribute(attr="verb" | "object_kind"):
             pass
         case ast.Call(func=ast.Name(id=name)):
-            for each in ast.walk(tree):
+            for each in nodes:
                 if isinstance(each, ast.FunctionDef) and each.name == name:
                     for answer in (a for a in ast.walk(each) if isinstance(a, ast.Return)):
                         assert answer.value is not None
-                        yield from _literals(answer.value, tree, where)
+                        yield from _literals(answer.value, nodes, where)
         case _:
             raise AssertionError(f"{where}: {ast.unparse(given)} is not a literal")
