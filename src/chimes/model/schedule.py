@@ -161,7 +161,10 @@ def pass_slot(schedule: Schedule) -> Schedule:
 
 def due_time(schedule: Schedule, slot: datetime | None) -> datetime | None:
     """When the run of a slot is due. Jitter shifts the run, never the following slots."""
-    return slot and slot + schedule.trigger.jitter_for(schedule.id, slot)
+    if slot is None:
+        return None
+    jitter = schedule.trigger.jitter_for(schedule.id, slot)
+    return slot + jitter if jitter else slot
 
 
 def has_runs_left(schedule: Schedule, fired: int = 0) -> bool:

@@ -49,6 +49,7 @@ Note = Literal[
 
 
 MAX_CALENDARS = 16
+NO_JITTER = timedelta(0)
 MAX_RUNS = 2**53
 NEVER_FIRES = "never_fires"
 # Leap days on a given weekday are up to 40 years apart.
@@ -166,7 +167,7 @@ class TriggerBase:
 
     def jitter_for(self, schedule_id: str, slot: datetime) -> timedelta:
         """The delay of a run after its slot; never part of the slot."""
-        return timedelta(0)
+        return NO_JITTER
 
     def warnings(self) -> tuple[Note, ...]:
         """Notes for the author of the trigger."""

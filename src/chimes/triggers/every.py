@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.base import SEARCH_SECONDS, Note, TriggerBase, parse_bound
+from chimes.triggers.base import NO_JITTER, SEARCH_SECONDS, Note, TriggerBase, parse_bound
 from chimes.triggers.calendars import MAX_MOVE_DAYS, Band, Calendar, bands
 from chimes.triggers.values import (
     format_duration_iso,
@@ -184,7 +184,7 @@ class Every(TriggerBase):
 
     def jitter_for(self, schedule_id: str, slot: datetime) -> timedelta:
         if not self.jitter:
-            return timedelta(0)
+            return NO_JITTER
         from hashlib import sha256
 
         number = self._search.number(to_microseconds(slot, "slot"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
@@ -137,16 +138,22 @@ def state_values(run: Run) -> Values:
 
 
 def _is_new(run: Run) -> bool:
-    """Whether the run was never claimed or canceled and has no texts: the common case."""
+    """Whether the run has no texts and waits for its first claim, or has it: the common case. The
+    state of a claim is in `claims`."""
+    if run.reason or run.error or run.attempts or run.result is not None:
+        return False
+    if run.status is RunStatus.RUNNING:
+        return run.attempt == 1 and run.started_at == _start_of_claim(run)
     return run.status is RunStatus.QUEUED and not (
-        run.fence
-        or run.reason
-        or run.error
-        or run.started_at
-        or run.attempts
-        or run.cancel_requested
-        or run.result is not None
+        run.fence or run.started_at or run.cancel_requested
     )
+
+
+def _start_of_claim(run: Run) -> datetime | None:
+    """The start of a run that was not started by an earlier claim, as `run_of` computes it."""
+    if run.claimed_at is None:
+        return None
+    return max(run.claimed_at, run.available_at)
 
 
 #: Of a new run, after `available_at`.

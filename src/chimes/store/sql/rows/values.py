@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import ChimesError
@@ -89,9 +90,8 @@ def schedule_number(schedule_id: str) -> int:
     return number_of(schedule_id)
 
 
-# The times of one run are often equal, and so are those of runs that fire together.
-@lru_cache(maxsize=4096)
 def micros(moment: datetime) -> int:
+    # Not cached: hashing a moment with a time zone takes longer than this.
     return (moment - EPOCH) // MICROSECOND
 
 
@@ -99,15 +99,18 @@ def maybe_micros(moment: datetime | None) -> int | None:
     return None if moment is None else micros(moment)
 
 
-@lru_cache(maxsize=4096)
-def moment_of(value: int) -> datetime:
-    return EPOCH + timedelta(0, 0, value)
-
-
-# Most are None or repeat, and a row has many: the cache answers without a call.
+# The times of one run are often equal, and so are those of runs that fire together.
 @lru_cache(maxsize=4096)
 def maybe_moment(value: int | None) -> datetime | None:
-    return None if value is None else moment_of(value)
+    return None if value is None else EPOCH + timedelta(0, 0, value)
+
+
+if TYPE_CHECKING:
+
+    def moment_of(value: int) -> datetime: ...
+
+else:
+    moment_of = maybe_moment
 
 
 @lru_cache(maxsize=4096)
