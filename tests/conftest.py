@@ -97,12 +97,13 @@ def _database(kind: Kind) -> Iterator[str]:
 
 @pytest.fixture
 def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer connection timeouts, for tests that are not about them.
+    """Longer timeouts of connections and transactions, for tests that are not about them.
 
     A connection may take seconds while other tests use the machine.
     """
-    from chimes.store.sql.database import mariadb, postgres
+    from chimes.store.sql.database import mariadb, postgres, server
 
+    monkeypatch.setattr(server, "UNIT_SECONDS", 60.0)
     for database in (mariadb, postgres):
         monkeypatch.setattr(database, "CONNECT_SECONDS", 30.0)
         monkeypatch.setattr(database, "POOL_SECONDS", 30.0)

@@ -40,7 +40,7 @@ async def note(number: int) -> None:
 
 
 @pytest.fixture
-async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
+async def store(postgres_url: str, patient_store: None) -> AsyncIterator[SqlStore]:
     store = open_postgres(postgres_url)
     await store.open()
     yield store

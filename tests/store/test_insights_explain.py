@@ -271,7 +271,7 @@ async def test_queries_use_indexes_on_sqlite(on_sqlite: SqlStore, name: str) -> 
 
 
 @pytest.fixture
-async def on_postgres(postgres_url: str) -> AsyncIterator[SqlStore]:
+async def on_postgres(postgres_url: str, patient_store: None) -> AsyncIterator[SqlStore]:
     async with filled(open_postgres(postgres_url, clock=SettableClock()), "ANALYZE") as store:
         yield store
 
@@ -296,7 +296,7 @@ async def test_postgresql_expects_few_runs_after_the_mark(on_postgres: SqlStore)
 
 
 @pytest.fixture
-async def on_mariadb(mariadb_url: str) -> AsyncIterator[SqlStore]:
+async def on_mariadb(mariadb_url: str, patient_store: None) -> AsyncIterator[SqlStore]:
     analyze = "ANALYZE TABLE runs, queue, claims, schedules, cursors, schedule_stats, definitions"
     async with filled(open_mariadb(mariadb_url, clock=SettableClock()), analyze) as store:
         yield store

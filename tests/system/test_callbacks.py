@@ -33,7 +33,7 @@ def test_once_fires_once_with_all_headers(store: str, start: Start, receiver: Re
     body = '{"job_id": "<filled-by-service>", "at": "{{scheduled_at}}", "n": 1}'
     made = node.create(
         name="once",
-        trigger={"kind": "once", "at": soon(1.5)},
+        trigger={"kind": "once", "at": soon(4)},
         target=http(receiver.url("/once"), body=body, headers={"X-Mine": "yes"}),
     )
     (call,) = receiver.wait_for("/once", 1)
@@ -101,7 +101,7 @@ def test_run_succeeds_after_retries(store: str, start: Start, receiver: Receiver
         {
             "name": "flaky",
             "http": {"method": "POST", "url": receiver.answer("/flaky", 500, 503, 200)},
-            "schedule": {"kind": "once", "run_at": soon(1.5)},
+            "schedule": {"kind": "once", "run_at": soon(4)},
         },
     ).json
     wait_until(
@@ -117,7 +117,7 @@ def test_slow_receiver_times_out_and_is_retried(
     node = start(store)
     made = node.create(
         name="slow",
-        trigger={"kind": "once", "at": soon(1.5)},
+        trigger={"kind": "once", "at": soon(4)},
         target=http(receiver.slow("/slow", 2)),
         policy={"timeout": "200ms", "max_retries": 1, "retry_backoff": "50ms"},
     )
