@@ -124,12 +124,11 @@ def bare_sender(session: aiohttp.ClientSession, url: str) -> Send:
     return send
 
 
-async def bare_rate(url: str, calls: int, in_flight: int) -> float:
-    """Calls per second of the bare client."""
+async def bare_rates(url: str, calls: int, in_flight: int) -> Rates:
+    """The bare client."""
     connector = aiohttp.TCPConnector(limit=in_flight)
     async with aiohttp.ClientSession(connector=connector) as session:
-        found, _ = await rate(bare_sender(session, url), calls, in_flight)
-    return found
+        return await rate(bare_sender(session, url), calls, in_flight)
 
 
 async def _rates(port: int, rounds: int, calls: int, in_flight: int) -> dict[str, list[Rates]]:

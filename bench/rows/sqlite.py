@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import median
 
 from suite.bench import Bench
-from suite.children import BENCH, stop
+from suite.children import BENCH, cpu_seconds, stop
 from suite.chimes_tables import micros, open_store
 from suite.nodes import CHIMES
 from suite.report import Faults, Line, faults_line, line
@@ -30,7 +31,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
 from chimes.store.sql.tables import DUE
 from chimes.triggers import Every
-from rows.http import BARE, BODY, IN_FLIGHT, bare_rate, serve
+from rows.http import BARE, BODY, IN_FLIGHT, bare_rates, serve
 
 ROW = "SQLite"
 COUNT = 10_000
@@ -41,6 +42,7 @@ AHEAD = timedelta(seconds=8)
 LIMIT_SECONDS = 120.0
 POLL_SECONDS = 0.25
 STORED, CALLED = "Chimes, to the last stored result", "Chimes, to the end of the last call"
+CPU = "CPU time of the node per callback"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -51,6 +53,8 @@ class Site:
         self.faults = Faults()
         #: Calls per second to the end of the last call, per round.
         self.called: list[float] = []
+        #: Microseconds of the node's CPU time per call, per round.
+        self.cpu: list[float] = []
         self._path = folder / "chimes.db"
         asyncio.run(_create(self._path))
         fill_schedules(self._path, [_schedule(number, url) for number in range(COUNT)])
@@ -81,7 +85,9 @@ class Site:
                     "UPDATE cursors SET next_slot = ?, next_run_at = ?", [moment] * 2
                 )
             time.sleep(AHEAD.total_seconds())
+            before = cpu_seconds(self._process.pid)
             self._wait(connection, moment)
+            self.cpu.append((cpu_seconds(self._process.pid) - before) / COUNT * 1_000_000)
             every, good, stored, called = connection.execute(
                 "SELECT count(*), count(DISTINCT CASE status WHEN 'succeeded' THEN schedule END),"
                 " max(finished_at), max(attempt_finished_at) FROM runs WHERE slot = ?",
@@ -137,10 +143,14 @@ def measure(bench: Bench) -> list[Line]:
     try:
         with tempfile.TemporaryDirectory(prefix="chimes-bench-sqlite-") as folder:
             site = Site(Path(folder), url)
-            contestants: dict[str, Callable[[], float]] = {
-                BARE: lambda: asyncio.run(bare_rate(url, COUNT, IN_FLIGHT)),
-                STORED: site.fire,
-            }
+            bare_cpu: list[float] = []
+
+            def bare() -> float:
+                found, by_cpu = asyncio.run(bare_rates(url, COUNT, IN_FLIGHT))
+                bare_cpu.append(1_000_000 / by_cpu)
+                return found
+
+            contestants: dict[str, Callable[[], float]] = {BARE: bare, STORED: site.fire}
             try:
                 found = interleave(bench.rounds, contestants)
             finally:
@@ -159,5 +169,6 @@ def measure(bench: Bench) -> list[Line]:
             how=f"{COUNT:,} schedules due at one instant, one worker",
         ),
         line(ROW, CALLED, "calls/s", site.called, ratio=ratio(site.called, found[BARE])),
+        line(ROW, CPU, "µs", site.cpu, how=f"the bare client {median(bare_cpu):.0f} µs"),
         faults_line(ROW, site.faults),
     ]

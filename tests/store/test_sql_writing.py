@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -19,6 +21,9 @@ from chimes.model.run import Completion, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.sql import SqlStore, open_sqlite
 from chimes.store.sql.database.base import Tx
+from chimes.store.sql.database.sqlite import CHECKPOINT_ROWS
+from chimes.store.sql.rows.values import Value, Values
+from chimes.store.sql.tables import store_facts
 from chimes.testing import SettableClock
 from tests.builders import (
     LEASE,
@@ -33,6 +38,7 @@ from tests.builders import (
     log_lines,
 )
 from tests.store.remembered import forget
+from tests.targets.waiting import until
 
 
 @pytest.fixture
@@ -276,3 +282,45 @@ async def test_lone_surrogate_does_not_prevent_a_completion(
     assert kept is not None
     assert kept.error == "half ?"
     assert kept.result == {"body": "half ?"}
+
+
+async def test_missing_rows_are_inserted_around_those_that_exist(store: SqlStore) -> None:
+    """Also where one statement inserts many rows."""
+    columns = ("name", "value")
+
+    def insert(names: Iterable[int]) -> Callable[[Tx], list[Value]]:
+        rows: list[Values] = [(f"fact {number}", number) for number in names]
+        return lambda tx: list(
+            tx.dialect.insert_missing(tx.connection, store_facts, columns, rows, unique="name")
+        )
+
+    def stored(tx: Tx) -> int:
+        statement = "SELECT count(*) FROM store_facts WHERE name LIKE 'fact %'"
+        return int(tx.connection.exec_driver_sql(statement).scalar_one())
+
+    assert len(await store._database.write(insert(range(0, 200, 50)))) == 4
+    added = await store._database.write(insert(range(150)))
+    assert added == [f"fact {number}" for number in range(150) if number % 50]
+    assert await store._database.write(insert(range(150))) == []
+    assert await store._database.read(stored) == 151
+
+
+async def test_the_log_is_copied_into_the_file_while_nothing_is_written(
+    store: SqlStore, path: Path
+) -> None:
+    rows: list[Values] = [(f"fact {number}", number) for number in range(CHECKPOINT_ROWS)]
+    columns = ("name", "value")
+    await store._database.write(
+        lambda tx: tx.dialect.insert_many(tx.connection, store_facts, columns, rows)
+    )
+
+    def copied() -> int:
+        """The rows in the file itself: its log is not read."""
+        statement = "SELECT count(*) FROM store_facts WHERE name LIKE 'fact %'"
+        with contextlib.closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as file:
+            try:
+                return int(file.execute(statement).fetchone()[0])
+            except sqlite3.DatabaseError:  # nothing or only a part was copied
+                return 0
+
+    await until(lambda: copied() == CHECKPOINT_ROWS)

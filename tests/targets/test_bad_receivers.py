@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import pytest
 
 from chimes.model.run import AttemptEnd, Outcome
+from tests.tables import each_row
 from tests.targets.sinks import OK, OPEN, Handler, a_call, a_sink, answer, callback_runner, serving
 from tests.targets.waiting import pass_time, until
 
@@ -294,6 +295,70 @@ async def test_pooled_connection_closed_by_the_server_is_not_reused() -> None:
         thread.join(10)
     assert (first.end, second.end) == (AttemptEnd.SUCCEEDED, AttemptEnd.SUCCEEDED)
     assert len(requests) == 2
+
+
+async def test_pooled_connection_on_which_the_server_sent_more_is_not_reused() -> None:
+    async def answer_twice(reader: Reader, writer: Writer) -> None:
+        writer.write(OK)
+        await answered.wait()
+        writer.write(answer("500 Not asked for"))
+        sent.set()
+        await until_closed(reader)
+
+    answered, sent = asyncio.Event(), asyncio.Event()
+    async with a_sink(then=answer_twice) as sink, callback_runner() as callback:
+        first = await callback.execute(a_call(sink.url))
+        answered.set()
+        await sent.wait()
+        second = await callback.execute(a_call(sink.url))
+    assert (first.end, second.end) == (AttemptEnd.SUCCEEDED, AttemptEnd.SUCCEEDED)
+    assert sink.connections == 2
+
+
+@each_row(
+    "response",
+    [
+        OK,
+        answer("200 OK", b"x" * 5000, Content_Type="text/plain", Set_Cookie="session=secret"),
+        answer("200 OK", "ä\0\udcff".encode(errors="surrogateescape"), X_Name="\u00e4"),
+        answer("200 OK", gzip.compress(b"packed"), Content_Encoding="gzip"),
+        answer("201 Created", Connection="close"),
+        answer("302 Found", b"there", Location="/there?token=x"),
+        answer("503 Busy", b"later", Retry_After="7"),
+        answer("500 " + "x" * 200, b""),
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+        HEAD + b"Content-Length: +2\r\n\r\nok",
+        HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok",
+        HEAD + b" folded: value\r\nContent-Length: 2\r\n\r\nok",
+        HEAD + b"No colon\r\nContent-Length: 2\r\n\r\nok",
+        HEAD + b"Content-Length: 2\r\n\r\n",
+        HEAD + b"Content-Length: 2\r\n\r\nok and more",
+        HEAD + b"\r\nuntil the end",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" + OK,
+        b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n" + OK,
+    ],
+)
+async def test_response_is_the_same_in_one_piece_and_in_many(response: bytes) -> None:
+    async def whole(reader: Reader, writer: Writer) -> None:
+        writer.write(response)
+
+    async def in_pieces(reader: Reader, writer: Writer) -> None:
+        middle = len(response) // 2
+        for piece in (response[:20], response[20:middle], response[middle:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)  # the drip itself
+
+    found = []
+    for then in (whole, in_pieces):
+        outcome, _ = await attempt(then)
+        result = {key: value for key, value in (outcome.result or {}).items() if key != "url"}
+        found.append((outcome.end, outcome.code, outcome.retry_after, result | {"duration_ms": 0}))
+    assert found[0] == found[1]
 
 
 # The server never reads the body of 64 KiB.

@@ -55,9 +55,11 @@ class RunStatus(StrEnum):
     MISSED = "missed"
     UNKNOWN = "unknown"
 
-    @property
-    def terminal(self) -> bool:
-        return self not in (RunStatus.QUEUED, RunStatus.RUNNING)
+    terminal: bool
+
+    def __init__(self, value: str) -> None:
+        # Not a property: it is read several times for every run.
+        self.terminal = value not in ("queued", "running")
 
 
 class Origin(StrEnum):

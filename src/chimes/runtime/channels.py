@@ -97,7 +97,7 @@ class LazyHttpRunner(_Lazy[TargetRunner]):
         await self.load()
 
     async def execute(self, call: Call) -> Outcome:
-        return await (await self.load()).execute(call)
+        return await (self._loaded or await self.load()).execute(call)
 
 
 class LazyWebhook(_Lazy[Sender]):

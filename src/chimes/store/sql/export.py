@@ -37,7 +37,7 @@ from chimes.store.sql.rows.records import (
     key_of,
     key_values,
 )
-from chimes.store.sql.rows.run import log_of, log_values
+from chimes.store.sql.rows.run import LOG, log_of, log_values
 from chimes.store.sql.tables import (
     api_keys,
     audit,
@@ -168,7 +168,8 @@ def _adopt(tx: Tx, item: _Other) -> int:
 def _adopt_log(tx: Tx, log: RunLog) -> int:
     if tx.first(select(run_logs.c.number).where(run_logs.c.run_id == log.run_id).limit(1)):
         return 0
-    values = [log_values(log.run_id, entry.number, entry) for entry in log.entries]
+    rows = [log_values(log.run_id, entry.number, entry) for entry in log.entries]
+    values = [dict(zip(LOG, row, strict=True)) for row in rows]
     if values:
         tx.run(tx.dialect.insert_new(run_logs), values)
     return 1

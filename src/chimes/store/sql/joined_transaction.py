@@ -25,7 +25,7 @@ from chimes.store.sql.known import KnownRows
 from chimes.store.sql.locks import admitted_runs, lock_for_completion, lock_keys
 from chimes.store.sql.rollups import add_uncommitted_run
 from chimes.store.sql.rows.access import insert_runs, load_run
-from chimes.store.sql.rows.run import log_values
+from chimes.store.sql.rows.run import LOG, log_values
 from chimes.store.sql.rows.values import micros, number_of
 from chimes.store.sql.tables import run_logs
 
@@ -109,8 +109,9 @@ def _append_missing(tx: Tx, run_id: RunId, entries: Sequence[LogEntry], logged: 
     stored = {row.at for row in found}
     last = max((row.number for row in found), default=logged)
     missing = [entry for entry in entries if micros(entry.at) not in stored]
-    values = [log_values(run_id, number, entry) for number, entry in enumerate(missing, last + 1)]
-    tx.insert(run_logs, values)
+    rows = [log_values(run_id, number, entry) for number, entry in enumerate(missing, last + 1)]
+    if rows:
+        tx.dialect.insert_many(tx.connection, run_logs, LOG, rows)
 
 
 def _check_isolation(tx: Tx) -> None:

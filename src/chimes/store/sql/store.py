@@ -98,6 +98,8 @@ class SqlStore:
         self._epoch: Epoch | None = None
         #: How many passes in a row found all due schedules locked by others.
         self._locked_passes = 0
+        #: The last pass left schedules that are due.
+        self._more_due = False
         #: Due times of the schedules that were prefetched last. A small rest of such a batch is
         #: prefetched too.
         self._prefetched_times: frozenset[datetime] = frozenset()
@@ -229,8 +231,10 @@ class SqlStore:
         """Skips schedules that other transactions have locked. If all of them are locked, it looks
         again after short pauses, and finally reports that there may be more: the other transaction
         fires or changes them, or its node is gone and will be detected."""
-        if self._database.has_single_writer and not await self._database.read(
-            due_schedules.anything_due
+        if (
+            self._database.has_single_writer
+            and not self._more_due
+            and not await self._database.read(due_schedules.anything_due)
         ):
             return FireResult()
         window = _NO_PREFETCH
@@ -248,6 +252,7 @@ class SqlStore:
 
         for times in range(_LOCKED_TRIES):
             fired = await self._database.write(work)
+            self._more_due = fired is not None and fired.more
             if fired is not None:
                 self._locked_passes = 0
                 if window:

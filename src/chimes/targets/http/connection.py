@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import ctypes
 import re
 import select
 import socket
@@ -18,17 +19,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.base_protocol import BaseProtocol
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest, ConnectionKey
 from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.http_parser import RawResponseMessage
+from aiohttp.http_parser import HttpResponseParser, RawResponseMessage
 from aiohttp.streams import StreamReader
 from aiohttp.tracing import Trace
 from yarl import URL
@@ -165,6 +167,7 @@ class GuardedConnector(aiohttp.TCPConnector):
             keepalive_timeout=IDLE_SECONDS,
             ssl=True if tls is None else tls,
         )
+        self._factory = cast("partial[ResponseHandler]", partial(_Protocol, loop=self._loop))
         self._rules = rules
         self._max_idle = max(MAX_IDLE, limit)
         self._used: WeakKeyDictionary[ResponseHandler, _Used] = WeakKeyDictionary()
@@ -187,9 +190,9 @@ class GuardedConnector(aiohttp.TCPConnector):
             protocol = connection.protocol
             assert protocol is not None
             used = self._used.get(protocol)
-            if used is None or not (protocol.transport is None or used.has_news()):
+            if used is None or not (protocol.should_close or used.has_news()):
                 break
-            # The server closed it or sent data unasked, and the loop has not read that yet.
+            # The server closed it or sent data unasked, which the loop may not have read yet.
             # Nothing was sent, so another connection may be used.
             connection.close()
         # Also for pooled connections: the rules change, for example with the first API key,
@@ -237,9 +240,25 @@ def _news_of(protocol: ResponseHandler) -> Callable[[], bool]:
         return lambda: True
     if sys.platform == "win32":
         return lambda: bool(select.select([number], [], [], 0)[0])
-    poll = select.poll()
-    poll.register(number, select.POLLIN)
-    return lambda: bool(poll.poll(0))
+    entry = _PollEntry(number, select.POLLIN, 0)
+    return lambda: bool(_poll(entry, 1, 0))
+
+
+class _PollEntry(ctypes.Structure):
+    """`struct pollfd`."""
+
+    _fields_ = (
+        ("fd", ctypes.c_int),
+        ("events", ctypes.c_short),
+        ("revents", ctypes.c_short),
+    )
+
+
+if sys.platform != "win32":
+    # `select.poll` gives up the interpreter's lock, and the event loop would then wait for it up to
+    # 5 ms before every call while another thread computes. This poll returns at once.
+    _poll = ctypes.PyDLL(None).poll
+    _poll.argtypes = (ctypes.POINTER(_PollEntry), ctypes.c_ulong, ctypes.c_int)
 
 
 # One request on a pooled connection. Uses aiohttp's pool, TLS and parser without its session,
@@ -250,6 +269,8 @@ def _news_of(protocol: ResponseHandler) -> Callable[[], bool]:
 MAX_RESPONSE_LINE = 8190
 MAX_RESPONSE_HEADERS = 128
 MAX_PLACES = 1024
+#: Head and body of a response that arrived in one piece.
+Whole = tuple["ResponseHead", bytes]
 #: Bytes of a body that are read at most, and kept by default.
 READ_LIMIT = 1024 * 1024
 KEEP_LIMIT = 64 * 1024
@@ -286,13 +307,18 @@ class Exchange:
         place = self._place(request.url.origin(), request.verify_tls)
         connection = await self._connector.connect(place, [], _NO_TIMEOUT)
         protocol = connection.protocol
-        assert protocol is not None
+        assert isinstance(protocol, _Protocol)
         reusable = False
         try:
-            _write(protocol, request)
-            message, content = await _answer(protocol)
-            reply = await read_reply(message, content, keep)
-            reusable = content.is_eof() and _all_written(protocol)
+            whole = await protocol.send(request)
+            if whole is not None:
+                head, body = whole
+                reply = head.reply(*_as_text(body, keep))
+                reusable = _all_written(protocol)
+            else:
+                message, content = await _answer(protocol)
+                reply = await read_reply(message, content, keep)
+                reusable = content.is_eof() and _all_written(protocol)
         except HttpProcessingError as error:
             raise BadAnswer from error
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
@@ -305,19 +331,108 @@ class Exchange:
         return reply
 
 
-def _write(protocol: ResponseHandler, request: Request) -> None:
-    protocol.set_response_params(
-        skip_payload=request.method == "HEAD",
-        read_until_eof=True,
+class _Protocol(ResponseHandler):
+    """Passes on a response that arrives in one piece, as most do, without aiohttp's parser and
+    streams, which take longer than the rest of a call."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        #: While nothing of the response has arrived.
+        self._response: asyncio.Future[Whole | None] | None = None
+
+    async def send(self, request: Request) -> Whole | None:
+        """Returns None if aiohttp's parser has to read the response."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            raise LostConnection
+        if request.method == "HEAD":
+            self._start_parser(with_body=False)
+            transport.write(request.head + request.body)
+            return None
+        self._response = self._loop.create_future()
+        transport.write(request.head + request.body)
+        return await self._response
+
+    def data_received(self, data: bytes) -> None:
+        waiter = self._response
+        if waiter is None:
+            super().data_received(data)
+            return
+        self._response = None
+        if waiter.done():
+            return
+        whole = _whole(data)
+        if whole is None:
+            self._start_parser(with_body=True)
+            super().data_received(data)
+        waiter.set_result(whole)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        waiter, self._response = self._response, None
+        if waiter is not None and not waiter.done():
+            # Reading then raises the error.
+            waiter.set_result(None)
+
+    def _start_parser(self, *, with_body: bool) -> None:
+        self.set_response_params(
+            skip_payload=not with_body,
+            read_until_eof=True,
+            auto_decompress=False,
+            max_line_size=MAX_RESPONSE_LINE,
+            max_field_size=MAX_RESPONSE_LINE,
+            max_headers=MAX_RESPONSE_HEADERS,
+        )
+
+
+_MAX_WHOLE_HEAD = 4096
+_WITHOUT_BODY = frozenset({*range(100, 200), 204, 304})
+
+
+def _whole(data: bytes) -> Whole | None:
+    """Returns the response if it is complete and its body needs no decoding."""
+    end = data.find(b"\r\n\r\n", 0, _MAX_WHOLE_HEAD) + 4
+    if end < 4:
+        return None
+    parsed = _parse_head(data[:end])
+    if parsed is None or len(data) - end != parsed[1]:
+        return None
+    return parsed[0], data[end:]
+
+
+# A receiver sends the same headers again and again, at least within one second.
+@lru_cache(maxsize=256)
+def _parse_head(data: bytes) -> tuple[ResponseHead, int] | None:
+    """Returns the head and the length of the body. None: the length is not enough to read the
+    body, or the head is not valid, which reading it again reports."""
+    loop = asyncio.get_running_loop()
+    parser = HttpResponseParser(
+        BaseProtocol(loop),
+        loop,
+        READ_LIMIT,
         auto_decompress=False,
         max_line_size=MAX_RESPONSE_LINE,
         max_field_size=MAX_RESPONSE_LINE,
         max_headers=MAX_RESPONSE_HEADERS,
     )
-    transport = protocol.transport
-    if transport is None or transport.is_closing():
-        raise LostConnection
-    transport.write(request.head + request.body)
+    try:
+        messages, upgraded, _tail = parser.feed_data(data)
+    except HttpProcessingError:
+        return None
+    if len(messages) != 1:
+        return None
+    message = messages[0][0]
+    length = message.headers.get("Content-Length", "")
+    if (
+        upgraded
+        or message.should_close
+        or message.chunked
+        or message.code in _WITHOUT_BODY
+        or "Content-Encoding" in message.headers
+        or not re.fullmatch(r"[0-9]{1,6}", length)
+    ):
+        return None
+    return head_of(message), int(length)
 
 
 async def _answer(protocol: ResponseHandler) -> tuple[RawResponseMessage, StreamReader]:
@@ -352,22 +467,38 @@ class Reply(NamedTuple):
     retry_after: str | None
 
 
+class ResponseHead(NamedTuple):
+    """What is kept of the status line and the headers."""
+
+    status: int
+    phrase: str
+    headers: Mapping[str, str]
+    location: str | None
+    retry_after: str | None
+
+    def reply(self, body: str, truncated: bool) -> Reply:
+        status, phrase, headers, location, retry_after = self
+        return Reply(status, phrase, dict(headers), body, truncated, location, retry_after)
+
+
+def head_of(message: RawResponseMessage) -> ResponseHead:
+    headers, successful = message.headers, message.code < 300
+    return ResponseHead(
+        status=message.code,
+        phrase="" if successful else _clean(message.reason or "")[:100],
+        headers=_kept_headers(headers.items()),
+        location=None if successful else _header(headers, "Location"),
+        retry_after=None if successful else _header(headers, "Retry-After"),
+    )
+
+
 async def read_reply(
     message: RawResponseMessage, content: StreamReader, keep: int = KEEP_LIMIT
 ) -> Reply:
     """`keep`: bytes of the body to keep, at most READ_LIMIT."""
-    headers = message.headers
-    body, truncated = await _read_body(content, headers.get("Content-Encoding", ""), keep)
-    successful = message.code < 300
-    return Reply(
-        status=message.code,
-        phrase="" if successful else _clean(message.reason or "")[:100],
-        headers=_kept_headers(headers.items()),
-        body=body,
-        truncated=truncated,
-        location=None if successful else _header(headers, "Location"),
-        retry_after=None if successful else _header(headers, "Retry-After"),
-    )
+    encoding = message.headers.get("Content-Encoding", "")
+    body, truncated = await _read_body(content, encoding, keep)
+    return head_of(message).reply(body, truncated)
 
 
 def wait_asked(value: str | None, now: datetime) -> timedelta | None:
@@ -403,14 +534,15 @@ async def _read_body(content: StreamReader, encoding: str, keep: int) -> tuple[s
     return text, cut or decoder.broken or decoded > len(kept)
 
 
-def _as_text(kept: bytearray, keep: int) -> tuple[str, bool]:
-    """The text and whether it was truncated."""
-    if len(kept) < keep and kept.isascii() and 0 not in kept:
+def _as_text(body: bytes | bytearray, keep: int) -> tuple[str, bool]:
+    """The text of at most `keep` bytes, and whether it was truncated."""
+    kept = body[:keep]
+    if len(body) < keep and kept.isascii() and 0 not in kept:
         return kept.decode("ascii"), False
     text = _clean(codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(kept)))
     # A replacement character takes three bytes.
     short = text.encode()[:keep].decode(errors="ignore")
-    return short, len(short) < len(text)
+    return short, len(short) < len(text) or len(kept) < len(body)
 
 
 class _Decoder:

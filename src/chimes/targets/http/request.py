@@ -6,9 +6,10 @@ import base64
 import hmac
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -46,8 +47,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 Encode = Callable[[str], str]
 
 
+#: Runs that fire together have the same slot.
+_moment_text = lru_cache(maxsize=64)(format_moment)
+
+
 def run_facts(run: Run, triggered_at: datetime) -> dict[str, str]:
-    planned = format_moment(run.slot or run.planned_at)
+    planned = _moment_text(run.slot or run.planned_at)
     schedule_id = run.schedule_id or ""
     return {
         "run_id": run.id,
@@ -62,32 +67,68 @@ def run_facts(run: Run, triggered_at: datetime) -> dict[str, str]:
     }
 
 
-def head_has_placeholders(target: HttpTarget) -> bool:
-    return "{{" in target.url or any("{{" in value for value in target.headers.values())
+class _Placeholder(NamedTuple):
+    name: str
+    encode: Encode
+    #: As it was written; stays if there is no such fact.
+    text: str
 
 
-def body_has_placeholders(target: HttpTarget) -> bool:
-    return "{{" in target.body or _MARKER_CORE in target.body
+#: Texts and the placeholders between them.
+_Parts = tuple[str | _Placeholder, ...]
+#: A text is searched for placeholders once. Longer bodies are not remembered.
+_REMEMBERED_LENGTH = 16 * 1024
 
 
 def fill_url(tail: str, facts: Mapping[str, str]) -> str:
-    return _fill_named(tail, facts, _in_url)
+    return _fill(_url_parts(tail), facts)
 
 
 def fill_header(value: str, facts: Mapping[str, str]) -> str:
-    return _fill_named(value, facts, header_safe)
+    return _fill(_header_parts(value), facts)
 
 
 def fill_body(body: str, facts: Mapping[str, str], *, form: bool) -> str:
     """`form`: the body is sent as application/x-www-form-urlencoded."""
-    marked, named = _MARKER_CORE in body, "{{" in body
-    if not marked and not named:
-        return body
+    find = _body_parts if len(body) <= _REMEMBERED_LENGTH else _body_parts.__wrapped__
+    return _fill(find(body, form), facts)
+
+
+def _fill(parts: _Parts, facts: Mapping[str, str]) -> str:
+    return "".join(
+        [
+            part
+            if isinstance(part, str)
+            else part.encode(facts[part.name])
+            if part.name in facts
+            else part.text
+            for part in parts
+        ]
+    )
+
+
+@lru_cache(maxsize=1024)
+def _url_parts(tail: str) -> _Parts:
+    return tuple(_named_parts(tail, _in_url))
+
+
+@lru_cache(maxsize=1024)
+def _header_parts(value: str) -> _Parts:
+    return tuple(_named_parts(value, header_safe))
+
+
+@lru_cache(maxsize=1024)
+def _body_parts(body: str, form: bool) -> _Parts:
     json_like = looks_like_json(body)
     encode = _in_json if json_like else _in_url if form else str
-    if marked:
-        body = _fill_json(body, facts) if json_like else _fill_keyed(body, facts, encode)
-    return _fill_named(body, facts, encode) if named else body
+    marked: Iterable[str | _Placeholder] = (body,)
+    if _MARKER_CORE in body:
+        marked = _json_parts(body) if json_like else _keyed_parts(body, encode)
+    return tuple(
+        inner
+        for part in marked
+        for inner in (_named_parts(part, encode) if isinstance(part, str) else (part,))
+    )
 
 
 def looks_like_json(body: str) -> bool:
@@ -96,21 +137,22 @@ def looks_like_json(body: str) -> bool:
     return start[:1] in ("{", "[") and start != "{{"
 
 
-def _fill_named(text: str, facts: Mapping[str, str], encode: Encode) -> str:
-    if "{{" not in text:
-        return text
-    return _NAMED.sub(
-        lambda found: encode(facts[found[1]]) if found[1] in facts else found[0], text
-    )
+def _named_parts(text: str, encode: Encode) -> Iterator[str | _Placeholder]:
+    copied = 0
+    for found in _NAMED.finditer(text):
+        yield text[copied : found.start()]
+        yield _Placeholder(found[1], encode, found[0])
+        copied = found.end()
+    yield text[copied:]
 
 
-def _fill_json(body: str, facts: Mapping[str, str]) -> str:
-    """Replaces marked strings only; every other byte stays unchanged."""
+def _json_parts(body: str) -> Iterator[str | _Placeholder]:
+    """Marked strings only; every other byte stays unchanged."""
     try:
         json.loads(_NAMED.sub("0", body))
     except (ValueError, RecursionError):
-        return _fill_keyed(body, facts, _in_json)
-    pieces: list[str] = []
+        yield from _keyed_parts(body, _in_json)
+        return
     copied = 0
     previous: re.Match[str] | None = None
     for token in _JSON_STRING.finditer(body):
@@ -120,25 +162,24 @@ def _fill_json(body: str, facts: Mapping[str, str]) -> str:
             and _string(token[0]) == MARKER
             and _COLON.fullmatch(body, previous.end(), token.start())
         ):
-            fact = facts.get(_string(previous[0]))
-            if fact is not None:
-                pieces += (body[copied : token.start() + 1], _in_json(fact), '"')
-                copied = token.end()
+            yield body[copied : token.start() + 1]
+            yield _Placeholder(_string(previous[0]), _in_json, token[0][1:-1])
+            copied = token.end() - 1
         previous = token
-    return "".join((*pieces, body[copied:]))
+    yield body[copied:]
 
 
 def _string(token: str) -> str:
     return str(json.loads(token)) if "\\" in token else token[1:-1]
 
 
-def _fill_keyed(body: str, facts: Mapping[str, str], encode: Encode) -> str:
-    return _KEYED_MARKER.sub(
-        lambda found: (
-            found[1] + found[2] + encode(facts[found[1]]) if found[1] in facts else found[0]
-        ),
-        body,
-    )
+def _keyed_parts(body: str, encode: Encode) -> Iterator[str | _Placeholder]:
+    copied = 0
+    for found in _KEYED_MARKER.finditer(body):
+        yield body[copied : found.end(2)]
+        yield _Placeholder(found[1], encode, body[found.end(2) : found.end()])
+        copied = found.end()
+    yield body[copied:]
 
 
 def _in_url(value: str) -> str:
@@ -146,7 +187,7 @@ def _in_url(value: str) -> str:
 
 
 def _in_json(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)[1:-1]
+    return encode_basestring(value)[1:-1]
 
 
 def header_safe(value: str) -> str:
@@ -209,6 +250,7 @@ EOL = "\r\n"
 
 class Request(NamedTuple):
     method: str
+    #: Only its origin is used.
     url: URL
     #: Request line and headers including the final empty line.
     head: bytes
@@ -219,100 +261,135 @@ class Request(NamedTuple):
     secrets: tuple[str, ...]
 
 
-class Frame(NamedTuple):
-    """Parts shared by all attempts with the same path and headers."""
+class _Address(NamedTuple):
+    """Path and query of a target with its placeholders filled."""
 
-    url: URL
-    #: The head without what the run and the body add.
-    head: str
-    #: Secrets in the target's own headers.
-    content_type: str | None
+    request_line: str
     shown_url: str
     secrets: tuple[str, ...]
 
 
-class Framing(NamedTuple):
-    """Cache key of a frame; placeholders are filled."""
+class _Template(NamedTuple):
+    """What the requests of a target have in common. None: contains placeholders."""
 
+    target: HttpTarget
     method: str
-    url: str
-    tail: str
-    headers: tuple[tuple[str, str], ...]
-    signing_secrets: tuple[str, ...]
-    user_agent: str
-    node_id: str
+    destination: HttpUrl
+    origin: URL
+    address: _Address | None
+    #: Header lines without what the run and the body add.
+    header_lines: str | None
+    #: Whether the target sets the content type itself.
+    content_type: str
+    sets_content_type: bool
+    body: bytes | None
+
+
+#: Templates by identity of the target, because a target with headers has no hash; the template
+#: keeps its target, so that no other object gets its identity. The runs of a schedule share it.
+_templates: dict[tuple[int, str, str], _Template] = {}
+_MAX_TEMPLATES = 4096
 
 
 def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: str) -> Request:
     """`target` is the target of the call's run."""
-    method = target.method.upper()
-    tail = parse_http_url(target.url).tail
-    headers = tuple(target.headers.items())
-    facts: Mapping[str, str] = {}
-    varies = head_has_placeholders(target)
-    if varies or body_has_placeholders(target):
+    key = (id(target), user_agent, node_id)
+    template = _templates.get(key)
+    if template is None:
+        if len(_templates) >= _MAX_TEMPLATES:
+            _templates.clear()
+        template = _templates[key] = _template_of(target, user_agent, node_id)
+    address, header_lines, body = template.address, template.header_lines, template.body
+    if address is None or header_lines is None or body is None:
         facts = run_facts(call.run, call.triggered_at)
-    if varies:
-        tail = fill_url(tail, facts)
-        headers = tuple((name, fill_header(value, facts)) for name, value in headers)
-    framing = Framing(
-        method, target.url, tail, headers, target.signing_secrets, user_agent, node_id
-    )
-    # A varying frame would only evict the others.
-    frame = frame_of(framing) if varies else known_frame(framing)
-    content_type = frame.content_type or inferred_content_type(target.body)
-    body = fill_body(target.body, facts, form=content_type.startswith(FORM)).encode()
-    head = frame.head + _identity(call, target, body)
+        headers, content_type = target.headers, template.content_type
+        if header_lines is None:
+            headers = {name: fill_header(value, facts) for name, value in headers.items()}
+            content_type = _own_content_type(headers) or content_type
+            header_lines = _header_lines(template.origin, headers, user_agent, node_id)
+        if address is None:
+            tail = fill_url(template.destination.tail, facts)
+            address = _address_of(template.method, template.destination, tail, headers, target)
+        if body is None:
+            form = content_type.startswith(FORM)
+            body = fill_body(target.body, facts, form=form).encode()
+    head = address.request_line + header_lines + _identity(call, target, body)
     if body:
-        if frame.content_type is None:
-            head += f"Content-Type: {content_type}{EOL}"
+        if not template.sets_content_type:
+            head += f"Content-Type: {template.content_type}{EOL}"
         head += f"Content-Length: {len(body)}{EOL}"
-    elif method not in METHODS_WITHOUT_BODY:
+    elif template.method not in METHODS_WITHOUT_BODY:
         head += f"Content-Length: 0{EOL}"
     return Request(
-        method,
-        frame.url,
+        template.method,
+        template.origin,
         f"{head}{EOL}".encode(),
         body,
         target.verify_tls,
-        frame.shown_url,
-        frame.secrets,
+        address.shown_url,
+        address.secrets,
     )
 
 
-def frame_of(framing: Framing) -> Frame:
+def _template_of(target: HttpTarget, user_agent: str, node_id: str) -> _Template:
     """Checks method and header names again: they may have been saved under other rules, and framing
     headers are set here."""
-    check_method(framing.method)
-    destination = parse_http_url(framing.url)
-    url = wire_url(destination, framing.tail)
+    method = target.method.upper()
+    check_method(method)
+    destination = parse_http_url(target.url)
+    origin = wire_url(destination, "/").origin()
+    headers = target.headers
+    for name in headers:
+        check_header_name(name)
+    own_type = _own_content_type(headers)
+    headers_vary = any("{{" in value for value in headers.values())
+    body_varies = "{{" in target.body or _MARKER_CORE in target.body
+    return _Template(
+        target=target,
+        method=method,
+        destination=destination,
+        origin=origin,
+        address=None
+        if "{{" in target.url or headers_vary
+        else _address_of(method, destination, destination.tail, headers, target),
+        header_lines=None if headers_vary else _header_lines(origin, headers, user_agent, node_id),
+        content_type=own_type or inferred_content_type(target.body),
+        sets_content_type=own_type is not None,
+        body=None if body_varies else target.body.encode(),
+    )
+
+
+def _own_content_type(headers: Mapping[str, str]) -> str | None:
+    return next((each for name, each in headers.items() if name.lower() == "content-type"), None)
+
+
+def _address_of(
+    method: str,
+    destination: HttpUrl,
+    tail: str,
+    headers: Mapping[str, str],
+    target: HttpTarget,
+) -> _Address:
+    path, _unused, query = on_the_wire(tail).partition("?")
+    return _Address(
+        request_line=_line(f"{method} {path}{'?' if query else ''}{query} HTTP/1.1"),
+        shown_url=destination.origin + mask_tail(tail),
+        secrets=secrets_of(headers.items(), target.signing_secrets, tail),
+    )
+
+
+def _header_lines(origin: URL, headers: Mapping[str, str], user_agent: str, node_id: str) -> str:
     # `connection.py` decodes these encodings.
     lines = {
-        "host": f"Host: {url.host_port_subcomponent}",
-        "user-agent": f"User-Agent: {framing.user_agent}",
+        "host": f"Host: {origin.host_port_subcomponent}",
+        "user-agent": f"User-Agent: {user_agent}",
         "accept": "Accept: */*",
         "accept-encoding": "Accept-Encoding: gzip, deflate",
     }
-    first = f"{framing.method} {url.raw_path_qs} HTTP/1.1"
-    content_type = None
-    for name, value in framing.headers:
-        check_header_name(name)
-        key = name.lower()
-        lines[key] = f"{name}: {value}"
-        if key == "content-type":
-            content_type = value
-    if framing.node_id:
-        lines["x-chimes-node"] = f"X-Chimes-Node: {framing.node_id}"
-    return Frame(
-        url=url,
-        head="".join(map(_line, (first, *lines.values()))),
-        content_type=content_type,
-        shown_url=destination.origin + mask_tail(framing.tail),
-        secrets=secrets_of(framing.headers, framing.signing_secrets, framing.tail),
-    )
-
-
-known_frame = lru_cache(maxsize=1024)(frame_of)
+    lines |= {name.lower(): f"{name}: {value}" for name, value in headers.items()}
+    if node_id:
+        lines["x-chimes-node"] = f"X-Chimes-Node: {node_id}"
+    return "".join(map(_line, lines.values()))
 
 
 def _identity(call: Call, target: HttpTarget, body: bytes) -> str:
@@ -330,7 +407,7 @@ def _identity(call: Call, target: HttpTarget, body: bytes) -> str:
         f"webhook-timestamp: {timestamp}{EOL}"
         f"X-Chimes-Attempt: {run.attempt}{EOL}"
         f"X-Chimes-Fence: {run.fence}{EOL}"
-        f"X-Chimes-Slot: {format_moment(run.slot or run.planned_at)}{EOL}"
+        f"X-Chimes-Slot: {_moment_text(run.slot or run.planned_at)}{EOL}"
     )
     if run.schedule_id:
         lines += f"X-Chimes-Schedule-Id: {header_safe(run.schedule_id)}{EOL}"

@@ -249,16 +249,19 @@ def _outcome(
 
 
 def _log(call: Call, request: Request, outcome: Outcome, took: float) -> None:
-    succeeded = outcome.end is AttemptEnd.SUCCEEDED
     result = outcome.result or {}
-    what = result["status"] if succeeded else outcome.error
+    if outcome.end is AttemptEnd.SUCCEEDED:
+        # The message below, without what it needs to be translated: logs are in English.
+        line = f"{request.method} {result['url']} -> {result['status']} in {took * 1000:.0f} ms"
+        call.log("info", line)
+        return
     call.log(
-        "info" if succeeded else "error",
+        "error",
         _(
             "{method} {url} -> {outcome} in {milliseconds:.0f} ms",
             method=request.method,
             url=result["url"],
-            outcome=what,
+            outcome=outcome.error,
             milliseconds=took * 1000,
         ),
     )

@@ -102,9 +102,10 @@ def _file_system(path: Path, mounts: Path) -> str:
 #
 # A commit on SQLite waits for the disk (`synchronous=FULL`), a few milliseconds in which nothing
 # else can be written. Work that arrives meanwhile is collected and becomes one transaction, each in
-# a SAVEPOINT of its own, so that an exception rolls back only its own work; every caller gets its
-# answer after the common COMMIT. Callers may be on any thread and any event loop, such as the
-# heartbeat thread: urgent work goes to the front, so it waits at most for the current group.
+# a SAVEPOINT of its own, so that an exception rolls back only its own work (work that is alone
+# needs none); every caller gets its answer after the common COMMIT. Callers may be on any thread
+# and any event loop, such as the heartbeat thread: urgent work goes to the front, so it waits at
+# most for the current group.
 #
 # The write lock is taken with BEGIN IMMEDIATE and retried after a random 0-4 ms: SQLite's own busy
 # handler backs off further and further, and lets one of several processes starve.
@@ -116,6 +117,9 @@ LOCK_SECONDS = 5.0
 #: How often to check for commits of other processes while there is nothing to write.
 POLL_SECONDS = 0.2
 LARGEST_GROUP = 256
+#: The write-ahead log is copied into the database while nothing is written, once so many rows have
+#: changed; under constant load when it has so many pages (40 MB), and then a writer waits for it.
+CHECKPOINT_ROWS, CHECKPOINT_PAGES = 1_000, 10_000
 
 
 class _Job:
@@ -157,6 +161,8 @@ class GroupCommit:
         self._closing = False
         self._seen_version = self._version()
         self._others_write = False
+        #: Of the connection, at the last checkpoint.
+        self._checkpointed_changes = 0
         self._thread = threading.Thread(target=self._run, name="chimes-writer", daemon=True)
 
     def start(self) -> None:
@@ -205,6 +211,7 @@ class GroupCommit:
                 if self._closing:
                     return False
             self._check_other_commits()
+            self._checkpoint()
 
     def _check_other_commits(self) -> None:
         """The version stays the same when this connection commits, so only commits of other
@@ -218,6 +225,14 @@ class GroupCommit:
             self._seen_version = version
             self._wake()
 
+    def _checkpoint(self) -> None:
+        """Does as much as is possible without waiting for others."""
+        changes = self._driver.total_changes
+        if changes - self._checkpointed_changes >= CHECKPOINT_ROWS:
+            self._checkpointed_changes = changes
+            with contextlib.suppress(sqlite3.Error):
+                self._driver.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+
     def _version(self) -> int:
         return int(self._driver.execute("PRAGMA data_version").fetchone()[0])
 
@@ -230,9 +245,10 @@ class GroupCommit:
         try:
             for job in jobs:
                 tx = Tx(self._connection, self._dialect, self._clock, self._known)
-                self._execute(job, tx)
+                self._execute(job, tx, alone=len(jobs) == 1)
                 wakes |= tx.wakes and job.error is None
-            self._driver.execute("COMMIT")
+            if self._driver.in_transaction:
+                self._driver.execute("COMMIT")
         except sqlite3.Error as error:
             # The whole transaction is rolled back, and with it all work of the group.
             wakes = False
@@ -288,16 +304,20 @@ class GroupCommit:
             if job.answer.set_running_or_notify_cancel():
                 job.answer.set_exception(error)
 
-    def _execute(self, job: _Job, tx: Tx) -> None:
-        self._driver.execute("SAVEPOINT job")
+    def _execute(self, job: _Job, tx: Tx, *, alone: bool) -> None:
+        """Work that is `alone` in its transaction needs no SAVEPOINT, which costs a copy of every
+        page that is changed."""
+        if not alone:
+            self._driver.execute("SAVEPOINT job")
         try:
             job.result = job.work(tx)
         except Exception as error:
             if not self._driver.in_transaction:
                 raise sqlite3.OperationalError(str(getattr(error, "orig", error))) from error
             job.error = self._translate(error)
-            self._driver.execute("ROLLBACK TO job")
-        self._driver.execute("RELEASE job")
+            self._driver.execute("ROLLBACK" if alone else "ROLLBACK TO job")
+        if not alone:
+            self._driver.execute("RELEASE job")
 
     def _translate(self, error: Exception) -> Exception:
         reason = self._dialect.unavailable(error)
@@ -493,6 +513,9 @@ class SqliteDatabase:
             migrate(connection, self._path)
             # From here on the writer waits with its own back-off.
             connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+            # The pages that a statement or SAVEPOINT needs for its rollback are kept in memory
+            # instead of in a file.
+            connection.exec_driver_sql("PRAGMA temp_store = MEMORY")
         except BaseException:
             connection.close()
             raise
@@ -617,6 +640,7 @@ def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
         "synchronous = FULL",
         # Rows refer to each other by value; a run outlives its schedule.
         "foreign_keys = OFF",
+        f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
         "journal_size_limit = 67108864",
     ):
         driver.execute(f"PRAGMA {pragma}").close()

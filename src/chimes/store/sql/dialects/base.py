@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Delete,
     Insert,
     Row,
     Select,
@@ -144,8 +145,7 @@ class Dialect(ABC):
     ) -> None:
         """Deletes the rows with one of the values in the column `name`."""
         if values:
-            statement = delete(table).where(self.among(table.c[name], "values"))
-            connection.execute(statement, {"values": self.listed(values)})
+            connection.execute(_delete_many(self, table, name), {"values": self.listed(values)})
 
     # --- the queue ----------------------------------------------------------------------------
     def claim(
@@ -195,15 +195,20 @@ class Dialect(ABC):
     def take_claims(self, connection: Connection, fences: Sequence[tuple[str, int]]) -> Rows:
         """Deletes the claims of these runs that have these fences, and returns their rows, in the
         order of CLAIMS. The transaction that deletes a claim decides the next state of the run."""
-        statement = select(claims).where(self.among(claims.c.run_id, "ids"))
-        if self.locks_rows:
-            statement = self.for_update(statement.order_by(claims.c.run_id))
         ids = sorted({run_id for run_id, _ in fences})
-        found = connection.execute(statement, {"ids": self.listed(ids)}).all()
+        found = connection.execute(self._claims_of_runs, {"ids": self.listed(ids)}).all()
         place, wanted = CLAIMS.index("fence"), set(fences)
         owned = [row for row in found if (row[0], row[place]) in wanted]
         self.delete_many(connection, claims, "run_id", [row[0] for row in owned])
         return owned
+
+    # Statements are built once: building one takes longer than executing most of them.
+    @cached_property
+    def _claims_of_runs(self) -> Select[Any]:
+        statement = select(claims).where(self.among(claims.c.run_id, "ids"))
+        return (
+            self.for_update(statement.order_by(claims.c.run_id)) if self.locks_rows else statement
+        )
 
     def _ranks(self, connection: Connection) -> Iterator[int]:
         """Yields the ranks of the claimable runs, highest first."""
@@ -273,6 +278,11 @@ class Dialect(ABC):
     ) -> tuple[float, int]:
         """Returns how many tokens are left, and how many were granted. `now` None: the database's
         clock."""
+
+
+@cache
+def _delete_many(dialect: Dialect, table: Table, name: str) -> Delete:
+    return delete(table).where(dialect.among(table.c[name], "values"))
 
 
 class TokenRequest(NamedTuple):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
@@ -25,7 +26,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import IntegrityError
 
 from chimes.clock import MICROSECOND, Clock
 from chimes.store.sql.dialects.base import Dialect, Rows, TokenRequest
@@ -139,8 +140,8 @@ class SqliteDialect(Dialect):
     def insert_many(
         self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
     ) -> None:
-        if rows:
-            connection.exec_driver_sql(_insert_all(table, tuple(names)), list(rows))
+        for chunk in _chunks(rows):
+            _execute(connection, _insert_all(table, tuple(names), len(chunk)), chunk)
 
     def insert_missing(
         self,
@@ -151,22 +152,24 @@ class SqliteDialect(Dialect):
         *,
         unique: str,
     ) -> Collection[Value]:
-        statement = f"{_insert_all(table, tuple(names))} ON CONFLICT DO NOTHING RETURNING {unique}"
-        # Directly with the driver: a statement of SQLAlchemy takes several times as long as a row.
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
-        try:
-            return [value for row in rows for (value,) in driver.execute(statement, row)]
-        except sqlite3.Error as error:
-            raise DBAPIError.instance(statement, None, error, sqlite3.Error) from error
+        place = names.index(unique)
+        inserted: list[Value] = []
+        for chunk in _chunks(rows):
+            # Usually none exists. A statement that fails has inserted nothing.
+            try:
+                _execute(connection, _insert_all(table, tuple(names), len(chunk)), chunk)
+            except IntegrityError:
+                one = f"{_insert_all(table, tuple(names), 1)} ON CONFLICT DO NOTHING"
+                inserted += [row[place] for row in chunk if _execute(connection, one, [row])]
+            else:
+                inserted += [row[place] for row in chunk]
+        return inserted
 
     def update_many(
         self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
     ) -> None:
-        if rows:
-            # The key is the first column and the last parameter.
-            parameters = [(*row[1:], row[0]) for row in rows]
-            connection.exec_driver_sql(_update_all(table, tuple(names)), parameters)
+        for chunk in _chunks(rows):
+            _execute(connection, _update_all(table, tuple(names), len(chunk)), chunk)
 
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         parameters = {"numbers": self.listed(numbers)}
@@ -199,23 +202,49 @@ class SqliteDialect(Dialect):
         return float(tokens), int(granted)
 
 
+#: Rows of one statement. Many rows in one statement, because the driver gives up the interpreter's
+#: lock with each, and then waits for the event loop; few sizes, because each is compiled once.
+_SIZES = (64, 16, 4, 1)
+
+
+def _chunks(rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
+    start = 0
+    for size in _SIZES:
+        while len(rows) - start >= size:
+            yield rows[start : start + size]
+            start += size
+
+
+def _execute(connection: Connection, statement: str, rows: Iterable[Values]) -> int:
+    """Returns the number of rows affected."""
+    return connection.exec_driver_sql(statement, tuple(chain.from_iterable(rows))).rowcount
+
+
 @cache
-def _insert_all(table: Table, names: tuple[str, ...]) -> str:
-    """One prepared statement that the driver executes for all rows of a batch."""
+def _insert_all(table: Table, names: tuple[str, ...], count: int) -> str:
     columns = ", ".join(f'"{name}"' for name in names)
-    marks = ", ".join("?" * len(names))
-    return f"INSERT INTO {table.name} ({columns}) VALUES ({marks})"
+    return f"INSERT INTO {table.name} ({columns}) {_values(len(names), count)}"
+
+
+@cache
+def _update_all(table: Table, names: tuple[str, ...], count: int) -> str:
+    changes = ", ".join(
+        f'"{name}" = new.column{place}' for place, name in enumerate(names[1:], start=2)
+    )
+    return (
+        f"UPDATE {table.name} SET {changes} FROM ({_values(len(names), count)}) AS new"
+        f' WHERE {table.name}."{names[0]}" = new.column1'
+    )
+
+
+def _values(columns: int, rows: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"VALUES {', '.join([row] * rows)}"
 
 
 @cache
 def _insert_new(table: Table) -> Insert:
     return insert(table).on_conflict_do_nothing()
-
-
-@cache
-def _update_all(table: Table, names: tuple[str, ...]) -> str:
-    changes = ", ".join(f'"{name}" = ?' for name in names[1:])
-    return f'UPDATE {table.name} SET {changes} WHERE "{names[0]}" = ?'
 
 
 def _integer(value: object) -> int | None:

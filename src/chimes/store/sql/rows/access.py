@@ -36,6 +36,7 @@ from chimes.store.sql.locks import lock_schedules
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule_and_damage
 from chimes.store.sql.rows.run import (
     CLAIMS,
+    LOG,
     PLANNED,
     QUEUE,
     STATE,
@@ -433,19 +434,22 @@ def insert_logs(tx: Tx, logs: dict[RunId, list[LogEntry]]) -> None:
     wanted = [run_id for run_id, entries in logs.items() if entries]
     if not wanted:
         return
-    statement = select(runs.c.id, _LAST_NUMBER.label("last")).where(
-        tx.dialect.among(runs.c.id, "ids")
-    )
-    rows = tx.rows(statement, {"ids": tx.dialect.listed(wanted)})
-    last: dict[str, int | None] = {row.id: row.last for row in rows}
-    tx.insert(
-        run_logs,
-        [
-            log_values(run_id, number, entry)
-            for run_id in wanted
-            for number, entry in enumerate(logs[run_id], (last[run_id] or 0) + 1)
-        ],
-    )
+    found = tx.tuples(_last_numbers(tx.dialect), {"ids": tx.dialect.listed(wanted)})
+    last: dict[str, int] = {row[0]: row[1] for row in found}
+    rows = [
+        log_values(run_id, number, entry)
+        for run_id in wanted
+        for number, entry in enumerate(logs[run_id], last.get(run_id, 0) + 1)
+    ]
+    tx.dialect.insert_many(tx.connection, run_logs, LOG, rows)
+
+
+@cache
+def _last_numbers(dialect: Dialect) -> Select[Any]:
+    """Of the runs that have a log: most that end have none yet."""
+    last = select(runs.c.id, _LAST_NUMBER.label("last"))
+    found = last.where(dialect.among(runs.c.id, "ids")).subquery()
+    return select(found.c.id, found.c.last).where(found.c.last.is_not(None))
 
 
 # --- nodes --------------------------------------------------------------------------------------

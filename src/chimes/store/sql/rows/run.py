@@ -24,7 +24,6 @@ from chimes.model.run import (
 from chimes.store.codec.records import attempt_from_plain, attempt_to_plain
 from chimes.store.sql.rows.values import (
     STATUSES,
-    Value,
     Values,
     clean,
     decode_object,
@@ -66,6 +65,7 @@ CLAIMS = (
     *("run_id", "node", "attempt", "fence", "started", "cancel_requested", "claimed_at"),
     *("available_at", "concurrency"),
 )
+LOG = ("run_id", "number", "at", "level", "message")
 
 
 def planned_values(
@@ -292,14 +292,9 @@ def run_of(row: Sequence[Any], definition: RunDefinition) -> Run:
     )
 
 
-def log_values(run_id: RunId, number: int, entry: LogEntry) -> dict[str, Value]:
-    return {
-        "run_id": run_id,
-        "number": number,
-        "at": micros(entry.at),
-        "level": entry.level,
-        "message": clean(entry.message),
-    }
+def log_values(run_id: RunId, number: int, entry: LogEntry) -> Values:
+    """In the order of LOG."""
+    return (run_id, number, micros(entry.at), entry.level, clean(entry.message))
 
 
 def log_of(row: Row[Any]) -> LogEntry:

@@ -94,7 +94,7 @@ def stats_values(key: int, summary: LastRunSummary | Schedule) -> Values:
         key,
         maybe_micros(summary.last_run_at),
         None if status is None else status.value,
-        stored_text(summary.last_error),
+        stored_text(summary.last_error) if summary.last_error else "",
         maybe_micros(summary.last_success_at),
     )
 
