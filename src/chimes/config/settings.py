@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 
 from chimes.errors import InvalidTrigger
@@ -69,6 +70,8 @@ class Settings:
     egress_only: tuple[str, ...] = ()
     egress_allow_metadata: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    #: Proxies whose headers say who the client is: addresses or networks; empty: none.
+    trusted_proxies: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     admin_token: str = ""
     #: Key file of Ksana: one key per line, `#` comments.
@@ -255,6 +258,15 @@ def names(value: object) -> tuple[str, ...]:
     return tuple(text(each) for each in value if each.strip())
 
 
+def networks(value: object) -> tuple[str, ...]:
+    """Addresses and networks. No host names: whoever answers the name would be trusted."""
+    try:
+        found = [ip_network(each, strict=False) for each in names(value)]
+    except ValueError:
+        raise Expected(_("addresses or networks, such as 10.0.0.5 or 10.1.0.0/16")) from None
+    return tuple(str(each).removesuffix(f"/{each.max_prefixlen}") for each in found)
+
+
 def headers(value: object) -> tuple[tuple[str, str], ...]:
     """A mapping; in the environment a JSON object, or `Name: value` separated by semicolons or
     newlines."""
@@ -425,6 +437,8 @@ _SETTINGS = (
     Field("egress_only", names),
     Field("egress_allow_metadata", flag, file_only=True),
     Field("allowed_hosts", names),
+    # The variable of uvicorn and gunicorn, which applied before there was a setting.
+    Field("trusted_proxies", networks, ("FORWARDED_ALLOW_IPS",)),
     Field("cors_origins", names),
     Field("admin_token", text, secret=True),
     Field("auth_keys_file", path, ("AUTH_KEYS_FILE",)),

@@ -259,6 +259,17 @@ def host_not_allowed(host: str) -> RequestRejected:
     )
 
 
+def ambiguous_proxy_headers() -> RequestRejected:
+    return RequestRejected(
+        400,
+        "ambiguous_proxy_headers",
+        _(
+            "Forwarded and X-Forwarded-For name different clients; the proxy must set one of them "
+            "and remove the other one"
+        ),
+    )
+
+
 def foreign_origin() -> RequestRejected:
     return RequestRejected(
         403, "foreign_origin", _("a page of another origin may not change anything here")
