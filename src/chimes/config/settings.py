@@ -77,6 +77,8 @@ class Settings:
     #: Key file of Ksana: one key per line, `#` comments.
     auth_keys_file: Path | None = None
     max_schedules_per_owner: int = 1000
+    #: Bytes of stored results per owner; 0: no limit; None: 1 GiB, without a limit for the system.
+    max_result_bytes_per_owner: int | None = None
     requests_per_second: float = 20.0
     #: Active schedules per owner that were created through the Softnix API or a chat; None: 20
     #: with API keys and for chats.
@@ -443,6 +445,7 @@ _SETTINGS = (
     Field("admin_token", text, secret=True),
     Field("auth_keys_file", path, ("AUTH_KEYS_FILE",)),
     Field("max_schedules_per_owner", number(1, 10_000_000)),
+    Field("max_result_bytes_per_owner", number(0, 10**15)),
     Field("requests_per_second", rate),
     Field(
         "max_active_per_owner", number(0, 10_000_000), ("SOFTNIX_SCHEDULER_MAX_ACTIVE_PER_OWNER",)

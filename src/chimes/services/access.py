@@ -499,3 +499,49 @@ class SharedLimiter:
 
     def _limited(self, seconds: float) -> RateLimited:
         return RateLimited(retry_after=timedelta(seconds=seconds))
+
+
+# --- stored bytes ---------------------------------------------------------------------------------
+#: A node fetches at most this fraction of the bytes at once.
+_BYTE_SHARE = 128
+_MAX_FETCHED_BYTES = 1024 * 1024
+
+
+class ByteBudget:
+    """Limits the bytes of each owner in the store, on all nodes together: at most `limit` bytes
+    that are deleted after `period`.
+
+    Half of them are available at once, the other half over the period, so that what was stored
+    within any period stays below the limit. A node fetches bytes in advance, so that small values
+    cost no write each.
+    """
+
+    def __init__(self, store: Store, kind: str, *, limit: int, period: timedelta) -> None:
+        self._store = store
+        self._kind = kind
+        self._burst = max(1, limit // 2)
+        self._rate = self._burst / period.total_seconds()
+        self._fetched: OrderedDict[str, int] = OrderedDict()
+
+    async def take(self, owner: str, count: int) -> bool:
+        """Whether the owner may store so many bytes more."""
+        left = self._fetched.get(owner, 0)
+        if left < count:
+            share = min(_MAX_FETCHED_BYTES, self._burst // _BYTE_SHARE)
+            for wanted in (max(count, share), count):
+                if (await self._take(owner, wanted)).granted:
+                    # Others may have taken or fetched bytes meanwhile.
+                    left = self._fetched.get(owner, 0) + wanted
+                    break
+            else:
+                return False
+        self._fetched[owner] = left - count
+        self._fetched.move_to_end(owner)
+        while len(self._fetched) > _MAX_CALLERS:
+            self._fetched.popitem(last=False)
+        return True
+
+    async def _take(self, owner: str, count: int) -> TokenGrant:
+        return await self._store.take_tokens(
+            f"{self._kind}:{owner}", rate=self._rate, burst=self._burst, count=count
+        )

@@ -31,14 +31,12 @@ from chimes.web.api.responses import (
     UpcomingPage,
     returns,
 )
-from chimes.web.api.route import Caller, Context, NativeRoute
+from chimes.web.api.route import Caller, Context, PureRoute
 from chimes.web.api.schemas import Body, ExplainIn, LanguageField, MomentField, PreviewIn
 from chimes.web.api.translate import Json, moment_from, time_out
 from chimes.web.context import negotiated_language, parse_sentence, preferred_language, set_language
 
-router = APIRouter(
-    prefix="/api/v1", tags=["time"], route_class=NativeRoute, responses=COMMON_ERRORS
-)
+router = APIRouter(prefix="/api/v1", tags=["time"], route_class=PureRoute, responses=COMMON_ERRORS)
 
 
 @router.post("/preview", responses=returns(PreviewOut) | BODY_ERRORS)
