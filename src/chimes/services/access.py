@@ -10,8 +10,11 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from chimes.clock import Clock
 from chimes.errors import (
@@ -44,6 +47,7 @@ from chimes.services.audit import entry
 from chimes.services.schedules.prompts import NAMESPACE
 from chimes.store.port import Store, TokenGrant
 
+T = TypeVar("T")
 KEY_PREFIX = "chm"
 _ID_LENGTH = 12
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -545,3 +549,31 @@ class ByteBudget:
         return await self._store.take_tokens(
             f"{self._kind}:{owner}", rate=self._rate, burst=self._burst, count=count
         )
+
+
+# --- computations in threads ----------------------------------------------------------------------
+class BoundedThreads:
+    """Threads for long computations of requests, which would stop the event loop. A bounded number
+    waits; beyond it, requests are rejected."""
+
+    def __init__(self, name: str, *, threads: int, waiting: int) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._most = threads + waiting
+        self._unfinished = 0
+
+    async def run(self, compute: Callable[[], T]) -> T:
+        """Raises RateLimited while too many computations wait."""
+        if self._unfinished >= self._most:
+            raise RateLimited(
+                _("The server computes too much at the moment"), retry_after=timedelta(seconds=1)
+            )
+        self._unfinished += 1
+        try:
+            loop, context = asyncio.get_running_loop(), copy_context()
+            return await loop.run_in_executor(self._threads, context.run, compute)
+        finally:
+            self._unfinished -= 1
+
+
+#: For triggers and sentences.
+CALCULATIONS = BoundedThreads("calculation", threads=2, waiting=32)

@@ -5,19 +5,16 @@ The owner of a user is `user:NAME`. Users are few and stored as one document (AD
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
-from typing import TypeVar
 
 from chimes.clock import Clock
 from chimes.errors import (
@@ -32,12 +29,10 @@ from chimes.i18n import _
 from chimes.model.access import ANONYMOUS_OWNER, Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId
-from chimes.services.access import USERS, AccessService
+from chimes.services.access import USERS, AccessService, BoundedThreads
 from chimes.services.audit import entry
 from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store, TokenGrant
-
-T = TypeVar("T")
 
 MIN_PASSWORD, MAX_PASSWORD = 10, 200
 #: Concurrent password hashes of a process; each takes 19 MiB of memory.
@@ -52,31 +47,20 @@ class Passwords:
     Raises RateLimited while too many hashes wait."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(CONCURRENT_HASHES, thread_name_prefix="password")
-        self._unfinished = 0
+        self._threads = BoundedThreads(
+            "password", threads=CONCURRENT_HASHES, waiting=MAX_WAITING_HASHES
+        )
         self._decoy = ""
 
     async def hashed(self, password: str) -> str:
-        return await self._in_thread(partial(_hashed, password))
+        return await self._threads.run(partial(_hashed, password))
 
     async def matches(self, stored: str | None, password: str) -> bool:
         """`stored` None: an unknown user, which takes the same time as a wrong password."""
         if not self._decoy:
             self._decoy = await self.hashed("decoy")
-        found = await self._in_thread(partial(_matches, stored or self._decoy, password))
+        found = await self._threads.run(partial(_matches, stored or self._decoy, password))
         return found and stored is not None
-
-    async def _in_thread(self, compute: Callable[[], T]) -> T:
-        if self._unfinished >= CONCURRENT_HASHES + MAX_WAITING_HASHES:
-            raise RateLimited(
-                _("Too many passwords are being checked at the moment"),
-                retry_after=timedelta(seconds=1),
-            )
-        self._unfinished += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, compute)
-        finally:
-            self._unfinished -= 1
 
 
 #: Shared by all services of the process, so that the limits apply to the process.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
-from chimes.errors import ChimesError, Conflict, NotAllowed, NotFound, StoreError
+from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, NotFound, StoreError
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
@@ -52,9 +54,11 @@ from chimes.services.schedules.editor import (
 from chimes.services.schedules.rules import (
     ScheduleRules,
     apply_run_defaults,
+    calculate,
     capability_of,
     check_chats,
     drop_pair_key,
+    excludes_holidays,
     fallback_run_defaults,
     switch_run_defaults,
     with_default_zones,
@@ -104,7 +108,10 @@ class ScheduleService:
         """The fires within `span` from now, soonest first, at most UPCOMING_LIMIT."""
         until = await self._store.now() + span
         query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=UPCOMING_LIMIT)
-        return upcoming_fires((await self.find(actor, query)).items, until)
+        found = (await self.find(actor, query)).items
+        return await calculate(
+            (each.trigger for each in found), partial(upcoming_fires, found, until)
+        )
 
     async def list_quota_usage(self, owner: Owner) -> list[QuotaUsage]:
         """How much of each of its quotas an owner has used."""
@@ -214,7 +221,10 @@ class ScheduleService:
             draft = apply_run_defaults(draft, defaults, explicit_fields)
         zone = await rules.zone_for(draft.owner, draft.trigger)
         now = await self._store.now()
-        schedule = self.prepare(actor, draft, now, zone=zone, allow_overdue=allow_overdue)
+        schedule = await calculate(
+            [draft.trigger],
+            partial(self.prepare, actor, draft, now, zone=zone, allow_overdue=allow_overdue),
+        )
         await check_chats(self._store, actor, schedule.policy.delivery)
         await rules.check_name(schedule, None)
         await rules.check_dependency(actor, schedule)
@@ -266,6 +276,13 @@ class ScheduleService:
         wanted = edit(schedule)
         apply_defaults = await self._defaults_of_new_target(schedule, wanted, explicit_fields)
         zone = await rules.zone_for(schedule.owner, wanted.trigger)
+        if wanted.trigger != schedule.trigger and excludes_holidays(wanted.trigger):
+            # `apply` may run on the event loop, where it finds the holidays in the cache.
+            now = await self._store.now()
+            trigger = rules.complete_trigger(wanted.trigger, schedule.trigger, now, zone)
+            with suppress(InvalidInput):
+                check = partial(rules.check_trigger, actor, schedule.owner, trigger, now)
+                await calculate([trigger], check)
 
         def apply(before: Schedule, now: datetime) -> Schedule:
             after = drop_pair_key(before, apply_defaults(edit(before)))

@@ -33,6 +33,7 @@ from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.services.access import ByteBudget
+from chimes.services.schedules.rules import load_calendars
 from chimes.store.port import IdempotencyRecord
 from chimes.triggers import format_moment, parse_moment
 from chimes.web.auth import authenticate, rate_limit_key
@@ -46,6 +47,7 @@ class NativeRequest(Request):
     async def json(self) -> object:
         if not hasattr(self, "_strict"):
             self._strict = await read_json(self)
+            await load_calendars(await self.body())
         return self._strict
 
 

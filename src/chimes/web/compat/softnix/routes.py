@@ -18,6 +18,7 @@ from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.services.schedules.prompts import new_short_id
+from chimes.services.schedules.rules import parse_sentence
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.softnix.translate import (
@@ -41,7 +42,6 @@ from chimes.web.compat.softnix.translate import (
 from chimes.web.context import (
     WebContext,
     negotiated_language,
-    parse_sentence,
     preferred_language,
     set_language,
 )
