@@ -9,10 +9,11 @@ recognised, whereas dropping it would repeat an effect for nothing.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
+
+import msgspec
 
 from chimes.clock import Clock
 from chimes.config import Settings
@@ -129,7 +130,11 @@ def _size(value: object) -> int:
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
     if value is None or isinstance(value, int | float):
         return 8
-    return len(json.dumps(value, ensure_ascii=False, default=str))
+    try:
+        return len(msgspec.json.encode(value))
+    except (TypeError, ValueError):
+        # Half a surrogate pair, or a number that JSON does not have.
+        return len(repr(value))
 
 
 class Recorder:
