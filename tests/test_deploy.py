@@ -145,3 +145,12 @@ def test_series_and_labels_are_read_from_promql() -> None:
         Series("z", frozenset()),
         Series("up", frozenset()),
     ]
+
+
+def test_nginx_example_sends_one_proxy_header() -> None:
+    """With both, a client could name another address in the one that the proxy passes on."""
+    text = (ROOT / "deploy" / "nginx" / "chimes.conf").read_text()
+    sent = dict(re.findall(r"proxy_set_header (\S+) (.+);", text))
+    assert sent["X-Forwarded-For"] == "$proxy_add_x_forwarded_for"
+    assert sent["Forwarded"] == '""'
+    assert sent["X-Forwarded-Proto"] == "$scheme"

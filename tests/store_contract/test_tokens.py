@@ -64,6 +64,22 @@ async def test_tokens_are_taken_all_or_none(store: Store, clock: SettableClock) 
     assert await take(3) == TokenGrant(granted=3, remaining=0, wait=NO_WAIT)
 
 
+async def test_returned_tokens_can_be_taken_again(store: Store, clock: SettableClock) -> None:
+    async def take(count: int = 1) -> TokenGrant:
+        return await store.take_tokens("a", rate=1, burst=3, count=count)
+
+    assert (await take(3)).remaining == 0
+    assert await take(-2) == TokenGrant(granted=-2, remaining=2, wait=NO_WAIT)
+    assert [(await take()).granted for _ in range(3)] == [1, 1, 0]
+    # Never more than the capacity, also of a new bucket.
+    await take(-1)
+    clock.advance(2.5)
+    assert await take(-2) == TokenGrant(granted=-2, remaining=3, wait=NO_WAIT)
+    assert [(await take()).granted for _ in range(4)] == [1, 1, 1, 0]
+    assert (await store.take_tokens("new", rate=1, burst=3, count=-1)).remaining == 3
+    assert (await store.take_tokens("new", rate=1, burst=3, count=4)).granted == 0
+
+
 async def test_clock_set_back_adds_no_tokens(store: Store, clock: SettableClock) -> None:
     await store.take_tokens("a", rate=1, burst=2, count=2)
     clock.set(clock.now() - MINUTE)

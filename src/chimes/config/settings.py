@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 
 from chimes.errors import InvalidTrigger
@@ -69,11 +70,15 @@ class Settings:
     egress_only: tuple[str, ...] = ()
     egress_allow_metadata: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    #: Proxies whose headers say who the client is: addresses or networks; empty: none.
+    trusted_proxies: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     admin_token: str = ""
     #: Key file of Ksana: one key per line, `#` comments.
     auth_keys_file: Path | None = None
     max_schedules_per_owner: int = 1000
+    #: Bytes of stored results per owner; 0: no limit; None: 1 GiB, without a limit for the system.
+    max_result_bytes_per_owner: int | None = None
     requests_per_second: float = 20.0
     #: Active schedules per owner that were created through the Softnix API or a chat; None: 20
     #: with API keys and for chats.
@@ -255,6 +260,15 @@ def names(value: object) -> tuple[str, ...]:
     return tuple(text(each) for each in value if each.strip())
 
 
+def networks(value: object) -> tuple[str, ...]:
+    """Addresses and networks. No host names: whoever answers the name would be trusted."""
+    try:
+        found = [ip_network(each, strict=False) for each in names(value)]
+    except ValueError:
+        raise Expected(_("addresses or networks, such as 10.0.0.5 or 10.1.0.0/16")) from None
+    return tuple(str(each).removesuffix(f"/{each.max_prefixlen}") for each in found)
+
+
 def headers(value: object) -> tuple[tuple[str, str], ...]:
     """A mapping; in the environment a JSON object, or `Name: value` separated by semicolons or
     newlines."""
@@ -425,10 +439,13 @@ _SETTINGS = (
     Field("egress_only", names),
     Field("egress_allow_metadata", flag, file_only=True),
     Field("allowed_hosts", names),
+    # The variable of uvicorn and gunicorn, which applied before there was a setting.
+    Field("trusted_proxies", networks, ("FORWARDED_ALLOW_IPS",)),
     Field("cors_origins", names),
     Field("admin_token", text, secret=True),
     Field("auth_keys_file", path, ("AUTH_KEYS_FILE",)),
     Field("max_schedules_per_owner", number(1, 10_000_000)),
+    Field("max_result_bytes_per_owner", number(0, 10**15)),
     Field("requests_per_second", rate),
     Field(
         "max_active_per_owner", number(0, 10_000_000), ("SOFTNIX_SCHEDULER_MAX_ACTIVE_PER_OWNER",)

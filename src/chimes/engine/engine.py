@@ -30,6 +30,7 @@ from chimes.engine.maintenance import LogRetention, Maintenance
 from chimes.engine.membership import FailoverWatch, Heartbeat, Membership, StoreClock
 from chimes.engine.poller import DrainGate, Duty, Poller
 from chimes.engine.reconciler import SPACING, LeaseRecovery, Reconciler
+from chimes.engine.recorder import ResultLimit
 from chimes.engine.scheduler import Scheduler
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
@@ -125,6 +126,7 @@ class Engine:
             clock=clock,
             time=time,
             events=self._events,
+            limit_result=ResultLimit(store, settings),
         )
         self._capacities = [Capacity(pool, self._executor.reconcile) for pool in pools]
         self._reconciler = Reconciler(

@@ -29,7 +29,7 @@ from chimes.engine.flow_steps import FlowSteps
 from chimes.engine.in_flight import Capacity, Claim, InFlightRun, StopReason
 from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.prefetch import PrefetchQueue
-from chimes.engine.recorder import Recorder
+from chimes.engine.recorder import LimitResult, Recorder, unlimited_result
 from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _, joined
@@ -68,6 +68,7 @@ class Executor:
         clock: Clock,
         time: StoreClock,
         events: Events,
+        limit_result: LimitResult = unlimited_result,
     ) -> None:
         self._store = store
         self._runners = runners
@@ -86,7 +87,7 @@ class Executor:
         #: Outcomes of prefetched runs that wait until the rest of their batch has started.
         self._deferred: list[tuple[InFlightRun, Outcome | None]] = []
         self._pool = TaskPool(self._execute)
-        self.recorder = Recorder(store, clock, self._on_recorded)
+        self.recorder = Recorder(store, clock, self._on_recorded, limit_result)
         #: None where the store does not support prefetch.
         self.prefetched: PrefetchQueue | None = None
         if isinstance(store, PrefetchStore) and store.supports_prefetch:

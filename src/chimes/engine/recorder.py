@@ -9,17 +9,23 @@ recognised, whereas dropping it would repeat an effect for nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
+import msgspec
+
 from chimes.clock import Clock
+from chimes.config import Settings
 from chimes.engine.in_flight import AttemptLog, Claim, InFlightRun
 from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
 from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.model import replace
+from chimes.model.access import Owner, OwnerType
 from chimes.model.run import Completion, LogEntry, Run, RunStatus
+from chimes.services.access import ByteBudget
 from chimes.store.port import Store
 
 #: Completions in one transaction.
@@ -29,15 +35,126 @@ BATCH = 500
 OnRecorded = Callable[[Completion, Run | None], None]
 
 
+# --- results ------------------------------------------------------------------------------------
+#: Bytes of a result that is not counted: as much as the rest of a run.
+FREE_RESULT = 4 * 1024
+#: Characters that are left of each long text of a result beyond the limit.
+_EXCERPT = 1024
+#: Bytes of the results of an owner if the setting is not set.
+DEFAULT_RESULT_LIMIT = 2**30
+#: Returns the completion with what may be stored of its result, which has so many bytes.
+LimitResult = Callable[[Completion, int], Awaitable[Completion]]
+_log = logging.getLogger("chimes.engine")
+
+
+async def unlimited_result(completion: Completion, size: int) -> Completion:
+    return completion
+
+
+def result_limit(settings: Settings, owner: Owner) -> int:
+    """Bytes that the results of the owner may take; 0: any number. By default the runs of the
+    system are not limited: they are those of the operator."""
+    if settings.max_result_bytes_per_owner is not None:
+        return settings.max_result_bytes_per_owner
+    return 0 if owner.type is OwnerType.SYSTEM else DEFAULT_RESULT_LIMIT
+
+
+class ResultLimit:
+    """Limits the bytes of each owner's results, on all nodes together (ADR 48)."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._settings = settings
+        most = settings.max_result_bytes_per_owner
+        self._budget = ByteBudget(
+            store,
+            "results",
+            limit=DEFAULT_RESULT_LIMIT if most is None else most,
+            period=settings.retention,
+        )
+
+    async def __call__(self, completion: Completion, size: int) -> Completion:
+        run = completion.run
+        if run is None or not (limit := result_limit(self._settings, run.owner)):
+            return completion
+        try:
+            if await self._budget.take(str(run.owner), size):
+                return completion
+        except StoreUnavailable:
+            raise
+        except Exception:
+            # A result must be recorded, whatever happens to its limit.
+            _log.exception("the result of a run could not be counted", extra={"run_id": run.id})
+            return completion
+        return _limited(completion, run.owner, size, limit)
+
+
+def _limited(completion: Completion, owner: Owner, size: int, limit: int) -> Completion:
+    """A return value is not shortened, because that would be another value: the run fails."""
+    assert completion.result is not None
+    note = _(
+        "the result of {size} bytes was not stored: the results of {owner} take {limit} bytes, the "
+        "maximum (max_result_bytes_per_owner); older ones are deleted after the retention",
+        size=size,
+        owner=owner,
+        limit=limit,
+    )
+    if "value" in completion.result:
+        return replace(
+            completion,
+            status=RunStatus.FAILED,
+            result=None,
+            error=completion.error or note,
+            reason=completion.reason or "result_limit",
+        )
+    line = LogEntry(at=completion.attempt.finished_at, level="warning", message=str(note))
+    return replace(
+        completion,
+        result={name: _excerpt(each) for name, each in completion.result.items()}
+        | {"truncated": True},
+        logs=(*completion.logs, line),
+    )
+
+
+def _excerpt(value: object) -> object:
+    if isinstance(value, str):
+        return value[:_EXCERPT]
+    return value if _size(value) <= _EXCERPT else None
+
+
+def _size_of(result: Mapping[str, object]) -> int:
+    return sum(map(_size, result.values()))
+
+
+def _size(value: object) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    if value is None or isinstance(value, int | float):
+        return 8
+    try:
+        return len(msgspec.json.encode(value))
+    except (TypeError, ValueError):
+        # Half a surrogate pair, or a number that JSON does not have.
+        return len(repr(value))
+
+
 class Recorder:
     """Writes completions; its `logs` write the log lines of running attempts."""
 
     name = "recorder"
 
-    def __init__(self, store: Store, clock: Clock, on_recorded: OnRecorded) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        on_recorded: OnRecorded,
+        limit_result: LimitResult = unlimited_result,
+    ) -> None:
         self._store = store
         self._on_recorded = on_recorded
+        self._limit_result = limit_result
         self._pending: dict[Claim, Completion] = {}
+        #: Pending completions whose result was counted: a repeated write must not count it again.
+        self._counted: set[Claim] = set()
         self._arrived = asyncio.Event()
         self.logs = LogWriter(store, clock, self._enqueue)
 
@@ -61,7 +178,8 @@ class Recorder:
         # The store answers by run id, so a batch has no two attempts of one run.
         batch = {each.run_id: each for each in islice(self._pending.values(), BATCH)}
         if batch:
-            await self._write(tuple(batch.values()))
+            await self._count_results(batch.values())
+            await self._write([self._pending[each.run_id, each.fence] for each in batch.values()])
         if self._pending:
             return PollNow()
         self._arrived.clear()
@@ -71,6 +189,16 @@ class Recorder:
         hit("run.before_record")
         self._pending[completion.run_id, completion.fence] = completion
         self._arrived.set()
+
+    async def _count_results(self, batch: Iterable[Completion]) -> None:
+        for completion in batch:
+            claim = completion.run_id, completion.fence
+            # The result of an attempt that is retried is replaced by the next one.
+            if completion.result and completion.retry_in is None and claim not in self._counted:
+                size = _size_of(completion.result)
+                if size > FREE_RESULT:
+                    self._pending[claim] = await self._limit_result(completion, size)
+                    self._counted.add(claim)
 
     async def _write(self, batch: Sequence[Completion]) -> None:
         try:
@@ -88,6 +216,7 @@ class Recorder:
             accepted = {run.id: run for run in result.accepted}
             for completion in batch:
                 del self._pending[completion.run_id, completion.fence]
+                self._counted.discard((completion.run_id, completion.fence))
                 self._on_recorded(completion, accepted.get(completion.run_id))
             hit("run.after_record")
 

@@ -90,6 +90,8 @@ def build_server(
         log_config=None,
         access_log=False,
         server_header=False,
+        # uvicorn believes the headers of every client on this machine; see `trusted_proxies`.
+        proxy_headers=False,
         # The middleware sends it: uvicorn would wake up every second to update it.
         date_header=False,
         timeout_keep_alive=75,

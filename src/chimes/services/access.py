@@ -10,8 +10,11 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from chimes.clock import Clock
 from chimes.errors import (
@@ -44,6 +47,7 @@ from chimes.model.validation import clean_name
 from chimes.services.schedules.prompts import NAMESPACE
 from chimes.store.port import Store, TokenGrant
 
+T = TypeVar("T")
 KEY_PREFIX = "chm"
 _ID_LENGTH = 12
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -499,3 +503,77 @@ class SharedLimiter:
 
     def _limited(self, seconds: float) -> RateLimited:
         return RateLimited(retry_after=timedelta(seconds=seconds))
+
+
+# --- stored bytes ---------------------------------------------------------------------------------
+#: A node fetches at most this fraction of the bytes at once.
+_BYTE_SHARE = 128
+_MAX_FETCHED_BYTES = 1024 * 1024
+
+
+class ByteBudget:
+    """Limits the bytes of each owner in the store, on all nodes together: at most `limit` bytes
+    that are deleted after `period`.
+
+    Half of them are available at once, the other half over the period, so that what was stored
+    within any period stays below the limit. A node fetches bytes in advance, so that small values
+    cost no write each.
+    """
+
+    def __init__(self, store: Store, kind: str, *, limit: int, period: timedelta) -> None:
+        self._store = store
+        self._kind = kind
+        self._burst = max(1, limit // 2)
+        self._rate = self._burst / period.total_seconds()
+        self._fetched: OrderedDict[str, int] = OrderedDict()
+
+    async def take(self, owner: str, count: int) -> bool:
+        """Whether the owner may store so many bytes more."""
+        left = self._fetched.get(owner, 0)
+        if left < count:
+            share = min(_MAX_FETCHED_BYTES, self._burst // _BYTE_SHARE)
+            for wanted in (max(count, share), count):
+                if (await self._take(owner, wanted)).granted:
+                    # Others may have taken or fetched bytes meanwhile.
+                    left = self._fetched.get(owner, 0) + wanted
+                    break
+            else:
+                return False
+        self._fetched[owner] = left - count
+        self._fetched.move_to_end(owner)
+        while len(self._fetched) > _MAX_CALLERS:
+            self._fetched.popitem(last=False)
+        return True
+
+    async def _take(self, owner: str, count: int) -> TokenGrant:
+        return await self._store.take_tokens(
+            f"{self._kind}:{owner}", rate=self._rate, burst=self._burst, count=count
+        )
+
+
+# --- computations in threads ----------------------------------------------------------------------
+class BoundedThreads:
+    """Threads for long computations of requests, which would stop the event loop. A bounded number
+    waits; beyond it, requests are rejected."""
+
+    def __init__(self, name: str, *, threads: int, waiting: int) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._most = threads + waiting
+        self._unfinished = 0
+
+    async def run(self, compute: Callable[[], T]) -> T:
+        """Raises RateLimited while too many computations wait."""
+        if self._unfinished >= self._most:
+            raise RateLimited(
+                _("The server computes too much at the moment"), retry_after=timedelta(seconds=1)
+            )
+        self._unfinished += 1
+        try:
+            loop, context = asyncio.get_running_loop(), copy_context()
+            return await loop.run_in_executor(self._threads, context.run, compute)
+        finally:
+            self._unfinished -= 1
+
+
+#: For triggers and sentences.
+CALCULATIONS = BoundedThreads("calculation", threads=2, waiting=32)

@@ -5,14 +5,16 @@ The owner of a user is `user:NAME`. Users are few and stored as one document (AD
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import logging
 import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
+from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from chimes.clock import Clock
 from chimes.errors import (
@@ -27,33 +29,41 @@ from chimes.i18n import _
 from chimes.model.access import ANONYMOUS_OWNER, Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import KeyId
-from chimes.services.access import USERS, AccessService
+from chimes.services.access import USERS, AccessService, BoundedThreads
 from chimes.services.documents import Document, DocumentStore
-from chimes.store.port import Store
+from chimes.store.port import Store, TokenGrant
 
 MIN_PASSWORD, MAX_PASSWORD = 10, 200
-#: Concurrent password hashes; each takes 19 MiB of memory.
-_CONCURRENT_HASHES = 2
+#: Concurrent password hashes of a process; each takes 19 MiB of memory.
+CONCURRENT_HASHES = 2
+#: Further hashes that wait for a thread; beyond them, requests are rejected.
+MAX_WAITING_HASHES = 16
+_log = logging.getLogger("chimes.access")
 
 
 class Passwords:
-    """Hashes and verifies passwords in threads: argon2id with the minimum that OWASP recommends."""
+    """Hashes and verifies passwords in threads: argon2id with the minimum that OWASP recommends.
+    Raises RateLimited while too many hashes wait."""
 
     def __init__(self) -> None:
-        self._permits = asyncio.Semaphore(_CONCURRENT_HASHES)
+        self._threads = BoundedThreads(
+            "password", threads=CONCURRENT_HASHES, waiting=MAX_WAITING_HASHES
+        )
         self._decoy = ""
 
     async def hashed(self, password: str) -> str:
-        async with self._permits:
-            return await asyncio.to_thread(_hashed, password)
+        return await self._threads.run(partial(_hashed, password))
 
     async def matches(self, stored: str | None, password: str) -> bool:
         """`stored` None: an unknown user, which takes the same time as a wrong password."""
         if not self._decoy:
             self._decoy = await self.hashed("decoy")
-        async with self._permits:
-            found = await asyncio.to_thread(_matches, stored or self._decoy, password)
+        found = await self._threads.run(partial(_matches, stored or self._decoy, password))
         return found and stored is not None
+
+
+#: Shared by all services of the process, so that the limits apply to the process.
+_PASSWORDS = Passwords()
 
 
 def _hashed(password: str) -> str:
@@ -94,7 +104,7 @@ class UserService:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._document = DocumentStore(store, USERS)
-        self._passwords = Passwords()
+        self._passwords = _PASSWORDS
 
     async def has_users(self) -> bool:
         return bool(await self._document.read())
@@ -232,39 +242,88 @@ def _user(name: str, value: object) -> User | None:
 
 
 # --- login limit ----------------------------------------------------------------------------------
-#: Failed logins per address and name within the window, on all nodes together.
-MAX_FAILED_LOGINS = 5
+#: Failed logins within the window, on all nodes together: per address and name, per address with
+#: any names, and per name from all addresses. The last one is a compromise: it slows down guessing
+#: from many addresses, and such an attack keeps the user from signing in with the password.
+MAX_FAILED_LOGINS, MAX_FAILED_PER_ADDRESS, MAX_FAILED_PER_NAME = 5, 50, 50
 WINDOW = timedelta(minutes=15)
-#: Time until one more attempt is allowed.
-_REFILL = WINDOW / MAX_FAILED_LOGINS
 _MAX_BLOCKED = 10_000
+#: Failed logins in the audit log: so many at once and per hour; new names cost nothing.
+MAX_AUDITED_FAILURES = 100
 
 
 class LoginLimit:
+    """Limits failed logins. Each attempt takes its tokens before the credentials are checked, so
+    that concurrent attempts cannot pass the limit; a successful one returns them."""
+
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        #: Blocked subjects known to this node, and until when.
+        #: Empty buckets known to this node, and until when.
         self._blocked: OrderedDict[str, float] = OrderedDict()
 
-    def check(self, subject: str) -> None:
-        """Raises RateLimited; called before the credentials are checked."""
-        left = self._blocked.get(subject, float("-inf")) - self._clock.monotonic()
-        if left > 0:
-            raise _too_many(timedelta(seconds=left))
+    async def take(self, address: str, name: str = "") -> LoginAttempt:
+        """Counts an attempt. Raises RateLimited."""
+        group = address_group(address)
+        limits = {_bucket("", f"{group} {name}"): MAX_FAILED_LOGINS}
+        limits[_bucket("address:", group)] = MAX_FAILED_PER_ADDRESS
+        if name:
+            limits[_bucket("name:", name)] = MAX_FAILED_PER_NAME
+        for bucket in limits:
+            left = self._blocked.get(bucket, float("-inf")) - self._clock.monotonic()
+            if left > 0:
+                raise _too_many(timedelta(seconds=left))
+        # The narrowest limit first: attempts that it rejects must not use up the others.
+        for bucket, most in limits.items():
+            taken = await self._count(bucket, most, 1)
+            if not taken.granted:
+                self._block(bucket, taken.wait)
+                raise _too_many(taken.wait)
+        return LoginAttempt(self, limits)
 
-    async def failed(self, subject: str) -> None:
-        """Counts a failed login. Raises RateLimited if the limit is already used up elsewhere."""
-        name = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        rate = MAX_FAILED_LOGINS / WINDOW.total_seconds()
-        taken = await self._store.take_tokens(f"login:{name}", rate=rate, burst=MAX_FAILED_LOGINS)
-        if taken.remaining == 0:
-            self._blocked[subject] = self._clock.monotonic() + _REFILL.total_seconds()
-            self._blocked.move_to_end(subject)
-            if len(self._blocked) > _MAX_BLOCKED:
-                self._blocked.popitem(last=False)
-        if taken.granted == 0:
-            raise _too_many(taken.wait)
+    async def give_back(self, limits: Mapping[str, int]) -> None:
+        for bucket, most in limits.items():
+            await self._count(bucket, most, -1)
+            self._blocked.pop(bucket, None)
+
+    async def _count(self, bucket: str, most: int, count: int) -> TokenGrant:
+        rate = most / WINDOW.total_seconds()
+        return await self._store.take_tokens(bucket, rate=rate, burst=most, count=count)
+
+    def _block(self, bucket: str, wait: timedelta) -> None:
+        self._blocked[bucket] = self._clock.monotonic() + wait.total_seconds()
+        self._blocked.move_to_end(bucket)
+        if len(self._blocked) > _MAX_BLOCKED:
+            self._blocked.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginAttempt:
+    """A counted attempt: bucket and limit of each token that it took."""
+
+    limit: LoginLimit
+    buckets: Mapping[str, int]
+
+    async def give_back(self) -> None:
+        """After a success, or if the credentials were not checked."""
+        await self.limit.give_back(self.buckets)
+
+
+def address_group(address: str) -> str:
+    """The addresses that share a limit: an IPv4 address, or the IPv6 network of a customer."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(IPv6Network((found, 64), strict=False))
+    return address
+
+
+def _bucket(kind: str, subject: str) -> str:
+    return f"login:{kind}{_digest(subject)[:32]}"
 
 
 def _too_many(wait: timedelta) -> RateLimited:
@@ -280,8 +339,8 @@ STATE = "dashboard:sign-ins"
 INTERFACE = "dashboard"
 IDLE = timedelta(hours=12)
 LIFE = timedelta(days=7)
-#: Beyond this the session that was idle for the longest time is dropped.
-MAX_SESSIONS = 1000
+#: Beyond this the session that was idle for the longest time ends: of all, and of an account.
+MAX_SESSIONS, MAX_SESSIONS_PER_ACCOUNT = 1000, 20
 #: Seconds for which sessions are cached; a session ended on another node ends within this time.
 _CACHE_SECONDS = 1.0
 #: Precision of `seen_at`.
@@ -336,12 +395,13 @@ class SessionService:
     ) -> tuple[str, Session]:
         """The secret of a new session. Raises NotAuthenticated, and RateLimited after too many
         failures."""
+        attempt = await self._limit.take(address)
         try:
-            self._limit.check(address)
             actor = await self._access.authenticate(presented, interface=INTERFACE, address=address)
         except NotAuthenticated:
-            await self._failed("", address)
+            await self._audit_failure(address, address)
             raise
+        await attempt.give_back()
         mark = self._access.configured_key_mark(presented)
         kind, ref = ("configured", mark) if mark else ("key", str(actor.key_id))
         return await self._begin(actor, kind, ref, agent=agent)
@@ -349,11 +409,16 @@ class SessionService:
     async def login_with_password(
         self, name: str, password: str, *, address: str, agent: str
     ) -> tuple[str, Session]:
-        self._limit.check(f"{address} {name}")
-        user = await self._users.authenticate(name, password)
+        attempt = await self._limit.take(address, name)
+        try:
+            user = await self._users.authenticate(name, password)
+        except RateLimited:
+            await attempt.give_back()
+            raise
         if user is None:
-            await self._failed(name, address)
+            await self._audit_failure(name, address)
             raise NotAuthenticated()
+        await attempt.give_back()
         return await self._begin(
             _user_actor(user, address), "user", name, stamp=user.stamp, agent=agent
         )
@@ -376,15 +441,22 @@ class SessionService:
         audit = entry(actor, "sign_in", "session", record.id[:12], at=now, owner=actor.owner)
 
         def add(sessions: dict[str, SessionRecord]) -> None:
-            while len(sessions) >= MAX_SESSIONS:
-                del sessions[min(sessions, key=lambda each: sessions[each].seen_at)]
+            same = [each for each in sessions.values() if (each.kind, each.ref) == (kind, ref)]
+            _end_idle(sessions, same, MAX_SESSIONS_PER_ACCOUNT - 1)
+            _end_idle(sessions, [*sessions.values()], MAX_SESSIONS - 1)
             sessions[record.id] = record
 
         await self._change(add, now, audit)
         return secret, Session(record=record, actor=actor)
 
-    async def _failed(self, name: str, address: str) -> None:
-        """Audits and counts a failed login."""
+    async def _audit_failure(self, name: str, address: str) -> None:
+        """The number of entries is limited: anyone can try ever new names."""
+        taken = await self._store.take_tokens(
+            "login:audit", rate=MAX_AUDITED_FAILURES / 3600, burst=MAX_AUDITED_FAILURES
+        )
+        if not taken.granted:
+            _log.warning("failed login not written to the audit", extra={"address": address})
+            return
         anonymous = Actor(
             owner=ANONYMOUS_OWNER, role=Role.VIEWER, interface=INTERFACE, address=address
         )
@@ -392,13 +464,12 @@ class SessionService:
             anonymous,
             "sign_in",
             "session",
-            name or address,
+            name,
             at=await self._store.now(),
             owner=ANONYMOUS_OWNER,
             allowed=False,
         )
         await self._store.append_audit(audit)
-        await self._limit.failed(f"{address} {name}" if name else address)
 
     async def authenticate(self, secret: str, *, address: str) -> Session:
         """The session of a cookie. Raises NotAuthenticated if it is unknown or has ended."""
@@ -487,6 +558,15 @@ class SessionService:
 
     def _cache(self, sessions: dict[str, SessionRecord]) -> None:
         self._sessions_cache, self._read_at = sessions, self._clock.monotonic()
+
+
+def _end_idle(
+    sessions: dict[str, SessionRecord], candidates: list[SessionRecord], most: int
+) -> None:
+    """Ends the candidates that were idle for the longest time, until `most` of them are left."""
+    candidates.sort(key=lambda each: (each.seen_at, each.created_at), reverse=True)
+    for record in candidates[most:]:
+        del sessions[record.id]
 
 
 def _user_actor(user: User, address: str) -> Actor:

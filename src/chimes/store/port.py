@@ -245,8 +245,8 @@ class MessageStore(Protocol):
         self, name: str, *, rate: float, burst: int, count: int = 1
     ) -> TokenGrant:
         """Take `count` tokens or none from a bucket that all nodes share: `rate` tokens per second
-        by the store's clock, capacity `burst`, initially full. A full bucket may be dropped; it
-        need not survive a crash."""
+        by the store's clock, capacity `burst`, initially full. A negative `count` returns tokens,
+        up to the capacity. A full bucket may be dropped; it need not survive a crash."""
 
 
 # --- nodes

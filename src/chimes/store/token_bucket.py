@@ -18,9 +18,8 @@ def take_from(
     went back adds none."""
     available = min(float(burst), tokens + max(0.0, elapsed) * rate)
     granted = count if available >= count else 0
-    return available - granted, grant_tokens(
-        available - granted, granted=granted, rate=rate, count=count
-    )
+    left = min(float(burst), available - granted)
+    return left, grant_tokens(left, granted=granted, rate=rate, count=count)
 
 
 def grant_tokens(left: float, *, granted: int, rate: float, count: int) -> TokenGrant:

@@ -25,7 +25,6 @@ from chimes.errors import (
     StoreError,
 )
 from chimes.i18n import Message, _, in_language, joined
-from chimes.language import parse
 from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.audit import entry
@@ -39,6 +38,7 @@ from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService
 from chimes.services.runs import RunService
 from chimes.services.schedules.prompts import prompt_draft, run_id_for, short_id_for
+from chimes.services.schedules.rules import parse_sentence
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.port import Store
 from chimes.telegram.commands import (
@@ -431,7 +431,9 @@ class Conversation:
     async def _create(self, speaker: Speaker, text: str) -> str:
         if not text:
             return HELP
-        parsed = parse(text, now=speaker.now, timezone=speaker.zone, lang=speaker.language)
+        parsed = await parse_sentence(
+            text, now=speaker.now, timezone=speaker.zone, lang=speaker.language
+        )
         if not parsed.task:
             return _("Write the task after the time.")
         recipient = Recipient(

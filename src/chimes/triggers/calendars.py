@@ -263,6 +263,16 @@ def _countries() -> Mapping[str, frozenset[str]]:
     return {country: frozenset(parts) for country, parts in supported.items()}
 
 
+def load_holidays() -> None:
+    """Loads the known countries, which takes a second: call it in a thread before a calendar of
+    holidays is parsed on an event loop."""
+    _countries()
+
+
+def holidays_are_loaded() -> bool:
+    return bool(_countries.cache_info().currsize)
+
+
 def _check_holidays(name: str, field: str) -> str:
     country, _unused, part = name.partition("-")
     known = _countries()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from email.utils import format_datetime
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -28,11 +29,13 @@ HEADER_LIMIT = 8 * 1024
 BODY_SECONDS = 15.0
 _STORE_SECONDS = 2.0
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_Address = IPv4Address | IPv6Address
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class RequestLimits:
-    """Checks Host, Origin, size and duration of a request, and reads the whole body."""
+    """Finds the client behind a trusted proxy, checks Host, Origin, size and duration of a request,
+    and reads the whole body."""
 
     def __init__(self, app: ASGIApp, context: WebContext) -> None:
         self._app = app
@@ -41,6 +44,7 @@ class RequestLimits:
         self._origins = frozenset(
             origin.rstrip("/").lower() for origin in context.settings.cors_origins
         )
+        self._proxies = TrustedProxies(context.settings.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,6 +54,7 @@ class RequestLimits:
             headers = Headers(scope=scope)
             if sum(len(name) + len(value) for name, value in headers.raw) > HEADER_LIMIT:
                 raise _headers_too_large(HEADER_LIMIT)
+            scope = self._proxies.resolve(scope, headers)
             host = self._host(headers)
             if self._allowed or await self._open_mode():
                 self._check_host(host, scope)
@@ -95,6 +100,90 @@ class RequestLimits:
                 continue
             if _authority(given) != host:
                 raise _foreign_origin()
+
+
+# --- the client behind a proxy -----------------------------------------------------------------
+#: A parameter of an element of Forwarded (RFC 7239).
+_FORWARDED_PAIR = re.compile(r'\s*([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^\s;,"]*)\s*(;|,|$)')
+_SCHEMES = frozenset({"http", "https"})
+
+
+class TrustedProxies:
+    """The proxies whose headers are believed. Every proxy appends the address that connected to it,
+    so the client is the right-most address that is not a trusted proxy; what stands on its left was
+    sent by the client."""
+
+    def __init__(self, trusted: Iterable[str]) -> None:
+        self._networks = tuple(ip_network(each) for each in trusted)
+
+    def resolve(self, scope: Scope, headers: Headers) -> Scope:
+        """The scope with address and scheme of the client. Raises RequestRejected."""
+        peer = _address(scope["client"][0]) if scope.get("client") else None
+        if peer is None or not self._is_trusted(peer):
+            return scope
+        hops = _elements(headers, "x-forwarded-for")
+        protocols = _elements(headers, "x-forwarded-proto")
+        forwarded = _forwarded_elements(headers)
+        client, depth = self._client(peer, hops)
+        if forwarded:
+            found, place = self._client(peer, [each.get("for", "") for each in forwarded])
+            if hops and found != client:
+                # The proxy sets one header and passes on the other one as the client sent it.
+                raise _ambiguous_proxy_headers()
+            client = found
+            scheme = forwarded[-max(1, place)].get("proto", "")
+        else:
+            scheme = ""
+        if not scheme and protocols:
+            scheme = protocols[-max(1, depth) if len(protocols) == len(hops) else -1]
+        scheme = scheme.lower() if scheme.lower() in _SCHEMES else scope["scheme"]
+        return {**scope, "client": (str(client), 0), "scheme": scheme}
+
+    def _client(self, peer: _Address, hops: Sequence[str]) -> tuple[_Address, int]:
+        """The client, and how many elements from the right it stands."""
+        client, depth = peer, 0
+        for hop in reversed(hops):
+            address = _address(hop)
+            if address is None or not self._is_trusted(client):
+                break
+            client, depth = address, depth + 1
+        return client, depth
+
+    def _is_trusted(self, address: _Address) -> bool:
+        return any(address in network for network in self._networks)
+
+
+def _address(text: str) -> _Address | None:
+    """An address, with or without a port."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+
+
+def _elements(headers: Headers, name: str) -> list[str]:
+    return [each.strip() for each in ",".join(headers.getlist(name)).split(",") if each.strip()]
+
+
+def _forwarded_elements(headers: Headers) -> list[dict[str, str]]:
+    """The elements of Forwarded. What follows a syntax error is lost, which is what later proxies
+    added; so the whole header then counts as one element without an address."""
+    found: list[dict[str, str]] = [{}]
+    text, start = ",".join(headers.getlist("forwarded")), 0
+    while start < len(text):
+        pair = _FORWARDED_PAIR.match(text, start)
+        if pair is None:
+            return [{}]
+        found[-1][pair[1].lower()] = pair[2].strip('"')
+        if pair[3] == ",":
+            found.append({})
+        start = pair.end()
+    return found if found != [{}] else []
 
 
 def _authority(origin: str) -> str | None:
@@ -210,6 +299,17 @@ def _host_not_allowed(host: str) -> RequestRejected:
         _(
             "{host!r} is not a name of this server; add it to allowed_hosts if it should be",
             host=host[:100],
+        ),
+    )
+
+
+def _ambiguous_proxy_headers() -> RequestRejected:
+    return RequestRejected(
+        400,
+        "ambiguous_proxy_headers",
+        _(
+            "Forwarded and X-Forwarded-For name different clients; the proxy must set one of them "
+            "and remove the other one"
         ),
     )
 

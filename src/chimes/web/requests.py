@@ -10,7 +10,6 @@ import asyncio
 import json
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -38,7 +37,6 @@ from chimes.services.system import NodeService, SourceRegistry, SystemService
 from chimes.store.port import Store
 
 if TYPE_CHECKING:
-    from chimes.language import Parsed
     from chimes.services.attention import KnownFailures, SnoozeService
     from chimes.services.changes import ChangeDetector
     from chimes.services.demo import DemoService
@@ -218,23 +216,6 @@ async def _language(request: Request) -> str:
 
 #: Dependency for handlers whose response contains text.
 NegotiatedLanguage = Annotated[str, Depends(_language)]
-
-
-_GRAMMAR = "chimes.language.parser"
-
-
-async def parse_sentence(text: str, *, now: datetime, timezone: str, lang: str | None) -> Parsed:
-    """`chimes.language.parse`. The grammars are loaded on first use, because most nodes never parse
-    a sentence, and in a thread, because loading would delay due schedules."""
-    if _GRAMMAR not in sys.modules:
-        await asyncio.to_thread(_load_grammar)
-    from chimes.language import parse
-
-    return parse(text, now=now, timezone=timezone, lang=lang)
-
-
-def _load_grammar() -> None:
-    import chimes.language.parser  # noqa: F401
 
 
 # --- the query and the JSON body ------------------------------------------------------------------

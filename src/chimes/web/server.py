@@ -11,10 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from chimes.services.access import ByteBudget
 from chimes.web.api import (
     account,
     agent_callbacks,
     notifications,
+    route,
     runs,
     schedules,
     system,
@@ -59,6 +61,9 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
     ]
     app = build_frame(context, renderers, generate_unique_id_function=operation_id)
     app.state.streams = StreamCounter()
+    app.state.kept_answers = ByteBudget(
+        context.store, "answers", limit=route.MAX_KEPT_BYTES, period=route.KEEP
+    )
     for router in (health_router(context), docs_router(app), *NATIVE_ROUTERS, *compat):
         app.include_router(router)
     return app

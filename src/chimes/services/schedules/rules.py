@@ -8,9 +8,10 @@ on a live node, else those of its kind. `model/validation.py` has the checks of 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
 
 from chimes.config import Settings
 from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
@@ -50,11 +51,24 @@ from chimes.model.validation import (
     check_interval,
     check_recipients,
 )
-from chimes.services.access import NO_RUN_LIMITS, QuotaRule, RunLimits, RunQuotas, no_quotas
+from chimes.services.access import (
+    CALCULATIONS,
+    NO_RUN_LIMITS,
+    QuotaRule,
+    RunLimits,
+    RunQuotas,
+    no_quotas,
+)
 from chimes.services.preferences import PreferenceService
 from chimes.store.port import Store
 from chimes.triggers import Every, Once, Trigger
+from chimes.triggers.calendars import holidays_are_loaded, load_holidays
 from chimes.triggers.values import suggest_name
+
+if TYPE_CHECKING:
+    from chimes.language import Parsed
+
+T = TypeVar("T")
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -570,3 +584,34 @@ async def _is_own(store: Store, owner: Owner, chat: str) -> bool:
     except ValueError:
         return False
     return isinstance(found, dict) and found.get("owner") == str(owner)
+
+
+# --- long computations ----------------------------------------------------------------------------
+def excludes_holidays(trigger: Trigger) -> bool:
+    return any(calendar.holidays for calendar in trigger.exclude)
+
+
+async def calculate(triggers: Iterable[Trigger], compute: Callable[[], T]) -> T:
+    """Calls a function that searches fires of the triggers: in a thread if one of them excludes
+    public holidays, which take milliseconds per country and year. Once searched, they are cached.
+    """
+    return await CALCULATIONS.run(compute) if any(map(excludes_holidays, triggers)) else compute()
+
+
+async def load_calendars(text: str | bytes) -> None:
+    """Loads what is needed to parse the triggers in a text, such as the body of a request."""
+    found = b"holidays" in text if isinstance(text, bytes) else "holidays" in text
+    if found and not holidays_are_loaded():
+        await CALCULATIONS.run(load_holidays)
+
+
+async def parse_sentence(text: str, *, now: datetime, timezone: str, lang: str | None) -> Parsed:
+    """`chimes.language.parse` in a thread: a long text takes half a second. The grammars are loaded
+    with the first one, because most nodes never parse a sentence."""
+
+    def parse_text() -> Parsed:
+        from chimes.language import parse
+
+        return parse(text, now=now, timezone=timezone, lang=lang)
+
+    return await CALCULATIONS.run(parse_text)

@@ -7,8 +7,10 @@ due slots are fired first (ADR 11).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from chimes.errors import (
@@ -61,9 +63,11 @@ from chimes.services.schedules.prompts import NAMESPACE
 from chimes.services.schedules.rules import (
     ScheduleRules,
     apply_run_defaults,
+    calculate,
     capability_of,
     check_chats,
     drop_pair_key,
+    excludes_holidays,
     fallback_run_defaults,
     refuse_agents,
     switch_run_defaults,
@@ -194,7 +198,10 @@ class ScheduleService:
         """The fires within `span` from now, soonest first, at most UPCOMING_LIMIT."""
         until = await self._store.now() + span
         query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=UPCOMING_LIMIT)
-        return upcoming_fires((await self.find(actor, query)).items, until)
+        found = (await self.find(actor, query)).items
+        return await calculate(
+            (each.trigger for each in found), partial(upcoming_fires, found, until)
+        )
 
     async def list_quota_usage(self, owner: Owner) -> list[QuotaUsage]:
         """How much of each of its quotas an owner has used."""
@@ -304,7 +311,10 @@ class ScheduleService:
             draft = apply_run_defaults(draft, defaults, explicit_fields)
         zone = await rules.zone_for(draft.owner, draft.trigger)
         now = await self._store.now()
-        schedule = self.prepare(actor, draft, now, zone=zone, allow_overdue=allow_overdue)
+        schedule = await calculate(
+            [draft.trigger],
+            partial(self.prepare, actor, draft, now, zone=zone, allow_overdue=allow_overdue),
+        )
         await check_chats(self._store, actor, schedule.policy.delivery)
         await rules.check_name(schedule, None)
         await rules.check_dependency(actor, schedule)
@@ -354,6 +364,13 @@ class ScheduleService:
         wanted = edit(schedule)
         apply_defaults = await self._defaults_of_new_target(schedule, wanted, explicit_fields)
         zone = await rules.zone_for(schedule.owner, wanted.trigger)
+        if wanted.trigger != schedule.trigger and excludes_holidays(wanted.trigger):
+            # `apply` may run on the event loop, where it finds the holidays in the cache.
+            now = await self._store.now()
+            trigger = rules.complete_trigger(wanted.trigger, schedule.trigger, now, zone)
+            with suppress(InvalidInput):
+                check = partial(rules.check_trigger, actor, schedule.owner, trigger, now)
+                await calculate([trigger], check)
 
         def apply(before: Schedule, now: datetime) -> Schedule:
             after = drop_pair_key(before, apply_defaults(edit(before)))

@@ -263,11 +263,12 @@ def take_tokens(tx: Tx, name: str, rate: float, burst: int, count: int) -> Token
         burst=burst,
         wanted=count,
         first_granted=granted,
-        first_tokens=float(burst - granted),
+        first_tokens=float(min(burst, burst - granted)),
         fills_in=min(burst / rate, _LONGEST.total_seconds()) * timedelta(seconds=1) // MICROSECOND,
     )
     tokens, granted = tx.dialect.take_tokens(tx.connection, tx.clock_override(), request)
-    return grant_tokens(tokens, granted=granted, rate=rate, count=count)
+    # Returned tokens may exceed the capacity until the next request.
+    return grant_tokens(min(tokens, float(burst)), granted=granted, rate=rate, count=count)
 
 
 def delete_full_buckets(tx: Tx) -> None:

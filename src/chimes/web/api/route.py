@@ -3,9 +3,10 @@
 Authentication comes first, so that validation tells unauthenticated callers nothing.
 
 A repeated request with the same Idempotency-Key has no further effect and gets the first response
-again. If the first request failed half way, or its process died, its key has no response. The next
-request with the key takes over, at once or after `TAKE_OVER`. The id of what it creates is derived
-from the first request, so that an object that already exists is found, not created again (ADR 17).
+again. A request without effect (an error, a dry run) leaves its key free. If the first request
+failed half way, or its process died, its key has no response. The next request with the key takes
+over, at once or after `TAKE_OVER`. The id of what it creates is derived from the first request, so
+that an object that already exists is found, not created again (ADR 17).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends
@@ -26,14 +28,15 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from chimes.errors import ChimesError, InvalidInput, NotAllowed, NotFound, RateLimited, StoreError
+from chimes.errors import ChimesError, Conflict, InvalidInput, NotFound, StoreError
 from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
+from chimes.services.access import ByteBudget
+from chimes.services.schedules.rules import load_calendars
 from chimes.store.port import IdempotencyRecord
 from chimes.triggers import format_moment, parse_moment
-from chimes.web.auth import authenticate
-from chimes.web.problems import error_response
+from chimes.web.auth import authenticate, rate_limit_key
 from chimes.web.requests import RequestRejected, WebContext, check_query, read_json
 
 
@@ -43,10 +46,14 @@ class NativeRequest(Request):
     async def json(self) -> object:
         if not hasattr(self, "_strict"):
             self._strict = await read_json(self)
+            await load_calendars(await self.body())
         return self._strict
 
 
 class NativeRoute(APIRoute):
+    #: Whether the answer to a request with an Idempotency-Key is kept.
+    keeps_answers = True
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
@@ -56,11 +63,17 @@ class NativeRoute(APIRoute):
             _check_characters(request)
             body = await request.json() if self.body_field is not None else None
             key = idempotency_key(request)
-            if key is None:
+            if key is None or not self.keeps_answers:
                 return await handle(request)
             return await respond_once(request, actor, key, body, handle)
 
         return checked
+
+
+class PureRoute(NativeRoute):
+    """A route that only computes: a repeated request may compute again."""
+
+    keeps_answers = False
 
 
 def _check_characters(request: Request) -> None:
@@ -93,6 +106,11 @@ TAKE_OVER = timedelta(seconds=60)
 _NOT_REPEATABLE = ("/skip", "/move", "/reschedule", "/keys")
 #: Stored as the body of a request that failed and may be taken over at once.
 _ABANDONED = "given up"
+#: Stored as the body of a request whose answer was too large, or whose owner has kept too much.
+_NOT_KEPT = "not kept"
+#: Bytes of the largest answer that is kept, and of all answers of an owner (a key of the system)
+#: that are kept at the same time.
+MAX_KEPT_ANSWER, MAX_KEPT_BYTES = 128 * 1024, 64 * 1024 * 1024
 _ID_NAMESPACE = uuid.UUID("a2a3e5f6-6d0c-5b7e-8a51-2f4b9d6f0c11")
 #: Error code of a store that does not know whether its COMMIT succeeded.
 COMMIT_UNKNOWN = "commit_unknown"
@@ -143,6 +161,8 @@ async def respond_once(
     context: WebContext = request.app.state.context
     scope = _scope(f"{actor.owner} {request.method} {request.url.path}")
     content = json.dumps(body, sort_keys=True).encode()
+    if request.url.query:
+        content += b"?" + json.dumps(sorted(request.query_params.multi_items())).encode()
     now = await context.store.now()
     mark = _Fingerprint(sent=hashlib.sha256(content).hexdigest(), began=now)
     known = await context.store.remember_request(scope, key, str(mark), keep=KEEP)
@@ -157,7 +177,9 @@ async def respond_once(
             raise _request_in_progress()
         mark = first_mark
     request.state.idempotent_id = str(uuid.uuid5(_ID_NAMESPACE, f"{scope}\n{key}\n{mark}"))
-    first = _FirstRequest(context, scope, key, str(mark))
+    budget: ByteBudget = request.app.state.kept_answers
+    kept_bytes = partial(budget.take, rate_limit_key(actor))
+    first = _FirstRequest(context, scope, key, str(mark), kept_bytes)
     # Shielded from the request time limit: its result must be recorded.
     task = asyncio.create_task(first.answer(request, handle))
     _TASKS.add(task)
@@ -186,37 +208,47 @@ def _discard_task(task: asyncio.Task[Response]) -> None:
 
 
 class _FirstRequest:
-    def __init__(self, context: WebContext, scope: str, key: str, fingerprint: str) -> None:
+    def __init__(
+        self,
+        context: WebContext,
+        scope: str,
+        key: str,
+        fingerprint: str,
+        take_bytes: Callable[[int], Awaitable[bool]],
+    ) -> None:
         self._store = context.store
         self._scope = scope
         self._key = key
         self._fingerprint = fingerprint
+        self._take_bytes = take_bytes
 
     async def answer(self, request: Request, handle: Handler) -> Response:
         try:
             answer = await handle(request)
-        except (NotAllowed, RateLimited):
-            await self._write(self._store.forget_request(self._scope, self._key))
-            raise
         except StoreError as error:
             await self._release(request, certain=error.details.get("code") != COMMIT_UNKNOWN)
             raise
-        except (ChimesError, RequestValidationError) as error:
-            answer = await error_response(request, error)
+        except (ChimesError, RequestValidationError):
+            await self._forget()
+            raise
         except BaseException:
             await self._release(request, certain=False)
             raise
         if answer.status_code >= 500:
             await self._release(request, certain=False)
             return answer
+        if answer.status_code >= 400 or getattr(request.state, "without_effect", False):
+            await self._forget()
+            return answer
         content = answer.stored if isinstance(answer, OneTimeResponse) else answer.body
+        kept = len(content) <= MAX_KEPT_ANSWER and await self._take_bytes(len(content))
         await self._store.answer_request(
             self._scope,
             self._key,
             IdempotencyRecord(
                 fingerprint=self._fingerprint,
                 status=answer.status_code,
-                body=bytes(content).decode(),
+                body=bytes(content).decode() if kept else _NOT_KEPT,
                 headers=tuple(
                     (name, value)
                     for name, value in answer.headers.items()
@@ -226,6 +258,10 @@ class _FirstRequest:
         )
         return answer
 
+    async def _forget(self) -> None:
+        """Nothing has happened: a repetition is executed."""
+        await self._write(self._store.forget_request(self._scope, self._key))
+
     async def _release(self, request: Request, *, certain: bool) -> None:
         """Releases the key for a takeover. `certain`: the request had no effect, so that the key of
         a path that is not repeatable becomes free, too."""
@@ -233,7 +269,7 @@ class _FirstRequest:
             released = IdempotencyRecord(fingerprint=self._fingerprint, body=_ABANDONED)
             await self._write(self._store.answer_request(self._scope, self._key, released))
         elif certain:
-            await self._write(self._store.forget_request(self._scope, self._key))
+            await self._forget()
 
     async def _write(self, writing: Awaitable[None]) -> None:
         try:
@@ -243,6 +279,8 @@ class _FirstRequest:
 
 
 def _replay(known: IdempotencyRecord) -> Response:
+    if known.body == _NOT_KEPT:
+        raise _answer_not_kept(known)
     answer = Response(known.body, status_code=known.status)
     for name, value in known.headers:
         answer.headers[name] = value
@@ -250,9 +288,33 @@ def _replay(known: IdempotencyRecord) -> Response:
     return answer
 
 
+def _answer_not_kept(known: IdempotencyRecord) -> Conflict:
+    location = dict(known.headers).get("location", "")
+    return Conflict(
+        _(
+            "this request was executed before, with status {status} and location {location!r}; its "
+            "response was too large to be kept",
+            status=known.status,
+            location=location,
+        )
+        if location
+        else _(
+            "this request was executed before, with status {status}; its response was too large to "
+            "be kept",
+            status=known.status,
+        ),
+        code="answer_not_kept",
+    )
+
+
+def mark_without_effect(request: Request) -> None:
+    """The answer to this request is not kept for its Idempotency-Key, as it is a dry run."""
+    request.state.without_effect = True
+
+
 def _key_reused() -> InvalidInput:
     return InvalidInput(
-        _("this key was used with another body"),
+        _("this key was used with another body or query"),
         field="Idempotency-Key",
         code="key_reused",
         source="header",

@@ -34,7 +34,14 @@ from chimes.web.api.responses import (
     SchedulePage,
     returns,
 )
-from chimes.web.api.route import Caller, Context, NativeRoute, idempotent_id, new_run_id
+from chimes.web.api.route import (
+    Caller,
+    Context,
+    NativeRoute,
+    idempotent_id,
+    mark_without_effect,
+    new_run_id,
+)
 from chimes.web.api.schemas import (
     BackfillIn,
     EmptyIn,
@@ -306,8 +313,12 @@ async def reschedule(
 
 
 @action_router.post("/backfill", responses=returns(BackfillOut))
-async def backfill(schedule_id: str, body: BackfillIn, context: Context, actor: Caller) -> Response:
+async def backfill(
+    request: Request, schedule_id: str, body: BackfillIn, context: Context, actor: Caller
+) -> Response:
     """Run past slots that were not executed. `dry_run` only lists them."""
+    if body.dry_run:
+        mark_without_effect(request)
     start = moment_from(body.start, body.timezone, "from")
     end = moment_from(body.end, body.timezone, "to")
     if end < start:

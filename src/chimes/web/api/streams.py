@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 
@@ -21,12 +23,12 @@ from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.web.api.translate import Json, log_out
-from chimes.web.auth import authenticate
+from chimes.web.auth import authenticate, rate_limit_key
 from chimes.web.requests import WebContext, set_language
 
 STREAM = "text/event-stream"
-#: Streams per server.
-MAX_STREAMS = 200
+#: Streams per server, and of one owner (of one key of the system).
+MAX_STREAMS, MAX_STREAMS_PER_OWNER = 200, 50
 #: Poll interval in seconds, and the addition for each open stream.
 POLL_SECONDS, POLL_SECONDS_PER_STREAM = 0.25, 0.002
 #: Poll interval after a store error.
@@ -43,16 +45,43 @@ class StreamCounter:
 
     def __init__(self) -> None:
         self.count = 0
+        self._by_owner = Counter[str]()
 
-    def check_limit(self) -> None:
+    def check_limit(self, actor: Actor) -> None:
+        """Raises RateLimited if no further stream may be opened."""
+        if self._by_owner[rate_limit_key(actor)] >= MAX_STREAMS_PER_OWNER:
+            raise RateLimited(
+                _(
+                    "{owner} already has {most} open streams on this server, the maximum allowed",
+                    owner=actor.owner,
+                    most=MAX_STREAMS_PER_OWNER,
+                ),
+                retry_after=timedelta(seconds=KEEP_ALIVE_SECONDS),
+            )
         if self.count >= MAX_STREAMS:
             raise RateLimited(
                 _(
-                    "this server already streams {max_streams} logs, its limit",
+                    "this server already has {max_streams} open streams, its limit",
                     max_streams=MAX_STREAMS,
                 ),
                 retry_after=timedelta(seconds=KEEP_ALIVE_SECONDS),
             )
+
+    @contextmanager
+    def open(self, actor: Actor) -> Iterator[None]:
+        """Counts a stream while it is open. Raises RateLimited, because several streams can pass
+        `check_limit` at the same time."""
+        self.check_limit(actor)
+        owner = rate_limit_key(actor)
+        self.count += 1
+        self._by_owner[owner] += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+            self._by_owner[owner] -= 1
+            if not self._by_owner[owner]:
+                del self._by_owner[owner]
 
     @property
     def pause(self) -> float:
@@ -84,7 +113,7 @@ async def stream_log(
 ) -> StreamingResponse:
     """Streams the entries above `after` until the run has ended."""
     streams: StreamCounter = request.app.state.streams
-    streams.check_limit()
+    streams.check_limit(actor)
     await context.runs.get(actor, run_id)
     allowed = partial(_still_allowed, request)
     tail = LogStream(context, actor, run_id, streams, allowed=allowed)
@@ -113,37 +142,38 @@ class LogStream:
         self._allowed = allowed
 
     async def events(self, after: int) -> AsyncIterator[str]:
-        self._streams.count += 1
         try:
-            if self._streams.count > MAX_STREAMS:
-                # Several streams passed check_room at the same time.
-                yield "retry: 10000\n\n"
-                return
-            yield "retry: 1000\n\n"
-            last_keep_alive = self._clock.monotonic()
-            while not self._draining:
-                pause = self._streams.pause
-                try:
-                    # Read before the log, so that the last lines are not missed.
-                    run = await self._runs.get(self._actor, self._run_id)
-                    async for number, text in self._lines(after):
-                        after = number
-                        yield text
-                    if run.status.terminal:
-                        yield _event({"run_id": run.id, "status": run.status.value}, kind="end")
-                        return
-                except NotFound:
+            with self._streams.open(self._actor):
+                yield "retry: 1000\n\n"
+                async for text in self._events(after):
+                    yield text
+        except RateLimited:
+            # The response has started already: the client tries again later.
+            yield "retry: 10000\n\n"
+
+    async def _events(self, after: int) -> AsyncIterator[str]:
+        last_keep_alive = self._clock.monotonic()
+        while not self._draining:
+            pause = self._streams.pause
+            try:
+                # Read before the log, so that the last lines are not missed.
+                run = await self._runs.get(self._actor, self._run_id)
+                async for number, text in self._lines(after):
+                    after = number
+                    yield text
+                if run.status.terminal:
+                    yield _event({"run_id": run.id, "status": run.status.value}, kind="end")
                     return
-                except StoreError:
-                    pause = POLL_SECONDS_ON_ERROR
-                if self._clock.monotonic() - last_keep_alive >= KEEP_ALIVE_SECONDS:
-                    if not await self._allowed():
-                        return
-                    yield ": still here\n\n"
-                    last_keep_alive = self._clock.monotonic()
-                await asyncio.sleep(pause)
-        finally:
-            self._streams.count -= 1
+            except NotFound:
+                return
+            except StoreError:
+                pause = POLL_SECONDS_ON_ERROR
+            if self._clock.monotonic() - last_keep_alive >= KEEP_ALIVE_SECONDS:
+                if not await self._allowed():
+                    return
+                yield ": still here\n\n"
+                last_keep_alive = self._clock.monotonic()
+            await asyncio.sleep(pause)
 
     async def _lines(self, after: int) -> AsyncIterator[tuple[int, str]]:
         while True:

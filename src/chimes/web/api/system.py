@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import ConfigError, InvalidInput, NotAllowed
@@ -40,7 +41,13 @@ from chimes.web.api.responses import (
     problem,
     returns,
 )
-from chimes.web.api.route import Caller, Context, NativeRoute, OneTimeResponse
+from chimes.web.api.route import (
+    Caller,
+    Context,
+    NativeRoute,
+    OneTimeResponse,
+    mark_without_effect,
+)
 from chimes.web.api.schemas import Body, EnumField, KeyIn, ReasonIn
 from chimes.web.api.translate import (
     Json,
@@ -379,9 +386,11 @@ async def list_sources(context: Context, actor: Caller) -> Response:
 
 @source_router.post("/sources/reload", responses=returns(ReloadedOut) | CONFLICT)
 async def reload_sources(
-    context: Context, actor: Caller, dry_run: Annotated[bool, Query()] = False
+    request: Request, context: Context, actor: Caller, dry_run: Annotated[bool, Query()] = False
 ) -> Response:
     """Reload the configuration file, as SIGHUP does. An invalid file changes nothing."""
+    if dry_run:
+        mark_without_effect(request)
     try:
         reloaded = await context.sources.reload(actor, dry_run=dry_run)
     except ConfigError as error:

@@ -14,6 +14,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.model.validation import check_fires
+from chimes.services.schedules.rules import calculate, parse_sentence
 from chimes.services.schedules.templates import render_templates
 from chimes.store.codec.values import owner_to_plain
 from chimes.triggers import Cron, Fire
@@ -31,19 +32,12 @@ from chimes.web.api.responses import (
     UpcomingPage,
     returns,
 )
-from chimes.web.api.route import Caller, Context, NativeRoute
+from chimes.web.api.route import Caller, Context, PureRoute
 from chimes.web.api.schemas import Body, ExplainIn, LanguageField, MomentField, PreviewIn
 from chimes.web.api.translate import Json, moment_from, time_out
-from chimes.web.requests import (
-    negotiated_language,
-    parse_sentence,
-    preferred_language,
-    set_language,
-)
+from chimes.web.requests import negotiated_language, preferred_language, set_language
 
-router = APIRouter(
-    prefix="/api/v1", tags=["time"], route_class=NativeRoute, responses=COMMON_ERRORS
-)
+router = APIRouter(prefix="/api/v1", tags=["time"], route_class=PureRoute, responses=COMMON_ERRORS)
 
 
 @router.post("/preview", responses=returns(PreviewOut) | BODY_ERRORS)
@@ -54,8 +48,12 @@ async def preview(request: Request, body: PreviewIn, context: Context, actor: Ca
     zone = await context.schedules.rules.zone_for(actor.owner, body.trigger)
     after = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
     trigger = body.trigger.with_default_zone(zone).anchored(now)
-    check_fires(trigger, after)
-    fires = trigger.fires(after, min(body.count, trigger.max_runs or body.count))
+
+    def search() -> list[Fire]:
+        check_fires(trigger, after)
+        return list(trigger.fires(after, min(body.count, trigger.max_runs or body.count)))
+
+    fires = await calculate([trigger], search)
     content = {
         "fires": [fire_out(fire, lang) for fire in fires],
         "words": describe(trigger, lang),
@@ -170,11 +168,12 @@ async def parse_words(request: Request, body: ParseIn, context: Context, actor: 
     parsed = await parse_sentence(body.text, now=now, timezone=zone, lang=requested_language)
     lang = requested_language or parsed.language
     trigger = parsed.trigger.anchored(now)
+    fires = await calculate([trigger], lambda: list(trigger.fires(now, _FIRES)))
     content = {
         "trigger": trigger.to_dict(),
         "task": parsed.task,
         "timezone": parsed.timezone,
         "words": describe(trigger, lang),
-        "fires": [time_out(fire.at) for fire in trigger.fires(now, _FIRES)],
+        "fires": [time_out(fire.at) for fire in fires],
     }
     return set_language(JSONResponse(content), lang)

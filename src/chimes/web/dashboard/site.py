@@ -123,7 +123,7 @@ class Site:
         # Errors before authentication use the language of cookie and headers.
         display = display_preferences(self._context, Request(scope))
         scope["state"]["language"] = display.language
-        scope["state"]["listeners"] = self._live.count
+        scope["state"]["listeners"] = self._live.streams.count
         await self._router(scope, receive, send)
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -18,6 +18,7 @@ from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.services.schedules.prompts import new_short_id
+from chimes.services.schedules.rules import parse_sentence
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.softnix.translate import (
@@ -42,7 +43,6 @@ from chimes.web.problems import Problem
 from chimes.web.requests import (
     WebContext,
     negotiated_language,
-    parse_sentence,
     preferred_language,
     read_json,
     set_language,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -60,9 +61,17 @@ async def login(request: PageRequest) -> Response:
     except NotAuthenticated:
         error = _("Wrong user name, password or API key.")
         return await render_login(request, next_url, error, pending=pending, status=401)
-    except RateLimited:
-        error = _("Too many attempts. Try again in 15 minutes.")
-        return await render_login(request, next_url, error, pending=pending, status=429)
+    except RateLimited as limited:
+        seconds = max(1, math.ceil(limited.retry_after.total_seconds()))
+        if seconds > 60:
+            error = _(
+                "Too many attempts. Try again in {minutes} minutes.", minutes=-(-seconds // 60)
+            )
+        else:
+            error = _("Too many attempts. Try again in {seconds} s.", seconds=seconds)
+        response = await render_login(request, next_url, error, pending=pending, status=429)
+        response.headers["Retry-After"] = str(seconds)
+        return response
     if pending is None:
         response = request.redirect(next_url)
     else:

@@ -12,15 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from chimes.errors import RateLimited, StoreError
-from chimes.i18n import _
 from chimes.model.access import Actor, Owner
 from chimes.services.changes import TOPICS
+from chimes.web.api.streams import StreamCounter
 from chimes.web.dashboard.core.auth import DashboardServices, authenticate_page, session_is_active
 from chimes.web.requests import WebContext
 
@@ -30,8 +29,6 @@ HEARTBEAT_INTERVAL = 10.0
 #: Maximum age in seconds of the snapshot that a page refers to. With an older one, more events
 #: would repeat what the page shows already.
 MAX_SNAPSHOT_AGE = 5.0
-#: Streams per server.
-MAX_STREAMS = 200
 #: Pollers that are kept, one per owner.
 MAX_POLLERS = 256
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -117,7 +114,8 @@ class LiveUpdates:
         self._context = context
         #: Least recently used first.
         self._pollers: dict[Owner | None, ChangePoller] = {}
-        self.count = 0
+        #: Apart from the streams of logs, with the same limits.
+        self.streams = StreamCounter()
 
     async def current_event_id(self, actor: Actor) -> str:
         """The id from which the stream of a page resumes; empty if the store is unavailable."""
@@ -147,25 +145,19 @@ class LiveUpdates:
                 del self._pollers[idle]
         return poller
 
-    def check_capacity(self) -> None:
-        if self.count >= MAX_STREAMS:
-            raise RateLimited(
-                _("too many open pages receive live updates from this server"),
-                retry_after=timedelta(seconds=HEARTBEAT_INTERVAL),
-            )
-
     async def stream(
         self, actor: Actor, known: Snapshot | None, is_active: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[str]:
         poller = self._poller(actor)
         poller.streams += 1
-        self.count += 1
         try:
-            yield "retry: 1000\n\n"
-            async for event in self._events(poller, known, is_active):
-                yield event
+            with self.streams.open(actor):
+                yield "retry: 1000\n\n"
+                async for event in self._events(poller, known, is_active):
+                    yield event
+        except RateLimited:
+            yield "retry: 10000\n\n"
         finally:
-            self.count -= 1
             poller.streams -= 1
 
     async def _events(
@@ -200,7 +192,7 @@ def events_route(
 ) -> Callable[[Request], Awaitable[Response]]:
     async def events(http: Request) -> Response:
         request = await authenticate_page(services, http)
-        live.check_capacity()
+        live.streams.check_limit(request.actor)
         given = http.headers.get("last-event-id") or http.query_params.get("after", "")
         stream = live.stream(
             request.actor,

@@ -5,10 +5,10 @@ Parsing, validation and planning use the same functions as the API."""
 from __future__ import annotations
 
 import json
-from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
@@ -24,9 +24,14 @@ from chimes.model.schedule import Schedule, apply_edit
 from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.model.validation import check_fires
 from chimes.redaction import HIDDEN
-from chimes.services.schedules.rules import ACTION, AGENT, default_policy
+from chimes.services.schedules.rules import (
+    ACTION,
+    AGENT,
+    calculate,
+    default_policy,
+    load_calendars,
+)
 from chimes.triggers import Trigger, trigger_from_dict
-from chimes.triggers.calendars import holiday_days, parse_calendar
 from chimes.web.api.schemas import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
 from chimes.web.api.translate import patched_target, policy_from, schedule_out
 from chimes.web.dashboard.core.page_request import PageRequest
@@ -195,7 +200,7 @@ async def resolve_trigger(
     zone = await request.context.schedules.rules.zone_for(request.actor.owner, trigger)
     trigger = trigger.with_default_zone(zone)
     trigger = trigger.anchored(trigger.start_at or request.now)
-    check_fires(trigger, request.now)
+    await calculate([trigger], partial(check_fires, trigger, request.now))
     return trigger
 
 
@@ -234,8 +239,7 @@ async def build_state(
     known = known_zones(request, others)
     fields, zones = resolve_zone(request, fields, known)
     if any(fields.get(f"ex{place}_kind") == "holidays" for place in range(MAX_EXCLUSIONS)):
-        # Importing the holidays package takes a second and must not block the event loop.
-        await to_thread(_load_holidays, request.now.year)
+        await load_calendars("holidays")
     definition = definition_of(fields, request.now, is_edit=edit is not None)
     body, found = definition.body, [*errors, *definition.errors]
     if zones:
@@ -261,11 +265,14 @@ async def build_state(
         described = None if stale else _without_default_anchor(body["trigger"], previewed)
         like = edit.schedule.id if edit else fields.get("source", "")
         too_long = await _exceeded_duration(request, like, previewed)
-        preview = build_preview(
-            previewed, request.display, request.now, _policy(request, body, edit), described
+        policy, own_id = _policy(request, body, edit), edit.schedule.id if edit else None
+        preview, neighbours = await calculate(
+            [previewed, *(each.trigger for each in others)],
+            lambda: (
+                build_preview(previewed, request.display, request.now, policy, described),
+                build_neighbours(previewed, others, request.display, request.now, own_id),
+            ),
         )
-        own_id = edit.schedule.id if edit else None
-        neighbours = build_neighbours(previewed, others, request.display, request.now, own_id)
     if edit is not None:
         edit = await with_changes(request, edit, body, trigger)
     by_field, form_errors = assign_errors(
@@ -292,11 +299,6 @@ async def build_state(
         neighbours=neighbours,
         edit=edit,
     )
-
-
-def _load_holidays(year: int) -> None:
-    parse_calendar({"holidays": "TH"}, "exclude")
-    holiday_days("TH", year)
 
 
 def _with_placeholders(body: Mapping[str, object], *, zone_reported: bool) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from pydantic import ValidationError
 from starlette.responses import Response
@@ -27,6 +28,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import Target
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.redaction import HIDDEN
+from chimes.services.access import CALCULATIONS
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.templates import list_templates
 from chimes.triggers import Cron, parse_zone, trigger_from_dict
@@ -205,14 +207,17 @@ async def _apply_description(request: PageRequest, fields: Fields, edit: Edit | 
     except InvalidInput:
         zone = request.display.zone
     try:
-        parsed = parse_description(
-            fields["words"],
-            fields,
-            now=request.now,
-            zone=zone,
-            lang=request.display.language,
-            chats=await _own_chats(request),
-            prompts=(await available_options(request)).agent,
+        parsed = await CALCULATIONS.run(
+            partial(
+                parse_description,
+                fields["words"],
+                fields,
+                now=request.now,
+                zone=zone,
+                lang=request.display.language,
+                chats=await _own_chats(request),
+                prompts=(await available_options(request)).agent,
+            )
         )
     except NeedsClarification as question:
         state = await build_state(request, fields, edit=edit, last=request.form.raw("last"))

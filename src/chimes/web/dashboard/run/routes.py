@@ -520,7 +520,7 @@ async def stream(request: PageRequest) -> Response:
     """Streams new log lines, as in the API, for users with a session."""
     run = await request.context.runs.get(request.actor, RunId(request.path_params["id"]))
     streams: StreamCounter = request.http.app.state.streams
-    streams.check_limit()
+    streams.check_limit(request.actor)
 
     async def is_allowed() -> bool:
         return await session_is_active(request.context, request.sessions, request.http)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
 from chimes.redaction import HIDDEN
 from chimes.services.schedules.crontab import crontab_lines, is_crontab
+from chimes.services.schedules.rules import calculate, load_calendars
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import draft_from, explicit_fields
 from chimes.web.dashboard.core.bulk import Outcome
@@ -163,6 +165,7 @@ async def import_schedules(request: PageRequest) -> Response:
     """Without `create` only a preview."""
     form = request.form
     format_ = form.text("form")
+    await load_calendars(form.raw("text"))
     try:
         items = parse_items(
             form.raw("text"),
@@ -196,9 +199,8 @@ async def _planned(request: PageRequest, item: Item) -> Planned:
         draft = draft_from(item.body, request.actor, request.context.settings, request.now)
         await service.rules.get_run_defaults(draft.target)
         zone = await service.rules.zone_for(draft.owner, draft.trigger)
-        return Planned(
-            item=item, schedule=service.prepare(request.actor, draft, request.now, zone=zone)
-        )
+        prepare = partial(service.prepare, request.actor, draft, request.now, zone=zone)
+        return Planned(item=item, schedule=await calculate([draft.trigger], prepare))
     except ChimesError as error:
         return Planned(item=item, error=error.message)
 
