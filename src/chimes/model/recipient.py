@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model import replace
-from chimes.model.fields import About, Secrets
+from chimes.model.fields import About, Secrets, SecretText
 from chimes.triggers import parse_zone
 from chimes.triggers.zones import UTC_NAME, Zone
 
@@ -307,7 +307,7 @@ class Recipient(Struct, frozen=True, kw_only=True):
 
     channel: Channel
     #: Chat, URL or e-mail address; empty for the inbox.
-    to: str = ""
+    to: SecretText = ""
     on: tuple[NotifyOn, ...] = (NotifyOn.ALWAYS,)
     #: `en`, `th`, `zh`; empty: the owner's language.
     language: str = ""

@@ -227,8 +227,8 @@ def mask_secrets(value: Mapping[str, object]) -> dict[str, object]:
 def _mask_value(name: str, value: object) -> object:
     if name == "headers" and isinstance(value, Mapping):
         return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
-    if name in ("args", "input") and isinstance(value, Mapping):
-        return mask_arguments(value)
+    if name in ("args", "input", "params", "identities"):
+        return mask_arguments({name: value})[name]
     if name == "body" and isinstance(value, str):
         return _mask_body(value)
     if name == "url" and isinstance(value, str):

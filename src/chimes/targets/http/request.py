@@ -20,7 +20,7 @@ from chimes.model.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.model.run import Run
 from chimes.model.target import HttpTarget
 from chimes.model.validation import check_header_name, check_method, signing_key
-from chimes.redaction import HIDDEN, is_secret_name, mask_tail, query_pairs
+from chimes.redaction import HIDDEN, is_secret_name, mask_url, secrets_in
 from chimes.targets.base import Call
 from chimes.triggers import format_moment
 
@@ -170,10 +170,19 @@ def secrets_of(
             found.add(value)
             # `Bearer <token>`: a receiver may echo the token alone.
             found.update(value.split())
-    for _unused, name, value in query_pairs("?" + tail.partition("?")[2]):
-        if is_secret_name(unquote(name)):
-            found |= {value, unquote(value)}
-    return tuple(sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True))
+    for value in secrets_in(tail):
+        found |= {value, unquote(value)}
+    return _scrubbable(found)
+
+
+@lru_cache(maxsize=1024)
+def secrets_of_body(body: str) -> tuple[str, ...]:
+    """Secrets in a JSON body or a form, which a receiver may echo."""
+    return _scrubbable(secrets_in(body))
+
+
+def _scrubbable(secrets: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({s for s in secrets if len(s) >= _SHORTEST_SECRET}, key=len, reverse=True))
 
 
 def scrubbed(value: object, secrets: Sequence[str]) -> object:
@@ -262,6 +271,7 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
     frame = frame_of(framing) if varies else known_frame(framing)
     content_type = frame.content_type or inferred_content_type(target.body)
     body = fill_body(target.body, facts, form=content_type.startswith(FORM)).encode()
+    in_body = secrets_of_body(target.body)
     head = frame.head + _identity(call, target, body)
     if body:
         if frame.content_type is None:
@@ -276,7 +286,7 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
         body,
         target.verify_tls,
         frame.shown_url,
-        frame.secrets,
+        _scrubbable((*frame.secrets, *in_body)) if in_body else frame.secrets,
     )
 
 
@@ -307,7 +317,7 @@ def frame_of(framing: Framing) -> Frame:
         url=url,
         head="".join(map(_line, (first, *lines.values()))),
         content_type=content_type,
-        shown_url=destination.origin + mask_tail(framing.tail),
+        shown_url=destination.origin + mask_url(framing.tail),
         secrets=secrets_of(framing.headers, framing.signing_secrets, framing.tail),
     )
 

@@ -49,7 +49,7 @@ class Out(DerivedModel):
 def _response_type(struct: type[Struct], field: ModelField) -> Any:
     if special := _RESPONSE_TYPES.get((struct, field.name)):
         return special
-    if field.mark == MASKED and get_origin(field.type) is tuple:
+    if field.mark == MASKED and field.item is str and get_origin(field.type) is tuple:
         return list[Literal["***"]]
     if field.about.words:
         return str

@@ -23,7 +23,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule, apply_edit
 from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.model.validation import check_fires
-from chimes.redaction import HIDDEN
+from chimes.redaction import masked_names
 from chimes.services.schedules.rules import ACTION, AGENT, default_policy
 from chimes.triggers import Trigger, trigger_from_dict
 from chimes.triggers.calendars import holiday_days, parse_calendar
@@ -378,7 +378,7 @@ def patch_for(edit: Edit, body: JsonObject) -> JsonObject:
 
 def contains_masked_secret(body: Mapping[str, object]) -> bool:
     """Whether a secret is masked, so that the body cannot restore it."""
-    return HIDDEN in json.dumps(body, ensure_ascii=False, default=str)
+    return any(masked_names(body))
 
 
 # --- what active nodes can execute ----------------------------------------------------------------
