@@ -145,5 +145,6 @@ def test_logs_hide_fields_of_documents() -> None:
 
 
 def test_secrets_of_a_text() -> None:
-    assert secrets_in('{"a": {"token": "x\\ny"}}') == ("x\ny",)
-    assert secrets_in("https://u:p@h/?sig=1") == ("p", "1")
+    assert [*secrets_in('{"a": {"token": "x\\ny"}}')] == ["x\ny"]
+    assert [*secrets_in("https://u:p@h/?sig=1")] == ["p", "1"]
+    assert [*secrets_in('["https://h/?key=a"]')] == ["a"]

@@ -142,9 +142,14 @@ def unmask_text(text: str, stored: str) -> str:
     return _spliced(text, _restored(text, stored, known))
 
 
-def secrets_in(text: str) -> tuple[str, ...]:
+def secrets_in(text: str) -> Iterator[str]:
     """The secrets that `mask_text` hides."""
-    return tuple(_content(text[start:end]) for start, end, _unused in _masks(text))
+    for span in _spans(text):
+        content = _content(text[span.start : span.end])
+        if span.secret:
+            yield content
+        else:
+            yield from secrets_in(content)
 
 
 def masked_names(value: object, path: str = "") -> Iterator[str]:

@@ -63,6 +63,7 @@ async def test_create_returns_the_whole_schedule(any_rig: Rig) -> None:
         "pause": None,
         "depends_on": None,
         "delivery": [],
+        "warnings": [],
         "next_run_at": "2030-01-16T02:00:00Z",
         "next_slot": "2030-01-16T02:00:00Z",
         "last_slot": None,

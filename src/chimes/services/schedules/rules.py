@@ -17,6 +17,7 @@ from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
+from chimes.model.egress import Egress
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace, declared_ids
 from chimes.model.listing import ScheduleQuery
 from chimes.model.node import Node
@@ -85,15 +86,17 @@ class ScheduleRules:
         limits: Callable[[], Limits] = Limits,
         refresh_limits: Callable[[], Awaitable[object]] = _no_refresh,
         capabilities: Callable[[], Mapping[str, RunDefaults]] = dict,
+        egress: Egress | None = None,
     ) -> None:
         """`refresh_limits` is awaited before `limits` is called for a change.
 
         `capabilities`: what the application of this process can execute, with the run defaults;
-        valid before its node has joined.
+        valid before its node has joined. `egress`: the rules that `check_target` applies.
         """
         self._store = store
         self.check_target = check_target
         self.check_recipients = check_recipients
+        self.egress = egress
         self.default_timezone = default_timezone
         self.refresh_limits = refresh_limits
         self.run_quotas = RunQuotas(store, lambda: limits().runs)

@@ -208,6 +208,21 @@ class ScheduleOut(Out):
     declared: DeclaredOut | None
 
 
+class WarningOut(Out):
+    code: str = Field(
+        description="`channel_not_configured`, `no_pipeline`, `no_action_service`, "
+        "`egress_denied` or `masked`."
+    )
+    field: str
+    message: str = Field(description="What is missing, and the setting that adds it.")
+
+
+class SavedScheduleOut(ScheduleOut):
+    warnings: list[WarningOut] = Field(
+        description="Why it cannot work as it is, although it is valid; empty: nothing is missing."
+    )
+
+
 class SchedulePage(Out):
     items: list[ScheduleOut]
     next_cursor: str | None
@@ -386,8 +401,16 @@ class KeyOut(Out):
     revoked_at: Moment | None
 
 
+class ScheduleWarningOut(WarningOut):
+    schedule_id: str
+    schedule_name: str
+
+
 class NewKeyOut(KeyOut):
     key: str = Field(description="Shown once.")
+    warnings: list[ScheduleWarningOut] = Field(
+        description="Schedules whose callbacks are denied once keys are required."
+    )
 
 
 class KeyPage(Out):
@@ -411,6 +434,9 @@ class SystemOut(Out):
     store: StoreOut
     schedules: dict[str, int]
     runs: dict[str, int]
+    warnings: list[ScheduleWarningOut] = Field(
+        description="Schedules that cannot work: a setting is missing, or a callback is denied."
+    )
 
 
 def problem(description: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from chimes.web.api.responses import (
     BackfillOut,
     RunOut,
     RunPage,
-    ScheduleOut,
+    SavedScheduleOut,
     SchedulePage,
     returns,
 )
@@ -55,9 +55,10 @@ from chimes.web.api.translate import (
     run_out,
     schedule_out,
     time_out,
+    warning_out,
     with_parameters,
 )
-from chimes.web.context import NegotiatedLanguage, language_of_headers, set_language
+from chimes.web.context import NegotiatedLanguage, WebContext, language_of_headers, set_language
 
 _TAG = re.compile(r'(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]+)?"|([0-9]{1,18})')
 
@@ -69,8 +70,13 @@ def etag(schedule: Schedule, content: Json) -> str:
     return f'"{schedule.version}-{hashlib.blake2b(data, digest_size=6).hexdigest()}"'
 
 
-def schedule_response(schedule: Schedule, lang: str, *, status: int = 200) -> JSONResponse:
-    content = schedule_out(schedule, lang)
+async def schedule_response(
+    context: WebContext, schedule: Schedule, lang: str, *, status: int = 200
+) -> JSONResponse:
+    warnings = await context.setup.warnings_of(schedule)
+    content = schedule_out(schedule, lang) | {
+        "warnings": [warning_out(each, lang) for each in warnings]
+    }
     response = JSONResponse(content, status_code=status, headers={"ETag": etag(schedule, content)})
     return set_language(response, lang)
 
@@ -102,7 +108,7 @@ router = APIRouter(
 )
 
 
-@router.post("", status_code=201, responses=returns(ScheduleOut, 201) | CONFLICT | BODY_ERRORS)
+@router.post("", status_code=201, responses=returns(SavedScheduleOut, 201) | CONFLICT | BODY_ERRORS)
 async def create_schedule(
     request: Request, body: ScheduleIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
@@ -123,7 +129,7 @@ async def create_schedule(
         if found is None:
             raise
         schedule = await context.schedules.get(actor, found.id)
-    response = schedule_response(schedule, lang, status=201)
+    response = await schedule_response(context, schedule, lang, status=201)
     response.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
     return response
 
@@ -142,18 +148,18 @@ async def list_schedules(
     return set_language(page(request, items, found.next), lang)
 
 
-@router.get("/{schedule_id}", responses=returns(ScheduleOut) | NOT_FOUND)
+@router.get("/{schedule_id}", responses=returns(SavedScheduleOut) | NOT_FOUND)
 async def get_schedule(
     request: Request, schedule_id: str, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
     """Get a schedule with its ETag."""
     schedule = await context.schedules.get(actor, ScheduleId(schedule_id))
-    return not_modified_or(request, schedule_response(schedule, lang))
+    return not_modified_or(request, await schedule_response(context, schedule, lang))
 
 
 @router.patch(
     "/{schedule_id}",
-    responses=returns(ScheduleOut) | NOT_FOUND | STALE_VERSION | CONFLICT | BODY_ERRORS,
+    responses=returns(SavedScheduleOut) | NOT_FOUND | STALE_VERSION | CONFLICT | BODY_ERRORS,
 )
 async def change_schedule(
     request: Request,
@@ -173,7 +179,7 @@ async def change_schedule(
         expected_version=version,
         explicit_fields=explicit_fields(body),
     )
-    return schedule_response(changed, lang)
+    return await schedule_response(context, changed, lang)
 
 
 @router.delete("/{schedule_id}", status_code=204, responses=NOT_FOUND | STALE_VERSION)
@@ -211,7 +217,7 @@ action_router = APIRouter(
 )
 
 
-@action_router.post("/pause", responses=returns(ScheduleOut))
+@action_router.post("/pause", responses=returns(SavedScheduleOut))
 async def pause_schedule(
     schedule_id: str,
     context: Context,
@@ -229,10 +235,10 @@ async def pause_schedule(
     schedule = await context.schedules.pause(
         actor, ScheduleId(schedule_id), note=given.note or given.reason, until=until
     )
-    return schedule_response(schedule, lang)
+    return await schedule_response(context, schedule, lang)
 
 
-@action_router.post("/resume", responses=returns(ScheduleOut))
+@action_router.post("/resume", responses=returns(SavedScheduleOut))
 async def resume_schedule(
     schedule_id: str,
     context: Context,
@@ -241,7 +247,8 @@ async def resume_schedule(
     body: EmptyIn | None = None,
 ) -> Response:
     """Resume a schedule with the first slot after now; slots during the pause are not caught up."""
-    return schedule_response(await context.schedules.resume(actor, ScheduleId(schedule_id)), lang)
+    resumed = await context.schedules.resume(actor, ScheduleId(schedule_id))
+    return await schedule_response(context, resumed, lang)
 
 
 @action_router.post(
@@ -272,7 +279,7 @@ async def run_schedule(
     return new_run_response(request, run, created=created)
 
 
-@action_router.post("/skip", responses=returns(ScheduleOut))
+@action_router.post("/skip", responses=returns(SavedScheduleOut))
 async def skip_next(
     schedule_id: str,
     context: Context,
@@ -283,26 +290,27 @@ async def skip_next(
     """Skip the next slot; it is recorded as skipped."""
     reason = body.reason if body else ""
     skipped = await context.schedules.skip(actor, ScheduleId(schedule_id), reason=reason)
-    return schedule_response(skipped, lang)
+    return await schedule_response(context, skipped, lang)
 
 
-@action_router.post("/move", responses=returns(ScheduleOut))
+@action_router.post("/move", responses=returns(SavedScheduleOut))
 async def move_next(
     schedule_id: str, body: TimeIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
     """Execute the next slot at another time; later slots do not change."""
     to = moment_from(body.to, body.timezone, "to")
-    return schedule_response(await context.schedules.move(actor, ScheduleId(schedule_id), to), lang)
+    moved = await context.schedules.move(actor, ScheduleId(schedule_id), to)
+    return await schedule_response(context, moved, lang)
 
 
-@action_router.post("/reschedule", responses=returns(ScheduleOut))
+@action_router.post("/reschedule", responses=returns(SavedScheduleOut))
 async def reschedule(
     schedule_id: str, body: TimeIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
     """Set the next slot; a time in the past means now."""
     to = moment_from(body.to, body.timezone, "to")
     moved = await context.schedules.reschedule(actor, ScheduleId(schedule_id), to)
-    return schedule_response(moved, lang)
+    return await schedule_response(context, moved, lang)
 
 
 @action_router.post("/backfill", responses=returns(BackfillOut))

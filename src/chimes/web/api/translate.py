@@ -46,6 +46,7 @@ from chimes.redaction import (
 )
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import default_policy
+from chimes.services.schedules.setup import Misconfigured, SetupWarning
 from chimes.store.codec.values import owner_to_plain
 from chimes.triggers import format_moment, parse_moment
 from chimes.triggers.values import suggest_name
@@ -309,6 +310,21 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
         "delivery": recipients_out(schedule.policy.delivery),
         "last_error": schedule.last_error and in_language(schedule.last_error, lang),
         "declared": _declared_out(schedule),
+    }
+
+
+def warning_out(warning: SetupWarning, lang: str) -> Json:
+    return {
+        "code": warning.code,
+        "field": warning.field,
+        "message": in_language(warning.message, lang),
+    }
+
+
+def misconfigured_out(found: Misconfigured, lang: str) -> Json:
+    return warning_out(found.warning, lang) | {
+        "schedule_id": found.schedule.id,
+        "schedule_name": found.schedule.name,
     }
 
 
