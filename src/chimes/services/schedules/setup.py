@@ -104,10 +104,14 @@ class SetupService:
         executable = {name for node in workers for name in node.defaults}
         return frozenset((found - {AGENT, ACTION}) | (executable & {AGENT, ACTION}))
 
-    async def warnings_of(self, schedule: Schedule) -> tuple[SetupWarning, ...]:
+    async def warnings_of(
+        self, schedules: Sequence[Schedule]
+    ) -> tuple[tuple[SetupWarning, ...], ...]:
+        """The warnings of each schedule."""
         # Most schedules need nothing of the nodes, which are then not read.
-        available = await self.available() if _needs_settings(schedule) else frozenset[str]()
-        return tuple(self._warnings(schedule, available))
+        needed = any(map(_needs_settings, schedules))
+        available = await self.available() if needed else frozenset[str]()
+        return tuple(tuple(self._warnings(each, available)) for each in schedules)
 
     async def find(self, actor: Actor, *, limit: int) -> tuple[Misconfigured, ...]:
         """The enabled schedules with a warning that the actor may see."""

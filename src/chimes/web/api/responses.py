@@ -188,6 +188,15 @@ class DeclaredOut(Out):
     )
 
 
+class WarningOut(Out):
+    code: str = Field(
+        description="`channel_not_configured`, `no_pipeline`, `no_action_service`, "
+        "`egress_denied` or `masked`."
+    )
+    field: str
+    message: str = Field(description="What is missing, and the setting that adds it.")
+
+
 class ScheduleOut(Out):
     structs = (Schedule,)
     without = (
@@ -206,18 +215,6 @@ class ScheduleOut(Out):
         description="The latest slot that was fired, skipped or missed."
     )
     declared: DeclaredOut | None
-
-
-class WarningOut(Out):
-    code: str = Field(
-        description="`channel_not_configured`, `no_pipeline`, `no_action_service`, "
-        "`egress_denied` or `masked`."
-    )
-    field: str
-    message: str = Field(description="What is missing, and the setting that adds it.")
-
-
-class SavedScheduleOut(ScheduleOut):
     warnings: list[WarningOut] = Field(
         description="Why it cannot work as it is, although it is valid; empty: nothing is missing."
     )

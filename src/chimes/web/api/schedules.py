@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -30,7 +31,7 @@ from chimes.web.api.responses import (
     BackfillOut,
     RunOut,
     RunPage,
-    SavedScheduleOut,
+    ScheduleOut,
     SchedulePage,
     returns,
 )
@@ -73,12 +74,19 @@ def etag(schedule: Schedule, content: Json) -> str:
 async def schedule_response(
     context: WebContext, schedule: Schedule, lang: str, *, status: int = 200
 ) -> JSONResponse:
-    warnings = await context.setup.warnings_of(schedule)
-    content = schedule_out(schedule, lang) | {
-        "warnings": [warning_out(each, lang) for each in warnings]
-    }
+    (content,) = await _with_warnings(context, [schedule], lang)
     response = JSONResponse(content, status_code=status, headers={"ETag": etag(schedule, content)})
     return set_language(response, lang)
+
+
+async def _with_warnings(
+    context: WebContext, schedules: Sequence[Schedule], lang: str
+) -> list[Json]:
+    found = await context.setup.warnings_of(schedules)
+    return [
+        schedule_out(schedule, lang) | {"warnings": [warning_out(each, lang) for each in warnings]}
+        for schedule, warnings in zip(schedules, found, strict=True)
+    ]
 
 
 def not_modified_or(request: Request, response: Response) -> Response:
@@ -108,7 +116,7 @@ router = APIRouter(
 )
 
 
-@router.post("", status_code=201, responses=returns(SavedScheduleOut, 201) | CONFLICT | BODY_ERRORS)
+@router.post("", status_code=201, responses=returns(ScheduleOut, 201) | CONFLICT | BODY_ERRORS)
 async def create_schedule(
     request: Request, body: ScheduleIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
@@ -144,11 +152,11 @@ async def list_schedules(
 ) -> Response:
     """List schedules, a page at a time."""
     found = await context.schedules.find(actor, query.to_query(cursor_scope(request)))
-    items = [schedule_out(each, lang) for each in found.items]
+    items = await _with_warnings(context, found.items, lang)
     return set_language(page(request, items, found.next), lang)
 
 
-@router.get("/{schedule_id}", responses=returns(SavedScheduleOut) | NOT_FOUND)
+@router.get("/{schedule_id}", responses=returns(ScheduleOut) | NOT_FOUND)
 async def get_schedule(
     request: Request, schedule_id: str, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
@@ -159,7 +167,7 @@ async def get_schedule(
 
 @router.patch(
     "/{schedule_id}",
-    responses=returns(SavedScheduleOut) | NOT_FOUND | STALE_VERSION | CONFLICT | BODY_ERRORS,
+    responses=returns(ScheduleOut) | NOT_FOUND | STALE_VERSION | CONFLICT | BODY_ERRORS,
 )
 async def change_schedule(
     request: Request,
@@ -217,7 +225,7 @@ action_router = APIRouter(
 )
 
 
-@action_router.post("/pause", responses=returns(SavedScheduleOut))
+@action_router.post("/pause", responses=returns(ScheduleOut))
 async def pause_schedule(
     schedule_id: str,
     context: Context,
@@ -238,7 +246,7 @@ async def pause_schedule(
     return await schedule_response(context, schedule, lang)
 
 
-@action_router.post("/resume", responses=returns(SavedScheduleOut))
+@action_router.post("/resume", responses=returns(ScheduleOut))
 async def resume_schedule(
     schedule_id: str,
     context: Context,
@@ -279,7 +287,7 @@ async def run_schedule(
     return new_run_response(request, run, created=created)
 
 
-@action_router.post("/skip", responses=returns(SavedScheduleOut))
+@action_router.post("/skip", responses=returns(ScheduleOut))
 async def skip_next(
     schedule_id: str,
     context: Context,
@@ -293,7 +301,7 @@ async def skip_next(
     return await schedule_response(context, skipped, lang)
 
 
-@action_router.post("/move", responses=returns(SavedScheduleOut))
+@action_router.post("/move", responses=returns(ScheduleOut))
 async def move_next(
     schedule_id: str, body: TimeIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
@@ -303,7 +311,7 @@ async def move_next(
     return await schedule_response(context, moved, lang)
 
 
-@action_router.post("/reschedule", responses=returns(SavedScheduleOut))
+@action_router.post("/reschedule", responses=returns(ScheduleOut))
 async def reschedule(
     schedule_id: str, body: TimeIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
