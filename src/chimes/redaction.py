@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import unquote
 
 HIDDEN = "***"
@@ -44,7 +46,7 @@ def mask_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def mask_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Hide non-empty values under secret-looking names at any depth."""
+    """Hide non-empty values under secret-looking names, and secrets in texts, at any depth."""
     return {
         name: HIDDEN if is_secret_field(name) and value else _mask_nested(value)
         for name, value in arguments.items()
@@ -65,6 +67,8 @@ def _is_secret(name: str, value: object) -> bool:
 
 
 def _mask_nested(value: object, masked: _Mask = mask_arguments) -> object:
+    if isinstance(value, str):
+        return mask_text(value)
     if isinstance(value, Mapping):
         return masked(value)
     if isinstance(value, list | tuple):
@@ -80,8 +84,8 @@ def mask_secrets(value: Mapping[str, object]) -> dict[str, object]:
 def _mask_value(name: str, value: object) -> object:
     if name == "headers" and isinstance(value, Mapping):
         return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
-    if name in ("args", "input") and isinstance(value, Mapping):
-        return mask_arguments(value)
+    if name in ("args", "input", "params", "identities"):
+        return mask_arguments({name: value})[name]
     if name == "body" and isinstance(value, str):
         return _mask_body(value)
     if name == "url" and isinstance(value, str):
@@ -104,39 +108,346 @@ def _mask_body(body: str) -> object:
     return {"characters": len(body)}
 
 
+def unmask_headers(headers: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
+    """Replaces `***` in secret headers by the stored values."""
+    known = {name.lower(): value for name, value in stored.items()}
+    return {
+        name: known.get(name.lower(), value) if value == HIDDEN and is_secret_name(name) else value
+        for name, value in headers.items()
+    }
+
+
+def unmask_arguments(
+    arguments: Mapping[str, object], stored: Mapping[str, object]
+) -> dict[str, object]:
+    """Replaces `***` in secret arguments by the stored values, at any depth. The items of a list
+    are matched by position if it has its old length."""
+    return {
+        name: stored.get(name, value)
+        if value == HIDDEN and is_secret_field(name)
+        else unmask_value(value, stored.get(name))
+        for name, value in arguments.items()
+    }
+
+
+def unmask_value(value: object, stored: object) -> object:
+    """Like `unmask_arguments`, for any JSON value."""
+    if isinstance(value, str) and isinstance(stored, str):
+        return unmask_text(value, stored)
+    if isinstance(value, Mapping) and isinstance(stored, Mapping):
+        return unmask_arguments(value, stored)
+    if (
+        isinstance(value, list | tuple)
+        and isinstance(stored, list | tuple)
+        and len(value) == len(stored)
+    ):
+        return [unmask_value(*pair) for pair in zip(value, stored, strict=True)]
+    return value
+
+
+# --- secrets in a text: a URL, a JSON document, a form, or text with URLs in it -------------------
+
+
+class _Span(NamedTuple):
+    """A part of a text that is a secret, or a JSON string that may contain one."""
+
+    #: Name or path, by which it is found again in an edited text.
+    key: tuple[object, ...]
+    start: int
+    end: int
+    secret: bool = True
+    #: What stands for the secret.
+    mask: str = HIDDEN
+
+
+def mask_text(text: str) -> str:
+    """Hides passwords and secret query parameters of URLs, and secret fields of a JSON document or
+    a form. The rest of the text, including its spacing, stays as it is."""
+    return _spliced(text, _masks(text))
+
+
+def unmask_text(text: str, stored: str) -> str:
+    """Replaces `***`, where `mask_text` writes it, by what the stored text has there."""
+    if HIDDEN not in text or text == stored:
+        return text
+    known = {span.key: span for span in _spans(stored)}
+    return _spliced(text, _restored(text, stored, known))
+
+
+def secrets_in(text: str) -> Iterator[str]:
+    """The secrets that `mask_text` hides."""
+    for span in _spans(text):
+        content = _content(text[span.start : span.end])
+        if span.secret:
+            yield content
+        else:
+            yield from secrets_in(content)
+
+
+def masked_names(value: object, path: str = "") -> Iterator[str]:
+    """Where `***` stands instead of a secret, e.g. in an exported definition."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from masked_names(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from masked_names(inner, f"{path}[{index}]")
+    elif isinstance(value, str) and (value == HIDDEN or _has_masks(value)):
+        yield path
+
+
+def _has_masks(text: str) -> bool:
+    return HIDDEN in text and any(
+        _has_masks(_content(text[span.start : span.end]))
+        if not span.secret
+        else text[span.start : span.end] == span.mask
+        for span in _spans(text)
+    )
+
+
+_Splice = tuple[int, int, str]
+
+
+def _spliced(text: str, splices: Iterable[_Splice]) -> str:
+    parts, at = [], 0
+    for start, end, new in splices:
+        parts += [text[at:start], new]
+        at = end
+    return "".join((*parts, text[at:])) if parts else text
+
+
+def _masks(text: str) -> Iterator[_Splice]:
+    for span in _spans(text):
+        if span.secret:
+            yield span.start, span.end, span.mask
+        else:
+            content = _content(text[span.start : span.end])
+            if (masked := mask_text(content)) != content:
+                yield span.start, span.end, json.dumps(masked, ensure_ascii=False)
+
+
+def _restored(
+    text: str, stored: str, known: Mapping[tuple[object, ...], _Span]
+) -> Iterator[_Splice]:
+    for span in _spans(text):
+        before = known.get(span.key)
+        if before is None or before.secret != span.secret:
+            continue
+        old, new = stored[before.start : before.end], text[span.start : span.end]
+        if not span.secret and HIDDEN in new:
+            content = unmask_text(_content(new), _content(old))
+            yield span.start, span.end, json.dumps(content, ensure_ascii=False)
+        elif span.secret and new == span.mask:
+            yield span.start, span.end, old
+
+
+def _content(raw: str) -> str:
+    """The text of a JSON string; other text as it is."""
+    if not raw.startswith('"'):
+        return raw
+    try:
+        found = json.loads(raw, strict=False)
+    except ValueError:
+        return raw.strip('"')
+    return found if isinstance(found, str) else raw
+
+
+def _spans(text: str) -> list[_Span]:
+    """In the order of the text; they do not overlap."""
+    if text.lstrip()[:1] in ("{", "["):
+        return _JsonScanner(text).spans() if _may_have_secrets(text) else []
+    form, url, url_inside = _text_patterns()
+    if url.fullmatch(text):
+        return _url_spans(text)
+    if "=" in text and form.fullmatch(text):
+        return [_shifted(span, -1) for span in _url_spans(f"&{text}")]
+    return [
+        _shifted(span, each.start(), place)
+        for place, each in enumerate(url_inside.finditer(text))
+        for span in _url_spans(each[0])
+    ]
+
+
+def _shifted(span: _Span, by: int, place: int = 0) -> _Span:
+    return span._replace(key=(place, *span.key), start=span.start + by, end=span.end + by)
+
+
+class _Frame:
+    """An open object or list of a JSON document."""
+
+    __slots__ = ("is_list", "name", "position")
+
+    def __init__(self, *, is_list: bool) -> None:
+        self.is_list = is_list
+        #: Of the current field of an object.
+        self.name = ""
+        self.position = 0
+
+    def next(self) -> None:
+        self.name = ""
+        self.position += 1
+
+
+class _JsonScanner:
+    """Finds the values under secret names, and the other strings. The document need not be valid,
+    because placeholders may stand in it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._frames: list[_Frame] = []
+        self._found: list[tuple[tuple[_Frame, ...], tuple[object, ...], int, int, bool]] = []
+        #: Depth and start of an object or list that is hidden as a whole.
+        self._hidden: tuple[int, int] | None = None
+
+    def spans(self) -> list[_Span]:
+        for token in _json_tokens().finditer(self._text):
+            self._read(token)
+        if self._hidden is not None:
+            # The value does not end: the rest may belong to it.
+            depth, start = self._hidden
+            del self._frames[depth:]
+            self._add(start, len(self._text), secret=True)
+        return [
+            _Span(_path(frames, names), start, end, secret, f'"{HIDDEN}"' if secret else "")
+            for frames, names, start, end, secret in self._found
+            if not secret or self._text[start:end] not in _EMPTY
+        ]
+
+    def _read(self, token: re.Match[str]) -> None:
+        mark, frames = token[0], self._frames
+        if mark in "{[":
+            self._open(token.start(), is_list=mark == "[")
+        elif mark in "}]":
+            self._close(token.end())
+        elif mark == ",":
+            if frames:
+                frames[-1].next()
+        elif mark != ":" and self._hidden is None:
+            secret = bool(frames) and is_secret_field(frames[-1].name)
+            if token["colon"] is not None and frames and not frames[-1].is_list:
+                frames[-1].name = _content(token["text"])
+            elif secret or mark.startswith('"'):
+                self._add(token.start(), token.end(), secret=secret)
+
+    def _open(self, start: int, *, is_list: bool) -> None:
+        frames = self._frames
+        secret = bool(frames) and is_secret_field(frames[-1].name)
+        # Paths in a very deep document would take too much memory: its depth is hidden, too.
+        if self._hidden is None and (secret or len(frames) == _MAX_PATH):
+            self._hidden = (len(frames), start)
+        frames.append(_Frame(is_list=is_list))
+
+    def _close(self, end: int) -> None:
+        if self._frames:
+            self._frames.pop()
+        if self._hidden is not None and self._hidden[0] == len(self._frames):
+            self._add(self._hidden[1], end, secret=True)
+            self._hidden = None
+
+    def _add(self, start: int, end: int, *, secret: bool) -> None:
+        names = tuple(each.position if each.is_list else each.name for each in self._frames)
+        self._found.append((tuple(self._frames), names, start, end, secret))
+
+
+_MAX_PATH = 64
+#: Values that are shown even under a secret name.
+_EMPTY = frozenset({'""', "null", "false", "0", "{}", "[]"})
+
+
+def _path(frames: Iterable[_Frame], names: Iterable[object]) -> tuple[object, ...]:
+    """An item of a list has the length of the list in its path, known once the list has ended."""
+    return tuple(
+        (name, frame.position) if frame.is_list else name
+        for frame, name in zip(frames, names, strict=True)
+    )
+
+
+def _url_spans(url: str) -> list[_Span]:
+    user, bot_token, known_shapes = _url_patterns()
+    found = _pair_spans(url)
+    if (userinfo := user.match(url)) is not None:
+        found.append(_Span(("user",), *userinfo.span("secret")))
+    for pattern in (bot_token, known_shapes):
+        for place, each in enumerate(pattern.finditer(url)):
+            start, end = each.span("secret")
+            if not any(span.start <= start < span.end for span in found):
+                found.append(_Span((each[1], place), start, end))
+    return sorted(found, key=lambda span: span.start)
+
+
+def _pair_spans(query: str) -> list[_Span]:
+    """Values of secret parameters, also of a URL in a parameter. The nth of a name is matched with
+    the nth of that name."""
+    found: list[_Span] = []
+    names: Counter[str] = Counter()
+    name_pattern, end_pattern = _pair_patterns()
+    at = 0
+    while (pair := name_pattern.search(query, at)) is not None:
+        at = pair.end()
+        if is_secret_name(unquote(pair[1])):
+            ended = end_pattern.search(query, at)
+            end = len(query) if ended is None else ended.start()
+            found.append(_Span((pair[1], names[pair[1]]), at, end))
+            names[pair[1]] += 1
+            at = end
+    return found
+
+
 def query_pairs(query: str) -> list[tuple[str, str, str]]:
     """Separator, name and value of each parameter; the query begins with its `?`."""
-    return _url_patterns()[0].findall(query)
-
-
-def mask_tail(tail: str) -> str:
-    """Path and query without the values of secret parameters."""
-    pairs, bot_token, known_shapes = _url_patterns()
-    if "?" in tail:
-        path, _, query = tail.partition("?")
-        tail = path + pairs.sub(_mask_pair, f"?{query}")
-    return known_shapes.sub(rf"\1{HIDDEN}", bot_token.sub(rf"\1{HIDDEN}", tail))
+    return re.findall(r"([?&;])([^=&;]*)=([^&;]*)", query)
 
 
 def mask_url(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return mask_tail(url)
-    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    return scheme + mark + authority + mask_tail(rest[len(authority) :])
+    """The URL, or its path and query, without password and values of secret parameters."""
+    return _spliced(url, ((span.start, span.end, HIDDEN) for span in _url_spans(url)))
 
 
-def _mask_pair(found: re.Match[str]) -> str:
-    value = HIDDEN if is_secret_name(unquote(found[2])) else found[3]
-    return f"{found[1]}{found[2]}={value}"
+@lru_cache(maxsize=1)
+def _pair_patterns() -> tuple[re.Pattern[str], ...]:
+    """Separator and name of a parameter, and the end of its value."""
+    return re.compile(r"[?&;#]([^=&;#?]*)="), re.compile(r"[&;#]")
 
 
 @lru_cache(maxsize=1)
 def _url_patterns() -> tuple[re.Pattern[str], ...]:
     return (
-        re.compile(r"([?&;])([^=&;]*)=([^&;]*)"),
-        re.compile(r"(/bot\d+:)[^/?]+"),
-        re.compile(r"(whsec_|chm_)[A-Za-z0-9+/=_-]{8,}"),
+        # The password; of an http URL also a user name without one, which may be a token.
+        re.compile(r"(?i)(?:[a-z][a-z0-9+.-]{0,20}://[^/?#@:]*:|https?://)(?P<secret>[^/?#]+)@"),
+        re.compile(r"(/bot\d+:)(?P<secret>[^/?#]+)"),
+        re.compile(r"(whsec_|chm_)(?P<secret>[A-Za-z0-9+/=_-]{8,}|\*{3})"),
+    )
+
+
+@lru_cache(maxsize=1)
+def _text_patterns() -> tuple[re.Pattern[str], ...]:
+    """A form, a URL or a path with a query, and URLs and known shapes in a text."""
+    return (
+        re.compile(r"[^=&\s/?:]+=[^&\s]*(?:&[^=&\s]+=[^&\s]*)*"),
+        re.compile(r"(?i)(?:[a-z][a-z0-9+.-]{0,20}://|/)\S*"),
+        re.compile(r"(?i)\b(?:[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>]+|(?:whsec_|chm_)\S+)"),
+    )
+
+
+#: Documents without any of these need not be parsed. Each secret name contains one of the first.
+_HINTS = (
+    *("auth", "token", "secret", "passw", "pwd", "key", "sig", "credential", "session", "cookie"),
+    *("code", "jwt", "\\", "://", "/bot", "=", "whsec_", "chm_"),
+)
+
+
+def _may_have_secrets(text: str) -> bool:
+    folded = text.casefold()
+    return any(hint in folded for hint in _HINTS)
+
+
+@lru_cache(maxsize=1)
+def _json_tokens() -> re.Pattern[str]:
+    """A string, with the colon after it if it is a name; punctuation; any other value."""
+    return re.compile(
+        r'(?P<text>"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))(?=\s*+(?P<colon>:)|)'
+        r"|[\[\]{},:]|[^\s\[\]{},:\"]+",
+        re.DOTALL,
     )
 
 
@@ -161,6 +472,14 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
         (
             re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s:/@]{0,200}):[^\s/]*@"),
             r"\1:" + HIDDEN + "@",
+        ),
+        # A field of a JSON document or a dict, whose quotes may be escaped.
+        (
+            re.compile(
+                rf"(?i)((\\?[\"'])[\w.-]{{0,40}}?(?:{_SENSITIVE_WORDS})[\w.-]{{0,40}}\2"
+                r"\s{0,5}:\s{0,5}\2)(?:(?!\2)(?:\\.|[^\\]))+"
+            ),
+            r"\1" + HIDDEN,
         ),
         (
             re.compile(

@@ -262,14 +262,20 @@ async def test_two_nodes_share_the_work(rig: Rig) -> None:
 
 
 async def test_a_missing_channel_names_the_setting(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, no_retry_delay: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It waits a minute for a node with the channel, and the reason is known meanwhile."""
+    assert timedelta(0) < module.CHANNEL_WAIT <= timedelta(minutes=1)
     await rig.engine(senders=[Inbox()])
     await rig.ended(await notifying_schedule(rig, CHAT))
-    assert await deliveries(rig, DeliveryState.PENDING) != []
-    monkeypatch.setattr(module, "OVERDUE", timedelta(0))
-    monkeypatch.setattr(module, "EMPTY_CLAIM_PAUSE", 0.1)
-    rig.store.wake()
+    (waiting,) = await eventually(
+        lambda: deliveries(rig), lambda found: [each.code for each in found] == ["waits"]
+    )
+    assert waiting.state is DeliveryState.PENDING
+    assert "CHIMES_TELEGRAM_TOKEN" in waiting.error
+    assert waiting.available_at <= waiting.created_at + module.CHANNEL_WAIT + timedelta(seconds=5)
+    monkeypatch.setattr(module, "CHANNEL_WAIT", timedelta(0))
+    await rig.store.retry_delivery(waiting.id)
     (dead,) = await finished(rig)
     assert (dead.code, dead.state) == ("not_configured", DeliveryState.DEAD)
     assert "CHIMES_TELEGRAM_TOKEN" in dead.error
@@ -597,6 +603,30 @@ async def test_a_message_that_cannot_be_built_ends_with_a_notice(
     assert item.title == "Not delivered (Telegram): Morning report: ended"
     assert (item.run_id, "ZeroDivisionError" in item.text) == (dead.run_id, True)
     assert telegram.attempts == []
+
+
+async def test_a_node_without_the_channel_leaves_it_to_a_live_node_that_has_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes may have different settings: what any live node offers is not given up."""
+    monkeypatch.setattr(module, "CHANNEL_WAIT", timedelta(0))
+    monkeypatch.setattr(module, "CHANNEL_CACHE", 0.0)
+    telegram = Recorded()
+    able = await rig.engine(senders=[telegram])
+    nodes = [node.capabilities for node in await rig.store.nodes()]
+    assert [name for name in nodes[0] if name.startswith("channel:")] == ["channel:telegram"]
+    await able.drain(timedelta(seconds=5))
+    await rig.store.set_checkpoint("sends:telegram", "2020-01-01T00:00:00+00:00")
+    other = await rig.engine(senders=[Inbox()])
+    policy = module.DeliveryPolicy(
+        rig.store, {Channel.INBOX}, time=other._deliverer._time, clock=SystemClock()
+    )
+    assert set(await policy.orphaned_channels()) == {Channel.TELEGRAM, Channel.EMAIL}
+    await rig.engine(senders=[telegram])
+    assert set(await policy.orphaned_channels()) == {Channel.EMAIL}
+    await notifying_schedule(rig, CHAT)
+    (done,) = await finished(rig)
+    assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 1)
 
 
 # A channel that was announced lately is waited for, as in a rolling restart.

@@ -498,6 +498,16 @@ def test_unknown_secret_placeholder_is_rejected(target: dict[str, Any]) -> None:
     assert validation_error(**target).code == "unknown_secret"
 
 
+async def test_secrets_of_the_body_are_sent_and_masked_in_what_the_receiver_echoes() -> None:
+    body = '{"login": {"password": "bodysecret-1"}, "hook": "https://h/?token=bodysecret-2"}'
+    async with a_sink() as sink, callback_runner() as callback:
+        sink.answers = [answer("200 OK", f"you sent {body}".encode())]
+        outcome = await callback.execute(a_call(sink.url, body=body))
+        (request,) = sink.requests
+    assert request.body == body.encode(), "executed with the secrets"
+    assert "bodysecret" not in repr(outcome)
+
+
 # Receivers may echo secrets in their responses.
 async def test_secrets_are_masked_in_result_and_log() -> None:
     token, key, api_key = "t0psecret-token", "urlsecret%2Bkey", "chm_abcdefghijkl"

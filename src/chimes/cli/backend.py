@@ -34,6 +34,7 @@ from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError
 from chimes.i18n import _
+from chimes.redaction import escape_control
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Scope
@@ -81,11 +82,22 @@ def get(backend: Backend, path: str, **query: object) -> Json:
 
 
 def post(backend: Backend, path: str, body: object = None) -> Json:
-    return backend.request("POST", API + path, body).json()
+    return _with_warnings(backend.request("POST", API + path, body).json())
 
 
 def patch(backend: Backend, path: str, body: object) -> Json:
-    return backend.request("PATCH", API + path, body).json()
+    return _with_warnings(backend.request("PATCH", API + path, body).json())
+
+
+def _with_warnings(answer: Json) -> Json:
+    """Prints the warnings of an answer on stderr, whatever the output format is."""
+    warnings = answer.get("warnings")
+    for each in warnings if isinstance(warnings, list) else ():
+        if not isinstance(each, dict):
+            continue
+        name = f"{each['schedule_name']}: " if "schedule_name" in each else ""
+        echo_err(_("Warning: {text}", text=escape_control(f"{name}{each['message']}")))
+    return answer
 
 
 def delete(backend: Backend, path: str) -> None:

@@ -7,12 +7,12 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
@@ -33,6 +33,10 @@ from chimes.errors import ChimesError, ConfigError, SchemaMismatch, StoreLocked,
 from chimes.i18n import Message, _, counted, joined
 from chimes.redaction import escape_control
 from chimes.triggers.values import suggest_name
+
+if TYPE_CHECKING:
+    from chimes.config import Settings
+    from chimes.store.port import Store
 
 State = Literal["ok", "warning", "problem"]
 CHECK_OK: Final[State] = "ok"
@@ -163,6 +167,8 @@ _OTHER_VARIABLES = (
 )
 _CONFIGURATION = _("configuration")
 _RUN_SETUP = _("run `make setup`")
+#: Schedules that are listed.
+_MAX_WARNINGS = 20
 _MIN_DISK, _LOW_DISK = 100 * 2**20, 2**30
 
 
@@ -177,6 +183,8 @@ class Diagnostics:
         self._server: Json | None = None
         self._clock = SystemClock()
         self._checked_at = self._clock.now()
+        #: Schedules with a warning; None: unknown.
+        self._warnings: list[Json] | None = None
 
     def python(self) -> list[Check]:
         number = ".".join(str(part) for part in sys.version_info[:3])
@@ -296,6 +304,8 @@ class Diagnostics:
             if "status" not in health:
                 raise CommandError(_("another program is listening there"))
             self._server = _system(backend) or health
+            warnings = self._server.get("warnings")
+            self._warnings = warnings if isinstance(warnings, list) else None
             self._checked_at = self._clock.now()
             return health
 
@@ -319,7 +329,7 @@ class Diagnostics:
         if not location.path.exists():
             return [self._directory(location.path.parent, location)]
         try:
-            return [asyncio.run(_inspect(location))]
+            return [asyncio.run(self._inspect(location))]
         except StoreLocked as error:
             if self._server is not None:
                 detail = _("{store}, in use by the running server", store=location.url)
@@ -330,6 +340,30 @@ class Diagnostics:
         except (ChimesError, OSError) as error:
             detail = _("{store}: {reason}", store=location.url, reason=error_text(error))
             return [Check(STORE, CHECK_PROBLEM, detail, _("check the path and its permissions"))]
+
+    async def _inspect(self, location: StoreLocation) -> Check:
+        assert self._loaded is not None
+        async with open_store(location) as store:
+            if self._server is None:
+                self._warnings = await _setup_warnings(store, self._loaded.settings)
+            return await _store_check(location, store)
+
+    def schedules(self) -> list[Check]:
+        """Schedules that are valid and cannot work."""
+        if self._warnings is None:
+            return []
+        name = _("schedules")
+        if not self._warnings:
+            return [Check(name, CHECK_OK, _("no schedule lacks a setting"))]
+        return [
+            Check(
+                name,
+                CHECK_PROBLEM,
+                joined(": ", [str(each.get("schedule_name")), str(each.get("message"))]),
+                _("set it on a node, or edit the schedule"),
+            )
+            for each in self._warnings
+        ]
 
     @staticmethod
     def _directory(directory: Path, location: StoreLocation) -> Check:
@@ -367,15 +401,33 @@ class Diagnostics:
         return [Check(_("disk"), CHECK_OK if free >= _LOW_DISK else CHECK_WARNING, detail)]
 
 
-async def _inspect(location: StoreLocation) -> Check:
+@contextlib.asynccontextmanager
+async def open_store(location: StoreLocation) -> AsyncIterator[Store]:
     from chimes.runtime.composition import build_store
 
     store = build_store(location, SystemClock())
     await store.open()
     try:
-        status, counts = await store.status(), await store.counts()
+        yield store
     finally:
         await store.close()
+
+
+async def _setup_warnings(store: Store, settings: Settings) -> list[Json]:
+    from chimes.model.access import Actor
+    from chimes.runtime.composition import build_services
+    from chimes.services.schedules.setup import SetupService
+
+    services = await build_services(settings, store, SystemClock())
+    setup = SetupService(store, services.schedules.rules, settings)
+    return [
+        {"schedule_name": each.schedule.name, "message": localize(each.warning.message)}
+        for each in await setup.find(Actor(), limit=_MAX_WARNINGS)
+    ]
+
+
+async def _store_check(location: StoreLocation, store: Store) -> Check:
+    status, counts = await store.status(), await store.counts()
     detail = counted(
         "{store}, schema {schema}, {count} schedule",
         "{store}, schema {schema}, {count} schedules",
@@ -436,7 +488,7 @@ _SIGNS = {"ok": "✓", "warning": "!", "problem": "✕"}
 def doctor(
     ctx: click.Context, output: Output, store: str | None, data_dir: str | None, file: Path | None
 ) -> None:
-    """Check Python, versions, time zones, configuration, store, port, clock and disk.
+    """Check Python, versions, time zones, configuration, store, schedules, port, clock and disk.
 
     Exit code 9 means that there is a problem; warnings do not count.
 
@@ -464,6 +516,7 @@ def _checks(diagnostics: Diagnostics) -> Iterator[Callable[[], list[Check]]]:
     yield diagnostics.configuration
     yield diagnostics.server
     yield diagnostics.store
+    yield diagnostics.schedules
     yield diagnostics.clock
     yield diagnostics.disk
 

@@ -17,7 +17,7 @@ from chimes.cli.backend import (
     patch,
     post,
 )
-from chimes.cli.command import Command, LazyCommand, LazyGroup
+from chimes.cli.command import FAILED, Command, CommandError, LazyCommand, LazyGroup
 from chimes.cli.options import WholeNumber, client_options, output_options
 from chimes.cli.output import (
     CHAT_STATES,
@@ -138,6 +138,7 @@ def deliveries(
     if run == "test" and delivery is not None:
         sent = post(backend, "/deliveries/test", recipient_argument(delivery))
         output.rows([sent], _DELIVERY_COLUMNS)
+        _check_sent(sent)
         return
     if run == "retry" and delivery is not None:
         found = find_delivery(backend, delivery)
@@ -161,6 +162,16 @@ def deliveries(
         "channel": channel,
     }
     output.rows(paginate(backend, "/deliveries", limit, **query), _DELIVERY_COLUMNS)
+
+
+def _check_sent(sent: Json) -> None:
+    """Fails if the test message was not delivered."""
+    if sent.get("state") == "delivered":
+        return
+    reason = str(sent.get("error") or "") or _("no node has sent it yet; is a server running?")
+    raise CommandError(
+        _("The test message was not delivered: {reason}", reason=escape_control(reason)), FAILED
+    )
 
 
 def _retry_all(backend: Backend, output: Output, channel: str | None) -> None:

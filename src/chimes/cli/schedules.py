@@ -63,7 +63,7 @@ from chimes.language import (
 from chimes.model.policy import command_options
 from chimes.model.recipient import Channel, parse_recipient
 from chimes.model.target import TARGETS
-from chimes.redaction import escape_control
+from chimes.redaction import escape_control, mask_url
 from chimes.triggers import Every, Trigger
 
 _SORTS = {
@@ -266,7 +266,7 @@ def _http(options: Mapping[str, object]) -> tuple[Json, str]:
         target["headers"] = dict(_header(each) for each in headers)
     if isinstance(options["body"], str):
         target["body"] = read_text_argument(options["body"])
-    return target, f"{method} {url}"
+    return target, f"{method} {mask_url(url)}"
 
 
 def _agent(options: Mapping[str, object], task: str) -> tuple[Json, str]:

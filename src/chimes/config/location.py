@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from chimes.config.settings import Settings
 from chimes.errors import ConfigError
 from chimes.i18n import _
-from chimes.redaction import HIDDEN, is_secret_name, mask_tail, query_pairs
+from chimes.redaction import HIDDEN, is_secret_name, mask_url, query_pairs
 
 StoreKind = Literal["sqlite", "json", "memory", "postgresql", "mariadb", "redis"]
 
@@ -65,7 +65,7 @@ def masked_store_url(url: str) -> str:
     credentials, at, place = rest.rpartition("@")
     user, colon, _password = credentials.partition(":")
     hidden = f"{user}:{HIDDEN}{at}" if colon else f"{user}{at}"
-    return head + mark + hidden + mask_tail(place)
+    return head + mark + hidden + mask_url(place)
 
 
 def store_secrets(url: str) -> tuple[str, ...]:

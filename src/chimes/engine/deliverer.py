@@ -51,7 +51,13 @@ from chimes.model.notification import (
     digest_id_for,
     digest_of,
 )
-from chimes.model.recipient import Channel, NotifyOn, Recipient
+from chimes.model.recipient import (
+    CHANNEL_SETTINGS,
+    Channel,
+    NotifyOn,
+    Recipient,
+    channel_not_configured,
+)
 from chimes.model.run import Run
 from chimes.notifications.base import (
     DeliveryAttempt,
@@ -162,6 +168,11 @@ class Deliverer:
                 pass
 
     @property
+    def capabilities(self) -> frozenset[str]:
+        """The channels that other nodes may lack."""
+        return frozenset(each.capability for each in CHANNEL_SETTINGS if each in self._senders)
+
+    @property
     def sending(self) -> int:
         """Messages being sent, and unwritten completions; safe from any thread."""
         return len(self._tasks) + self.recorder.queued
@@ -201,8 +212,10 @@ class Deliverer:
         # While a channel of this node is full, overdue deliveries are most likely that channel's.
         is_full = len(open_channels) < len(self._senders)
         self._claimed_at = self._clock.monotonic()
+        # Deliveries that no live node can send are claimed to record why.
+        claimable = [*open_channels, *await self._policy.orphaned_channels()]
         self._claimed = await self._store.claim_deliveries(
-            open_channels, limit=limit, lease=LEASE, overdue=NEVER if is_full else OVERDUE
+            claimable, limit=limit, lease=LEASE, overdue=NEVER if is_full else OVERDUE
         )
         if not self._claimed:
             self._next_query = self._clock.monotonic() + EMPTY_CLAIM_PAUSE
@@ -394,16 +407,18 @@ def _is_long(run: Run | None) -> bool:
     return any(not isinstance(value, str) or len(value) > LONG_TEXT for value in values)
 
 
-#: How long a delivery waits for a node with its channel, before it is given up.
+#: How long a delivery waits for a node with its channel that was here and left, e.g. to restart.
 OVERDUE = timedelta(hours=1)
+#: How long it waits if there was no such node.
+CHANNEL_WAIT = timedelta(minutes=1)
+#: How soon it is tried again, so that a node that comes back need not wait for it.
+CHANNEL_RETRY = timedelta(minutes=2)
+#: Seconds for which the channels of live nodes are cached.
+CHANNEL_CACHE = 10.0
 #: Seconds between two announcements of the channels that need configuration.
 ANNOUNCE_INTERVAL = 600.0
 #: Limit for one owner.
 EMAILS_PER_HOUR = 100
-SETTINGS = {
-    Channel.TELEGRAM: "CHIMES_TELEGRAM_TOKEN",
-    Channel.EMAIL: _("CHIMES_SMTP_URL and CHIMES_SMTP_FROM"),
-}
 #: State name of a channel: when a node last announced it.
 CHANNEL_STATE = "sends:"
 
@@ -420,6 +435,8 @@ class DeliveryPolicy:
         self._time = time
         self._clock = clock
         self._next_announcement = -math.inf
+        self._orphaned: tuple[Channel, ...] = ()
+        self._next_check = -math.inf
 
     async def decide(self, delivery: Delivery, preferences: RecipientPreferences) -> Result | None:
         """The result without sending; None: send."""
@@ -438,7 +455,7 @@ class DeliveryPolicy:
             return waiting
         channel = recipient.channel
         if channel not in self._senders:
-            return await self._without_sender(channel)
+            return await self._without_sender(delivery)
         refusal = await preferences.refusal(delivery)
         if refusal is not None or channel is not Channel.EMAIL:
             return refusal
@@ -472,24 +489,41 @@ class DeliveryPolicy:
             rate_limited=True,
         )
 
-    async def _without_sender(self, channel: Channel) -> Result:
-        if await self._is_announced(channel):
+    async def orphaned_channels(self) -> tuple[Channel, ...]:
+        """Channels that neither this nor another live node has."""
+        now = self._clock.monotonic()
+        if now >= self._next_check:
+            here = [each for each in CHANNEL_SETTINGS if each not in self._senders]
+            offered = await self._offered_elsewhere() if here else frozenset()
+            self._orphaned = tuple(each for each in here if each.capability not in offered)
+            self._next_check = now + CHANNEL_CACHE
+        return self._orphaned
+
+    async def _offered_elsewhere(self) -> frozenset[str]:
+        now = await self._time.fetch_now()
+        alive = [node for node in await self._store.nodes() if node.lease_until > now]
+        return frozenset(name for node in alive for name in node.capabilities)
+
+    async def _without_sender(self, delivery: Delivery) -> Result:
+        """Waits while a live node has the channel, for an hour after the last one left, and
+        otherwise for a minute (ADR 49)."""
+        channel = delivery.recipient.channel
+        missing = channel_not_configured(channel)
+        if channel.capability in await self._offered_elsewhere():
             error = _("waiting for a node with the channel {channel}", channel=channel.value)
             return Retry(error=error, code="waits", after=OVERDUE / 6, rate_limited=True)
-        setting = SETTINGS.get(channel, channel.value)
-        return Refused(
-            error=_(
-                "no node has the channel {channel}: set {setting}",
-                channel=channel.value,
-                setting=setting,
-            ),
-            code="not_configured",
-        )
+        if await self._is_announced(channel):
+            return Retry(error=missing, code="waits", after=CHANNEL_RETRY, rate_limited=True)
+        age = await self._time.fetch_now() - delivery.created_at
+        if age < CHANNEL_WAIT and delivery.notify_on is not NotifyOn.TEST:
+            after = CHANNEL_WAIT - age
+            return Retry(error=missing, code="waits", after=after, rate_limited=True)
+        return Refused(error=missing, code="not_configured")
 
     async def announce_channels(self) -> None:
         """Other nodes then do not give up deliveries that wait for a channel of this node."""
         now = self._clock.monotonic()
-        configured = [channel for channel in SETTINGS if channel in self._senders]
+        configured = [channel for channel in CHANNEL_SETTINGS if channel in self._senders]
         if not configured or now < self._next_announcement:
             return
         at = (await self._time.fetch_now()).isoformat()

@@ -113,7 +113,10 @@ class Engine:
             version=version,
             roles=self._roles,
             capacity=pools[0].permits if pools else 0,
-            capabilities=lambda: frozenset().union(*(pool.capabilities for pool in pools)),
+            capabilities=lambda: frozenset().union(
+                *(pool.capabilities for pool in pools),
+                () if self._deliverer is None else self._deliverer.capabilities,
+            ),
             defaults=defaults,
             node_id=node_id,
         )

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from msgspec import NODEFAULT, Struct, structs
 
 from chimes.i18n import _
-from chimes.redaction import HIDDEN, mask_arguments, mask_headers
+from chimes.redaction import HIDDEN, mask_arguments, mask_headers, mask_text
 from chimes.triggers import format_duration_iso, format_moment
 
 Mark = Literal["", "message", "masked"]
@@ -27,10 +27,12 @@ MESSAGE: Final = "message"
 MASKED: Final = "masked"
 #: Text that may be a `Message`; stores keep its code and parameters.
 MessageText = Annotated[str, MESSAGE]
-#: Masked in responses, as a whole or by the names of their items.
+#: Masked in responses: as a whole, by the names of their items, or the secrets in a text.
 Secrets = Annotated[tuple[str, ...], MASKED]
+SecretText = Annotated[str, MASKED]
 SecretHeaders = Annotated[Mapping[str, str], MASKED]
 SecretArguments = Annotated[Mapping[str, object], MASKED]
+SecretObjects = Annotated[tuple[Mapping[str, object], ...], MASKED]
 
 Group = Literal["main", "more"]
 
@@ -236,15 +238,25 @@ def _json_form(
 def _json_writer(field: Field, *, masked: bool) -> Callable[[Any], object] | None:
     kind, item = field.type, field.item
     if masked and field.mark == MASKED:
-        if item is object:
-            return mask_arguments
-        return mask_headers if get_origin(kind) is Mapping else lambda texts: [HIDDEN] * len(texts)
+        return _mask_writer(field)
     if field.about.words:
         return field.about.words.__getitem__
     if get_origin(kind) is not tuple:
         return dict if item is not None else _value_writer(kind, masked=masked)
     write = _value_writer(item, masked=masked)
     return list if write is None else lambda values: [write(each) for each in values]
+
+
+def _mask_writer(field: Field) -> Callable[[Any], object]:
+    if field.type is str:
+        return mask_text
+    if field.item is object:
+        return mask_arguments
+    if get_origin(field.type) is Mapping:
+        return mask_headers
+    if field.item is str:
+        return lambda texts: [HIDDEN] * len(texts)
+    return lambda objects: [mask_arguments(each) for each in objects]
 
 
 def _value_writer(kind: Any, *, masked: bool) -> Callable[[Any], object] | None:

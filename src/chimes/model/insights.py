@@ -397,6 +397,8 @@ class IssueCause(StrEnum):
     STOPPED = "stopped"
     #: The receiver or a notification channel rejected a credential.
     REFUSED = "refused"
+    #: No node has a setting that it needs, or its callback is denied.
+    NOT_CONFIGURED = "not_configured"
     FAILING = "failing"
     MISSED = "missed"
     LATE = "late"

@@ -160,7 +160,7 @@ class Policy(Struct, frozen=True, kw_only=True, gc=False):
     #: None: one at a time, or without limit under `overlap: allow`.
     max_concurrent_runs: int | None = None
     burst_allowed: bool = False
-    #: Runs of the same owner with this key share the limit (`model.concurrency`); None: the
+    #: Runs of the same owner with this key share the limit (`model.run`); None: the
     #: schedule's own runs do.
     concurrency_key: str | None = None
     #: Extra attempts after the first.

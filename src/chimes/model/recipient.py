@@ -11,9 +11,9 @@ from typing import ClassVar, assert_never
 from msgspec import Struct, field
 
 from chimes.errors import InvalidInput
-from chimes.i18n import _
+from chimes.i18n import Message, _
 from chimes.model import replace
-from chimes.model.fields import About, Secrets
+from chimes.model.fields import About, Secrets, SecretText
 from chimes.triggers import parse_zone
 from chimes.triggers.zones import UTC_NAME, Zone
 
@@ -288,6 +288,26 @@ class Channel(StrEnum):
     WEBHOOK = "webhook"
     EMAIL = "email"
 
+    @property
+    def capability(self) -> str:
+        """The capability of a node that is configured to send through it."""
+        return f"channel:{self.value}"
+
+
+#: Channels that a node has only with these settings.
+CHANNEL_SETTINGS: Mapping[Channel, str] = {
+    Channel.TELEGRAM: "CHIMES_TELEGRAM_TOKEN",
+    Channel.EMAIL: _("CHIMES_SMTP_URL and CHIMES_SMTP_FROM"),
+}
+
+
+def channel_not_configured(channel: Channel) -> Message:
+    return _(
+        "no node has the channel {channel}: set {setting}",
+        channel=channel.value,
+        setting=CHANNEL_SETTINGS.get(channel, channel.value),
+    )
+
 
 class Recipient(Struct, frozen=True, kw_only=True):
     about: ClassVar[Mapping[str, About]] = {
@@ -307,7 +327,7 @@ class Recipient(Struct, frozen=True, kw_only=True):
 
     channel: Channel
     #: Chat, URL or e-mail address; empty for the inbox.
-    to: str = ""
+    to: SecretText = ""
     on: tuple[NotifyOn, ...] = (NotifyOn.ALWAYS,)
     #: `en`, `th`, `zh`; empty: the owner's language.
     language: str = ""

@@ -8,7 +8,15 @@ from typing import ClassVar, Literal, get_args
 from msgspec import Struct, field
 
 from chimes.model import replace
-from chimes.model.fields import About, SecretArguments, SecretHeaders, Secrets, fields_of
+from chimes.model.fields import (
+    About,
+    SecretArguments,
+    SecretHeaders,
+    SecretObjects,
+    Secrets,
+    SecretText,
+    fields_of,
+)
 
 
 class HttpTarget(Struct, frozen=True, kw_only=True, gc=False):
@@ -20,10 +28,10 @@ class HttpTarget(Struct, frozen=True, kw_only=True, gc=False):
     }
 
     kind: Literal["http"] = "http"
-    url: str
+    url: SecretText
     method: str = "POST"
     headers: SecretHeaders = field(default_factory=dict)
-    body: str = ""
+    body: SecretText = ""
     #: Status codes that count as success; empty means any 2xx.
     expected_status: tuple[int, ...] = ()
     #: Standard Webhooks keys (`whsec_...`); two while a key is being rotated.
@@ -138,7 +146,7 @@ class ActionTarget(Struct, frozen=True, kw_only=True, gc=False):
     kn_id: str
     branch: str = "main"
     #: The objects of the action, each a JSON object.
-    identities: tuple[Mapping[str, object], ...] = ()
+    identities: SecretObjects = ()
     params: SecretArguments = field(default_factory=dict)
     #: The account that created the schedule; the action runs on its behalf.
     account_id: str = ""

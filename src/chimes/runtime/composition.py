@@ -189,6 +189,7 @@ async def build_services(
                 limits=current,
                 refresh_limits=access.auth_enabled,
                 capabilities=lambda: merge_capabilities(capabilities(), configured),
+                egress=egress,
             ),
             planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
             dispatch_capped=bool(settings.max_dispatch_per_tick),

@@ -33,6 +33,7 @@ from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.schedules.setup import SetupCache, SetupService
 from chimes.services.system import NodeService, SourceRegistry, SystemService
 from chimes.store.port import Store
 
@@ -82,6 +83,8 @@ class WebContext:
     #: Where each setting came from: file, environment or default.
     origins: Mapping[str, str] = field(default_factory=dict)
 
+    setup_cache: SetupCache = field(default_factory=SetupCache)
+
     async def now(self) -> datetime:
         """The store's time."""
         return await self.store.now()
@@ -97,6 +100,10 @@ class WebContext:
     @property
     def notifications(self) -> NotificationService:
         return NotificationService(self.store, self.schedules.rules.check_recipient)
+
+    @property
+    def setup(self) -> SetupService:
+        return SetupService(self.store, self.schedules.rules, self.settings)
 
     @property
     def insights(self) -> InsightService:

@@ -31,7 +31,7 @@ async def only_schedule(browser: Browser) -> dict[str, Any]:
 
 def definition(found: dict[str, Any]) -> dict[str, Any]:
     """The schedule without fields that the server sets."""
-    gone = {"version", "updated_at", "updated_by", "next_run_at", "next_slot", "words"}
+    gone = {"version", "updated_at", "updated_by", "next_run_at", "next_slot", "words", "warnings"}
     return {name: value for name, value in found.items() if name not in gone}
 
 

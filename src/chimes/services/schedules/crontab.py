@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from chimes.errors import ChimesError, InvalidInput
 from chimes.i18n import Message, _
+from chimes.redaction import mask_url
 from chimes.triggers import Cron
 from chimes.triggers.zones import parse_zone
 
@@ -378,7 +379,7 @@ def _definition(text: str, zone: str, task: str, users: bool, title: str) -> Jso
                 command=_short(command),
             )
         )
-    default_name = command if call is None else f"{target['method']} {target['url']}"
+    default_name = command if call is None else f"{target['method']} {mask_url(str(target['url']))}"
     found: Json = {
         "name": _short(title or default_name),
         "trigger": trigger.to_dict(),

@@ -17,7 +17,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, Position, RunQuery, RunSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.redaction import HIDDEN, mask_url
+from chimes.redaction import HIDDEN, masked_names, unmask_text
 from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.store.port import Store
 
@@ -335,8 +335,9 @@ def _with_secrets(earlier: object, current: object, path: str) -> object:
         return earlier
     if earlier == HIDDEN and current is not None:
         return current
-    if isinstance(current, str) and mask_url(current) == earlier:
-        return current
+    kept = unmask_text(earlier, current) if isinstance(current, str) else earlier
+    if not any(masked_names(kept, path)):
+        return kept
     raise InvalidInput(
         _(
             "the secret at {place} of that version is no longer stored; edit the schedule",

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from chimes.config import Settings
+from chimes.egress import Egress
 from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model import replace
@@ -99,15 +100,17 @@ class ScheduleRules:
         limits: Callable[[], Limits] = Limits,
         refresh_limits: Callable[[], Awaitable[object]] = _no_refresh,
         capabilities: Callable[[], Mapping[str, RunDefaults]] = dict,
+        egress: Egress | None = None,
     ) -> None:
         """`refresh_limits` is awaited before `limits` is called for a change.
 
         `capabilities`: what the application of this process can execute, with the run defaults;
-        valid before its node has joined.
+        valid before its node has joined. `egress`: the rules that `check_target` applies.
         """
         self._store = store
         self.check_target = check_target
         self.check_recipients = check_recipients
+        self.egress = egress
         self.default_timezone = default_timezone
         self.refresh_limits = refresh_limits
         self.run_quotas = RunQuotas(store, lambda: limits().runs)

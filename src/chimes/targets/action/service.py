@@ -30,7 +30,7 @@ from chimes.model.checkpoint import MAX_EXECUTION_ID_LENGTH, execution_end
 from chimes.model.run import AttemptEnd, Origin, Run
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_header_name
-from chimes.redaction import Redactor, mask_tail
+from chimes.redaction import Redactor, mask_url
 from chimes.targets.base import TargetError
 from chimes.targets.http.connection import (
     READ_LIMIT,
@@ -405,7 +405,7 @@ def _request(
     if body is not None:
         sent |= {"Content-Type": "application/json", "Content-Length": str(len(data))}
     lines = [f"{method} {url.raw_path_qs} HTTP/1.1", *_lines(sent), "", ""]
-    shown = destination.origin + mask_tail(tail)
+    shown = destination.origin + mask_url(tail)
     return Request(method, url, EOL.join(lines).encode(), data, True, shown, config.secrets)
 
 

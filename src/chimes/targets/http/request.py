@@ -21,7 +21,7 @@ from chimes.i18n import _
 from chimes.model.run import Run
 from chimes.model.target import HttpTarget
 from chimes.model.validation import check_header_name, check_method, signing_key
-from chimes.redaction import HIDDEN, is_secret_name, mask_tail, query_pairs
+from chimes.redaction import HIDDEN, is_secret_name, mask_url, secrets_in
 from chimes.targets.base import Call
 from chimes.triggers import format_moment
 
@@ -202,18 +202,18 @@ _SHORTEST_SECRET = 8
 
 
 def secrets_of(
-    headers: Iterable[tuple[str, str]], signing_secrets: Iterable[str], tail: str
+    headers: Iterable[tuple[str, str]], signing_secrets: Iterable[str], tail: str, body: str
 ) -> tuple[str, ...]:
-    """Values to mask, longest first so that none is part of another."""
-    found = set(signing_secrets)
+    """Values to mask, longest first so that none is part of another. A receiver may echo secrets of
+    a JSON body or a form, too."""
+    found = {*signing_secrets, *secrets_in(body)}
     for name, value in headers:
         if is_secret_name(name):
             found.add(value)
             # `Bearer <token>`: a receiver may echo the token alone.
             found.update(value.split())
-    for _unused, name, value in query_pairs("?" + tail.partition("?")[2]):
-        if is_secret_name(unquote(name)):
-            found |= {value, unquote(value)}
+    for value in secrets_in(tail):
+        found |= {value, unquote(value)}
     return tuple(sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True))
 
 
@@ -373,8 +373,8 @@ def _address_of(
     path, _unused, query = on_the_wire(tail).partition("?")
     return _Address(
         request_line=_line(f"{method} {path}{'?' if query else ''}{query} HTTP/1.1"),
-        shown_url=destination.origin + mask_tail(tail),
-        secrets=secrets_of(headers.items(), target.signing_secrets, tail),
+        shown_url=destination.origin + mask_url(tail),
+        secrets=secrets_of(headers.items(), target.signing_secrets, tail, target.body),
     )
 
 

@@ -49,7 +49,7 @@ class Out(DerivedModel):
 def _response_type(struct: type[Struct], field: ModelField) -> Any:
     if special := _RESPONSE_TYPES.get((struct, field.name)):
         return special
-    if field.mark == MASKED and get_origin(field.type) is tuple:
+    if field.mark == MASKED and field.item is str and get_origin(field.type) is tuple:
         return list[Literal["***"]]
     if field.about.words:
         return str
@@ -188,6 +188,15 @@ class DeclaredOut(Out):
     )
 
 
+class WarningOut(Out):
+    code: str = Field(
+        description="`channel_not_configured`, `no_pipeline`, `no_action_service`, "
+        "`egress_denied` or `masked`."
+    )
+    field: str
+    message: str = Field(description="What is missing, and the setting that adds it.")
+
+
 class ScheduleOut(Out):
     structs = (Schedule,)
     without = (
@@ -206,6 +215,9 @@ class ScheduleOut(Out):
         description="The latest slot that was fired, skipped or missed."
     )
     declared: DeclaredOut | None
+    warnings: list[WarningOut] = Field(
+        description="Why it cannot work as it is, although it is valid; empty: nothing is missing."
+    )
 
 
 class SchedulePage(Out):
@@ -386,8 +398,16 @@ class KeyOut(Out):
     revoked_at: Moment | None
 
 
+class ScheduleWarningOut(WarningOut):
+    schedule_id: str
+    schedule_name: str
+
+
 class NewKeyOut(KeyOut):
     key: str = Field(description="Shown once.")
+    warnings: list[ScheduleWarningOut] = Field(
+        description="Schedules whose callbacks are denied once keys are required."
+    )
 
 
 class KeyPage(Out):
@@ -411,6 +431,9 @@ class SystemOut(Out):
     store: StoreOut
     schedules: dict[str, int]
     runs: dict[str, int]
+    warnings: list[ScheduleWarningOut] = Field(
+        description="Schedules that cannot work: a setting is missing, or a callback is denied."
+    )
 
 
 def problem(description: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -62,9 +63,15 @@ from chimes.web.api.translate import (
     run_out,
     schedule_out,
     time_out,
+    warning_out,
     with_parameters,
 )
-from chimes.web.requests import NegotiatedLanguage, language_of_headers, set_language
+from chimes.web.requests import (
+    NegotiatedLanguage,
+    WebContext,
+    language_of_headers,
+    set_language,
+)
 
 _TAG = re.compile(r'(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]+)?"|([0-9]{1,18})')
 
@@ -76,10 +83,22 @@ def etag(schedule: Schedule, content: Json) -> str:
     return f'"{schedule.version}-{hashlib.blake2b(data, digest_size=6).hexdigest()}"'
 
 
-def schedule_response(schedule: Schedule, lang: str, *, status: int = 200) -> JSONResponse:
-    content = schedule_out(schedule, lang)
+async def schedule_response(
+    context: WebContext, schedule: Schedule, lang: str, *, status: int = 200
+) -> JSONResponse:
+    (content,) = await _with_warnings(context, [schedule], lang)
     response = JSONResponse(content, status_code=status, headers={"ETag": etag(schedule, content)})
     return set_language(response, lang)
+
+
+async def _with_warnings(
+    context: WebContext, schedules: Sequence[Schedule], lang: str
+) -> list[Json]:
+    found = await context.setup.warnings_of(schedules)
+    return [
+        schedule_out(schedule, lang) | {"warnings": [warning_out(each, lang) for each in warnings]}
+        for schedule, warnings in zip(schedules, found, strict=True)
+    ]
 
 
 def not_modified_or(request: Request, response: Response) -> Response:
@@ -130,7 +149,7 @@ async def create_schedule(
         if found is None:
             raise
         schedule = await context.schedules.get(actor, found.id)
-    response = schedule_response(schedule, lang, status=201)
+    response = await schedule_response(context, schedule, lang, status=201)
     response.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
     return response
 
@@ -145,7 +164,7 @@ async def list_schedules(
 ) -> Response:
     """List schedules, a page at a time."""
     found = await context.schedules.find(actor, query.to_query(cursor_scope(request)))
-    items = [schedule_out(each, lang) for each in found.items]
+    items = await _with_warnings(context, found.items, lang)
     return set_language(page(request, items, found.next), lang)
 
 
@@ -155,7 +174,7 @@ async def get_schedule(
 ) -> Response:
     """Get a schedule with its ETag."""
     schedule = await context.schedules.get(actor, ScheduleId(schedule_id))
-    return not_modified_or(request, schedule_response(schedule, lang))
+    return not_modified_or(request, await schedule_response(context, schedule, lang))
 
 
 @router.patch(
@@ -180,7 +199,7 @@ async def change_schedule(
         expected_version=version,
         explicit_fields=explicit_fields(body),
     )
-    return schedule_response(changed, lang)
+    return await schedule_response(context, changed, lang)
 
 
 @router.delete("/{schedule_id}", status_code=204, responses=NOT_FOUND | STALE_VERSION)
@@ -236,7 +255,7 @@ async def pause_schedule(
     schedule = await context.schedules.pause(
         actor, ScheduleId(schedule_id), note=given.note or given.reason, until=until
     )
-    return schedule_response(schedule, lang)
+    return await schedule_response(context, schedule, lang)
 
 
 @action_router.post("/resume", responses=returns(ScheduleOut))
@@ -248,7 +267,8 @@ async def resume_schedule(
     body: EmptyIn | None = None,
 ) -> Response:
     """Resume a schedule with the first slot after now; slots during the pause are not caught up."""
-    return schedule_response(await context.schedules.resume(actor, ScheduleId(schedule_id)), lang)
+    resumed = await context.schedules.resume(actor, ScheduleId(schedule_id))
+    return await schedule_response(context, resumed, lang)
 
 
 @action_router.post(
@@ -290,7 +310,7 @@ async def skip_next(
     """Skip the next slot; it is recorded as skipped."""
     reason = body.reason if body else ""
     skipped = await context.schedules.skip(actor, ScheduleId(schedule_id), reason=reason)
-    return schedule_response(skipped, lang)
+    return await schedule_response(context, skipped, lang)
 
 
 @action_router.post("/move", responses=returns(ScheduleOut))
@@ -299,7 +319,8 @@ async def move_next(
 ) -> Response:
     """Execute the next slot at another time; later slots do not change."""
     to = moment_from(body.to, body.timezone, "to")
-    return schedule_response(await context.schedules.move(actor, ScheduleId(schedule_id), to), lang)
+    moved = await context.schedules.move(actor, ScheduleId(schedule_id), to)
+    return await schedule_response(context, moved, lang)
 
 
 @action_router.post("/reschedule", responses=returns(ScheduleOut))
@@ -309,7 +330,7 @@ async def reschedule(
     """Set the next slot; a time in the past means now."""
     to = moment_from(body.to, body.timezone, "to")
     moved = await context.schedules.reschedule(actor, ScheduleId(schedule_id), to)
-    return schedule_response(moved, lang)
+    return await schedule_response(context, moved, lang)
 
 
 @action_router.post("/backfill", responses=returns(BackfillOut))

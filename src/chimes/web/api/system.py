@@ -53,12 +53,13 @@ from chimes.web.api.translate import (
     Json,
     audit_out,
     key_out,
+    misconfigured_out,
     moment_from,
     node_out,
     owner_from,
     time_out,
 )
-from chimes.web.requests import WebContext
+from chimes.web.requests import NegotiatedLanguage, WebContext
 
 router = APIRouter(
     prefix="/api/v1", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
@@ -66,7 +67,7 @@ router = APIRouter(
 
 
 @router.get("/system", responses=returns(SystemOut))
-async def system(context: Context, actor: Caller) -> Response:
+async def system(context: Context, actor: Caller, lang: NegotiatedLanguage) -> Response:
     """Get version, store, counts and readiness of this node."""
     _check_operator(actor)
     status, counts, now = (
@@ -95,6 +96,10 @@ async def system(context: Context, actor: Caller) -> Response:
                 "due": counts.due,
             },
             "runs": {status.value: count for status, count in counts.runs.items()},
+            "warnings": [
+                misconfigured_out(each, lang)
+                for each in await context.setup.find(actor, limit=MAX_WARNINGS)
+            ],
         }
     )
 
@@ -152,7 +157,9 @@ async def list_keys(context: Context, actor: Caller) -> Response:
 
 
 @router.post("/keys", status_code=201, responses=returns(NewKeyOut, 201) | BODY_ERRORS)
-async def create_key(body: KeyIn, context: Context, actor: Caller) -> Response:
+async def create_key(
+    body: KeyIn, context: Context, actor: Caller, lang: NegotiatedLanguage
+) -> Response:
     """Create a key. Its text is only in this response. Once a key exists, every request needs
     one."""
     expires_at = (
@@ -162,6 +169,7 @@ async def create_key(body: KeyIn, context: Context, actor: Caller) -> Response:
         if expires_at is not None:
             raise InvalidInput(_("send expires_at or expires_in"), field="expires_in", code="both")
         expires_at = await context.store.now() + body.expires_in
+    is_first = not await context.access.auth_enabled()
     created = await context.access.create(
         actor,
         name=body.name,
@@ -170,7 +178,10 @@ async def create_key(body: KeyIn, context: Context, actor: Caller) -> Response:
         expires_at=expires_at,
         scopes=body.scopes,
     )
-    content = key_out(created.key)
+    denied = await context.setup.find_denied(limit=MAX_WARNINGS) if is_first else ()
+    content = key_out(created.key) | {
+        "warnings": [misconfigured_out(each, lang) for each in denied]
+    }
     response = OneTimeResponse(
         content | {"key": created.text}, stored=content | {"key": HIDDEN}, status_code=201
     )
@@ -183,6 +194,10 @@ async def revoke_key(key_id: str, context: Context, actor: Caller) -> Response:
     """Revoke a key permanently."""
     await context.access.revoke(actor, KeyId(key_id))
     return Response(status_code=204)
+
+
+#: Schedules with a warning in one response.
+MAX_WARNINGS = 100
 
 
 def _check_operator(actor: Actor) -> None:

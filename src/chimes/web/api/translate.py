@@ -38,11 +38,15 @@ from chimes.model.target import (
 from chimes.model.validation import check_text
 from chimes.redaction import (
     HIDDEN,
-    is_secret_field,
-    is_secret_name,
+    mask_text,
+    unmask_arguments,
+    unmask_headers,
+    unmask_text,
+    unmask_value,
 )
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import default_policy
+from chimes.services.schedules.setup import Misconfigured, SetupWarning
 from chimes.store.codec.values import owner_to_plain
 from chimes.triggers import format_moment, parse_moment
 from chimes.triggers.values import suggest_name
@@ -86,11 +90,7 @@ def changes_of(given: Body, kind: type[Struct], before: Struct | None, path: str
 def _value_from(field: Field, value: Any, before: Any, path: str) -> Any:
     """A value of the Struct from a value of the request."""
     if field.mark == MASKED:
-        if field.item is object:
-            return unmasked_arguments(value, before)
-        if get_origin(field.type) is tuple:
-            return unmasked_secrets(value, before, path)
-        return _unmasked_headers(value, before)
+        return _unmasked(field, value, before, path)
     if isinstance(value, Body):
         return field.type(**changes_of(value, field.type, None, path))
     if field.about.words:
@@ -98,6 +98,21 @@ def _value_from(field: Field, value: Any, before: Any, path: str) -> Any:
     if isinstance(value, list):
         return tuple(dict.fromkeys(value)) if is_enum(field.item) else tuple(value)
     return value
+
+
+def _unmasked(field: Field, value: Any, before: Any, path: str) -> Any:
+    """Keeps the stored secrets where the request has `***`."""
+    if field.type is str:
+        return unmask_text(value, before) if isinstance(before, str) else value
+    if field.item is object:
+        return unmask_arguments(value, before)
+    if get_origin(field.type) is Mapping:
+        return unmask_headers(value, before)
+    if field.item is str:
+        return unmasked_secrets(value, before, path)
+    kept = unmask_value(value, before)
+    assert isinstance(kept, list)
+    return tuple(kept)
 
 
 def target_from(given: AnyTargetIn) -> Target:
@@ -149,33 +164,6 @@ def unmasked_secrets(given: list[str], before: tuple[str, ...], field: str) -> t
     return tuple(unmasked)
 
 
-def _unmasked_headers(given: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """Replaces `***` in secret headers by the stored values."""
-    known = {name.lower(): value for name, value in before.items()}
-    return {
-        name: known.get(name.lower(), value) if value == HIDDEN and is_secret_name(name) else value
-        for name, value in given.items()
-    }
-
-
-def unmasked_arguments(given: Mapping[str, object], before: Mapping[str, object]) -> Json:
-    """Replaces `***` in secret arguments by the stored values, at any depth."""
-    return {
-        name: before.get(name, value)
-        if value == HIDDEN and is_secret_field(name)
-        else _unmasked_value(value, before.get(name))
-        for name, value in given.items()
-    }
-
-
-def _unmasked_value(value: object, before: object) -> object:
-    if isinstance(value, Mapping) and isinstance(before, Mapping):
-        return unmasked_arguments(value, before)
-    if isinstance(value, list) and isinstance(before, list) and len(value) == len(before):
-        return [_unmasked_value(*pair) for pair in zip(value, before, strict=True)]
-    return value
-
-
 # Recipients
 
 
@@ -183,13 +171,22 @@ def recipients_from(
     given: Sequence[RecipientIn], before: Sequence[Recipient] = ()
 ) -> tuple[Recipient, ...]:
     """A secret sent as `***` is the stored one of the same channel and address."""
-    known = {(each.channel, each.to): each for each in before}
+    left = list(before)
     found = []
     for position, each in enumerate(given):
         sent = dict(each)
-        same = known.get((sent["channel"], sent["to"]))
+        same = _same_recipient(left, sent["channel"], sent["to"])
+        if same is not None:
+            left.remove(same)
         found.append(Recipient(**changes_of(each, Recipient, same, f"delivery[{position}]")))
     return tuple(found)
+
+
+def _same_recipient(stored: Sequence[Recipient], channel: str, to: str) -> Recipient | None:
+    """The one with this address or, if there is none, with this masked address."""
+    of_channel = [each for each in stored if each.channel == channel]
+    exact = (each for each in of_channel if each.to == to)
+    return next(exact, None) or next((e for e in of_channel if mask_text(e.to) == to), None)
 
 
 def recipients_out(recipients: Sequence[Recipient]) -> list[Json]:
@@ -313,6 +310,21 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
         "delivery": recipients_out(schedule.policy.delivery),
         "last_error": schedule.last_error and in_language(schedule.last_error, lang),
         "declared": _declared_out(schedule),
+    }
+
+
+def warning_out(warning: SetupWarning, lang: str) -> Json:
+    return {
+        "code": warning.code,
+        "field": warning.field,
+        "message": in_language(warning.message, lang),
+    }
+
+
+def misconfigured_out(found: Misconfigured, lang: str) -> Json:
+    return warning_out(found.warning, lang) | {
+        "schedule_id": found.schedule.id,
+        "schedule_name": found.schedule.name,
     }
 
 
@@ -454,7 +466,7 @@ def with_parameters(given: RunIn, before: Target) -> Target:
     if "body" in sent:
         if not isinstance(target, HttpTarget):
             raise _unknown_payload(before, "body")
-        target = replace(target, body=given.body)
+        target = replace(target, body=unmask_text(given.body, target.body))
     if "prompt" in sent:
         if not isinstance(target, AgentTarget):
             raise _unknown_payload(before, "prompt")
@@ -483,7 +495,7 @@ def with_params(before: Target, params: Mapping[str, object]) -> Target:
 
 
 def _merged(params: Mapping[str, object], before: Mapping[str, object]) -> dict[str, object]:
-    return unmasked_arguments({**before, **params}, before)
+    return unmask_arguments({**before, **params}, before)
 
 
 def _object_in(body: str) -> Mapping[str, object]:

@@ -25,7 +25,13 @@ from chimes.model.target import (
     Target,
     TaskTarget,
 )
-from chimes.redaction import mask_arguments, mask_headers
+from chimes.redaction import (
+    mask_arguments,
+    mask_headers,
+    mask_text,
+    unmask_headers,
+    unmask_text,
+)
 from chimes.triggers import (
     Cron,
     Every,
@@ -47,9 +53,9 @@ def target_out(target: Target, *, literal: bool) -> dict[str, object]:
             return {
                 "http": {
                     "method": target.method,
-                    "url": target.url,
+                    "url": target.url if literal else mask_text(target.url),
                     "headers": headers,
-                    "body": target.body,
+                    "body": target.body if literal else mask_text(target.body),
                 }
             }
         case TaskTarget():
@@ -69,7 +75,9 @@ def target_out(target: Target, *, literal: bool) -> dict[str, object]:
                 "action_type_id": target.action_type_id,
                 "kn_id": target.kn_id,
                 "branch": target.branch,
-                "identities": [dict(each) for each in target.identities],
+                "identities": [
+                    dict(each) if literal else mask_arguments(each) for each in target.identities
+                ],
                 "params": dict(params),
             }
             return {"http": dict(_EMPTY_HTTP), "action": action}
@@ -221,7 +229,7 @@ def _target(http: Mapping[str, object], before: HttpTarget) -> HttpTarget:
     method = _text(http, "method", before.method).upper() or "POST"
     if method not in ("GET", "POST"):
         raise InvalidInput(_("HTTP method must be GET or POST"), field="http.method")
-    url = _text(http, "url", before.url)
+    url = unmask_text(_text(http, "url", before.url), before.url)
     if not url:
         raise InvalidInput(_("HTTP URL is required"), field="http.url")
     headers = http.get("headers", before.headers)
@@ -229,9 +237,13 @@ def _target(http: Mapping[str, object], before: HttpTarget) -> HttpTarget:
         headers = {}
     if not isinstance(headers, Mapping) or not all(isinstance(v, str) for v in headers.values()):
         raise InvalidInput(_("headers must be an object of strings"), field="http.headers")
-    body = _text(http, "body", before.body)
+    body = unmask_text(_text(http, "body", before.body), before.body)
     return replace(
-        before, method=method, url=url, headers={str(k): v for k, v in headers.items()}, body=body
+        before,
+        method=method,
+        url=url,
+        headers=unmask_headers({str(k): v for k, v in headers.items()}, before.headers),
+        body=body,
     )
 
 

@@ -364,7 +364,16 @@ class _Schedules:
         heartbeats: dict[NodeId, datetime] = {}
         if any(each.id in running for each in schedules):
             heartbeats = {node.id: node.heartbeat_at for node in await self._store.nodes()}
-        return [schedule_out(each, running.get(each.id, ()), heartbeats) for each in schedules]
+        return [
+            schedule_out(
+                each,
+                running.get(each.id, ()),
+                heartbeats,
+                # A caller that may send it back reads it as it is.
+                literal=actor.may_write(each.owner),
+            )
+            for each in schedules
+        ]
 
 
 def _written_by(account: Account) -> Callable[[Schedule], Schedule]:

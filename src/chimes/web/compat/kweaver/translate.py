@@ -20,6 +20,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
+from chimes.redaction import mask_arguments, unmask_arguments
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 from chimes.triggers.values import to_microseconds
 from chimes.triggers.zones import UTC_NAME
@@ -220,7 +221,7 @@ def edited_by(schedule: Schedule, given: Request, account: Account, *, zone: str
     if given.identities is not None:
         target = replace(target, identities=given.identities)
     if given.params is not None:
-        target = replace(target, params=given.params)
+        target = replace(target, params=unmask_arguments(given.params, target.params))
     after = replace(after, target=target)
     if given.cron_expression and given.cron_expression != expression_out(schedule):
         new_trigger = cron(given.cron_expression, zone)
@@ -319,11 +320,14 @@ def schedule_out(
     schedule: Schedule,
     running: Sequence[Run] = (),
     heartbeats: Mapping[NodeId, datetime] = MappingProxyType({}),
+    *,
+    literal: bool = True,
 ) -> Json:
     """Omits empty values and 0, as KWeaver does. The lock is the claim of the latest active run.
-    `heartbeats`: the last ones of nodes."""
+    `heartbeats`: the last ones of nodes. Secrets are masked unless `literal`."""
     target = _action(schedule)
-    identities = [dict(each) for each in target.identities]
+    shown = dict if literal else mask_arguments
+    identities = [shown(each) for each in target.identities]
     lock = max(running, key=_claim_time, default=None)
     entry: Json = {
         "id": schedule.id,
@@ -339,7 +343,7 @@ def schedule_out(
         "update_time": milliseconds(schedule.updated_at),
     }
     found: Json = {
-        _PARAMS: dict(target.params),
+        _PARAMS: shown(target.params),
         "last_run_time": milliseconds(schedule.last_run_at),
         "next_run_time": milliseconds(schedule.next_run_at) if schedule.enabled else 0,
         "lock_holder": str(lock.holder or "") if lock else "",

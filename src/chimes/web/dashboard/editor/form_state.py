@@ -14,16 +14,17 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from chimes.errors import InvalidInput, NeedsClarification
-from chimes.i18n import Message, _
+from chimes.i18n import Message, _, joined
 from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.node import Node
 from chimes.model.policy import Policy
+from chimes.model.recipient import CHANNEL_SETTINGS, channel_not_configured
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule, apply_edit
 from chimes.model.target import FlowTarget, SyncTarget, Target
-from chimes.model.validation import check_fires
-from chimes.redaction import HIDDEN
+from chimes.model.validation import MAX_RECIPIENTS, check_fires
+from chimes.redaction import masked_names
 from chimes.services.schedules.rules import (
     ACTION,
     AGENT,
@@ -285,7 +286,7 @@ async def build_state(
         preview=preview,
         stale=stale,
         too_long=too_long,
-        missing=await missing_setup(request, fields.get("kind", "")),
+        missing=await missing_setup(request, fields),
         last="" if previewed is None else json.dumps(previewed.to_dict()),
         command=as_command(body) if "trigger" in body and "target" in body else None,
         curl=as_curl(body, str(request.http.base_url).rstrip("/")),
@@ -380,7 +381,7 @@ def patch_for(edit: Edit, body: JsonObject) -> JsonObject:
 
 def contains_masked_secret(body: Mapping[str, object]) -> bool:
     """Whether a secret is masked, so that the body cannot restore it."""
-    return HIDDEN in json.dumps(body, ensure_ascii=False, default=str)
+    return any(masked_names(body))
 
 
 # --- what active nodes can execute ----------------------------------------------------------------
@@ -431,11 +432,22 @@ async def available_options(request: PageRequest) -> Options:
     )
 
 
-async def missing_setup(request: PageRequest, kind: str) -> str:
-    """Returns what is not configured for runs of this kind; empty if nothing is missing."""
-    if kind not in _MISSING or _is_configured(await _active_nodes(request), kind):
+async def missing_setup(request: PageRequest, fields: Fields) -> str:
+    """Returns what is not configured for the target and the recipients; empty if nothing is
+    missing."""
+    kind = fields.get("kind", "")
+    chosen = {fields.get(f"notify{row}_channel") for row in range(MAX_RECIPIENTS)}
+    channels = [each for each in CHANNEL_SETTINGS if each.value in chosen]
+    if kind not in _MISSING and not channels:
         return ""
-    return _MISSING[kind]
+    available = await request.context.setup.available()
+    found = [_MISSING[kind]] if kind in _MISSING and kind not in available else []
+    found += [
+        _("Notifications fail: {reason}.", reason=channel_not_configured(each))
+        for each in channels
+        if each.capability not in available
+    ]
+    return joined(" ", found) if found else ""
 
 
 async def _active_nodes(request: PageRequest) -> list[Node]:

@@ -19,7 +19,7 @@ from chimes.model.planning import BLOCKING_RUN
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
 from chimes.model.target import HttpTarget
 from chimes.notifications.message import CHANNELS
-from chimes.redaction import mask_result
+from chimes.redaction import mask_result, mask_text
 from chimes.web.api.translate import target_out
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import Interval, WaterfallTexts, waterfall
@@ -164,11 +164,11 @@ def exchange_of(run: Run) -> Exchange | None:
         # As sent, with placeholders filled in and without secrets.
         url=str(result.get("url") or sent["url"]),
         headers=_texts(sent["headers"]),
-        body=visible(truncate(run.target.body)),
+        body=visible(truncate(str(sent["body"]))),
         status=status if isinstance(status, int) else None,
         duration=timedelta(milliseconds=duration) if isinstance(duration, int | float) else None,
         response_headers=_texts(headers),
-        response_body=visible(truncate(str(result.get("body") or ""))),
+        response_body=visible(truncate(mask_text(str(result.get("body") or "")))),
         truncated=bool(result.get("truncated")),
         signed=bool(run.target.signing_secrets),
     )
@@ -257,7 +257,7 @@ def curl_of(run: Run, url: str) -> str:
         target = target_out(run.target)
         parts = ["curl", "-X", run.target.method, str(target["url"])]
         headers = _texts(target["headers"])
-        body = run.target.body
+        body = str(target["body"])
     else:
         parts = ["curl", "-X", "POST", f"{url}/api/v1/runs"]
         headers = {

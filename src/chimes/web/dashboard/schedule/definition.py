@@ -29,7 +29,7 @@ from chimes.model.target import (
     SyncTarget,
     TaskTarget,
 )
-from chimes.redaction import mask_arguments, mask_headers
+from chimes.redaction import mask_arguments, mask_headers, mask_text
 from chimes.services.schedules.history import with_version
 from chimes.triggers import format_duration_iso
 from chimes.triggers.values import format_duration_go
@@ -156,11 +156,10 @@ def command_is_complete(schedule: Schedule) -> bool:
 def _target(schedule: Schedule) -> list[str]:
     match schedule.target:
         case HttpTarget() as http:
-            found = ["--http", http.url, "--method", http.method]
+            found = ["--http", mask_text(http.url), "--method", http.method]
             for name, value in mask_headers(http.headers).items():
                 found += ["--header", f"{name}: {value}"]
-            body = http.body if isinstance(http.body, str) else ""
-            return [*found, "--body", body] if body else found
+            return [*found, "--body", mask_text(http.body)] if http.body else found
         case TaskTarget() as task:
             args = mask_arguments(task.args)
             return ["--task", task.name, *(["--args", _compact(args)] if args else [])]

@@ -17,7 +17,7 @@ from chimes.errors import ChimesError, InvalidInput, NotAllowed
 from chimes.i18n import Message, _, counted
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
-from chimes.redaction import HIDDEN
+from chimes.redaction import masked_names
 from chimes.services.schedules.crontab import crontab_lines, is_crontab
 from chimes.services.schedules.rules import calculate, load_calendars
 from chimes.web.api.schemas import ScheduleIn
@@ -123,7 +123,7 @@ def _title(entry: object) -> str:
 
 
 def _item(number: int, text: str, definition: object) -> Item:
-    if masked := _masked_field(definition, ""):
+    if masked := next(masked_names(definition), ""):
         error = _("{field} is masked as ***; replace it with the secret", field=masked)
         return Item(number=number, text=text, error=error)
     try:
@@ -139,17 +139,6 @@ def _message(error: ValidationError) -> str:
         for each in error.errors(include_url=False, include_input=False)
     ]
     return problem_of(RequestValidationError(errors)).detail
-
-
-def _masked_field(value: object, path: str) -> str:
-    """Path of a secret that an export has masked; empty if there is none."""
-    if isinstance(value, Mapping):
-        pairs = [(f"{path}.{name}" if path else str(name), each) for name, each in value.items()]
-    elif isinstance(value, list):
-        pairs = [(f"{path}[{index}]", each) for index, each in enumerate(value)]
-    else:
-        return path if value == HIDDEN else ""
-    return next((found for name, each in pairs if (found := _masked_field(each, name))), "")
 
 
 router = PageRouter()

@@ -17,7 +17,6 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget, HttpTarget, Target, payload_name
-from chimes.redaction import mask_url
 from chimes.services.preferences import ListName
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.translate import patched_target, target_out
@@ -223,7 +222,7 @@ def masked_payload(target: Target) -> Payload:
 def target_details(target: Target) -> dict[str, str]:
     """The other fields of a target, with secrets masked."""
     details = {
-        name: mask_url(value) if name == "url" and isinstance(value, str) else value
+        name: value
         for name, value in target_out(target).items()
         if name not in (payload_name(target), "kind") and value not in ("", [], {}, None)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from starlette.responses import Response
@@ -10,6 +11,7 @@ from chimes.errors import InvalidInput, NotAllowed
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Role, Scope
 from chimes.model.ids import KeyId
+from chimes.services.schedules.setup import Misconfigured
 from chimes.web.api.paging import owner_filter
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
@@ -22,6 +24,8 @@ from chimes.web.dashboard.core.page_request import (
 
 router = PageRouter()
 _PATH = "/ui/system/access"
+#: Schedules that are listed when the first key denies their callbacks.
+_MAX_DENIED = 100
 _MAX_DAYS = 3650
 
 
@@ -85,6 +89,7 @@ async def create_key(request: PageRequest) -> Response:
         days = form.number("days")
         if days is not None and not 1 <= days <= _MAX_DAYS:
             raise InvalidInput(_("between 1 and {limit} days", limit=_MAX_DAYS), field="days")
+        is_first = not await request.context.access.auth_enabled()
         new_key = await request.context.access.create(
             request.actor,
             name=form.text("name"),
@@ -95,7 +100,8 @@ async def create_key(request: PageRequest) -> Response:
         )
     except FORM_ERRORS as error:
         return await _page(request, error=await request.form_error(error), form="key")
-    return await _page(request, new_key=new_key.text)
+    denied = await request.context.setup.find_denied(limit=_MAX_DENIED) if is_first else ()
+    return await _page(request, new_key=new_key.text, denied=denied)
 
 
 @router.post("/system/access/keys/{id}/revoke")
@@ -124,6 +130,7 @@ async def _page(
     request: PageRequest,
     *,
     new_key: str = "",
+    denied: Sequence[Misconfigured] = (),
     error: FormError | None = None,
     form: str = "",
 ) -> Response:
@@ -140,6 +147,7 @@ async def _page(
         roles=[role.value for role in Role],
         scopes=[scope.value for scope in Scope],
         new_key=new_key,
+        denied=denied,
         error=error,
         failed=form,
         given=request.form,

@@ -161,13 +161,27 @@ async def attention_needs(
     request: PageRequest, limit: int
 ) -> tuple[Needs, tuple[StatusCounts, ...]]:
     """What needs attention, and the run counts of the last week by day."""
-    (issues, put_off), (days, refused), coming = await gather(
+    (issues, put_off), (days, refused), coming, misconfigured = await gather(
         _issues(request, limit),
         _days_and_refused_credentials(request, Window.last(WEEK, request.now)),
         request.clock_watch.get_upcoming(request.actor, request.now),
+        request.context.setup.find_cached(
+            request.actor,
+            request.context.setup_cache,
+            request.context.clock.monotonic(),
+            limit=MAX_ATTENTION,
+        ),
     )
     needs = needs_of(
-        issues, put_off, refused, coming, request.actor, request.display, request.now, limit=limit
+        issues,
+        put_off,
+        refused,
+        misconfigured,
+        coming,
+        request.actor,
+        request.display,
+        request.now,
+        limit=limit,
     )
     return needs, days
 

@@ -33,6 +33,7 @@ from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule, upcoming_fires
 from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed
 from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChanges, ZoneChange
+from chimes.services.schedules.setup import Misconfigured
 from chimes.triggers.clock_changes import clock_changes
 from chimes.triggers.values import format_moment
 from chimes.web.dashboard.charts.histogram import HeatCell, HeatMapTexts, heat_map
@@ -111,7 +112,7 @@ class Need:
     action: str
     may_operate: bool
     may_write: bool
-    #: Details of the cause, for REFUSED and CLOCK_CHANGE.
+    #: Details of the cause, for REFUSED, NOT_CONFIGURED and CLOCK_CHANGE.
     text: Message | None = None
 
     @property
@@ -125,6 +126,7 @@ class Need:
 _ACTIONS = {
     IssueCause.STOPPED: "edit",
     IssueCause.REFUSED: "edit",
+    IssueCause.NOT_CONFIGURED: "edit",
     IssueCause.FAILING: "run",
     IssueCause.MISSED: "run",
     IssueCause.LATE: "log",
@@ -136,7 +138,7 @@ _ACTIONS = {
 def needs_from(
     found: AttentionList, actor: Actor, texts: Mapping[ScheduleId, Message] | None = None
 ) -> tuple[Need, ...]:
-    """`texts`: details of the schedules whose cause is REFUSED or CLOCK_CHANGE."""
+    """`texts`: details of the causes that have any, by schedule."""
     return tuple(_need(each, actor, texts or {}) for each in found.items)
 
 
@@ -145,7 +147,11 @@ def _need(item: ScheduleAttention, actor: Actor, texts: Mapping[ScheduleId, Mess
     operates, writes = actor.may_operate(owner), actor.may_write(owner)
     action = _ACTIONS[cause]
     allowed = {"edit": writes, "run": operates, "resume": operates, "log": True}[action]
-    has_details = cause in (IssueCause.REFUSED, IssueCause.CLOCK_CHANGE)
+    has_details = cause in (
+        IssueCause.REFUSED,
+        IssueCause.NOT_CONFIGURED,
+        IssueCause.CLOCK_CHANGE,
+    )
     return Need(
         item=item,
         action=action if allowed else "log",
@@ -175,6 +181,7 @@ def needs_of(
     issues: AttentionList,
     put_off: Mapping[ScheduleId, Suppression],
     refused: Iterable[CredentialRefusal],
+    misconfigured: Iterable[Misconfigured],
     coming: UpcomingClockChanges,
     actor: Actor,
     display: DisplayPreferences,
@@ -183,11 +190,15 @@ def needs_of(
     limit: int,
 ) -> Needs:
     """`issues` contains `limit` plus as many as are snoozed or known."""
-    refused = tuple(refused)
-    more = (*(each.found for each in refused), *(each.found for each in coming.affected_schedules))
+    refused, misconfigured = tuple(refused), tuple(misconfigured)
+    more = (
+        *(each.found for each in refused),
+        *(each.found for each in misconfigured),
+        *(each.found for each in coming.affected_schedules),
+    )
     merged = merge_attention(issues, more)
     found = without_suppressed(merged, put_off, limit)
-    texts = describe_causes(refused, coming.affected_schedules, display, now)
+    texts = describe_causes(refused, coming.affected_schedules, display, now, misconfigured)
     return Needs(
         items=needs_from(found, actor, texts),
         total=found.total,
@@ -201,11 +212,19 @@ def describe_causes(
     affected_schedules: Iterable[AffectedSchedule],
     display: DisplayPreferences,
     now: datetime,
+    misconfigured: Iterable[Misconfigured] = (),
 ) -> dict[ScheduleId, Message]:
-    """One text per schedule; a refusal outranks a clock change."""
+    """One text per schedule; a refusal outranks a missing setting, and this a clock change."""
     texts = {
         each.found.schedule.id: describe_clock_change(each.touched, display, now)
         for each in affected_schedules
+    }
+    texts |= {
+        each.schedule.id: _(
+            "It cannot work: {reason}.",
+            reason=in_language(each.warning.message, display.language),
+        )
+        for each in misconfigured
     }
     return texts | {each.found.schedule.id: _describe_refusal(each, display) for each in refusals}
 
