@@ -107,7 +107,7 @@ _NOT_REPEATABLE = ("/skip", "/move", "/reschedule", "/keys")
 #: Stored as the body of a request that failed and may be taken over at once.
 _ABANDONED = "given up"
 #: Stored as the body of a request whose answer was too large, or whose owner has kept too much.
-_NOT_KEPT = "not kept"
+_NOT_KEPT = "not_kept"
 #: Bytes of the largest answer that is kept, and of all answers of an owner (a key of the system)
 #: that are kept at the same time.
 MAX_KEPT_ANSWER, MAX_KEPT_BYTES = 128 * 1024, 64 * 1024 * 1024
