@@ -136,3 +136,25 @@ async def test_few_rows_are_read(store: SqlStore, name: str) -> None:
     # A bitmap scan of an index is counted with the rows that it finds.
     reading = [step for step in steps if step.get("Relation Name") in TABLES and is_scan(step)]
     assert sum(map(rows_read, reading)) <= HOT[name].most, summary(steps)
+
+
+async def test_claims_are_looked_up_one_by_one_although_there_were_none(postgres_url: str) -> None:
+    """The table of claims is often empty when its statistics are computed."""
+    store = open_postgres(postgres_url)
+    await store.open()
+    await store._database.write(fill_tables)
+
+    def empty_statistics(tx: Tx) -> None:
+        for statement in (
+            "CREATE TEMPORARY TABLE kept ON COMMIT DROP AS SELECT * FROM claims",
+            "DELETE FROM claims",
+            "ANALYZE claims",
+            "INSERT INTO claims SELECT * FROM kept",
+        ):
+            tx.connection.exec_driver_sql(statement)
+
+    await store._database.write(empty_statistics)
+    steps = await explained(store, "take claims")
+    reading = [step for step in steps if step.get("Relation Name") == "claims" and is_scan(step)]
+    assert sum(map(rows_read, reading)) <= HOT["take claims"].most, summary(steps)
+    await store.close()

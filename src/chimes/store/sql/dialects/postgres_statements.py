@@ -96,12 +96,13 @@ SELECT number FROM unnest($1::bigint[]) AS wanted(number) WHERE EXISTS (
 """
 
 # The fence of a row never changes: a run that is claimed again gets another row, which this
-# statement does not see. Rows are deleted by a list of ids, because a join with a table that was
-# empty at its last ANALYZE reads the whole table for each id.
+# statement does not see. A join with a table that was empty at its last ANALYZE would read the
+# whole table for each id: so rows are looked up one by one (OFFSET keeps that from becoming a join)
+# and deleted by a list of ids.
 TAKE_CLAIMS = f"""
 WITH found AS MATERIALIZED (
   SELECT held.id FROM unnest($1::text[], $2::bigint[]) AS held(id, fence) CROSS JOIN LATERAL (
-    SELECT 1 FROM claims WHERE claims.run_id = held.id AND claims.fence = held.fence
+    SELECT 1 FROM claims WHERE claims.run_id = held.id AND claims.fence = held.fence OFFSET 0
   ) AS owned
 )
 DELETE FROM claims WHERE run_id = ANY (ARRAY(SELECT id FROM found))
