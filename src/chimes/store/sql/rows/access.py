@@ -394,6 +394,13 @@ def write_changes(tx: Tx, changes: Iterable[tuple[Run, Run]], taken: Collection[
     requeue: list[Values] = []
     reclaim: list[Values] = []
     for before, after in changes:
+        if after.status.terminal:
+            state.append((after.id, *state_values(after)))
+            if before.status is RunStatus.QUEUED:
+                unqueue.append(before.id)
+            elif before.status is RunStatus.RUNNING and before.id not in taken:
+                unclaim.append(before.id)
+            continue
         moves = before.status is not after.status
         if moves and before.status is RunStatus.QUEUED:
             unqueue.append(before.id)
@@ -409,7 +416,7 @@ def write_changes(tx: Tx, changes: Iterable[tuple[Run, Run]], taken: Collection[
         elif after.status is RunStatus.RUNNING:
             reclaim.append(claim_values(after, number))
         requeued = moves and after.status is RunStatus.QUEUED
-        if after.status.terminal or requeued or _texts(before) != _texts(after):
+        if requeued or _texts(before) != _texts(after):
             state.append((after.id, *state_values(after)))
     dialect, connection = tx.dialect, tx.connection
     dialect.delete_many(connection, queue, "run_id", sorted(map(str, unqueue)))

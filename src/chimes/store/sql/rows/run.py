@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from chimes.clock import from_micros, to_micros
 from chimes.i18n import from_stored
 from chimes.model.concurrency import own_key
 from chimes.model.ids import NodeId, RunId
@@ -108,17 +109,18 @@ def state_values(run: Run) -> Values:
         return (micros(run.available_at), *_NEW)
     ended = status.terminal
     last = run.attempts[-1] if run.attempts else None
+    claimed_at, started_at, finished_at = run.claimed_at, run.started_at, run.finished_at
     return (
         micros(run.available_at),
         status.value if ended else RunStatus.QUEUED.value,
         run.attempt,
         run.fence,
         last.node if last else None,
-        maybe_micros(run.claimed_at),
-        maybe_micros(run.started_at),
-        maybe_micros(run.finished_at),
-        micros(last.started_at) if last else None,
-        micros(last.finished_at) if last else None,
+        micros(claimed_at) if claimed_at else None,
+        micros(started_at) if started_at else None,
+        micros(finished_at) if finished_at else None,
+        to_micros(last.started_at) if last else None,
+        to_micros(last.finished_at) if last else None,
         result_text(run.result),
         stored_text(run.error) if run.error else None,
         clean(reason) if reason else None,
@@ -262,7 +264,7 @@ def run_of(row: Sequence[Any], definition: RunDefinition) -> Run:
         holder=holder,
         started=claim_started == 1,
         cancel_requested=(cancel_requested or was_cancel_requested) == 1,
-        created_at=moment_of(created_at),
+        created_at=from_micros(created_at),
         planned_at=moment_of(planned_at),
         available_at=moment_of(available_at),
         claimed_at=maybe_moment(claimed_at),
