@@ -206,9 +206,11 @@ def skip_taken_slots(tx: Tx, before: Schedule, after: Schedule, now: datetime) -
 def decode_runs(tx: Tx, rows: Rows) -> list[Run]:
     """Decodes rows of RUN_COLUMNS."""
     known = load_definitions(tx, {row[_DEFINITION] for row in rows})
+    concurrency, found = tx.concurrency, []
     for row in rows:
-        tx.concurrency[row[0]] = row[_CONCURRENCY]
-    return [_decode(row, known.get(row[_DEFINITION])) for row in rows]
+        concurrency[row[0]] = row[_CONCURRENCY]
+        found.append(_decode(row, known.get(row[_DEFINITION])))
+    return found
 
 
 def _decode(row: Sequence[Any], stored: StoredDefinition | None) -> Run:

@@ -23,7 +23,6 @@ from chimes.store.sql.rows.values import (
     encode,
     encode_object,
     maybe_micros,
-    maybe_moment,
     micros,
     moment_of,
     number_of,
@@ -248,7 +247,7 @@ def run_of(row: Sequence[Any], definition: RunDefinition) -> Run:
     return Run(
         id=run_id,
         definition=definition,
-        slot=maybe_moment(slot),
+        slot=None if slot is None else moment_of(slot),
         origin=_ORIGINS[origin],
         parent_id=parent_id,
         step=step or "",
@@ -267,15 +266,17 @@ def run_of(row: Sequence[Any], definition: RunDefinition) -> Run:
         created_at=from_micros(created_at),
         planned_at=moment_of(planned_at),
         available_at=moment_of(available_at),
-        claimed_at=maybe_moment(claimed_at),
-        started_at=maybe_moment(started_at),
-        finished_at=maybe_moment(finished_at),
+        claimed_at=None if claimed_at is None else moment_of(claimed_at),
+        started_at=None if started_at is None else moment_of(started_at),
+        finished_at=None if finished_at is None else moment_of(finished_at),
         result=None if result is None else decode_object(result),
         error="" if error is None else from_stored(error),
         reason=reason or "",
         missed_count=missed_count or 0,
-        missed_until=maybe_moment(missed_until),
-        attempts=_attempts(attempts, attempt, fence, node, attempt_started_at, attempt_finished_at),
+        missed_until=None if missed_until is None else moment_of(missed_until),
+        attempts=()
+        if attempts is None and attempt_started_at is None
+        else _attempts(attempts, attempt, fence, node, attempt_started_at, attempt_finished_at),
     )
 
 

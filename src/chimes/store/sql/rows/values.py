@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 
+import msgspec
+
 from chimes.clock import from_micros, to_micros
 from chimes.errors import ChimesError
 from chimes.i18n import to_stored
@@ -36,7 +38,6 @@ _TASK = {"kind", "name", "args"}
 Value = str | int | float | None
 Values = tuple[Value, ...]
 
-_first_value = json.JSONDecoder().raw_decode
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -49,12 +50,12 @@ def encode_object(value: Mapping[str, object]) -> str:
 
 
 def _loads(text: str) -> object:
-    """`json.loads` of text that we wrote ourselves, without its preparations."""
+    """`json.loads`, but quicker for nearly all texts. Other decoders do not accept NaN, numbers
+    beyond the range of a float or half a surrogate pair."""
     try:
-        value, end = _first_value(text)
-    except ValueError:
-        end = -1
-    return value if end == len(text) else json.loads(text)
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return json.loads(text)
 
 
 def decode_object(text: str) -> dict[str, object]:
