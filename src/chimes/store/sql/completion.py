@@ -3,7 +3,8 @@ of their schedules, writes the outbox, admits blocked runs.
 
 A worker sends its copy of the run with the completion, so a run is not read again. The
 transaction that deletes the claim decides the next state of the run (`take_claims`), so a fenced
-worker changes nothing.
+worker changes nothing. Runs that affect nothing else end in one statement, where the database has
+it (`end`).
 """
 
 from __future__ import annotations
