@@ -18,11 +18,11 @@ from itertools import count
 import asyncpg
 import uvloop
 
-from chimes.store.sql.dialects.postgres import _columns, _update_all
-from chimes.store.sql.dialects.postgres_statements import CLAIM, TAKE_CLAIMS
+from chimes.store.sql.dialects.postgres import _columns, _end_claimed
+from chimes.store.sql.dialects.postgres_statements import CLAIM
 from chimes.store.sql.rows.run import STATE
 from chimes.store.sql.rows.values import Values
-from chimes.store.sql.tables import RUN_COLUMNS, runs
+from chimes.store.sql.tables import RUN_COLUMNS
 from nodes.claimer import CAPABILITIES, join_store
 from nodes.protocol import commands, reply, sleep_until
 
@@ -57,18 +57,14 @@ def succeeded(row: asyncpg.Record, node: str, finished_at: int) -> Values:
 
 
 async def finish(connection: asyncpg.Connection, node: str, rows: list[asyncpg.Record]) -> int:
-    """The transaction of `finish`: deletes the claims and writes the ends of their runs."""
+    """The statement of `finish`: deletes the claims and writes the ends of their runs."""
     now = next(_moments)
     rows = sorted(rows, key=lambda row: row[_ID])
     parameters, kinds = _columns([succeeded(row, node, now) for row in rows])
-    update = _update_all(runs, ("id", *STATE), kinds)
-    async with connection.transaction():
-        ids, fences = [row[_ID] for row in rows], [row[_FENCE] for row in rows]
-        taken = await connection.fetch(TAKE_CLAIMS, ids, fences)
-        done = await connection.execute(update, *parameters)
-    if done != f"UPDATE {len(taken)}":
-        raise RuntimeError(f"{len(taken)} claims deleted, but {done}")
-    return len(taken)
+    ended = await connection.fetch(_end_claimed(kinds), *parameters, None)
+    if len(ended) != len(rows):
+        raise RuntimeError(f"{len(rows)} claims, of which {len(ended)} ended")
+    return len(ended)
 
 
 async def work(connections: list[asyncpg.Connection], node: str) -> list[tuple[float, int]]:

@@ -40,3 +40,8 @@ MICROSECOND = timedelta(microseconds=1)
 def to_micros(moment: datetime) -> int:
     """Microseconds since the epoch. Exact, unlike `timestamp()`, which goes through a float."""
     return (moment - EPOCH) // MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """The reverse of `to_micros`."""
+    return EPOCH + timedelta(0, 0, micros)

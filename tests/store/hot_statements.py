@@ -90,6 +90,14 @@ def _take_claims(tx: Tx) -> object:
     return found
 
 
+def _end_claimed(tx: Tx) -> object:
+    ended = replace(a_run(), status=RunStatus.SUCCEEDED, fence=1, finished_at=at(5))
+    rows = [(run_id, *state_values(ended)) for run_id in ("c1", "c2", "x")]
+    found = tx.dialect.end_claimed(tx.connection, 7, rows)
+    assert sorted(found) == [("c1", 7), ("c2", 7)]
+    return found
+
+
 def _blocked_keys(tx: Tx) -> None:
     found = tx.dialect.blocked_keys(tx.connection, [BUSY, KEY, 5])
     assert set(found) == {BUSY, KEY}
@@ -257,6 +265,8 @@ HOT: Mapping[str, Hot] = FIRING | EXECUTION | DELIVERY | PAGES
 LOCKS: Mapping[str, Hot] = {
     "lock schedules": _hot(lambda tx: lock_schedules(tx, ["s301", "s302"]), "pk", 2),
 }
+#: On databases that end runs in one statement.
+AT_ONCE: Mapping[str, Hot] = {"end claimed": _hot(_end_claimed, "pk", 8)}
 #: On databases that prefetch.
 PREFETCH: Mapping[str, Hot] = {
     "due times": _hot(

@@ -384,3 +384,44 @@ async def until_another_session_waits(connection: asyncpg.Connection) -> None:
             " (pg_blocking_pids(pid))"
         ):
             await asyncio.sleep(0.01)  # no signal announces a wait
+
+
+# A run without side effects ends in one statement, which must not overlook that request.
+async def test_a_cancellation_is_kept_that_is_requested_while_the_run_ends(
+    nodes: Nodes, postgres_url: str
+) -> None:
+    store = await nodes.store()
+    await store.join(a_node("n1"), timedelta(minutes=5))
+    now = await store.now()
+    await store.add_runs([a_run(planned_at=now, available_at=now) for _ in range(3)])
+    offer = ClaimRequest(node_id=NodeId("n1"), capabilities=frozenset({"http"}), free=3)
+    first, asked, fenced = await store.claim(offer)
+    completions = [
+        replace(a_completion(first, now), run=first),
+        replace(a_completion(asked, now), run=asked),
+        replace(a_completion(fenced, now), run=replace(fenced, fence=9), fence=9),
+    ]
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        canceling = connection.transaction()
+        await canceling.start()
+        await connection.execute(
+            "UPDATE claims SET cancel_requested = 1 WHERE run_id = $1", asked.id
+        )
+        finishing = asyncio.create_task(store.finish(completions))
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        async with asyncio.timeout(30):
+            while not await connection.fetchval(waiting):
+                await connection.execute("SELECT pg_stat_clear_snapshot()")
+        await canceling.commit()
+    finally:
+        await connection.close()
+    result = await finishing
+    assert [run.id for run in result.accepted] == [first.id, asked.id]
+    assert [run.cancel_requested for run in result.accepted] == [False, True]
+    assert result.refused == (fenced.id,)
+    stored = [await store.get_run(run.id) for run in (first, asked)]
+    assert stored == list(result.accepted)
+    left = await store.get_run(fenced.id)
+    assert left is not None
+    assert left.status is RunStatus.RUNNING

@@ -15,10 +15,10 @@ from tests.builders import a_run, a_sync_run
 from tests.servers import POSTGRES, shared
 from tests.store import hot_statements
 from tests.store.filled_tables import FILLED, fill_tables
-from tests.store.hot_statements import LOCKS, PREFETCH, executed, rolled_back
+from tests.store.hot_statements import AT_ONCE, LOCKS, PREFETCH, executed, rolled_back
 from tests.tables import each_row
 
-HOT = hot_statements.HOT | LOCKS | PREFETCH
+HOT = hot_statements.HOT | LOCKS | PREFETCH | AT_ONCE
 TABLES = {table.name for table in FILLED} - {"nodes"}
 
 
@@ -136,3 +136,27 @@ async def test_few_rows_are_read(store: SqlStore, name: str) -> None:
     # A bitmap scan of an index is counted with the rows that it finds.
     reading = [step for step in steps if step.get("Relation Name") in TABLES and is_scan(step)]
     assert sum(map(rows_read, reading)) <= HOT[name].most, summary(steps)
+
+
+async def test_claims_are_looked_up_one_by_one_although_there_were_none(postgres_url: str) -> None:
+    """The table of claims is often empty when its statistics are computed."""
+    store = open_postgres(postgres_url)
+    await store.open()
+    await store._database.write(fill_tables)
+
+    def empty_statistics(tx: Tx) -> None:
+        for statement in (
+            "CREATE TEMPORARY TABLE kept ON COMMIT DROP AS SELECT * FROM claims",
+            "DELETE FROM claims",
+            "ANALYZE claims",
+            "INSERT INTO claims SELECT * FROM kept",
+        ):
+            tx.connection.exec_driver_sql(statement)
+
+    await store._database.write(empty_statistics)
+    for name in ("take claims", "end claimed"):
+        steps = await explained(store, name)
+        reading = [each for each in steps if each.get("Relation Name") == "claims"]
+        read = sum(rows_read(step) for step in reading if is_scan(step))
+        assert read <= HOT[name].most, summary(steps)
+    await store.close()

@@ -54,8 +54,6 @@ SWEEP_INTERVAL = 0.25
 #: Seconds that a target may continue after it was stopped.
 STUCK_AFTER = 5.0
 
-# Built for every attempt, so without the cost of a frozen dataclass' `__init__`.
-
 
 class Executor:
     def __init__(
@@ -117,7 +115,7 @@ class Executor:
                 continue
             attempt = InFlightRun(run, capacity, self.recorder.logs.watch, self._time.now)
             self._in_flight[attempt.claim] = attempt
-            if run.prefetched and self.prefetched is not None:
+            if self.prefetched is not None and run.prefetched:
                 self.prefetched.add(attempt)
             else:
                 ready.append(attempt)
@@ -134,16 +132,16 @@ class Executor:
     def _start_prefetched(self, attempts: Sequence[InFlightRun]) -> None:
         for attempt in attempts:
             attempt.prefetched = False
+            attempt.finishes_with_batch = True
         self._pool.submit(attempts)
 
     # --- executed -----------------------------------------------------------------------------
     async def _execute(self, attempt: InFlightRun) -> None:
         outcome = await self._run_attempt(attempt)
         attempt.task = None
-        if not attempt.run.prefetched:
+        if not attempt.finishes_with_batch:
             self._finish(attempt, outcome)
             return
-        # The rest of the prefetched batch starts first.
         if not self._deferred:
             asyncio.get_running_loop().call_soon(self._finish_deferred)
         self._deferred.append((attempt, outcome))
@@ -163,8 +161,12 @@ class Executor:
             # Checked last before the effect: the process may have been suspended meanwhile.
             if not self._membership.trusted:
                 return None
-            self._begin(attempt)
-            outcome = await self._call_target(attempt)
+            call = self._begin(attempt)
+            runner = self._runners[run.definition.target.kind]
+            if run.resumable:
+                outcome = await self._execute_resumable(runner, call)
+            else:
+                outcome = await runner.execute(call)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if attempt.stop is None or task is None:
@@ -193,7 +195,7 @@ class Executor:
         except StoreUnavailable:
             return False
 
-    def _begin(self, attempt: InFlightRun) -> None:
+    def _begin(self, attempt: InFlightRun) -> Call:
         attempt.started_monotonic = self._clock.monotonic()
         run = attempt.run
         due = run.planned_at if run.attempt == 1 else run.available_at
@@ -202,26 +204,21 @@ class Executor:
         attempt.started = True
         attempt.started_at = now
         self._events.emit(RunStarted(run=run, lag=(now - due).total_seconds()))
-
-    async def _call_target(self, attempt: InFlightRun) -> Outcome:
-        run = attempt.run
-        assert attempt.started_at is not None
-        runner = self._runners[run.target.kind]
-        call = Call(
+        return Call(
             run=run,
-            triggered_at=attempt.started_at,
+            triggered_at=now,
             log=attempt.add_log,
             state=checkpoint_of(self._store, run),
             canceled=attempt.is_canceled,
             completing=attempt.set_self_completing,
             unwritten=attempt.unwritten_logs,
         )
-        if not run.resumable:
-            return await runner.execute(call)
+
+    async def _execute_resumable(self, runner: TargetRunner, call: Call) -> Outcome:
         try:
-            return await runner.execute(replace(call, steps=self._steps.open(run)))
+            return await runner.execute(replace(call, steps=self._steps.open(call.run)))
         finally:
-            self._steps.close(run)
+            self._steps.close(call.run)
 
     # --- outcome to completion ----------------------------------------------------------------
     def _finish_deferred(self) -> None:
@@ -443,7 +440,7 @@ class Executor:
 
 
 def _records_start(run: Run) -> bool:
-    return run.policy.on_lost is OnLost.STOP and not run.resumable
+    return run.definition.policy.on_lost is OnLost.STOP and not run.resumable
 
 
 #: Attempts in a row that a task executes without suspending, before one task is enough.
@@ -561,12 +558,13 @@ class TargetState:
 def checkpoint_of(store: Store, run: Run) -> TargetState | None:
     """None for a target without a checkpoint. A sync keeps one for all its runs; an agent prompt
     or an action keeps one per run, which is deleted when the run has ended."""
-    if run.target.kind == "task":
+    target = run.definition.target
+    if target.kind == "task":
         # The most frequent kind, decided first: this is called for every attempt.
         return None
-    match run.target:
+    match target:
         case SyncTarget():
-            return TargetState(store, run, run.target.key)
+            return TargetState(store, run, target.key)
         case AgentTarget():
             return TargetState(store, run, agent_checkpoint_name(run.id))
         case ActionTarget():

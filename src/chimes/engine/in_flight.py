@@ -138,7 +138,8 @@ class Capacity:
 
     def release(self) -> None:
         self._used -= 1
-        self._update()
+        if not self.available.is_set():
+            self._update()
 
     def _update(self) -> None:
         if self.free:
@@ -174,6 +175,7 @@ class InFlightRun:
         "duration",
         "ended",
         "finished",
+        "finishes_with_batch",
         "has_permit",
         "log",
         "prefetched",
@@ -202,6 +204,8 @@ class InFlightRun:
         self.has_permit = True
         #: It waits in the prefetch queue for its planned time.
         self.prefetched = False
+        #: It was prefetched: its outcome waits until the rest of its batch has started.
+        self.finishes_with_batch = False
         #: The target was called, so an effect may have happened.
         self.started = False
         #: On the monotonic clock; infinite until the start, so that no deadline has passed.

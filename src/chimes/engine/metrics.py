@@ -238,17 +238,17 @@ class Metrics:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case RunStarted():
-                self.dispatched.inc()
-                self._started.add(event.run.id)
-                self.running.set(len(self._started))
-                if event.run.attempt == 1:
-                    self.lag.observe(max(0.0, event.lag))
-            case RunEnded():
-                self._count_attempt(event.run, event.seconds)
-                self._count_run(event.run)
-                if event.run.target.kind == "agent":
-                    self._count_usage(event.run)
+            case RunStarted(run=run):
+                self.dispatched.value += 1
+                self._started.add(run.id)
+                self.running.value = len(self._started)
+                if run.attempt == 1:
+                    self.lag.observe(event.lag if event.lag > 0.0 else 0.0)
+            case RunEnded(run=run):
+                self._count_attempt(run, event.seconds)
+                self._count_run(run)
+                if run.definition.target.kind == "agent":
+                    self._count_usage(run)
             case RunRetrying():
                 self._count_attempt(event.run, event.seconds)
                 self.retries.inc()
@@ -345,13 +345,13 @@ class Metrics:
 
     def _count_attempt(self, run: Run, seconds: float | None) -> None:
         self._started.discard(run.id)
-        self.running.set(len(self._started))
+        self.running.value = len(self._started)
         if seconds is not None:
             self.run_seconds.observe(seconds)
 
     def _count_run(self, run: Run) -> None:
         if run.status is RunStatus.SUCCEEDED:
-            self.success.inc()
+            self.success.value += 1
         elif run.status in FAILURES:
             self.failed.inc()
         elif run.status is RunStatus.CANCELED:

@@ -55,10 +55,10 @@ class RunStatus(StrEnum):
     MISSED = "missed"
     UNKNOWN = "unknown"
 
+    #: An attribute and not a property, because it is read several times per run.
     terminal: bool
 
     def __init__(self, value: str) -> None:
-        # Not a property: it is read several times for every run.
         self.terminal = value not in ("queued", "running")
 
 
@@ -193,7 +193,7 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     def resumable(self) -> bool:
         """A flow has no effect of its own, only child runs: another node continues where it stands,
         so a lost node costs no attempt."""
-        return self.target.kind == "flow"
+        return self.definition.target.kind == "flow"
 
     @property
     def prefetched(self) -> bool:
@@ -312,6 +312,7 @@ def completion_of(
 ) -> Completion:
     """The completion that follows from an attempt's outcome and the retry policy."""
     retry_in = None
+    status = _STATUS_OF[outcome.end]
     if outcome.retryable and run.failures < run.policy.max_retries:
         if outcome.retry_in is not None:
             retry_in = min(outcome.retry_in, MAX_RETRY_DELAY)
@@ -319,14 +320,15 @@ def completion_of(
             retry_in = run.policy.retry_delay(
                 run.failures + 1, run_id=run.id, retry_after=outcome.retry_after
             )
+        status = RunStatus.QUEUED
     return Completion(
         run_id=run.id,
         fence=run.fence,
         attempt=replace(attempt, error=freeze(attempt.error)) if attempt.error else attempt,
-        status=RunStatus.QUEUED if retry_in is not None else _STATUS_OF[outcome.end],
+        status=status,
         retry_in=retry_in,
         result=outcome.result,
-        error=freeze(outcome.error),
+        error=freeze(outcome.error) if outcome.error else "",
         reason=outcome.code,
         logs=logs,
         pause_schedule=outcome.code if outcome.gone and run.policy.pause_on_gone else "",

@@ -3,12 +3,13 @@ of their schedules, writes the outbox, admits blocked runs.
 
 A worker sends its copy of the run with the completion, so a run is not read again. The
 transaction that deletes the claim decides the next state of the run (`take_claims`), so a fenced
-worker changes nothing.
+worker changes nothing. Runs that affect nothing else end in one statement, where the database has
+it (`end`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -51,7 +52,7 @@ from chimes.store.sql.rows.access import (
     write_summaries,
 )
 from chimes.store.sql.rows.notifications import delivery_values
-from chimes.store.sql.rows.run import CLAIMS
+from chimes.store.sql.rows.run import CLAIMS, state_values
 from chimes.store.sql.rows.values import clean, moment_of, schedule_number
 from chimes.store.sql.tables import BLOCKED, deliveries, queue, runs
 
@@ -98,9 +99,10 @@ class _Summaries:
         return self._values.get(schedule_number(run.schedule_id or ""))
 
     def record(self, run: Run) -> bool:
-        if run.schedule_id is None or not self._values:
+        schedule_id = run.definition.schedule_id
+        if schedule_id is None or not self._values:
             return False
-        key = schedule_number(run.schedule_id)
+        key = schedule_number(schedule_id)
         if key not in self._values:
             return False
         self._values[key] = update_summary(self._values[key], run)
@@ -131,12 +133,13 @@ class CompletionEffects:
         self._tx = tx
         self._now = now
         self._children = _children(tx, [run.id for run in before if run.resumable])
-        before = [*before, *(run for each in self._children.values() for run in each)]
+        if self._children:
+            before = [*before, *(run for each in self._children.values() for run in each)]
         self._before = {run.id: run for run in before}
         self._taken = taken
         self._keys = BlockedKeys(tx, before, taken)
-        ids = {run.schedule_id for run in before if run.schedule_id is not None}
-        self._summaries = _Summaries(tx, ids if recording else ())
+        ids = {run.definition.schedule_id for run in before} if recording else set()
+        self._summaries = _Summaries(tx, {each for each in ids if each is not None})
         self._changed: dict[RunId, Run] = {}
         self._paused: dict[ScheduleId, str] = {}
         self._outbox: list[Delivery] = []
@@ -148,17 +151,18 @@ class CompletionEffects:
         self._changed[run.id] = run
         if not run.status.terminal:
             return
-        if run.policy.delivery:
+        if run.definition.policy.delivery:
             # Before the run is recorded: the message depends on the previous status.
             summary = self._summaries.get(run)
             previous = summary.last_status if summary else None
             self._outbox.extend(plan_deliveries(run, previous, self._now))
         recorded = self._summaries.record(run)
-        if recorded and run.schedule_id and completion is not None and completion.pause_schedule:
+        if recorded and completion is not None and completion.pause_schedule and run.schedule_id:
             self._paused.setdefault(run.schedule_id, completion.pause_schedule)
         self.unblocked |= self._keys.end(run)
-        for child in self._children.get(run.id, ()):
-            self.apply(cancel_step(self._changed.get(child.id, child), self._now))
+        if self._children:
+            for child in self._children.get(run.id, ()):
+                self.apply(cancel_step(self._changed.get(child.id, child), self._now))
 
     def changed(self, run_id: RunId) -> Run | None:
         """Returns the run as changed by this batch."""
@@ -212,7 +216,8 @@ class BlockedKeys:
     def __init__(self, tx: Tx, ending: Collection[Run], taken: Collection[str] = ()) -> None:
         """`taken`: runs whose claim is deleted already."""
         self._tx = tx
-        numbers = [number for run in ending if (number := tx.concurrency.get(run.id)) is not None]
+        known = tx.concurrency
+        numbers = [number for run in ending if (number := known.get(run.id)) is not None]
         self._waiting: dict[int, dict[str, int]] = {}
         self._admitted: dict[int, set[str]] = {}
         self.unblocked: list[str] = []
@@ -235,6 +240,8 @@ class BlockedKeys:
 
     def end(self, run: Run) -> bool:
         """Returns whether runs were admitted in its place."""
+        if not self._waiting:
+            return False
         number = self._tx.concurrency.get(run.id)
         if number is None or number not in self._waiting:
             return False
@@ -249,6 +256,53 @@ class BlockedKeys:
                 unblocked.append(run_id)
         self.unblocked.extend(unblocked)
         return bool(unblocked)
+
+
+# --- runs that end without side effects -----------------------------------------------------------
+def plain_ends(completions: Sequence[Completion]) -> dict[RunId, Run]:
+    """The runs of the batch that end and affect nothing else, as they will be except for their
+    `finished_at`: without schedule, concurrency key, steps, notifications or logs."""
+    found: dict[RunId, Run] = {}
+    for each in completions:
+        run = each.run
+        if (
+            run is not None
+            and owns_fence(run, each.fence)
+            and run.definition.schedule_id is None
+            and run.concurrency_key is None
+            and each.retry_in is None
+            and not each.logs
+            and not run.definition.policy.delivery
+            and not run.resumable
+            and run.claimed_at is not None
+        ):
+            ended = complete(run, each, run.claimed_at)
+            if _is_storable(ended):
+                found[run.id] = ended
+    # Several completions of one run are decided one after another.
+    return found if len({each.run_id for each in completions}) == len(completions) else {}
+
+
+def end(tx: Tx, ending: Mapping[RunId, Run]) -> dict[RunId, Run]:
+    """Ends runs in one statement. Returns those that were owned and not to be canceled."""
+    rows = [(run_id, *state_values(ending[run_id])) for run_id in sorted(ending)]
+    ended: dict[RunId, Run] = {}
+    for run_id, finished_at in tx.dialect.end_claimed(tx.connection, tx.clock_override(), rows):
+        run = replace(ending[RunId(run_id)], finished_at=moment_of(finished_at))
+        tx.wakes |= run.parent_id is not None
+        ended[run.id] = run
+    return ended
+
+
+def merged(
+    completions: Sequence[Completion], ended: Mapping[RunId, Run], others: CompletionResult
+) -> CompletionResult:
+    """One result for a batch whose runs in `ended` were ended by `end`."""
+    accepted = {run.id: run for run in others.accepted} | dict(ended)
+    found = (accepted.get(each.run_id) for each in completions)
+    return CompletionResult(
+        accepted=tuple(run for run in found if run is not None), refused=others.refused
+    )
 
 
 # --- completions ----------------------------------------------------------------------------------
@@ -293,7 +347,7 @@ def _runs_before(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
 
 def _lock(tx: Tx, before: Collection[Run]) -> None:
     """Locks the schedules and keys of the runs and of the unfinished steps of flows."""
-    targets: set[LockTarget] = {(run.schedule_id, run.concurrency_key) for run in before}
+    targets: set[LockTarget] = {(run.definition.schedule_id, run.concurrency_key) for run in before}
     if any(run.resumable for run in before):
         targets |= lock_targets_of(tx, {run.id for run in before})
     targets.discard((None, None))
@@ -337,9 +391,9 @@ def _as_stored(tx: Tx, accepted: Sequence[Run]) -> Iterable[Run]:
 
 
 def _is_storable(run: Run) -> bool:
-    texts = (run.error, run.reason, run.attempts[-1].error if run.attempts else "")
-    if any(text and clean(text) != text for text in texts):
-        return False
+    for words in (run.error, run.reason, run.attempts[-1].error if run.attempts else ""):
+        if words and clean(words) != words:
+            return False
     return run.result is None or run.result == _NOTHING or str(run.result).isascii()
 
 

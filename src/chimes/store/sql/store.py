@@ -334,8 +334,17 @@ class SqlStore:
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         if not completions:
             return CompletionResult()
+        ended: Mapping[RunId, Run] = {}
+        if self._database.dialect.ends_at_once:
+            plain = completion.plain_ends(completions)
+            if plain:
+                ended = await self._database.write_alone(lambda tx: completion.end(tx, plain))
+        others = [each for each in completions if each.run_id not in ended]
+        if not others:
+            return CompletionResult(accepted=tuple(ended[each.run_id] for each in completions))
         # Completions that were stored already are recognised as repetitions.
-        return await self._write_runs(lambda tx: completion.finish(tx, completions))
+        result = await self._write_runs(lambda tx: completion.finish(tx, others))
+        return completion.merged(completions, ended, result) if ended else result
 
     async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
         await self._write_runs(lambda tx: stored_claims.release(tx, claims))

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Union, get_args, get_origin
 
+from msgspec import Struct
+
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.redaction import HIDDEN, is_secret_name
@@ -79,8 +81,7 @@ class Parameters:
     all_by_name: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BoundArguments:
+class BoundArguments(Struct, frozen=True):
     """Positional and keyword arguments of one call."""
 
     args: tuple[object, ...]

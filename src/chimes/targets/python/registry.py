@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -50,7 +51,7 @@ class Task:
     retry_backoff: timedelta = timedelta(seconds=5)
     backoff: Backoff | str = Backoff.FIXED
     timeout: timedelta = DEFAULT_TIMEOUT
-    #: None: async functions inline, sync ones in a thread. `mode` is the effective value.
+    #: None: async functions inline, sync ones in a thread; `mode` is the effective value.
     isolation: Isolation | str | None = None
     #: Maximum number of concurrent runs of this task on all nodes.
     concurrency: int | None = None
@@ -65,6 +66,8 @@ class Task:
     #: Where a child process imports the application: `module:name` or `/a/script.py:name`.
     #: Empty: the path that the worker uses.
     app_path: str = ""
+    #: Where its function runs.
+    mode: Isolation = dataclass_field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         check_name(self.name, field="name")
@@ -81,15 +84,12 @@ class Task:
             )
         self._check_numbers()
         self._check_choices()
+        default = Isolation.INLINE if self.is_async else Isolation.THREAD
+        mode = default if self.isolation is None else Isolation(self.isolation)
+        object.__setattr__(self, "mode", mode)
         self._check_isolation()
         # Raises for a signature that named arguments cannot satisfy.
         parameters_of(self.function)
-
-    @property
-    def mode(self) -> Isolation:
-        if self.isolation is not None:
-            return Isolation(self.isolation)
-        return Isolation.INLINE if self.is_async else Isolation.THREAD
 
     @property
     def is_async(self) -> bool:

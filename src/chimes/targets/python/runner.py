@@ -53,25 +53,28 @@ TaskCoroutine: TypeAlias = Coroutine[Any, Any, object]
 async def run_inline(invocation: Invocation) -> Outcome:
     """Runs on the event loop. A coroutine is canceled at its deadline; a sync function blocks the
     loop and cannot be stopped."""
-    scope, bound = invocation.scope, invocation.bound
-    scope.run(enter, invocation.context)
     try:
-        called = scope.run(invocation.function, *bound.args, **bound.kwargs)
+        called = invocation.scope.run(_call_inline, invocation)
     except RAISED_BY_TASKS as error:
         return invocation.exception_outcome(error)
+    if isinstance(called, Outcome):
+        return called
+    return await _finish_coroutine(invocation, called)
+
+
+def _call_inline(invocation: Invocation) -> Outcome | _StartedCoroutine:
+    """Starts a coroutine without a timer: many end before they first suspend."""
+    enter(invocation.context)
+    called = invocation.call()
     if not is_async(invocation.function):
         return outcome_of_value(called)
     coroutine = called if asyncio.iscoroutine(called) else _await_object(called)
     try:
-        # Starts without a timer: many coroutines end before they first suspend.
-        waits_for = scope.run(coroutine.send, None)
+        waits_for = coroutine.send(None)
     except StopIteration as ended:
         return outcome_of_value(ended.value)
-    except RAISED_BY_TASKS as error:
-        return invocation.exception_outcome(error)
-    return await _finish_coroutine(
-        invocation, _StartedCoroutine(coroutine, waits_for, scope, invocation.context.cancel)
-    )
+    scope, stop = invocation.scope, invocation.context.cancel
+    return _StartedCoroutine(coroutine, waits_for, scope, stop)
 
 
 async def _finish_coroutine(invocation: Invocation, begun: _StartedCoroutine) -> Outcome:

@@ -63,6 +63,8 @@ class Dialect(ABC):
     forks: bool = False
     #: Whether `claim` claims with one statement that commits by itself.
     claims_at_once: bool = False
+    #: Whether `end_claimed` exists.
+    ends_at_once: bool = False
     #: Whether nodes claim runs shortly before they are due: `due_times`, `next_prefetch` and
     #: `confirm_claims` are implemented.
     prefetches: bool = False
@@ -192,9 +194,19 @@ class Dialect(ABC):
         """Returns those of the concurrency keys that have blocked runs. One lookup per key, because
         a key may have tens of thousands of blocked runs and one is enough."""
 
+    def end_claimed(
+        self, connection: Connection, now: int | None, rows: Sequence[Values]
+    ) -> Sequence[tuple[str, int]]:
+        """Deletes claims and ends their runs in one statement: those whose claim has the fence of
+        the row and no request to cancel. `rows`: id and the columns of STATE, sorted by id.
+        `finished_at` becomes the database's time, unless `now` is given. Returns the ids of the
+        runs that ended, each with that time. Only where `ends_at_once`."""
+        raise NotImplementedError
+
     def take_claims(self, connection: Connection, fences: Sequence[tuple[str, int]]) -> Rows:
-        """Deletes the claims of these runs that have these fences, and returns their rows, in the
-        order of CLAIMS. The transaction that deletes a claim decides the next state of the run."""
+        """Deletes the claims of these runs that have these fences, which are sorted, and returns
+        their rows, in the order of CLAIMS. The transaction that deletes a claim decides the next
+        state of the run."""
         ids = sorted({run_id for run_id, _ in fences})
         found = connection.execute(self._claims_of_runs, {"ids": self.listed(ids)}).all()
         place, wanted = CLAIMS.index("fence"), set(fences)

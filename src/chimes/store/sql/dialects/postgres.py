@@ -40,6 +40,7 @@ from chimes.store.sql.dialects.postgres_statements import (
     CLAIM,
     CONFIRM_CLAIMS,
     DUE_TIMES,
+    END_CLAIMED,
     END_STALLED,
     NEXT_AVAILABLE,
     NEXT_DELIVERY,
@@ -49,8 +50,10 @@ from chimes.store.sql.dialects.postgres_statements import (
     TAKE_CLAIMS,
     TAKE_TOKENS,
 )
+from chimes.store.sql.rows.run import STATE
 from chimes.store.sql.rows.values import Value, Values, moment_of
 from chimes.store.sql.statistics import PostgresStatistics
+from chimes.store.sql.tables import runs
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
@@ -63,6 +66,7 @@ class PostgresDialect(Dialect):
     locks_rows = True
     statistics = PostgresStatistics()
     claims_at_once = True
+    ends_at_once = True
     prefetches = True
     forks = True
 
@@ -155,8 +159,15 @@ class PostgresDialect(Dialect):
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         return connection.exec_driver_sql(BLOCKED_KEYS, (list(numbers),)).scalars().all()
 
+    def end_claimed(
+        self, connection: Connection, now: int | None, rows: Sequence[Values]
+    ) -> Sequence[tuple[str, int]]:
+        parameters, kinds = _columns(rows)
+        found = connection.exec_driver_sql(_end_claimed(kinds), (*parameters, now)).all()
+        return [(row[0], row[1]) for row in found]
+
     def take_claims(self, connection: Connection, fences: Sequence[tuple[str, int]]) -> Rows:
-        ids, numbers = zip(*sorted(fences), strict=True)
+        ids, numbers = zip(*fences, strict=True)
         return connection.exec_driver_sql(TAKE_CLAIMS, (list(ids), list(numbers))).all()
 
     def due_times(self, connection: Connection, until: int, limit: int) -> Sequence[int]:
@@ -269,6 +280,17 @@ def _update_all(table: Table, names: tuple[str, ...], kinds: str) -> str:
     return (
         f"UPDATE {table.name} AS old SET {changes}"
         f' FROM ({_values_sql(table, names, kinds)}) AS new WHERE old."{key}" = new."{key}"'
+    )
+
+
+@cache
+def _end_claimed(kinds: str) -> str:
+    names = ("id", *STATE)
+    return END_CLAIMED.format(
+        now=f"${len(names) + 1}",
+        NOW=NOW,
+        values=_values_sql(runs, names, kinds),
+        changes=", ".join(f'"{name}" = ending."{name}"' for name in STATE if name != "finished_at"),
     )
 
 

@@ -96,16 +96,36 @@ SELECT number FROM unnest($1::bigint[]) AS wanted(number) WHERE EXISTS (
 """
 
 # The fence of a row never changes: a run that is claimed again gets another row, which this
-# statement does not see. Rows are deleted by a list of ids, because a join with a table that was
-# empty at its last ANALYZE reads the whole table for each id.
+# statement does not see. A join with a table that was empty at its last ANALYZE would read the
+# whole table for each id: so rows are looked up one by one (OFFSET keeps that from becoming a join)
+# and deleted by a list of ids.
 TAKE_CLAIMS = f"""
 WITH found AS MATERIALIZED (
   SELECT held.id FROM unnest($1::text[], $2::bigint[]) AS held(id, fence) CROSS JOIN LATERAL (
-    SELECT 1 FROM claims WHERE claims.run_id = held.id AND claims.fence = held.fence
+    SELECT 1 FROM claims WHERE claims.run_id = held.id AND claims.fence = held.fence OFFSET 0
   ) AS owned
 )
 DELETE FROM claims WHERE run_id = ANY (ARRAY(SELECT id FROM found))
 RETURNING {", ".join(f"claims.{name}" for name in CLAIMS)}
+"""
+
+# `TAKE_CLAIMS` and the update of the runs in one message, which commits by itself. What was taken
+# decides which runs end; a cancellation that is requested meanwhile keeps the claim. IS TRUE makes
+# a hash table of the taken ids: as a join, each would be compared with all others.
+END_CLAIMED = """
+WITH clock AS MATERIALIZED (SELECT coalesce({now}::bigint, ({NOW})) AS at),
+ending AS MATERIALIZED ({values}), found AS MATERIALIZED (
+  SELECT ending.id FROM ending CROSS JOIN LATERAL (
+    SELECT 1 FROM claims WHERE claims.run_id = ending.id AND claims.fence = ending.fence OFFSET 0
+  ) AS owned
+), taken AS (
+  DELETE FROM claims WHERE run_id = ANY (ARRAY(SELECT id FROM found)) AND cancel_requested = 0
+  RETURNING run_id
+), ended AS (
+  UPDATE runs SET {changes}, finished_at = clock.at FROM ending, clock
+  WHERE runs.id = ending.id AND (ending.id IN (SELECT run_id FROM taken)) IS TRUE
+)
+SELECT run_id, clock.at FROM taken, clock
 """
 
 # Reads only the index, and no more of it than is needed to decide whether to prefetch.

@@ -207,9 +207,11 @@ def skip_taken_slots(tx: Tx, before: Schedule, after: Schedule, now: datetime) -
 def decode_runs(tx: Tx, rows: Rows) -> list[Run]:
     """Decodes rows of RUN_COLUMNS."""
     known = load_definitions(tx, {row[_DEFINITION] for row in rows})
+    concurrency, found = tx.concurrency, []
     for row in rows:
-        tx.concurrency[row[0]] = row[_CONCURRENCY]
-    return [_decode(row, known.get(row[_DEFINITION])) for row in rows]
+        concurrency[row[0]] = row[_CONCURRENCY]
+        found.append(_decode(row, known.get(row[_DEFINITION])))
+    return found
 
 
 def _decode(row: Sequence[Any], stored: StoredDefinition | None) -> Run:
@@ -393,6 +395,13 @@ def write_changes(tx: Tx, changes: Iterable[tuple[Run, Run]], taken: Collection[
     requeue: list[Values] = []
     reclaim: list[Values] = []
     for before, after in changes:
+        if after.status.terminal:
+            state.append((after.id, *state_values(after)))
+            if before.status is RunStatus.QUEUED:
+                unqueue.append(before.id)
+            elif before.status is RunStatus.RUNNING and before.id not in taken:
+                unclaim.append(before.id)
+            continue
         moves = before.status is not after.status
         if moves and before.status is RunStatus.QUEUED:
             unqueue.append(before.id)
@@ -408,7 +417,7 @@ def write_changes(tx: Tx, changes: Iterable[tuple[Run, Run]], taken: Collection[
         elif after.status is RunStatus.RUNNING:
             reclaim.append(claim_values(after, number))
         requeued = moves and after.status is RunStatus.QUEUED
-        if after.status.terminal or requeued or _texts(before) != _texts(after):
+        if requeued or _texts(before) != _texts(after):
             state.append((after.id, *state_values(after)))
     dialect, connection = tx.dialect, tx.connection
     dialect.delete_many(connection, queue, "run_id", sorted(map(str, unqueue)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from chimes.clock import from_micros
 from chimes.i18n import from_stored
 from chimes.model.ids import NodeId, RunId
 from chimes.model.run import (
@@ -30,7 +31,6 @@ from chimes.store.sql.rows.values import (
     encode,
     encode_object,
     maybe_micros,
-    maybe_moment,
     micros,
     moment_of,
     number_of,
@@ -117,15 +117,16 @@ def state_values(run: Run) -> Values:
         return (micros(run.available_at), *_NEW)
     ended = status.terminal
     last = run.attempts[-1] if run.attempts else None
+    claimed_at, started_at, finished_at = run.claimed_at, run.started_at, run.finished_at
     return (
         micros(run.available_at),
         status.value if ended else RunStatus.QUEUED.value,
         run.attempt,
         run.fence,
         last.node if last else None,
-        maybe_micros(run.claimed_at),
-        maybe_micros(run.started_at),
-        maybe_micros(run.finished_at),
+        micros(claimed_at) if claimed_at else None,
+        micros(started_at) if started_at else None,
+        micros(finished_at) if finished_at else None,
         micros(last.started_at) if last else None,
         micros(last.finished_at) if last else None,
         result_text(run.result),
@@ -261,7 +262,7 @@ def run_of(row: Sequence[Any], definition: RunDefinition) -> Run:
     return Run(
         id=run_id,
         definition=definition,
-        slot=maybe_moment(slot),
+        slot=None if slot is None else moment_of(slot),
         origin=_ORIGINS[origin],
         parent_id=parent_id,
         step=step or "",
@@ -277,18 +278,20 @@ def run_of(row: Sequence[Any], definition: RunDefinition) -> Run:
         holder=holder,
         started=claim_started == 1,
         cancel_requested=(cancel_requested or was_cancel_requested) == 1,
-        created_at=moment_of(created_at),
+        created_at=from_micros(created_at),
         planned_at=moment_of(planned_at),
         available_at=moment_of(available_at),
-        claimed_at=maybe_moment(claimed_at),
-        started_at=maybe_moment(started_at),
-        finished_at=maybe_moment(finished_at),
+        claimed_at=None if claimed_at is None else moment_of(claimed_at),
+        started_at=None if started_at is None else moment_of(started_at),
+        finished_at=None if finished_at is None else moment_of(finished_at),
         result=None if result is None else decode_object(result),
         error="" if error is None else from_stored(error),
         reason=reason or "",
         missed_count=missed_count or 0,
-        missed_until=maybe_moment(missed_until),
-        attempts=_attempts(attempts, attempt, fence, node, attempt_started_at, attempt_finished_at),
+        missed_until=None if missed_until is None else moment_of(missed_until),
+        attempts=()
+        if attempts is None and attempt_started_at is None
+        else _attempts(attempts, attempt, fence, node, attempt_started_at, attempt_finished_at),
     )
 
 

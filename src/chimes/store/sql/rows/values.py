@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from chimes.clock import EPOCH, MICROSECOND
+import msgspec
+
+from chimes.clock import from_micros, to_micros
 from chimes.errors import ChimesError
 from chimes.i18n import to_stored
 from chimes.model.access import Owner, OwnerType
@@ -37,7 +39,6 @@ _TASK = {"kind", "name", "args"}
 Value = str | int | float | None
 Values = tuple[Value, ...]
 
-_first_value = json.JSONDecoder().raw_decode
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -50,12 +51,12 @@ def encode_object(value: Mapping[str, object]) -> str:
 
 
 def _loads(text: str) -> object:
-    """`json.loads` of text that we wrote ourselves, without its preparations."""
+    """`json.loads`, but quicker for nearly all texts. Other decoders do not accept NaN, numbers
+    beyond the range of a float or half a surrogate pair."""
     try:
-        value, end = _first_value(text)
-    except ValueError:
-        end = -1
-    return value if end == len(text) else json.loads(text)
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return json.loads(text)
 
 
 def decode_object(text: str) -> dict[str, object]:
@@ -90,9 +91,8 @@ def schedule_number(schedule_id: str) -> int:
     return number_of(schedule_id)
 
 
-def micros(moment: datetime) -> int:
-    # Not cached: hashing a moment with a time zone takes longer than this.
-    return (moment - EPOCH) // MICROSECOND
+#: Not cached: hashing a moment with a time zone takes longer than converting it.
+micros = to_micros
 
 
 def maybe_micros(moment: datetime | None) -> int | None:
@@ -102,7 +102,7 @@ def maybe_micros(moment: datetime | None) -> int | None:
 # The times of one run are often equal, and so are those of runs that fire together.
 @lru_cache(maxsize=4096)
 def maybe_moment(value: int | None) -> datetime | None:
-    return None if value is None else EPOCH + timedelta(0, 0, value)
+    return None if value is None else from_micros(value)
 
 
 if TYPE_CHECKING:
