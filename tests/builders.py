@@ -215,6 +215,8 @@ def a_completion(
         "status": RunStatus(end.value),
         "result": {"status": 200, "body": "ok"} if end is AttemptEnd.SUCCEEDED else None,
         "error": error,
+        # As workers send it; stores read the run if it is None.
+        "run": run,
     }
     return Completion(**(values | given))
 

@@ -201,7 +201,7 @@ class Changes:
 
 async def test_a_schedule_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> None:
     await rig.engine(workers=PERMITS)
-    made, _ = await prefetched_batch(rig, seconds=3.0, left=1.5)
+    made, _ = await prefetched_batch(rig, seconds=5.0, left=3.5)
     slot = slot_of(made)
     later = slot + timedelta(hours=1)
     changes = Changes(rig, slot)
@@ -220,7 +220,7 @@ async def test_a_schedule_paused_deleted_or_moved_in_time_does_not_run(rig: Rig)
 
 async def test_an_edited_schedule_that_is_still_due_runs_once(rig: Rig) -> None:
     await rig.engine(workers=PERMITS)
-    made, _ = await prefetched_batch(rig, seconds=3.0, left=1.5)
+    made, _ = await prefetched_batch(rig, seconds=5.0, left=3.5)
     slot = slot_of(made)
     changes = Changes(rig, slot)
     await changes.make(made, lambda s, now: apply_edit(s, replace(s, name="new"), now, "me"))

@@ -14,7 +14,7 @@ import httpx2
 import uvicorn
 
 from chimes.testing import SettableClock
-from chimes.web.dashboard.entry import dashboard_router
+from chimes.web.server import dashboard_router
 from chimes.web.middleware import HeaderTimeoutProtocol
 from tests.store_contract.stores import Home, StoreKind
 from tests.web.rig import Rig, serving

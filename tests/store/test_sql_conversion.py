@@ -221,6 +221,8 @@ def as_now(value: Any) -> Any:
     renamed = {{"door": "interface"}.get(key, key): as_now(each) for key, each in value.items()}
     if renamed.get("namespace") == "native":
         renamed["namespace"] = "default"
+    # Of the server that shows the schedule, not of the schedule.
+    renamed.pop("warnings", None)
     if "attempts" in renamed and renamed.get("status") not in ACTIVE:
         for key in OF_ACTIVE_RUNS:
             renamed.pop(key, None)

@@ -187,6 +187,25 @@ async def test_completion_with_an_old_fence_is_rejected(store: Store, clock: Set
     assert summary.last_status is RunStatus.FAILED
 
 
+@pytest.mark.parametrize("stale_first", [True, False])
+async def test_of_two_completions_in_a_batch_the_one_with_the_old_fence_is_rejected(
+    store: Store, clock: SettableClock, stale_first: bool
+) -> None:
+    run = await running_run(store)
+    clock.advance(LEASE)
+    await store.rescue(limit=10)
+    await joined(store, "node-2")
+    (taken,) = await store.claim(claim_request("node-2"))
+    stale = a_completion(run, clock.now(), AttemptEnd.FAILED)
+    fresh = a_completion(taken, clock.now())
+    result = await store.finish([stale, fresh] if stale_first else [fresh, stale])
+    assert [each.status for each in result.accepted] == [RunStatus.SUCCEEDED]
+    assert result.refused == (run.id,)
+    ended = await store.get_run(run.id)
+    assert ended is not None
+    assert (ended.status, ended.fence) == (RunStatus.SUCCEEDED, taken.fence)
+
+
 async def test_completion_of_a_rescued_queued_run_is_rejected(
     store: Store, clock: SettableClock
 ) -> None:

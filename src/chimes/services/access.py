@@ -524,7 +524,8 @@ class ByteBudget:
         self._store = store
         self._kind = kind
         self._burst = max(1, limit // 2)
-        self._rate = self._burst / period.total_seconds()
+        # A retention of zero deletes with the next pass of the maintenance.
+        self._rate = self._burst / max(1.0, period.total_seconds())
         self._fetched: OrderedDict[str, int] = OrderedDict()
 
     async def take(self, owner: str, count: int) -> bool:

@@ -97,7 +97,9 @@ class TriggerBase:
     _search: Search
 
     def __init_subclass__(cls) -> None:
-        _KINDS[cls.kind] = cls
+        # A subclass of a kind, as an application may define one, does not replace the kind.
+        if TriggerBase in cls.__bases__:
+            _KINDS[cls.kind] = cls
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first fire after an aware moment, in UTC; None if there is none within 60 years."""

@@ -337,12 +337,24 @@ def finish(tx: Tx, completions: Sequence[Completion]) -> CompletionResult:
     return CompletionResult(accepted=tuple(_as_stored(tx, accepted)), refused=tuple(refused))
 
 
-def _runs_before(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
+#: A run under one of its claims: id and fence.
+_Held = tuple[RunId, int]
+
+
+def _runs_before(tx: Tx, completions: Sequence[Completion]) -> dict[_Held, Run]:
     """Returns the runs as their workers have them. Runs that a completion does not include are read
-    without a lock: the relevant fields do not change while the fence stays the same."""
-    before = {v.run_id: v.run for v in completions if v.run is not None and v.run.fence == v.fence}
-    missing = {v.run_id for v in completions} - before.keys()
-    return before | read_runs(tx, missing) if missing else before
+    without a lock: the relevant fields do not change while the fence stays the same. A batch may
+    have completions of one run under several fences, of which one at most is current."""
+    before: dict[_Held, Run] = {}
+    missing: set[RunId] = set()
+    for each in completions:
+        if each.run is not None and each.run.fence == each.fence:
+            before[each.run_id, each.fence] = each.run
+        else:
+            missing.add(each.run_id)
+    if missing:
+        before |= {(run.id, run.fence): run for run in read_runs(tx, missing).values()}
+    return before
 
 
 def _lock(tx: Tx, before: Collection[Run]) -> None:
@@ -355,17 +367,17 @@ def _lock(tx: Tx, before: Collection[Run]) -> None:
         lock_schedules_and_keys(tx, targets)
 
 
-def _take(tx: Tx, completions: Sequence[Completion], before: dict[RunId, Run]) -> dict[RunId, Run]:
+def _take(tx: Tx, completions: Sequence[Completion], before: dict[_Held, Run]) -> dict[RunId, Run]:
     """Deletes the claims of the completed runs; returns these runs as they were. Fences that are
     not current take nothing."""
-    fences = {(each.run_id, each.fence) for each in completions if each.run_id in before}
+    fences = {held for each in completions if (held := (each.run_id, each.fence)) in before}
     if not fences:
         return {}
     rows: Sequence[Sequence[Any]] = tx.dialect.take_claims(tx.connection, sorted(fences))
     taken: dict[RunId, Run] = {}
     canceled: list[RunId] = []
     for row in rows:
-        run = before[row[0]]
+        run = before[row[0], row[_FENCE]]
         tx.concurrency[run.id] = row[_NUMBER]
         if row[_CANCEL]:
             canceled.append(run.id)
