@@ -184,6 +184,8 @@ async def test_pruned_messages_leave_no_keys(
     assert await store.prune_messages(before=end, limit=10) == 0
     await store.change_inbox(item.id, lambda is_, now: replace(is_, starred=False, read_at=now))
     assert await store.prune_messages(before=end, limit=10) == 1
+    end = clock.advance(timedelta(days=3))
+    assert await store.prune_unused(before=end, limit=10) == 1, "the definition of the run"
     assert set(client.scan_iter()) == before
 
 

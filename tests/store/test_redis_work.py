@@ -233,7 +233,7 @@ async def test_schedule_changed_while_firing_is_planned_again(
 
     def plan_and_interfere(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         if schedule.id == changing.id and not planned:
-            client.hincrby(f"chimes:schedule:{changing.id}", "rev", 1)
+            client.hincrby(f"chimes:cursor:{changing.id}", "rev", 1)
         planned.append(schedule.id)
         return plan(schedule, context, now)
 

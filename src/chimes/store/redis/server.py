@@ -26,7 +26,7 @@ from chimes.store.redis.wire import texts, unpack
 _log = logging.getLogger(__name__)
 
 #: Version of the layout of keys and records.
-LAYOUT = "1"
+LAYOUT = "2"
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,20 +159,20 @@ class RedisStore:
         try:
             _unused, (counter,) = await self._context.write("epoch")
         except StoreLost:
-            found = await read_identity(self._connections)
-            if found is None:
+            other = await read_identity(self._connections)
+            if other is None:
                 raise
-            if not found.forced:
+            if not other.forced:
                 lost = replaced_error(self._connections.address)
-                if self._strange_id != found.id:
-                    self._strange_id = found.id
+                if self._strange_id != other.id:
+                    self._strange_id = other.id
                     _log.critical("%s", lost, extra={"event": "store_lost"})
                 raise lost from None
             _log.error("the store was replaced: it was set up again")
-            self._context.store_id = found.id
+            self._context.store_id = other.id
             self._context.drop_caches()
-            self._marker.keep(found.id)
-            return Epoch(0, found.id)
+            self._marker.keep(other.id)
+            return Epoch(0, other.id)
         return Epoch(int(text(counter)), self._context.store_id)
 
     def counters(self) -> Mapping[str, int]:
@@ -511,8 +511,9 @@ class RedisStore:
         return await notifications.forget_inbox(self._context, item_ids)
 
     async def prune_unused(self, *, before: datetime, limit: int) -> int:
-        purged = await schedules.purge_schedules(self._context, before, limit)
-        return purged + await records.prune_keys(self._context, before, limit)
+        count = await schedules.purge_schedules(self._context, before, limit)
+        count += await stored_runs.prune_definitions(self._context, before, limit)
+        return count + await records.prune_keys(self._context, before, limit)
 
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         return await notifications.prune_messages(self._context, before, limit)

@@ -1,4 +1,4 @@
--- Questions. This file and those it needs are also a script of their own that writes nothing.
+-- Read-only verbs.
 function verbs.now()
   return {NOW}
 end
@@ -21,15 +21,30 @@ function verbs.runs()
   return {NOW, found}
 end
 
--- args: ids, '1' for what firing has to know besides.
+-- args: ids, '1' for everything that firing needs.
 function verbs.schedules()
-  local found = {}
+  local records = {}
   for _, id in ipairs(args[1]) do
-    if call('EXISTS', schedule_key(id)) == 1 then
-      found[#found + 1] = args[2] == '1' and to_fire(id) or {shown_schedule(id)}
+    if call('EXISTS', schedule_key(id), cursor_key(id)) == 2 then
+      records[#records + 1] = args[2] == '1' and to_fire(id, true) or {shown_schedule(id)}
     end
   end
-  return {NOW, found}
+  return {NOW, records}
+end
+
+-- args: keys. Their texts; '' if missing.
+function verbs.definitions()
+  local texts = {}
+  for place, key in ipairs(args[1]) do texts[place] = call('GET', definition_key(key)) or '' end
+  return {NOW, texts}
+end
+
+-- args: moment, limit. Definitions that were not marked as used since: keys and marks in turn.
+function verbs.old_definitions()
+  local marks = call('ZRANGEBYSCORE', C .. 'definitions', '-inf', '(' .. args[1], 'WITHSCORES',
+    'LIMIT', 0, args[2])
+  for place = 2, #marks, 2 do marks[place] = whole(tonumber(marks[place])) end
+  return {NOW, marks}
 end
 
 -- args: ids.
@@ -82,12 +97,9 @@ function verbs.taken()
   return {NOW, found}
 end
 
--- Waiting runs of a schedule, blocked or not.
+-- Ids of the queued runs of a schedule, blocked or not.
 function verbs.waiting()
-  local found = {}
-  local ids = call('ZINTER', 2, C .. 'runs:schedule:' .. args[1], C .. 'runs:status:queued')
-  for place, id in ipairs(ids) do found[place] = shown(id) end
-  return {NOW, found}
+  return {NOW, call('ZINTER', 2, C .. 'runs:schedule:' .. args[1], C .. 'runs:status:queued')}
 end
 
 -- Runs whose node is gone: oldest first. args: limit. Also the nodes whose lease has ended.
@@ -98,7 +110,7 @@ function verbs.orphans()
   end
   for _, node in ipairs(call('SMEMBERS', C .. 'holders')) do
     if not alive(node) then
-      local ids = call('ZRANGE', C .. 'held:' .. node, 0, -1, 'WITHSCORES')
+      local ids = call('ZRANGE', C .. 'claims:' .. node, 0, -1, 'WITHSCORES')
       for place = 1, #ids, 2 do held[#held + 1] = {tonumber(ids[place + 1]), ids[place]} end
     end
   end
@@ -110,7 +122,7 @@ end
 
 function verbs.held()
   local found = call('EXISTS', C .. 'node:' .. args[1]) == 1
-  return {NOW, found and '1' or '', call('ZRANGE', C .. 'held:' .. args[1], 0, -1)}
+  return {NOW, found and '1' or '', call('ZRANGE', C .. 'claims:' .. args[1], 0, -1)}
 end
 
 function verbs.nodes()
@@ -149,20 +161,24 @@ function verbs.prunable()
   return {NOW, tostring(math.min(found, most))}
 end
 
+-- The lowest score of a sorted set.
+local function lowest(key)
+  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return first[2] and whole(tonumber(first[2])) or ''
+end
+
 function verbs.next_due()
-  local id = call('ZRANGE', C .. 'due', 0, 0)[1]
-  return {NOW, id and call('HGET', schedule_key(id), 'next_run') or ''}
+  return {NOW, lowest(C .. 'due')}
 end
 
 function verbs.next_available()
-  local id = call('ZRANGE', C .. 'available', 0, 0)[1]
-  return {NOW, id and call('HGET', run_key(id), 'available') or ''}
+  return {NOW, lowest(C .. 'available')}
 end
 
 -- A part of a sorted set, with the records behind it. args: set, '1' for descending, lowest,
 -- highest (as ZCOUNT takes them, '' for none), score and member of the last one seen, how many,
--- 'run', 'schedule', 'delivery', 'inbox', or 'name' (members are name NUL id) or 'audit' (members
--- are the records).
+-- 'run', 'schedule', 'delivery', 'inbox', 'name' (members are name NUL id), 'audit' (members are the
+-- records) or 'definition' (the key of a run's definition, its position).
 local function position(key, score, member, lex, inclusive)
   local rank = call('ZRANK', key, member)
   if rank and (lex or call('ZSCORE', key, member) == score) then
@@ -179,6 +195,10 @@ end
 local function record_of(kind, member)
   if kind == 'run' then return shown(member) end
   if kind == 'audit' then return member end
+  if kind == 'definition' then
+    local created = whole(tonumber(call('ZSCORE', C .. 'runs', member)))
+    return {call('HGET', run_key(member), 'def') or '', created, member}
+  end
   if kind == 'delivery' then return shown_delivery(member) end
   if kind == 'inbox' then return shown_inbox(member) end
   if kind == 'name' then member = string.sub(member, string.find(member, '\0', 1, true) + 1) end

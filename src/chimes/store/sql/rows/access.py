@@ -22,13 +22,12 @@ from chimes.model.schedule import (
     run_definition,
 )
 from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
+from chimes.store.codec.definitions import split_args, with_args
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.definitions import (
     load_definitions,
-    split_args,
     store_definitions,
     touch_definition,
-    with_args,
 )
 from chimes.store.sql.dialects.base import Dialect, Rows
 from chimes.store.sql.known import KnownSchedule, StoredDefinition
@@ -55,7 +54,14 @@ from chimes.store.sql.rows.schedule import (
     stats_values,
     summary_of,
 )
-from chimes.store.sql.rows.values import Value, Values, decode_object, micros, schedule_number
+from chimes.store.sql.rows.values import (
+    Value,
+    Values,
+    decode_object,
+    encode_object,
+    micros,
+    schedule_number,
+)
 from chimes.store.sql.tables import (
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
@@ -342,11 +348,12 @@ def insert_runs(
     parts = {run.id: split_args(run) for run in new if not _is_current(run, known)}
     stored = store_definitions(tx, [definition for definition, _ in parts.values()])
     added_keys = dict(zip(parts, stored, strict=True))
+    args = {each: encode_object(found) for each, (_, found) in parts.items() if found is not None}
     rows = [
         planned_values(
             run,
             added_keys[run.id] if run.id in parts else known[run.schedule_id or ""].definition,
-            parts[run.id][1] if run.id in parts else None,
+            args.get(run.id),
             batch_id,
         )
         + state_values(run)
