@@ -25,6 +25,9 @@ _WRITERS = {
         *("drop_logs", "keep_state", "prune", "forget_runs", "join", "beat", "epoch", "load"),
         *("remember", "answer", "forget_request", "purge_schedules", "drop_definitions"),
     ),
+    ("20_schedules", "60_migration"): (
+        *("begin_conversion", "old_records", "convert", "end_conversion"),
+    ),
 }
 
 

@@ -61,6 +61,7 @@ from chimes.store.redis import (
     export,
     insights,
     listing,
+    migration,
     notifications,
     records,
     schedules,
@@ -69,9 +70,11 @@ from chimes.store.redis import runs as stored_runs
 from chimes.store.redis.connection import Address, Connections, Listener
 from chimes.store.redis.context import Context
 from chimes.store.redis.server import (
+    CONVERTIBLE,
     LAYOUT,
     Marker,
     check_server,
+    layout_error,
     memory_of,
     open_store,
     read_identity,
@@ -137,6 +140,21 @@ class RedisStore:
         try:
             await check_server(self._connections, allow_volatile=self._allow_volatile)
             return (await reinitialize(self._connections, self._marker)).id
+        finally:
+            await self._connections.close()
+
+    async def migrate(self, progress: migration.Progress | None = None) -> tuple[str | None, str]:
+        self._connections.open()
+        try:
+            await check_server(self._connections, allow_volatile=self._allow_volatile)
+            stored = await read_identity(self._connections, any_layout=True)
+            if stored is None or stored.layout == LAYOUT:
+                return stored.layout if stored else None, LAYOUT
+            if stored.layout not in CONVERTIBLE:
+                raise layout_error(self._connections.address, stored.layout)
+            self._context.store_id = stored.id
+            await migration.convert(self._context, progress or (lambda *_: None))
+            return stored.layout, LAYOUT
         finally:
             await self._connections.close()
 

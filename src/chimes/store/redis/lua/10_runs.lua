@@ -5,8 +5,9 @@
 -- structures and the sorted sets by which it is listed.
 local NONE = {}
 local RUN = {
-  'def', 'args', 'body', 'slot', 'parent', 'key', 'limit', 'created', 'planned', 'status', 'blocked',
-  'attempt', 'fence', 'holder', 'started', 'stop', 'available', 'claimed', 'first', 'finished', 'rev',
+  'def', 'args', 'body', 'slot', 'parent', 'key', 'limit', 'created', 'planned', 'status',
+  'blocked', 'attempt', 'fence', 'holder', 'started', 'stop', 'available', 'claimed', 'first',
+  'finished', 'rev',
 }
 local INDEXED = {
   'status', 'blocked', 'holder', 'stop', 'key', 'limit', 'created', 'available', 'task', 'score',

@@ -128,7 +128,8 @@ local function in_all(sets, limit)
   return call('ZINTERCARD', unpack(asked))
 end
 
--- e: number of the quota, limit, '1' if only active schedules count, sets whose intersection counts.
+-- e: number of the quota, limit, '1' if only active schedules count, sets whose intersection is
+-- counted.
 function wrong.quota(e)
   local limit = tonumber(e[3])
   local reached = limit <= 0

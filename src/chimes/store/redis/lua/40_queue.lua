@@ -1,7 +1,7 @@
 -- Adding runs to the queue and claiming them.
 
--- Completes the fields of a new run: it is canceled if its flow has ended (`over`: its `rest` then),
--- or blocked if its key is at its limit.
+-- Completes the fields of a new run: it is canceled if its flow has ended (`over`: its `rest`
+-- then), or blocked if its key is at its limit.
 local function begun(fields, key, limit, parent, over)
   local blocked = ''
   if over ~= '' and parent ~= '' then
@@ -25,8 +25,8 @@ local function head_differs(audit)
 end
 
 -- args: runs {id, fields, task, schedule, slot, key of an active run, limit, parent, over, and
--- deliveries if it is new (`post`)}, audit {number, hash before; number, hash, text}. The answers: a
--- word, or the record that exists.
+-- deliveries if it is new (`post`)}, audit {number, hash before; number, hash, text}. The answers:
+-- a word, or the record that exists.
 function verbs.add()
   if head_differs(args[2]) then return {NOW, 'head'} end
   local answers = {}

@@ -177,8 +177,8 @@ end
 
 -- A part of a sorted set, with the records behind it. args: set, '1' for descending, lowest,
 -- highest (as ZCOUNT takes them, '' for none), score and member of the last one seen, how many,
--- 'run', 'schedule', 'delivery', 'inbox', 'name' (members are name NUL id), 'audit' (members are the
--- records) or 'definition' (the key of a run's definition, its position).
+-- 'run', 'schedule', 'delivery', 'inbox', 'name' (members are name NUL id), 'audit' (members are
+-- the records) or 'definition' (the key of a run's definition, its position).
 local function position(key, score, member, lex, inclusive)
   local rank = call('ZRANK', key, member)
   if rank and (lex or call('ZSCORE', key, member) == score) then
