@@ -18,7 +18,7 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.run import AttemptEnd, Run
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget, TaskTarget
-from chimes.store.redis import RedisStore
+from chimes.store.redis import RedisStore, wire
 from chimes.testing import SettableClock
 from tests.builders import (
     ALICE,
@@ -296,3 +296,18 @@ async def test_edits_leave_no_definition_for_ever(
     fired = await store.fire_due(plan, limit=10, request=claim_request())
     assert [run.schedule_name for run in fired.claimed] == ["name 2"]
     assert len(definitions(client)) == 1
+
+
+async def test_firing_does_not_depend_on_the_size_of_the_cache(
+    store: RedisStore, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read for some schedules of a batch may evict the others."""
+    monkeypatch.setattr(wire, "MOST", 2)
+    schedules = [await store.add_schedule(due_schedule()) for _ in range(6)]
+    for _ in range(2):
+        fired = await store.fire_due(plan, limit=10)
+        assert {run.schedule_id for run in fired.others} == {each.id for each in schedules}
+        assert [each.id for each, _plan in fired.plans] == [each.id for each in schedules]
+        runs = {run.id: run for run in (await store.list_runs(RunQuery())).items}
+        assert {run.schedule_id for run in runs.values()} == {each.id for each in schedules}
+        clock.advance(MINUTE)

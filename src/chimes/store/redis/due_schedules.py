@@ -30,7 +30,6 @@ from chimes.store.redis.context import Context
 from chimes.store.redis.rows import (
     Revision,
     cursor_fields,
-    is_whole,
     outbox_ops,
     outcome_fields,
     rank_of,
@@ -95,7 +94,7 @@ async def fire_due(
     request: ClaimRequest | None,
 ) -> FireResult:
     now, (answer,) = await ctx.write("take_due", str(limit), str(RESERVED_MICROS))
-    due = [_due(ctx, row) for row in await _with_unknown(ctx, rows(answer))]
+    due = await _read_due(ctx, rows(answer))
     more = len(rows(answer)) == limit
     left = due
     done = _Pass()
@@ -123,15 +122,17 @@ async def fire_due(
     )
 
 
-async def _with_unknown(ctx: Context, cursors: list[Wire]) -> list[Wire]:
+async def _read_due(ctx: Context, cursors: list[Wire]) -> list[_Due]:
     """Reads the schedules that this process does not remember, or that were edited since."""
-    by_id = {record_id(row[0]): row for row in cursors}
-    unknown = [each for each, row in by_id.items() if not ctx.schedule_rows.knows(row[0])]
-    if not unknown:
-        return cursors
-    _, (answer,) = await ctx.read("schedules", unknown, "1")
-    by_id |= {record_id(row[0]): row for row in rows(answer)}
-    return [row for row in by_id.values() if is_whole(row[0]) or ctx.schedule_rows.knows(row[0])]
+    due = {
+        record_id(row[0]): _due(ctx, row) if ctx.schedule_rows.knows(row[0]) else None
+        for row in cursors
+    }
+    unknown = [schedule_id for schedule_id, known in due.items() if known is None]
+    if unknown:
+        _, (answer,) = await ctx.read("schedules", unknown, "1")
+        due |= {record_id(row[0]): _due(ctx, row) for row in rows(answer)}
+    return [each for each in due.values() if each is not None]
 
 
 def _due(ctx: Context, row: Wire) -> _Due:

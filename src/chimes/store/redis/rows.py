@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from chimes.clock import EPOCH, to_micros
 from chimes.errors import message_of
@@ -30,7 +30,7 @@ from chimes.model.notification import (
 from chimes.model.planning import cancels_only_own_runs, concurrency_key
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
-from chimes.model.run import Attempt, LogEntry, Reason, Run, RunDefinition, RunStatus
+from chimes.model.run import LogEntry, Reason, Run, RunDefinition, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
 from chimes.model.target import HttpTarget, SyncTarget
@@ -129,90 +129,20 @@ def decode_definition(key: str, definition: str) -> StoredDefinition:
         return StoredDefinition(value, frozenset(damage), message_of(error))
 
 
-def _decode_corrupt_run(
-    fields: Mapping[str, str], definition: StoredDefinition, error: Exception
-) -> Run:
-    _log.warning("run %s cannot be read: %s", fields["id"], error)
-    damage = set(definition.damage)
-    try:
-        base = _decode_body(fields["body"])
-    except Exception:
-        base = _decode_body('{"origin":"manual"}')
-        damage.add("body")
-    attempts, trouble = _attempts(fields["rest"])
-    return replace(
-        base,
-        id=RunId(fields["id"]),
-        definition=definition.value,
-        slot=_time(fields["slot"]),
-        parent_id=RunId(fields["parent"]) if fields["parent"] else None,
-        concurrency_key=fields["key"] or None,
-        created_at=_time(fields["created"]) or EPOCH,
-        planned_at=_time(fields["planned"]) or EPOCH,
-        status=_status(fields["status"]),
-        blocked=fields["blocked"] == "1",
-        attempt=_number(fields["attempt"]),
-        fence=_number(fields["fence"]),
-        holder=NodeId(fields["holder"]) if fields["holder"] else None,
-        started=fields["started"] == "1",
-        cancel_requested=fields["stop"] == "1",
-        available_at=_time(fields["available"]) or EPOCH,
-        claimed_at=_time(fields["claimed"]),
-        started_at=_time(fields["first"]),
-        finished_at=_time(fields["finished"]),
-        attempts=attempts,
-        error=_unreadable_run(damage | trouble, error),
-        reason=Reason.UNREADABLE,
-    )
+#: Decoder and placeholder of fields.
+_Checks = Mapping[str, tuple[Callable[[str], object], str]]
 
 
-def decode_corrupt_schedule(fields: Mapping[str, str], error: Exception) -> Schedule:
-    _log.warning("schedule %s cannot be read: %s", fields["id"], error)
-    plain, damage = _decode_parts(fields["body"], _SCHEDULE, _NEEDED_OF_SCHEDULE)
-    plain["id"] = fields["id"]
-    try:
-        base = schedule_from_plain(plain)
-    except Exception:
-        damage |= {"body"}
-        base = schedule_from_plain({name: plain[name] for name in (*_NEEDED_OF_SCHEDULE, "id")})
-    return replace(
-        base,
-        id=ScheduleId(fields["id"]),
-        next_slot=_time(fields["next_slot"]),
-        next_run_at=_time(fields["next_run"]),
-        last_slot=_time(fields["last_slot"]),
-        last_enqueued_at=_time(fields["last_enqueued"]),
-        last_run_at=_time(fields["last_run"]),
-        last_status=_status(fields["last_status"]) if fields["last_status"] else None,
-        last_success_at=_time(fields["last_success"]),
-        fired_count=_number(fields["fired"]),
-        purged_until=_time(fields["purged"]),
-        last_error=_unreadable_schedule(damage, error),
-    )
-
-
-def _unreadable_run(damage: set[str], error: Exception) -> str:
-    if not damage:
-        return str(_("a part of this run cannot be read: {error}", error=message_of(error)))
-    return str(
-        _(
-            "{parts} of this run cannot be read: {error}",
-            parts=", ".join(sorted(damage)),
-            error=message_of(error),
-        )
-    )
-
-
-def _unreadable_schedule(damage: set[str], error: Exception) -> str:
-    if not damage:
-        return str(_("a part of this schedule cannot be read: {error}", error=message_of(error)))
-    return str(
-        _(
-            "{parts} of this schedule cannot be read: {error}",
-            parts=", ".join(sorted(damage)),
-            error=message_of(error),
-        )
-    )
+def _mend(fields: dict[str, str], checks: _Checks) -> set[str]:
+    """Replaces fields that cannot be read by placeholders; returns their names."""
+    damage: set[str] = set()
+    for name, (read, instead) in checks.items():
+        try:
+            read(fields[name])
+        except Exception:
+            fields[name] = instead
+            damage.add(name)
+    return damage
 
 
 def decode_corrupt_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
@@ -251,14 +181,25 @@ def decode_corrupt_inbox(fields: Mapping[str, str], error: Exception) -> InboxIt
     )
 
 
-def corrupt_parts(body: str) -> frozenset[str]:
-    """The corrupt parts of a schedule's definition."""
+def corrupt_parts(body: str) -> set[str]:
+    """The corrupt parts of what people wrote in a schedule."""
+    return _mend_body(body, "")[1]
+
+
+def _mend_body(body: str, schedule_id: str) -> tuple[str, set[str]]:
+    """The body of a schedule with placeholders for corrupt parts, and their names."""
     try:
         schedule_from_plain(json.loads(body))
+        return body, set()
     except Exception:
-        damage = _decode_parts(body, _SCHEDULE, _NEEDED_OF_SCHEDULE)[1]
-        return frozenset(damage or {"body"})
-    return frozenset()
+        plain, damage = _decode_parts(body, _SCHEDULE, _NEEDED_OF_SCHEDULE)
+        plain["id"] = schedule_id
+        try:
+            schedule_from_plain(plain)
+        except Exception:
+            damage.add("body")
+            plain = {name: plain[name] for name in (*_NEEDED_OF_SCHEDULE, "id")}
+        return to_json(plain), damage or {"body"}
 
 
 def _decode_parts(
@@ -285,18 +226,6 @@ def _object(value: object) -> Plain:
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, got {type(value).__name__}")
     return value
-
-
-def _attempts(rest: str) -> tuple[tuple[Attempt, ...], set[str]]:
-    try:
-        found = _object(json.loads(rest)).get("attempts") if rest else None
-        return tuple(map(attempt_from_plain, found if isinstance(found, list) else ())), set()
-    except Exception:
-        return (), {"attempts"}
-
-
-def _status(word: str) -> RunStatus:
-    return _word(RunStatus, word, RunStatus.FAILED)
 
 
 def _word(kind: type[Word], word: str, instead: Word) -> Word:
@@ -486,8 +415,20 @@ class RunRows:
                 raise ValueError(definition.error)
             return self._run(fields, definition.value), rev
         except Exception as error:
-            named = dict(zip(RUN, fields, strict=True))
-            return _decode_corrupt_run(named, definition, error), rev
+            _log.warning("run %s cannot be read: %s", fields[-1], error)
+            mended = dict(zip(RUN, fields, strict=True))
+            damage = _mend(mended, _RUN_CHECKS) | definition.damage
+            if definition.damage:
+                mended["args"] = ""
+            run = self._run([mended[name] for name in RUN], definition.value)
+            reason = str(
+                _(
+                    "{parts} of this run cannot be read: {error}",
+                    parts=", ".join(sorted(damage)),
+                    error=message_of(error),
+                )
+            )
+            return replace(run, error=reason, reason=Reason.UNREADABLE), rev
 
     def _run(self, fields: list[str], definition: RunDefinition) -> Run:
         (
@@ -519,9 +460,6 @@ class RunRows:
         if base is None:
             base = _decode_body(body)
             self._bodies.keep(body, base, len(body))
-        more: Plain = json.loads(rest) if rest else {}
-        attempts = more.get("attempts")
-        result = more.get("result")
         return replace(
             base,
             id=RunId(run_id),
@@ -543,10 +481,7 @@ class RunRows:
             claimed_at=maybe_moment(claimed),
             started_at=maybe_moment(first),
             finished_at=maybe_moment(finished),
-            result=result if isinstance(result, dict) else None,
-            error=from_stored(str(more.get("error", ""))),
-            reason=str(more.get("reason", "")),
-            attempts=tuple(map(attempt_from_plain, attempts)) if isinstance(attempts, list) else (),
+            **_decode_rest(rest),
         )
 
 
@@ -574,6 +509,28 @@ def rest_of(run: Run) -> str:
     return to_json(plain) if plain else ""
 
 
+def _decode_rest(rest: str) -> dict[str, Any]:
+    plain = _object(json.loads(rest)) if rest else {}
+    attempts, result = plain.get("attempts"), plain.get("result")
+    return {
+        "result": result if isinstance(result, dict) else None,
+        "error": from_stored(str(plain.get("error", ""))),
+        "reason": str(plain.get("reason", "")),
+        "attempts": tuple(map(attempt_from_plain, attempts)) if isinstance(attempts, list) else (),
+    }
+
+
+_RUN_CHECKS: _Checks = {
+    "body": (_decode_body, '{"origin":"manual"}'),
+    "rest": (_decode_rest, ""),
+    "args": (lambda args: _object(json.loads(args or "{}")), ""),
+    "status": (_STATUSES.__getitem__, RunStatus.FAILED.value),
+    **dict.fromkeys(("slot", "claimed", "first", "finished"), (maybe_moment, "")),
+    **dict.fromkeys(("created", "planned", "available"), (moment, "0")),
+    **dict.fromkeys(("limit", "attempt", "fence"), (lambda number: int(number or 0), "")),
+}
+
+
 # --- schedules: `body` is what people wrote; the other fields change with firing and completions
 
 #: Fields of a cursor in the order of the scripts, and the body, which firing does not read.
@@ -594,16 +551,8 @@ def is_whole(record: Wire) -> bool:
 
 
 _BESIDE_SCHEDULE_ROWS = (
-    "next_slot",
-    "next_run_at",
-    "last_slot",
-    "last_enqueued_at",
-    "last_run_at",
-    "last_status",
-    "last_error",
-    "last_success_at",
-    "fired_count",
-    "purged_until",
+    *("next_slot", "next_run_at", "last_slot", "last_enqueued_at", "last_run_at", "last_status"),
+    *("last_error", "last_success_at", "fired_count", "purged_until"),
 )
 
 
@@ -686,13 +635,26 @@ class ScheduleRows:
         """Of a whole record, or of a cursor whose revision is known. Corrupt parts are placeholders
         (`corrupt_parts`)."""
         fields = texts(record)
-        body = fields[14] if is_whole(record) else None
+        body = fields.pop() if is_whole(record) else None
         revision = Revision(fields[11], fields[12])
         try:
             return self._schedule(fields, body), revision
         except Exception as error:
-            named = dict(zip(SCHEDULE, [*fields[:14], body or ""], strict=True))
-            return decode_corrupt_schedule(named, error), replace(revision, damaged=True)
+            _log.warning("schedule %s cannot be read: %s", fields[-1], error)
+            mended = dict(zip(SCHEDULE, fields, strict=False))
+            damage = _mend(mended, _CURSOR_CHECKS)
+            if body is not None:
+                body, parts = _mend_body(body, fields[-1])
+                damage |= parts
+            schedule = self._schedule(list(mended.values()), body)
+            reason = str(
+                _(
+                    "{parts} of this schedule cannot be read: {error}",
+                    parts=", ".join(sorted(damage)),
+                    error=message_of(error),
+                )
+            )
+            return replace(schedule, last_error=reason), replace(revision, damaged=True)
 
     def _schedule(self, fields: list[str], body: str | None) -> Schedule:
         (
@@ -730,40 +692,26 @@ class ScheduleRows:
         )
 
 
+_CURSOR_CHECKS: _Checks = {
+    "last_status": (lambda status: not status or _STATUSES[status], RunStatus.FAILED.value),
+    "fired": (int, "0"),
+    **dict.fromkeys(("next_slot", "next_run", "last_slot", "last_enqueued"), (maybe_moment, "")),
+    **dict.fromkeys(("last_run", "last_success", "purged"), (maybe_moment, "")),
+}
+
+
 # --- deliveries and inbox items: `body` is opaque to scripts; they use the other fields
 
 #: Fields of a delivery and an inbox item in the order of the scripts.
 DELIVERY = (
-    "body",
-    "rest",
-    "state",
-    "attempts",
-    "fence",
-    "progress",
-    "created",
-    "available",
-    "finished",
-    "run",
-    "schedule",
-    "owner",
-    "channel",
-    "rev",
-    "id",
+    *("body", "rest", "state", "attempts", "fence", "progress", "created", "available"),
+    *("finished", "run", "schedule", "owner", "channel", "rev", "id"),
 )
 INBOX = ("body", "owner", "created", "rev", "id")
 #: Stored in separate fields or in `rest`.
 _BESIDE_MESSAGE_ROWS = (
-    "id",
-    "state",
-    "attempts",
-    "fence",
-    "progress",
-    "created_at",
-    "available_at",
-    "finished_at",
-    "error",
-    "code",
-    "receipt",
+    *("id", "state", "attempts", "fence", "progress", "created_at", "available_at"),
+    *("finished_at", "error", "code", "receipt"),
 )
 _ANY_TIMES = {"created_at": to_text(EPOCH), "available_at": to_text(EPOCH)}
 #: Previous statuses that make a success a recovery.

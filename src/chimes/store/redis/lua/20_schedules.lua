@@ -1,6 +1,6 @@
 -- Schedules. The hash `schedule:ID` has what people wrote; edits change it. The hash `cursor:ID`
 -- has where the schedule stands, and its last run; firing and completions need only this one. Its
--- `revision` is a digest of what people wrote, which shows whether the copy of a process is current.
+-- `revision` is a digest of what people wrote: it shows whether a process's copy is current.
 local CURSOR = {
   'revision', 'next_slot', 'next_run', 'last_slot', 'last_enqueued', 'last_run', 'last_status',
   'last_error', 'last_success', 'fired', 'purged', 'rev', 'summary_rev',
