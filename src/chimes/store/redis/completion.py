@@ -1,5 +1,5 @@
-"""Completions. For plain runs claimed by this process one round trip suffices: the claimed record
-is reused, and its revision is checked."""
+"""Completions. For most runs one round trip suffices: the worker sends its copy of the run, and the
+script checks the claim."""
 
 from __future__ import annotations
 
@@ -129,33 +129,30 @@ class CompletionEffects:
 
 
 async def finish(ctx: Context, completions: Sequence[Completion]) -> CompletionResult:
-    held = [ctx.in_flight.pop(completion.run_id, None) for completion in completions]
-    known = [each for each in held if each is not None]
-    if len(known) == len(completions) and completions:
-        plain = all(
-            _plain(run, completion) for (run, _), completion in zip(known, completions, strict=True)
-        )
-        if plain:
-            try:
-                return await _finish_plain(ctx, known, completions)
-            except WriteConflict:
-                pass
+    ids = {completion.run_id for completion in completions}
+    plain = [completion.run for completion in completions if _plain(completion)]
+    if completions and len(plain) == len(completions) == len(ids):
+        try:
+            return await _finish_plain(ctx, completions)
+        except WriteConflict:
+            pass
     return await ctx.retry_conflicts(lambda: _finish(ctx, completions))
 
 
-async def _finish_plain(
-    ctx: Context, known: Sequence[tuple[Run, str]], completions: Sequence[Completion]
-) -> CompletionResult:
+async def _finish_plain(ctx: Context, completions: Sequence[Completion]) -> CompletionResult:
     expected: list[Wire] = []
     ops: list[Wire] = []
     wakes = False
     ended: list[Run] = []
-    for (run, rev), completion in zip(known, completions, strict=True):
+    for completion in completions:
+        assert completion.run is not None
+        # The script rejects the unit if a cancellation was requested.
+        run = replace(completion.run, cancel_requested=False)
         # Placeholder: the script sets the server's time.
         after = complete(run, completion, run.created_at)
         ended.append(after)
-        expected.append(["run", run.id, rev])
-        changes = changed_fields(run, after) | {"finished": "@now"}
+        expected.append(["claim", run.id, str(run.fence)])
+        changes = changed_fields(run, after) | {"finished": "@now", "started": ""}
         ops.append(["put", run.id, flat(changes.items())])
         if completion.logs:
             ops.append(["log", run.id, log_rows(completion.logs)])
@@ -201,14 +198,10 @@ async def _finish(ctx: Context, completions: Sequence[Completion]) -> Completion
 
 async def take_claimed(ctx: Context, records: Sequence[Wire]) -> tuple[Run, ...]:
     """The claimed runs; a corrupt run is ended instead."""
-    good: list[Run] = []
-    for run, rev in await ctx.decode_with_revisions(records):
-        if is_corrupt(run):
-            await ctx.retry_conflicts(partial(_end_corrupt, ctx, run.id))
-        else:
-            good.append(run)
-            ctx.hold(run, rev)
-    return tuple(good)
+    runs = await ctx.decode_runs(records)
+    for run in filter(is_corrupt, runs):
+        await ctx.retry_conflicts(partial(_end_corrupt, ctx, run.id))
+    return tuple(run for run in runs if not is_corrupt(run))
 
 
 async def _end_corrupt(ctx: Context, run_id: RunId) -> None:
@@ -219,9 +212,10 @@ async def _end_corrupt(ctx: Context, run_id: RunId) -> None:
         await ctx.commit(effects.expected, effects.ops, wakes=True)
 
 
-def _plain(run: Run, completion: Completion) -> bool:
+def _plain(completion: Completion) -> bool:
     """Whether it ends with no side effects except on its schedule and key."""
-    if any(recipient.depends_on_time for recipient in run.policy.delivery):
+    run = completion.run
+    if run is None or any(recipient.depends_on_time for recipient in run.policy.delivery):
         # The time of sending depends on the server's time.
         return False
     return (

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import random
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -122,8 +122,6 @@ CONFLICT_TRIES = 200
 CONFLICT_SECONDS = 8.0
 #: Runs enqueued per script call.
 ADDED_TOGETHER = 200
-#: Cached in-flight runs; more than any node has permits.
-MOST_HELD = 20_000
 #: Remembered keys of definitions; the script checks each of them.
 MOST_STORED = 50_000
 
@@ -182,8 +180,6 @@ class Context:
         self._stored: set[str] = set()
         #: Counter of conflicts that were resolved by reading again.
         self.conflicts = 0
-        #: Runs in flight in this process, with their revisions.
-        self.in_flight: OrderedDict[RunId, tuple[Run, str]] = OrderedDict()
         #: Cached end of the audit chain; each event loop appends in turn.
         self.audit_head: tuple[int, str] | None = None
         self._audit_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
@@ -197,16 +193,9 @@ class Context:
     def wake(self) -> None:
         self.wakeup.wake()
 
-    def hold(self, run: Run, revision: str) -> None:
-        """Cache a run that this process has claimed."""
-        self.in_flight[run.id] = run, revision
-        if len(self.in_flight) > MOST_HELD:
-            self.in_flight.popitem(last=False)
-
     def drop_caches(self) -> None:
         """Forget what was read from a store that was lost or replaced."""
         self.audit_head = None
-        self.in_flight.clear()
         self._stored.clear()
 
     # --- scripts ------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from chimes.model.run import (
     Run,
     cancel,
     cancel_step,
-    mark_started,
     owns_fence,
     release_or_cancel,
 )
@@ -121,11 +120,8 @@ async def claim(ctx: Context, request: ClaimRequest) -> tuple[Run, ...]:
 
 
 async def start(ctx: Context, run_id: RunId, fence: int) -> bool:
-    held = ctx.in_flight.pop(run_id, None)
-    _, (rev,) = await ctx.write("start", run_id, str(fence))
-    if held is not None and rev == str(int(held[1]) + 1):
-        ctx.hold(mark_started(held[0]), text(rev))
-    return bool(rev)
+    _, (started,) = await ctx.write("start", run_id, str(fence))
+    return started == "1"
 
 
 async def release(ctx: Context, claims: Sequence[tuple[RunId, int]]) -> None:
@@ -138,8 +134,6 @@ async def release(ctx: Context, claims: Sequence[tuple[RunId, int]]) -> None:
                 effects.apply(release_or_cancel(run, now))
         await ctx.commit(effects.expected, effects.ops, wakes=True)
 
-    for run_id, _ in claims:
-        ctx.in_flight.pop(run_id, None)
     await ctx.retry_conflicts(attempt)
     ctx.wake()
 

@@ -219,9 +219,9 @@ local function put(id, changes)
   if not before then return end
   local written = write_run(id, changes)
   for name, value in pairs(before) do after[name] = written[name] or value end
-  local rev = call('HINCRBY', run_key(id), 'rev', 1)
+  call('HINCRBY', run_key(id), 'rev', 1)
   reindex(id, before, after)
-  return rev
+  return true
 end
 
 -- The id of the run that has this id or this slot already.

@@ -84,6 +84,10 @@ function wrong.run(e)
   if (call('HGET', run_key(e[2]), 'rev') or '') ~= e[3] then return 'changed' end
 end
 
+function wrong.claim(e)
+  if not owned(e[2], e[3]) or call('HEXISTS', run_key(e[2]), 'stop') == 1 then return 'changed' end
+end
+
 function wrong.schedule(e)
   local values = call('HMGET', cursor_key(e[2]), 'rev', 'summary_rev')
   if (values[1] or '') ~= e[3] or e[4] ~= '' and values[2] ~= e[4] then return 'changed' end

@@ -121,7 +121,8 @@ end
 
 function verbs.start()
   if not owned(args[1], args[2]) then return {NOW, ''} end
-  return {NOW, tostring(put(args[1], {'started', '1'}))}
+  put(args[1], {'started', '1'})
+  return {NOW, '1'}
 end
 
 function verbs.append_logs()
