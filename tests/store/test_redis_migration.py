@@ -26,6 +26,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.port import Store
 from chimes.store.redis import RedisStore, migration, open_redis
+from chimes.store.redis.server import inspect_redis
 from chimes.testing import SettableClock
 from tests.builders import (
     CAPABILITIES,
@@ -203,6 +204,8 @@ async def test_store_of_the_former_layout_is_refused(
         await open_redis(url, clock=clock).open()
     with pytest.raises(SchemaMismatch, match="chimes store migrate"):
         await open_redis(url, clock=clock).init()
+    inspected = await inspect_redis(url, clock, allow_volatile=True)
+    assert (inspected.layout, inspected.head) == ("1", "2")
     # Nodes of that version may still be running.
     with pytest.raises(SchemaMismatch, match="node-1, node-2"):
         await migrate(url, SettableClock(NOW))

@@ -19,7 +19,7 @@ end
 -- The newest runs of each schedule. args: schedules, how many of each, '' or the owner's type, its
 -- id. For each run: schedule, id, status, origin, created, planned, first, finished.
 function verbs.newest()
-  local found, each = {}, tonumber(args[2])
+  local rows, each = {}, tonumber(args[2])
   for _, schedule in ipairs(args[1]) do
     local key, left, from = C .. 'runs:schedule:' .. schedule, each, 0
     while left > 0 do
@@ -33,7 +33,7 @@ function verbs.newest()
         local mine = args[3] == '' or owner.type == args[3] and owner.id == args[4]
         if f[1] and mine and left > 0 then
           left = left - 1
-          found[#found + 1] = {schedule, id, f[1], tostring(body.origin or ''), f[3] or '',
+          rows[#rows + 1] = {schedule, id, f[1], tostring(body.origin or ''), f[3] or '',
             f[4] or '', f[5] or '', f[6] or ''}
         end
       end
@@ -41,13 +41,13 @@ function verbs.newest()
       from = from + each
     end
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
 -- Of each schedule: when its newest judged run was planned if that and those before it, as many as
 -- asked for, ended badly; else ''. args: schedules, how many.
 function verbs.failing()
-  local found, wanted = {}, tonumber(args[2])
+  local rows, wanted = {}, tonumber(args[2])
   for place, schedule in ipairs(args[1]) do
     local from, judged, newest = 0, 0, ''
     while judged < wanted do
@@ -66,9 +66,9 @@ function verbs.failing()
       if #ids < 10 then break end
       from = from + 10
     end
-    found[place] = judged == wanted and newest or ''
+    rows[place] = judged == wanted and newest or ''
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
 -- Former names of the default namespace.
@@ -145,11 +145,11 @@ function verbs.window()
       end
     end
   end
-  local found = {}
+  local rows = {}
   for _, name in ipairs(names) do
-    found[#found + 1] = name
-    found[#found + 1] = whole(counts[name])
+    rows[#rows + 1] = name
+    rows[#rows + 1] = whole(counts[name])
   end
   local more = stop < last
-  return {NOW, found, more and whole(tonumber(at)) or '', more and seen or ''}
+  return {NOW, rows, more and whole(tonumber(at)) or '', more and seen or ''}
 end
