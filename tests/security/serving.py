@@ -14,8 +14,8 @@ import httpx2
 import uvicorn
 
 from chimes.testing import SettableClock
-from chimes.web.server import dashboard_router
 from chimes.web.middleware import HeaderTimeoutProtocol
+from chimes.web.server import dashboard_router
 from tests.store_contract.stores import Home, StoreKind
 from tests.web.rig import Rig, serving
 from tests.web.test_connections import AnnouncedServer

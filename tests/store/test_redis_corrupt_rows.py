@@ -14,12 +14,13 @@ from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Reason, Run, RunStatus
-from chimes.model.schedule import delete_schedule
+from chimes.model.schedule import Schedule, delete_schedule
 from chimes.model.sync import task_id
 from chimes.model.target import SyncTarget
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
 from tests.builders import (
+    ALICE,
     LEASE,
     NOW,
     a_completion,
@@ -54,12 +55,34 @@ async def store(url: str) -> AsyncIterator[RedisStore]:
         yield store
 
 
-def damage(client: redis.Redis, key: str, part: str) -> None:
-    if part in ("body", "rest"):
-        client.hset(f"chimes:{key}", part, "junk")
+@pytest.fixture
+async def other(url: str) -> AsyncIterator[RedisStore]:
+    """Another process, which does not remember what the first one wrote."""
+    async with opened(url, SettableClock()) as store:
+        yield store
+
+
+def damage_schedule(client: redis.Redis, schedule: Schedule, part: str) -> None:
+    key = f"chimes:schedule:{schedule.id}"
+    body = str(client.hget(key, "body"))
+    client.hset(key, "body", _with_junk(body, part))
+
+
+def damage_run(client: redis.Redis, run: Run, part: str) -> None:
+    key = f"chimes:run:{run.id}"
+    if part == "rest":
+        client.set(f"chimes:rest:{run.id}", "junk")
+    elif part in ("body", "origin"):
+        client.hset(key, "body", _with_junk(str(client.hget(key, "body")), part))
     else:
-        plain = json.loads(str(client.hget(f"chimes:{key}", "body")))
-        client.hset(f"chimes:{key}", "body", json.dumps(plain | {part: "junk"}))
+        key = f"chimes:definition:{client.hget(key, 'def')}"
+        client.set(key, _with_junk(str(client.get(key)), part))
+
+
+def _with_junk(body: str, part: str) -> str:
+    if part in ("body", "definition"):
+        return "junk"
+    return json.dumps(json.loads(body) | {part: "junk"})
 
 
 async def get_run(store: RedisStore, run_id: RunId) -> Run:
@@ -68,20 +91,22 @@ async def get_run(store: RedisStore, run_id: RunId) -> Run:
     return run
 
 
-@pytest.mark.parametrize("part", ["body", "rest", "target", "policy", "origin", "unheard_of"])
+@pytest.mark.parametrize(
+    "part", ["body", "rest", "definition", "owner", "target", "policy", "origin", "unheard_of"]
+)
 async def test_corrupt_run_fails_and_the_others_are_claimed(
-    store: RedisStore, client: redis.Redis, part: str
+    store: RedisStore, other: RedisStore, client: redis.Redis, part: str
 ) -> None:
-    good, bad, waiting = a_run(), a_run(), a_run()
+    good, bad, waiting = a_run(), a_run(owner=ALICE), a_run()
     bad = replace(bad, concurrency_key="shared")
     waiting = replace(waiting, concurrency_key="shared")
     await store.add_runs([good, bad, waiting])
-    damage(client, f"run:{bad.id}", part)
-    assert [run.id for run in await store.claim(claim_request(free=10))] == [good.id]
+    damage_run(client, bad, part)
+    assert [run.id for run in await other.claim(claim_request(free=10))] == [good.id]
     ended = await get_run(store, bad.id)
     assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
     assert "of this run cannot be read" in ended.error
-    # It blocks no other run, even if its concurrency key is unreadable.
+    # It blocks no other run.
     assert [run.id for run in await store.claim(claim_request(free=10))] == [waiting.id]
     assert len((await store.list_runs(RunQuery())).items) == 3
 
@@ -93,7 +118,7 @@ async def test_corrupt_schedule_is_listed_and_can_be_deleted(
     good, bad = a_schedule(), a_schedule(name="bad one")
     await store.add_schedule(good)
     await store.add_schedule(bad)
-    damage(client, f"schedule:{bad.id}", part)
+    damage_schedule(client, bad, part)
     listed = {each.id: each for each in (await store.list_schedules(ScheduleQuery())).items}
     assert listed[good.id] == good
     assert f"{part}" in listed[bad.id].last_error
@@ -107,7 +132,7 @@ async def test_corrupt_schedule_is_listed_and_can_be_deleted(
 
 async def test_corrupt_schedule_can_be_repaired(store: RedisStore, client: redis.Redis) -> None:
     schedule = await store.add_schedule(a_schedule())
-    damage(client, f"schedule:{schedule.id}", "policy")
+    damage_schedule(client, schedule, "policy")
     mended = await store.change_schedule(
         schedule.id,
         lambda now_is, at: replace(now_is, policy=replace(schedule.policy, max_retries=7)),
@@ -117,26 +142,40 @@ async def test_corrupt_schedule_can_be_repaired(store: RedisStore, client: redis
 
 
 async def test_corrupt_schedule_is_reported_as_broken_when_due(
-    store: RedisStore, client: redis.Redis
+    store: RedisStore, other: RedisStore, client: redis.Redis
 ) -> None:
     good, bad = await store.add_schedule(due_schedule()), await store.add_schedule(due_schedule())
-    damage(client, f"schedule:{bad.id}", "trigger")
-    fired = await store.fire_due(plan, limit=10)
+    damage_schedule(client, bad, "trigger")
+    fired = await other.fire_due(plan, limit=10)
     assert [run.schedule_id for run in fired.others] == [good.id]
     assert [schedule.id for schedule in fired.broken] == [bad.id]
     assert (await store.counts()).due == 0
 
 
 async def test_corrupt_run_of_a_dead_node_is_rescued(
-    store: RedisStore, client: redis.Redis
+    store: RedisStore, other: RedisStore, client: redis.Redis
 ) -> None:
-    await store.add_runs([good := a_run(), bad := a_run()])
+    await store.add_runs([good := a_run(), bad := a_run(owner=ALICE)])
     assert len(await store.claim(claim_request(free=10))) == 2
-    damage(client, f"run:{bad.id}", "target")
-    await store.leave(NodeId("node-1"))
+    damage_run(client, bad, "target")
+    await other.leave(NodeId("node-1"))
     await store.join(a_node("node-2"), LEASE)
     assert [run.id for run in await store.claim(claim_request("node-2", free=10))] == [good.id]
     assert (await get_run(store, bad.id)).status is RunStatus.FAILED
+
+
+async def test_run_whose_definition_is_missing_fails(
+    store: RedisStore, other: RedisStore, client: redis.Redis
+) -> None:
+    await store.add_runs([bad := a_run(owner=ALICE), good := a_run()])
+    client.delete(f"chimes:definition:{client.hget(f'chimes:run:{bad.id}', 'def')}")
+    assert [run.id for run in await other.claim(claim_request(free=10))] == [good.id]
+    ended = await get_run(other, bad.id)
+    assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
+    assert "the definition of this run is missing" in ended.error
+    # The next run of the same kind stores it again.
+    (again,) = await store.add_runs([a_run(owner=ALICE)])
+    assert (await get_run(other, again.id)).definition == bad.definition
 
 
 async def test_externally_deleted_records_do_not_affect_others(
@@ -153,7 +192,7 @@ async def test_externally_deleted_records_do_not_affect_others(
     for run in (gone, held, blocked):
         client.delete(f"chimes:run:{run.id}")
     client.delete(f"chimes:schedule:{lost.id}")
-    client.hdel(f"chimes:run:{good.id}", "rest")
+    client.delete(f"chimes:rest:{good.id}")
     assert {run.id for run in await store.claim(claim_request(free=10))} == {first.id, good.id}
     assert [run.schedule_id for run in (await store.fire_due(plan, limit=10)).others] == [due.id]
     await store.finish([a_completion(await get_run(store, first.id), NOW)])

@@ -9,7 +9,8 @@ import pytest
 
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
-from chimes.store.redis.rows import SHOWN_SCHEDULE_ROWS, RunRows, ScheduleRows, all_fields
+from chimes.store.redis.rows import SCHEDULE, RunRows, ScheduleRows
+from chimes.store.redis.wire import texts
 from tests.builders import a_run, a_schedule
 
 MIB = 1024 * 1024
@@ -22,20 +23,21 @@ def _target(size: int, number: int) -> HttpTarget:
 def _runs(count: int, size: int) -> object:
     rows = RunRows()
     for number in range(count):
-        rows.body(a_run(target=_target(size, number)))
+        rows.new_fields(a_run(target=_target(size, number), schedule_id=str(number)), {})
     return rows
 
 
-def _record(schedule: Schedule) -> list[str]:
-    words = all_fields(schedule)
+def _record(rows: ScheduleRows, schedule: Schedule) -> list[str]:
+    written, cursor = (texts(each) for each in rows.fields(schedule))
+    words = [*written, *cursor]
     fields = dict(zip(words[::2], words[1::2], strict=True))
-    return [fields.get(name, "1") for name in SHOWN_SCHEDULE_ROWS]
+    return [fields.get(name, "1") for name in SCHEDULE]
 
 
 def _schedules(count: int, size: int) -> object:
     rows = ScheduleRows()
     for number in range(count):
-        _, revision = rows.schedule(_record(a_schedule(target=_target(size, number))))
+        _, revision = rows.schedule(_record(rows, a_schedule(target=_target(size, number))))
         assert not revision.damaged
     return rows
 
@@ -58,6 +60,6 @@ def test_large_records_do_not_exceed_the_cache_size(
 
 def test_known_record_is_not_decoded_again() -> None:
     rows = ScheduleRows()
-    record = _record(a_schedule(target=_target(1000, 1)))
+    record = _record(ScheduleRows(), a_schedule(target=_target(1000, 1)))
     first, again = rows.schedule(record)[0], rows.schedule(record)[0]
     assert first.target is again.target

@@ -22,7 +22,6 @@ from tests.builders import (
     SECOND,
     a_completion,
     a_node,
-    a_run,
     a_sync_run,
     claim_request,
     due_schedule,
@@ -225,6 +224,8 @@ async def test_pruned_tasks_leave_no_keys(
     await store.finish([a_completion(held, clock.now())])
     assert client.exists(f"sync_tasks#{task_name(run)}:logs") == 1
     assert await store.prune_runs(before=clock.now() + SECOND, limit=10) == 1
+    clock.advance(timedelta(days=3))
+    assert await store.prune_unused(before=clock.now(), limit=10) == 1
     assert set(client.scan_iter()) == before
 
 
@@ -248,23 +249,3 @@ async def test_prefix_is_added_to_every_key(url: str, client: redis.Redis) -> No
         assert f"mine:{QUEUE}" in names
     async with opened(f"{url}?prefix=yours:") as other:
         assert (await other.counts()).runs == {}
-
-
-# An earlier version stored the concurrency key of schedules without their owner.
-async def test_former_concurrency_key_of_a_schedule_is_rewritten_when_it_fires(
-    store: RedisStore, client: redis.Redis, clock: SettableClock
-) -> None:
-    policy = Policy(overlap=Overlap.QUEUE, concurrency_key="nightly")
-    schedules = [await store.add_schedule(due_schedule(policy=policy)) for _ in range(2)]
-    for each in schedules:
-        assert client.hget(f"chimes:schedule:{each.id}", "key") == "system:default/nightly"
-        client.hset(f"chimes:schedule:{each.id}", "key", "nightly")
-    await store.add_runs([a_run(concurrency_key="nightly")])
-    fired = await store.fire_due(plan, limit=5)
-    assert [run.blocked for run in fired.others] == [False, True]
-    assert {run.concurrency_key for run in fired.others} == {"system:default/nightly"}
-    for each in schedules:
-        assert client.hget(f"chimes:schedule:{each.id}", "key") == "system:default/nightly"
-    clock.advance(60)
-    later = await store.fire_due(plan, limit=5)
-    assert [run.blocked for run in later.others] == [True, True]

@@ -91,7 +91,7 @@ async def test_deliveries_are_written_without_an_extra_round_trip(
     for end in (AttemptEnd.FAILED, AttemptEnd.SUCCEEDED, AttemptEnd.SUCCEEDED):
         (run,) = (await store.fire_due(plan, limit=5, request=claim_request())).claimed
         calls.reset()
-        await store.finish([a_completion(run, clock.now(), end)])
+        await store.finish([replace(a_completion(run, clock.now(), end), run=run)])
         assert calls.trips == 1
         page = await store.list_deliveries(DeliveryQuery(run_id=run.id))
         notified.append(sorted((each.recipient.channel, each.notify_on) for each in page.items))
@@ -184,6 +184,8 @@ async def test_pruned_messages_leave_no_keys(
     assert await store.prune_messages(before=end, limit=10) == 0
     await store.change_inbox(item.id, lambda is_, now: replace(is_, starred=False, read_at=now))
     assert await store.prune_messages(before=end, limit=10) == 1
+    end = clock.advance(timedelta(days=3))
+    assert await store.prune_unused(before=end, limit=10) == 1, "the definition of the run"
     assert set(client.scan_iter()) == before
 
 

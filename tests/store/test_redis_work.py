@@ -16,7 +16,7 @@ from chimes.model.audit import verify_chain
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.planning import FireContext, FirePlan, plan
-from chimes.model.run import RunStatus
+from chimes.model.run import Completion, Run, RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
 from chimes.store.redis import RedisStore, due_schedules
 from chimes.store.redis import connection as connections
@@ -64,6 +64,11 @@ async def store(url: str) -> AsyncIterator[RedisStore]:
         yield store
 
 
+def by_worker(run: Run) -> Completion:
+    """As a worker reports it, with its copy of the run."""
+    return replace(a_completion(run, NOW), run=run)
+
+
 # --- round trips ------------------------------------------------------------------------------
 async def test_batch_takes_as_many_round_trips_as_one_run(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
@@ -73,13 +78,13 @@ async def test_batch_takes_as_many_round_trips_as_one_run(
     assert calls.trips == 1
     held = await store.claim(claim_request(free=100))
     assert (len(held), calls.trips) == (100, 2)
-    finished = await store.finish([a_completion(run, NOW) for run in held])
+    finished = await store.finish([by_worker(run) for run in held])
     assert (len(finished.accepted), calls.trips) == (100, 3)
     await store.load([due_schedule() for _ in range(50)])
     calls.reset()
     fired = await store.fire_due(plan, limit=100, request=claim_request(free=100))
     assert (len(fired.claimed), calls.trips) == (50, 2)
-    await store.finish([a_completion(run, NOW) for run in fired.claimed])
+    await store.finish([by_worker(run) for run in fired.claimed])
     assert calls.trips == 3
 
 
@@ -90,22 +95,37 @@ async def test_completion_of_a_started_run_takes_one_round_trip(
     (run,) = await store.claim(claim_request())
     assert await store.start(run.id, run.fence)
     calls = Calls(store, monkeypatch)
-    (ended,) = (await store.finish([a_completion(run, NOW)])).accepted
+    (ended,) = (await store.finish([by_worker(run)])).accepted
     assert calls.trips == 1
     assert await store.get_run(run.id) == ended
 
 
 async def test_completion_reads_runs_changed_by_other_nodes(store: RedisStore) -> None:
-    """The revision shows that the cached claim is outdated."""
+    """The copy of the worker is outdated."""
     async with opened(f"redis://{store._connections.address.shown.partition('://')[2]}") as other:
         await store.add_runs([a_run(), a_run()])
         one, two = await store.claim(claim_request())
         await other.cancel_run(one.id, "enough")
         await other.start(two.id, two.fence)
-        finished = await store.finish([a_completion(one, NOW), a_completion(two, NOW)])
+        finished = await store.finish([by_worker(run) for run in (one, two)])
         assert [run.cancel_requested for run in finished.accepted] == [True, False]
         for run in finished.accepted:
             assert await other.get_run(run.id) == run
+
+
+async def test_completion_with_an_old_fence_is_refused(store: RedisStore) -> None:
+    """Although the copy of the worker matches its completion."""
+    await store.add_runs([a_run()])
+    (first,) = await store.claim(claim_request())
+    await store.release([(first.id, first.fence)])
+    (second,) = await store.claim(claim_request())
+    assert (await store.finish([by_worker(first)])).refused == (first.id,)
+    # Twice in one call, and repeated after a lost answer: recorded once.
+    twice = await store.finish([by_worker(second), by_worker(second)])
+    assert [run.status for run in twice.accepted] == [RunStatus.SUCCEEDED] * 2
+    again = await store.finish([by_worker(second)])
+    assert again.accepted == (await store.get_run(second.id),)
+    assert len(again.accepted[0].attempts) == 1
 
 
 # --- lists ------------------------------------------------------------------------------------
@@ -233,7 +253,7 @@ async def test_schedule_changed_while_firing_is_planned_again(
 
     def plan_and_interfere(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         if schedule.id == changing.id and not planned:
-            client.hincrby(f"chimes:schedule:{changing.id}", "rev", 1)
+            client.hincrby(f"chimes:cursor:{changing.id}", "rev", 1)
         planned.append(schedule.id)
         return plan(schedule, context, now)
 

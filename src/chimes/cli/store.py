@@ -112,8 +112,8 @@ def store() -> None:
 def migrate(settings: Settings, output: Output) -> None:
     """Migrate the schema to this version; creates an empty store. Safe to repeat.
 
-    The tables of the schemas 0009 and 0010 are converted. Stop all nodes and make a backup first.
-    A conversion that was interrupted continues where it stopped.
+    The tables of the schemas 0009 and 0010 and Redis stores of layout 1 are converted. Stop all
+    nodes and make a backup first. A conversion that was interrupted continues where it stopped.
 
     \b
     Examples:

@@ -34,6 +34,8 @@ log_to_plain = _log.encode
 log_from_plain = _log.decode
 
 _definition = codec_of(RunDefinition)
+definition_to_plain = _definition.encode
+definition_from_plain = _definition.decode
 # A run whose status is lost must not be queued again.
 _run = declare_codec(Run, without=("definition",), required=("status",))
 
@@ -46,6 +48,15 @@ def run_to_plain(run: Run) -> Plain:
 def run_from_plain(data: object) -> Run:
     definition = _definition.decode(data, beside=_run.names)
     return _run.decode(data, beside=_definition.names, definition=definition)
+
+
+def run_state_to_plain(run: Run) -> Plain:
+    """Without the definition."""
+    return _run.encode(run)
+
+
+def run_state_from_plain(data: object, definition: RunDefinition) -> Run:
+    return _run.decode(data, definition=definition)
 
 
 # --- deliveries and inbox items -------------------------------------------------------------------

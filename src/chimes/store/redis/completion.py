@@ -1,5 +1,5 @@
-"""Completions. For plain runs claimed by this process one round trip suffices: the claimed record
-is reused, and its revision is checked."""
+"""Completions. For most runs one round trip suffices: the worker sends its copy of the run, and the
+script checks the claim."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from chimes.store.port import CompletionResult
 from chimes.store.redis.context import Context, WriteConflict
 from chimes.store.redis.rows import (
     Revision,
-    all_fields,
+    ScheduleRows,
     changed_fields,
     is_corrupt,
     log_rows,
     outbox_ops,
+    rest_of,
 )
 from chimes.store.redis.wire import Wire, flat
 
@@ -43,12 +44,12 @@ class CompletionEffects:
     def __init__(
         self,
         now: datetime,
-        found: Mapping[RunId, tuple[Run, str]],
+        runs: Mapping[RunId, tuple[Run, str]],
         children: Mapping[RunId, list[RunId]],
     ) -> None:
         self.now = now
-        self.runs = {run_id: run for run_id, (run, _) in found.items()}
-        self._revs = {run_id: rev for run_id, (_, rev) in found.items()}
+        self.runs = {run_id: run for run_id, (run, _) in runs.items()}
+        self._revs = {run_id: rev for run_id, (_, rev) in runs.items()}
         self._children = children
         self._touched: set[RunId] = set()
         self.ops: list[Wire] = []
@@ -63,6 +64,9 @@ class CompletionEffects:
             self._touched.add(after.id)
             self.expected.append(["run", after.id, self._revs[after.id]])
         changes = changed_fields(before, after)
+        if is_corrupt(before):
+            # What was read of it is not what is stored.
+            changes["rest"] = rest_of(after)
         if changes:
             self.ops.append(["put", after.id, flat(changes.items())])
         self.runs[after.id] = after
@@ -109,7 +113,9 @@ class CompletionEffects:
         if run.status.terminal:
             self.ops.append(["unblock", run.id])
 
-    def pause(self, schedules: Iterable[tuple[Schedule, Revision]]) -> None:
+    def pause(
+        self, schedules: Iterable[tuple[Schedule, Revision]], schedule_rows: ScheduleRows
+    ) -> None:
         """Pause schedules whose receivers answered 410 Gone."""
         for schedule, revision in schedules:
             note = self.pauses[schedule.id]
@@ -118,38 +124,35 @@ class CompletionEffects:
             stopped = pause_schedule(schedule, self.now, "chimes", note=note)
             self.expected.append(["schedule", schedule.id, revision.definition, revision.summary])
             # Before the summaries, which update what this writes.
-            self.ops.insert(0, ["schedule", schedule.id, all_fields(stopped)])
+            self.ops.insert(0, ["schedule", schedule.id, *schedule_rows.fields(stopped)])
             self.audit.append(gone_pause_entry(schedule.id, str(schedule.owner), note, self.now))
 
 
 async def finish(ctx: Context, completions: Sequence[Completion]) -> CompletionResult:
-    held = [ctx.in_flight.pop(completion.run_id, None) for completion in completions]
-    known = [each for each in held if each is not None]
-    if len(known) == len(completions) and completions:
-        plain = all(
-            _plain(run, completion) for (run, _), completion in zip(known, completions, strict=True)
-        )
-        if plain:
-            try:
-                return await _finish_plain(ctx, known, completions)
-            except WriteConflict:
-                pass
+    ids = {completion.run_id for completion in completions}
+    plain = [completion.run for completion in completions if _plain(completion)]
+    if completions and len(plain) == len(completions) == len(ids):
+        try:
+            return await _finish_plain(ctx, completions)
+        except WriteConflict:
+            pass
     return await ctx.retry_conflicts(lambda: _finish(ctx, completions))
 
 
-async def _finish_plain(
-    ctx: Context, known: Sequence[tuple[Run, str]], completions: Sequence[Completion]
-) -> CompletionResult:
+async def _finish_plain(ctx: Context, completions: Sequence[Completion]) -> CompletionResult:
     expected: list[Wire] = []
     ops: list[Wire] = []
     wakes = False
     ended: list[Run] = []
-    for (run, rev), completion in zip(known, completions, strict=True):
+    for completion in completions:
+        assert completion.run is not None
+        # The script rejects the unit if a cancellation was requested.
+        run = replace(completion.run, cancel_requested=False)
         # Placeholder: the script sets the server's time.
         after = complete(run, completion, run.created_at)
         ended.append(after)
-        expected.append(["run", run.id, rev])
-        changes = changed_fields(run, after) | {"finished": "@now"}
+        expected.append(["claim", run.id, str(run.fence)])
+        changes = changed_fields(run, after) | {"finished": "@now", "started": ""}
         ops.append(["put", run.id, flat(changes.items())])
         if completion.logs:
             ops.append(["log", run.id, log_rows(completion.logs)])
@@ -169,8 +172,8 @@ async def _finish(ctx: Context, completions: Sequence[Completion]) -> Completion
     accepted: list[Run] = []
     refused: list[RunId] = []
     ids = list(dict.fromkeys(completion.run_id for completion in completions))
-    now, found, children = await ctx.read_runs_with_steps(ids)
-    effects = CompletionEffects(now, found, children)
+    now, runs, children = await ctx.read_runs_with_steps(ids)
+    effects = CompletionEffects(now, runs, children)
     wakes = False
     for completion in completions:
         run = effects.runs.get(completion.run_id)
@@ -186,7 +189,7 @@ async def _finish(ctx: Context, completions: Sequence[Completion]) -> Completion
             refused.append(completion.run_id)
     if effects.pauses:
         schedules = [(await ctx.read_schedule(each))[1] for each in effects.pauses]
-        effects.pause(each for each in schedules if each is not None)
+        effects.pause((each for each in schedules if each is not None), ctx.schedule_rows)
     if effects.ops:
         async with ctx.audit_turn(effects.audit):
             await ctx.commit(effects.expected, effects.ops, effects.audit, wakes=wakes, urgent=True)
@@ -195,28 +198,24 @@ async def _finish(ctx: Context, completions: Sequence[Completion]) -> Completion
 
 async def take_claimed(ctx: Context, records: Sequence[Wire]) -> tuple[Run, ...]:
     """The claimed runs; a corrupt run is ended instead."""
-    good: list[Run] = []
-    for record in records:
-        run, rev = ctx.run_rows.run(record)
-        if is_corrupt(run):
-            await ctx.retry_conflicts(partial(_end_corrupt, ctx, run.id))
-        else:
-            good.append(run)
-            ctx.hold(run, rev)
-    return tuple(good)
+    runs = await ctx.decode_runs(records)
+    for run in filter(is_corrupt, runs):
+        await ctx.retry_conflicts(partial(_end_corrupt, ctx, run.id))
+    return tuple(run for run in runs if not is_corrupt(run))
 
 
 async def _end_corrupt(ctx: Context, run_id: RunId) -> None:
-    now, found, children = await ctx.read_runs_with_steps([run_id])
-    if run_id in found:
-        effects = CompletionEffects(now, found, children)
+    now, runs, children = await ctx.read_runs_with_steps([run_id])
+    if run_id in runs:
+        effects = CompletionEffects(now, runs, children)
         effects.apply(fail_unreadable(effects.runs[run_id], now))
         await ctx.commit(effects.expected, effects.ops, wakes=True)
 
 
-def _plain(run: Run, completion: Completion) -> bool:
+def _plain(completion: Completion) -> bool:
     """Whether it ends with no side effects except on its schedule and key."""
-    if any(told.depends_on_time for told in run.policy.delivery):
+    run = completion.run
+    if run is None or any(recipient.depends_on_time for recipient in run.policy.delivery):
         # The time of sending depends on the server's time.
         return False
     return (

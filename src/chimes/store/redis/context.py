@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import random
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -33,6 +33,7 @@ from chimes.store.redis.wire import (
     pack,
     rows,
     text,
+    texts,
     to_json,
     unpack,
 )
@@ -121,8 +122,8 @@ CONFLICT_TRIES = 200
 CONFLICT_SECONDS = 8.0
 #: Runs enqueued per script call.
 ADDED_TOGETHER = 200
-#: Cached in-flight runs; more than any node has permits.
-MOST_HELD = 20_000
+#: Remembered keys of definitions; the script checks each of them.
+MOST_STORED = 50_000
 
 
 class WriteConflict(Exception):
@@ -175,10 +176,10 @@ class Context:
         self.sender = f"{os.getpid()}-{uuid4().hex[:12]}"
         self.run_rows = RunRows()
         self.schedule_rows = ScheduleRows()
+        #: Keys of definitions that this process has seen in the store.
+        self._stored: set[str] = set()
         #: Counter of conflicts that were resolved by reading again.
         self.conflicts = 0
-        #: Runs in flight in this process, with their revisions.
-        self.in_flight: OrderedDict[RunId, tuple[Run, str]] = OrderedDict()
         #: Cached end of the audit chain; each event loop appends in turn.
         self.audit_head: tuple[int, str] | None = None
         self._audit_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
@@ -192,16 +193,10 @@ class Context:
     def wake(self) -> None:
         self.wakeup.wake()
 
-    def hold(self, run: Run, revision: str) -> None:
-        """Cache a run that this process has claimed."""
-        self.in_flight[run.id] = run, revision
-        if len(self.in_flight) > MOST_HELD:
-            self.in_flight.popitem(last=False)
-
     def drop_caches(self) -> None:
         """Forget what was read from a store that was lost or replaced."""
         self.audit_head = None
-        self.in_flight.clear()
+        self._stored.clear()
 
     # --- scripts ------------------------------------------------------------------------------
     async def read(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
@@ -213,15 +208,31 @@ class Context:
             raise
 
     async def write(
-        self, verb: str, *args: Wire, urgent: bool = False
+        self,
+        verb: str,
+        *args: Wire,
+        definitions: Mapping[str, str] | None = None,
+        urgent: bool = False,
     ) -> tuple[datetime, list[Wire]]:
-        """Run a writing script. `urgent`: also while the server is out of memory."""
+        """Run a writing script. `definitions`: texts by key, of the runs that it inserts. `urgent`:
+        also while the server is out of memory."""
         script = URGENT[verb] if urgent else WRITING[verb]
+        call, wanted = self._call(verb, args), definitions or {}
+        short: Wire = [[key, "" if key in self._stored else wanted[key]] for key in wanted]
+        more = [pack(short)] if wanted else []
         try:
-            return _dated(await self.connections.write(script, *self._call(verb, args)))
+            now, answer = _dated(await self.connections.write(script, *call, *more))
+            if answer == ["definitions"]:
+                # The server has lost one, or retention has deleted it.
+                whole: Wire = [list(each) for each in wanted.items()]
+                now, answer = _dated(await self.connections.write(script, *call, pack(whole)))
         except StoreLost as error:
             self._notice_loss(error)
             raise
+        if len(self._stored) > MOST_STORED:
+            self._stored.clear()
+        self._stored.update(wanted)
+        return now, answer
 
     def _notice_loss(self, error: StoreLost) -> None:
         """Log the loss of the store once: it needs an operator."""
@@ -243,12 +254,17 @@ class Context:
         now, _unused = await self.read("now")
         return [now] * len(asked)
 
-    async def add_run(self, row: Wire) -> tuple[datetime, Wire]:
+    async def add_run(self, row: Wire, definitions: dict[str, str]) -> tuple[datetime, Wire]:
         """Insert a run without an audit entry; concurrent callers share a call."""
-        return await self._add(row)
+        return await self._add((row, definitions))
 
-    async def _add_runs(self, rows_: Sequence[Wire]) -> list[tuple[datetime, Wire]]:
-        now, (answer,) = await self.write("add", list(rows_), [])
+    async def _add_runs(
+        self, new: Sequence[tuple[Wire, dict[str, str]]]
+    ) -> list[tuple[datetime, Wire]]:
+        definitions = {key: each for _unused, texts_ in new for key, each in texts_.items()}
+        now, (answer,) = await self.write(
+            "add", [row for row, _unused in new], [], definitions=definitions
+        )
         return [(now, each) for each in rows(answer)]
 
     # --- optimistic commits -------------------------------------------------------------------
@@ -258,6 +274,7 @@ class Context:
         ops: list[Wire],
         audit: Audit = None,
         *,
+        definitions: Mapping[str, str] | None = None,
         wakes: bool = False,
         urgent: bool = False,
     ) -> datetime:
@@ -265,7 +282,9 @@ class Context:
 
         async def attempt(trail: AuditTrail) -> datetime | None:
             unit: Wire = [[*expected, *trail.expected], [*ops, *trail.ops]]
-            now, (answer,) = await self.commit_units([unit], wakes=wakes, urgent=urgent)
+            now, (answer,) = await self.commit_units(
+                [unit], definitions=definitions, wakes=wakes, urgent=urgent
+            )
             if answer == "head":
                 return None
             if answer != "done":
@@ -275,11 +294,17 @@ class Context:
         return (await self.append_audit(audit, attempt))[0]
 
     async def commit_units(
-        self, units: list[Wire], *, wakes: bool = False, urgent: bool = False
+        self,
+        units: list[Wire],
+        *,
+        definitions: Mapping[str, str] | None = None,
+        wakes: bool = False,
+        urgent: bool = False,
     ) -> tuple[datetime, list[str]]:
         """Commit each unit separately; returns `done` or the conflict."""
-        wake = "1" if wakes else ""
-        now, (answers, woken) = await self.write("commit", units, wake, urgent=urgent)
+        now, (answers, woken) = await self.write(
+            "commit", units, "1" if wakes else "", definitions=definitions, urgent=urgent
+        )
         if woken == "1":
             self.wake()
         return now, [text(answer) for answer in rows(answers)]
@@ -332,40 +357,49 @@ class Context:
         raise StoreBusy(_("too many concurrent changes; try again"))
 
     # --- records ------------------------------------------------------------------------------
-    def decode_run(self, record: Wire) -> Run:
-        return self.run_rows.run(record)[0]
+    async def decode_with_revisions(self, records: Sequence[Wire]) -> list[tuple[Run, str]]:
+        """Runs with their revisions; reads definitions that this process does not remember."""
+        keys = {text(record[0]) for record in records}
+        known = {key: self.run_rows.known_definition(key) for key in keys}
+        definitions = {key: each for key, each in known.items() if each is not None}
+        missing: list[Wire] = [key for key in keys if key not in definitions]
+        if missing:
+            _now, (answer,) = await self.read("definitions", missing)
+            for key, definition in zip(texts(missing), texts(answer), strict=True):
+                definitions[key] = self.run_rows.learn_definition(key, definition)
+        return [self.run_rows.run(record, definitions) for record in records]
 
-    def decode_schedule(self, record: Wire) -> Schedule:
-        return self.schedule_rows.schedule(record)[0]
+    async def decode_runs(self, records: Sequence[Wire]) -> list[Run]:
+        return [run for run, _rev in await self.decode_with_revisions(records)]
+
+    async def decode_schedules(self, records: Sequence[Wire]) -> list[Schedule]:
+        return [self.schedule_rows.schedule(record)[0] for record in records]
 
     async def read_runs(self, ids: Collection[RunId]) -> dict[RunId, tuple[Run, str]]:
         """Runs with their revisions; missing ones are left out."""
-        _now, found, _steps = await self.read_runs_with_steps(ids, steps=False)
-        return found
+        _now, runs, _steps = await self.read_runs_with_steps(ids, steps=False)
+        return runs
 
     async def read_runs_with_steps(
         self, ids: Collection[RunId], *, steps: bool = True
     ) -> tuple[datetime, dict[RunId, tuple[Run, str]], dict[RunId, list[RunId]]]:
         """The runs, and the unfinished steps of flows among them."""
         now, (answer,) = await self.read("runs", list(ids), "1" if steps else "")
-        found: dict[RunId, tuple[Run, str]] = {}
-        of: dict[RunId, list[RunId]] = {}
-        for each in rows(answer):
-            record, step_records = items(each)
-            run, rev = self.run_rows.run(record)
-            found[run.id] = run, rev
-            for step_record in rows(step_records):
-                step, step_rev = self.run_rows.run(step_record)
-                found.setdefault(step.id, (step, step_rev))
-                of.setdefault(run.id, []).append(step.id)
-        return now, found, of
+        records = [record for each in rows(answer) for record in (each[0], *rows(each[1]))]
+        runs = {run.id: (run, rev) for run, rev in await self.decode_with_revisions(records)}
+        steps_of: dict[RunId, list[RunId]] = {}
+        for record, step_records in map(items, rows(answer)):
+            ids_of_steps = [RunId(text(each[-1])) for each in rows(step_records)]
+            if ids_of_steps:
+                steps_of[RunId(text(record[-1]))] = ids_of_steps
+        return now, runs, steps_of
 
     async def read_schedule(
         self, schedule_id: ScheduleId
     ) -> tuple[datetime, tuple[Schedule, Revision] | None]:
         now, (answer,) = await self.read("schedules", [schedule_id], "")
-        found = rows(answer)
-        return now, self.schedule_rows.schedule(found[0][0]) if found else None
+        records = rows(answer)
+        return now, self.schedule_rows.schedule(records[0][0]) if records else None
 
 
 def _dated(answer: bytes) -> tuple[datetime, list[Wire]]:

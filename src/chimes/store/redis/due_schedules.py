@@ -30,10 +30,10 @@ from chimes.store.redis.context import Context
 from chimes.store.redis.rows import (
     Revision,
     cursor_fields,
-    new_fields,
     outbox_ops,
     outcome_fields,
     rank_of,
+    record_id,
     task_row,
 )
 from chimes.store.redis.wire import Wire, flat, items, maybe_moment, micros, rows, text, texts
@@ -53,8 +53,6 @@ class _Due:
     succeeded_at: datetime | None
     #: Rank of the last catch-up slot that is blocked under the schedule's own key.
     backlog: int | None
-    #: The concurrency key as stored, of which `admitted` are the runs.
-    key: str
 
 
 @dataclass(slots=True)
@@ -86,7 +84,7 @@ class _Pass:
     broken: list[Schedule] = field(default_factory=list)
     stopped: bool = False
     #: A skipped or missed slot has deliveries.
-    told: bool = False
+    notified: bool = False
 
 
 async def fire_due(
@@ -96,10 +94,8 @@ async def fire_due(
     request: ClaimRequest | None,
 ) -> FireResult:
     now, (answer,) = await ctx.write("take_due", str(limit), str(RESERVED_MICROS))
-    due = [_due(ctx, row) for row in rows(answer)]
-    more = len(due) == limit
-    if any(_has_former_key(each) for each in due):
-        now, due = await _rewrite_keys(ctx, due)
+    due = await _read_due(ctx, rows(answer))
+    more = len(rows(answer)) == limit
     left = due
     done = _Pass()
     for tries in range(TRIES if due else 0):
@@ -115,7 +111,7 @@ async def fire_due(
     others = [
         replace(run, blocked=done.others[run.id]) for run in done.inserted if run.id in done.others
     ]
-    if done.stopped or done.told or any(run.claimable for run in others):
+    if done.stopped or done.notified or any(run.claimable for run in others):
         ctx.wake()
     return FireResult(
         claimed=done.claimed,
@@ -126,8 +122,21 @@ async def fire_due(
     )
 
 
+async def _read_due(ctx: Context, cursors: list[Wire]) -> list[_Due]:
+    """Reads the schedules that this process does not remember, or that were edited since."""
+    due = {
+        record_id(row[0]): _due(ctx, row) if ctx.schedule_rows.knows(row[0]) else None
+        for row in cursors
+    }
+    unknown = [schedule_id for schedule_id, known in due.items() if known is None]
+    if unknown:
+        _, (answer,) = await ctx.read("schedules", unknown, "1")
+        due |= {record_id(row[0]): _due(ctx, row) for row in rows(answer)}
+    return [each for each in due.values() if each is not None]
+
+
 def _due(ctx: Context, row: Wire) -> _Due:
-    record, admitted, others, succeeded, backlog, key = items(row)
+    record, admitted, others, succeeded, backlog = items(row)
     schedule, revision = ctx.schedule_rows.schedule(record)
     return _Due(
         schedule,
@@ -136,34 +145,15 @@ def _due(ctx: Context, row: Wire) -> _Due:
         frozenset(RunId(each) for each in texts(others)),
         maybe_moment(text(succeeded)),
         rank_of(text(backlog)),
-        text(key),
     )
-
-
-def _has_former_key(due: _Due) -> bool:
-    """Whether an earlier version stored the concurrency key, without the owner."""
-    return not due.revision.damaged and due.key != concurrency_key(due.schedule)
-
-
-async def _rewrite_keys(ctx: Context, due: Sequence[_Due]) -> tuple[datetime, list[_Due]]:
-    units: list[Wire] = [
-        [
-            [["schedule", each.schedule.id, each.revision.definition, ""]],
-            [["set", f"schedule:{each.schedule.id}", "key", concurrency_key(each.schedule)]],
-        ]
-        for each in due
-        if _has_former_key(each)
-    ]
-    await ctx.commit_units(units)
-    return await _due_again(ctx, due)
 
 
 async def _due_again(ctx: Context, left: Sequence[_Due]) -> tuple[datetime, list[_Due]]:
     """Read again; returns those still due."""
     ids: list[Wire] = [each.schedule.id for each in left]
     now, (answer,) = await ctx.read("schedules", ids, "1")
-    found = [_due(ctx, row) for row in rows(answer)]
-    return now, [each for each in found if _is_due(each.schedule, now)]
+    again = [_due(ctx, row) for row in rows(answer)]
+    return now, [each for each in again if _is_due(each.schedule, now)]
 
 
 async def _planned(
@@ -219,8 +209,8 @@ async def _planned_unit(ctx: Context, unit: _Unit, firing: FirePlan, *, careful:
 
 
 async def _cancel(ctx: Context, unit: _Unit, now: datetime) -> None:
-    _, found, children = await ctx.read_runs_with_steps(unit.cancel)
-    effects = CompletionEffects(now, found, children)
+    _, runs, children = await ctx.read_runs_with_steps(unit.cancel)
+    effects = CompletionEffects(now, runs, children)
     for run_id in unit.cancel:
         if run_id in effects.runs:
             effects.cancel(effects.runs[run_id], Reason.REPLACED)
@@ -233,14 +223,16 @@ async def _write(
 ) -> list[str]:
     """Returns `done` or the conflict of each unit."""
     hit("fire.before_commit")
+    definitions: dict[str, str] = {}
     _, (answer, taken, rest) = await ctx.write(
         "fire",
-        [_unit_row(ctx, unit) for unit in units if not unit.postponed],
+        [_unit_row(ctx, unit, definitions) for unit in units if not unit.postponed],
         request.node_id if request else "",
         str(max(0, request.free)) if request else "0",
         sorted(request.capabilities) if request else [],
         [run.id for run in done.inserted],
         "now" if last else "later" if any(unit.postponed for unit in units) else "",
+        definitions=definitions,
     )
     done.claimed += await take_claimed(ctx, rows(taken))
     done.others = {RunId(text(each[0])): each[1] == "1" for each in rows(rest)}
@@ -250,7 +242,7 @@ async def _write(
         if word == "done":
             done.inserted += unit.inserted
             done.stopped |= bool(unit.cancel)
-            done.told |= any(map(outbox_ops, unit.inserted))
+            done.notified |= any(map(outbox_ops, unit.inserted))
             if unit.broken:
                 done.broken.append(unit.schedule)
             elif unit.plan is not None:
@@ -258,9 +250,9 @@ async def _write(
     return answers
 
 
-def _unit_row(ctx: Context, unit: _Unit) -> Wire:
+def _unit_row(ctx: Context, unit: _Unit, definitions: dict[str, str]) -> Wire:
     ops: list[Wire] = [
-        ["insert", run.id, new_fields(run, ctx.run_rows.body(run)), task_row(run)]
+        ["insert", run.id, ctx.run_rows.new_fields(run, definitions), task_row(run)]
         for run in unit.inserted
     ]
     ops += [op for run in unit.inserted for op in outbox_ops(run)]

@@ -24,14 +24,12 @@ from chimes.store.codec.records import (
 from chimes.store.port import Item, RunLog
 from chimes.store.redis.context import Context
 from chimes.store.redis.listing import MOST, Scan, scan_records
-from chimes.store.redis.notifications import delivery_in, inbox_in
+from chimes.store.redis.notifications import decode_deliveries, decode_inbox
 from chimes.store.redis.records import checkpoint_row, decode_checkpoint
 from chimes.store.redis.rows import (
-    all_fields,
     delivery_fields,
     inbox_fields,
     log_rows,
-    new_fields,
     task_row,
 )
 from chimes.store.redis.runs import read_logs
@@ -43,10 +41,10 @@ LINES = 5000
 
 async def dump(ctx: Context) -> AsyncIterator[Item]:
     ever = Scan(facet="schedules:ever", kind="schedule")
-    async for schedule in scan_records(ctx, ever, ctx.decode_schedule):
+    async for schedule in scan_records(ctx, ever, ctx.decode_schedules):
         yield schedule
     ids: list[RunId] = []
-    async for run in scan_records(ctx, Scan(facet="runs", kind="run"), ctx.decode_run):
+    async for run in scan_records(ctx, Scan(facet="runs", kind="run"), ctx.decode_runs):
         ids.append(run.id)
         yield run
     async for run_id, length in _with_logs(ctx, ids):
@@ -64,10 +62,10 @@ async def dump(ctx: Context) -> AsyncIterator[Item]:
     for name, row in zip(pairs[::2], pairs[1::2], strict=True):
         yield decode_checkpoint(name, row)
     messages = Scan(facet="deliveries", kind="delivery")
-    async for delivery in scan_records(ctx, messages, delivery_in):
+    async for delivery in scan_records(ctx, messages, decode_deliveries):
         yield delivery
     for facet in ("inbox:present", "inbox:archived"):
-        async for item in scan_records(ctx, Scan(facet=facet, kind="inbox"), inbox_in):
+        async for item in scan_records(ctx, Scan(facet=facet, kind="inbox"), decode_inbox):
             yield item
 
 
@@ -98,21 +96,22 @@ async def load(ctx: Context, items: Sequence[Item]) -> int:
     """In batches; can be repeated after an interruption, existing items stay."""
     count = 0
     for start in range(0, len(items), MOST):
-        part: list[Wire] = [_adopted(ctx, item) for item in items[start : start + MOST]]
-        _, (answer,) = await ctx.write("load", part)
+        definitions: dict[str, str] = {}
+        part = [_adopted(ctx, item, definitions) for item in items[start : start + MOST]]
+        _, (answer,) = await ctx.write("load", part, definitions=definitions)
         count += int(text(answer))
     ctx.audit_head = None
     ctx.wake()
     return count
 
 
-def _adopted(ctx: Context, item: Item) -> Wire:
+def _adopted(ctx: Context, item: Item, definitions: dict[str, str]) -> Wire:
     match item:
         case Schedule():
-            return ["schedule", item.id, all_fields(item)]
+            return ["schedule", item.id, *ctx.schedule_rows.fields(item)]
         case Run():
             run = release(item) if item.status is RunStatus.RUNNING else item
-            fields = new_fields(run, ctx.run_rows.body(run))
+            fields = ctx.run_rows.new_fields(run, definitions)
             slot = micros(run.slot)
             return ["run", run.id, fields, task_row(run), run.schedule_id or "", slot]
         case RunLog():

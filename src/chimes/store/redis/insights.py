@@ -150,7 +150,7 @@ async def _counted(
 def _planned_in(ctx: Context, window: Window) -> AsyncIterator[Run]:
     highest = f"({micros(window.until)}"
     scan = Scan(facet="runs:planned", kind="run", lowest=micros(window.since), highest=highest)
-    return scan_records(ctx, scan, ctx.decode_run)
+    return scan_records(ctx, scan, ctx.decode_runs)
 
 
 async def newest_results(
@@ -170,7 +170,7 @@ async def running_now(ctx: Context, owner: Owner | None, limit: int) -> tuple[Ru
     scan = Scan(facet=f"runs:status:{RunStatus.RUNNING}", kind="run")
     found = [
         (run.started_at, run.id, run)
-        async for run in scan_records(ctx, scan, ctx.decode_run)
+        async for run in scan_records(ctx, scan, ctx.decode_runs)
         if run.started_at is not None and run.started_at <= now and owner in (None, run.owner)
     ]
     return tuple(run for _, _, run in sorted(found, key=lambda each: each[:2])[:limit])
@@ -238,7 +238,7 @@ async def _failing(ctx: Context, ids: Sequence[ScheduleId]) -> dict[ScheduleId, 
 
 async def _of_status(ctx: Context, status: RunStatus, since: datetime | None = None) -> list[Run]:
     scan = Scan(facet=f"runs:status:{status}", kind="run", lowest=micros(since))
-    return [run async for run in scan_records(ctx, scan, ctx.decode_run)]
+    return [run async for run in scan_records(ctx, scan, ctx.decode_runs)]
 
 
 async def _every_schedule(ctx: Context, query: ScheduleQuery) -> Sequence[Schedule]:
@@ -258,7 +258,7 @@ async def error_groups(ctx: Context, window: Window, filter_: RunFilter, limit: 
             lowest=micros(window.since - MAX_PLANNING_LEAD),
         )
         runs = []
-        async for run in scan_records(ctx, scan, ctx.decode_run):
+        async for run in scan_records(ctx, scan, ctx.decode_runs):
             if matches_filter(run, filter_, window):
                 runs.append(run)
             if len(runs) > MAX_ERRORS:

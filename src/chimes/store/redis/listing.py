@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from chimes.model.access import Owner
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.notification import Delivery, InboxItem
-from chimes.model.run import Run
+from chimes.model.run import OWN_KEY_PREFIX, Run
 from chimes.model.schedule import Schedule
 from chimes.store.redis.context import Context
 from chimes.store.redis.wire import Wire, flag, micros, rows, texts
@@ -27,6 +27,8 @@ from chimes.store.selection import (
 )
 
 T = TypeVar("T", Run, Schedule, Delivery, InboxItem)
+
+Decode = Callable[[Sequence[Wire]], Awaitable[list[T]]]
 
 #: Minimum and maximum batch size.
 LEAST, MOST = 50, 500
@@ -50,14 +52,14 @@ class Scan:
 
 async def list_runs(ctx: Context, query: RunQuery) -> Page[Run]:
     if query.ids is not None:
-        found = await ctx.read_runs(query.ids)
-        return select_runs([run for run, _ in found.values()], query)
+        stored = await ctx.read_runs(query.ids)
+        return select_runs([run for run, _ in stored.values()], query)
     facets = await _run_facets(ctx, query)
     scans = [_run_scan(facet, query) for facet in facets]
     if any(scan is None for scan in scans):
         # The set has another order: read all of it, which is small.
         every = [_all_of(facet) for facet in facets]
-        runs = [run for scan in every async for run in scan_records(ctx, scan, ctx.decode_run)]
+        runs = [run for scan in every async for run in scan_records(ctx, scan, ctx.decode_runs)]
         return select_runs(runs, query)
     found_runs: list[Run] = []
     for scan in scans:
@@ -65,7 +67,7 @@ async def list_runs(ctx: Context, query: RunQuery) -> Page[Run]:
         found_runs += await matching_records(
             ctx,
             scan,
-            ctx.decode_run,
+            ctx.decode_runs,
             query.after,
             query.limit,
             lambda run: matches_run(run, query),
@@ -79,9 +81,12 @@ async def _run_facets(ctx: Context, query: RunQuery) -> list[str]:
     if query.parent_id is not None:
         groups.append([f"runs:parent:{query.parent_id}"])
     if query.holder is not None:
-        groups.append([f"held:{query.holder}"])
+        groups.append([f"claims:{query.holder}"])
     if query.concurrency_key is not None:
-        groups.append([f"runs:key:{query.concurrency_key}"])
+        prefix, _, name = query.concurrency_key.partition(":")
+        # Runs with the own key of their schedule are in its set.
+        own = [f"runs:schedule:{name}"] if f"{prefix}:" == OWN_KEY_PREFIX else []
+        groups.append([f"runs:key:{query.concurrency_key}", *own])
     if query.requirement is not None and query.requirement.startswith("sync:"):
         groups.append([f"runs:needs:{query.requirement}"])
     if query.schedule_id is not None:
@@ -106,7 +111,7 @@ async def smallest_group(ctx: Context, groups: Sequence[list[str]]) -> list[str]
 async def list_schedules(ctx: Context, query: ScheduleQuery) -> Page[Schedule]:
     if query.ids is not None:
         _, (answer,) = await ctx.read("schedules", list(dict.fromkeys(query.ids)), "")
-        return select_schedules([ctx.decode_schedule(each[0]) for each in rows(answer)], query)
+        return select_schedules(await ctx.decode_schedules([row[0] for row in rows(answer)]), query)
     found: list[Schedule] = []
     for scan in _schedule_scans(query, await _schedule_facet(ctx, query)):
         left = None if query.limit is None else query.limit - len(found)
@@ -121,7 +126,7 @@ async def list_schedules(ctx: Context, query: ScheduleQuery) -> Page[Schedule]:
         found += await matching_records(
             ctx,
             scan,
-            ctx.decode_schedule,
+            ctx.decode_schedules,
             after if _keeps_order(scan, query) else None,
             left if _keeps_order(scan, query) else None,
             lambda schedule: matches_schedule(schedule, query),
@@ -136,7 +141,7 @@ async def zones_in_use(ctx: Context, owner: Owner | None) -> dict[str, tuple[Sch
     return group_by_zone(
         [
             (each.trigger.zone, each.id)
-            async for each in scan_records(ctx, scan, ctx.decode_schedule)
+            async for each in scan_records(ctx, scan, ctx.decode_schedules)
             if each.next_run_at is not None and matches_schedule(each, query)
         ]
     )
@@ -168,7 +173,7 @@ async def _schedule_facet(ctx: Context, query: ScheduleQuery) -> str:
 async def matching_records(
     ctx: Context,
     scan: Scan,
-    decode: Callable[[Wire], T],
+    decode: Decode[T],
     after: Position | None,
     limit: int | None,
     matches: Callable[[T], bool],
@@ -187,7 +192,7 @@ async def matching_records(
 async def scan_records(
     ctx: Context,
     scan: Scan,
-    decode: Callable[[Wire], T],
+    decode: Decode[T],
     after: Position | None = None,
     chunk: int = MOST,
 ) -> AsyncIterator[T]:
@@ -204,14 +209,12 @@ async def scan_records(
             str(chunk),
             scan.kind,
         )
-        last: T | None = None
-        for record in rows(answer):
-            if record:
-                last = decode(record)
-                yield last
-        if more != "1" or last is None:
+        found = await decode([record for record in rows(answer) if record])
+        for each in found:
+            yield each
+        if more != "1" or not found:
             return
-        after = _position(scan, last)
+        after = _position(scan, found[-1])
         chunk = MOST
 
 

@@ -159,7 +159,7 @@ async def list_deliveries(ctx: Context, query: DeliveryQuery) -> Page[Delivery]:
         found += await matching_records(
             ctx,
             Scan(facet=facet, kind="delivery", descending=True),
-            delivery_in,
+            decode_deliveries,
             query.after,
             query.limit,
             lambda delivery: matches_delivery(delivery, query),
@@ -193,7 +193,7 @@ async def list_inbox(ctx: Context, query: InboxQuery) -> Page[InboxItem]:
         found += await matching_records(
             ctx,
             Scan(facet=facet, kind="inbox", descending=True),
-            inbox_in,
+            decode_inbox,
             query.after,
             query.limit,
             lambda item: matches_inbox(item, query),
@@ -263,12 +263,12 @@ def _unit(row: DeliveryRow, after: Delivery) -> tuple[list[Wire], list[Wire]]:
     return [["delivery", after.id, row.rev]], [["delivery", after.id, changed_delivery(after)]]
 
 
-def delivery_in(record: Wire) -> Delivery:
-    return delivery_of(record).delivery
+async def decode_deliveries(records: Sequence[Wire]) -> list[Delivery]:
+    return [delivery_of(record).delivery for record in records]
 
 
-def inbox_in(record: Wire) -> InboxItem:
-    return inbox_of(record)[0]
+async def decode_inbox(records: Sequence[Wire]) -> list[InboxItem]:
+    return [inbox_of(record)[0] for record in records]
 
 
 def _delivery_facets(query: DeliveryQuery) -> list[list[str]]:

@@ -85,8 +85,9 @@ async def heartbeat(
     clock: datetime,
     report: NodeReport | None,
 ) -> HeartbeatResult:
-    told = report_to_text(report)
-    now, answer = await ctx.write("beat", node_id, _length(lease), micros(clock), told, urgent=True)
+    now, answer = await ctx.write(
+        "beat", node_id, _length(lease), micros(clock), report_to_text(report), urgent=True
+    )
     if answer[0] != "1":
         return HeartbeatResult(alive=False, now=now)
     cancel = tuple(RunId(each) for each in texts(answer[1]))

@@ -1,7 +1,7 @@
 """Encodes runs, schedules, deliveries and inbox items as Redis hashes.
 
-Of a run, `body` never changes, `rest` changes at the end of an attempt, and fields that scripts
-read or change are stored separately. Decoded bodies are cached, since values are frozen.
+A run has the key of its definition, which equal runs share; `rest` is what its attempts returned,
+`body` the other fields that no script reads. Decoded texts are cached, since values are frozen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from chimes.clock import EPOCH, to_micros
 from chimes.errors import message_of
@@ -30,20 +30,23 @@ from chimes.model.notification import (
 from chimes.model.planning import cancels_only_own_runs, concurrency_key
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
-from chimes.model.run import Attempt, LogEntry, Origin, Reason, Run, RunStatus
+from chimes.model.run import LogEntry, Reason, Run, RunDefinition, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
 from chimes.model.target import HttpTarget, SyncTarget
+from chimes.store.codec.definitions import content_digest, split_args, with_args
 from chimes.store.codec.records import (
     attempt_from_plain,
     attempt_to_plain,
+    definition_from_plain,
+    definition_to_plain,
     delivery_from_plain,
     delivery_to_plain,
     inbox_from_plain,
     inbox_to_plain,
-    run_from_plain,
+    run_state_from_plain,
+    run_state_to_plain,
 )
-from chimes.store.codec.records import run_to_plain as _to_plain
 from chimes.store.codec.values import (
     Plain,
     dependency_from_plain,
@@ -67,6 +70,7 @@ from chimes.store.redis.wire import (
     maybe_moment,
     micros,
     moment,
+    text,
     texts,
     to_json,
 )
@@ -88,17 +92,13 @@ _SHARED: dict[str, _Part] = {
     "policy": (policy_from_plain, policy_to_plain(Policy())),
     "created_at": (moment_damage, _LONG_AGO),
 }
-_RUN: dict[str, _Part] = _SHARED | {
-    "origin": (lambda word: Origin(str(word)), Origin.MANUAL.value),
-    "planned_at": (moment_damage, _LONG_AGO),
-}
+_DEFINITION: dict[str, _Part] = {name: _SHARED[name] for name in ("owner", "target", "policy")}
 _SCHEDULE: dict[str, _Part] = _SHARED | {
     "trigger": (lambda plain: trigger_from_dict(_object(plain)), Once(EPOCH).to_dict()),
     "labels": (labels_from_plain, {}),
     "depends_on": (lambda plain: dependency_from_plain(_object(plain)), {}),
     "updated_at": (moment_damage, _LONG_AGO),
 }
-_NEEDED_OF_RUN = ("owner", "target", "policy", "created_at", "planned_at", "origin")
 _NEEDED_OF_SCHEDULE = ("owner", "target", "policy", "created_at", "updated_at", "trigger")
 
 
@@ -106,86 +106,43 @@ def is_corrupt(run: Run) -> bool:
     return run.reason == Reason.UNREADABLE and not run.status.terminal
 
 
-def decode_corrupt_run(fields: Mapping[str, str], error: Exception) -> Run:
-    _log.warning("run %s cannot be read: %s", fields["id"], error)
-    plain, damage = _decode_parts(fields["body"], _RUN, _NEEDED_OF_RUN)
-    plain |= {"id": fields["id"], "status": "queued", "available_at": _LONG_AGO}
+@dataclass(frozen=True, slots=True)
+class StoredDefinition:
+    value: RunDefinition
+    #: Parts that are placeholders, and why they cannot be read.
+    damage: frozenset[str] = frozenset()
+    error: str = ""
+
+
+def decode_definition(key: str, definition: str) -> StoredDefinition:
     try:
-        base = run_from_plain(plain)
-    except Exception:
-        # An unknown field, or a wrong type in a field that has no placeholder.
-        damage |= {"body"}
-        kept = {name: plain[name] for name in (*_NEEDED_OF_RUN, "id", "status", "available_at")}
-        base = run_from_plain(kept)
-    attempts, trouble = _attempts(fields["rest"])
-    damage |= trouble
-    return replace(
-        base,
-        id=RunId(fields["id"]),
-        status=_status(fields["status"]),
-        blocked=fields["blocked"] == "1",
-        attempt=_number(fields["attempt"]),
-        fence=_number(fields["fence"]),
-        holder=NodeId(fields["holder"]) if fields["holder"] else None,
-        started=fields["started"] == "1",
-        cancel_requested=fields["stop"] == "1",
-        available_at=_time(fields["available"]) or EPOCH,
-        claimed_at=_time(fields["claimed"]),
-        started_at=_time(fields["first"]),
-        finished_at=_time(fields["finished"]),
-        attempts=attempts,
-        error=_unreadable_run(damage, error),
-        reason=Reason.UNREADABLE,
-    )
+        return StoredDefinition(definition_from_plain(json.loads(definition)))
+    except Exception as error:
+        _log.warning("definition %s cannot be read: %s", key, error)
+        plain, damage = _decode_parts(definition, _DEFINITION, tuple(_DEFINITION))
+        try:
+            value = definition_from_plain(plain)
+        except Exception:
+            # An unknown field, or a wrong type in a field that has no placeholder.
+            damage.add("definition")
+            value = definition_from_plain({name: plain[name] for name in _DEFINITION})
+        return StoredDefinition(value, frozenset(damage), message_of(error))
 
 
-def decode_corrupt_schedule(fields: Mapping[str, str], error: Exception) -> Schedule:
-    _log.warning("schedule %s cannot be read: %s", fields["id"], error)
-    plain, damage = _decode_parts(fields["body"], _SCHEDULE, _NEEDED_OF_SCHEDULE)
-    plain["id"] = fields["id"]
-    try:
-        base = schedule_from_plain(plain)
-    except Exception:
-        damage |= {"body"}
-        base = schedule_from_plain({name: plain[name] for name in (*_NEEDED_OF_SCHEDULE, "id")})
-    return replace(
-        base,
-        id=ScheduleId(fields["id"]),
-        next_slot=_time(fields["next_slot"]),
-        next_run_at=_time(fields["next_run"]),
-        last_slot=_time(fields["last_slot"]),
-        last_enqueued_at=_time(fields["last_enqueued"]),
-        last_run_at=_time(fields["last_run"]),
-        last_status=_status(fields["last_status"]) if fields["last_status"] else None,
-        last_success_at=_time(fields["last_success"]),
-        fired_count=_number(fields["fired"]),
-        purged_until=_time(fields["purged"]),
-        last_error=_unreadable_schedule(damage, error),
-    )
+#: Decoder and placeholder of fields.
+_Checks = Mapping[str, tuple[Callable[[str], object], str]]
 
 
-def _unreadable_run(damage: set[str], error: Exception) -> str:
-    if not damage:
-        return str(_("a part of this run cannot be read: {error}", error=message_of(error)))
-    return str(
-        _(
-            "{parts} of this run cannot be read: {error}",
-            parts=", ".join(sorted(damage)),
-            error=message_of(error),
-        )
-    )
-
-
-def _unreadable_schedule(damage: set[str], error: Exception) -> str:
-    if not damage:
-        return str(_("a part of this schedule cannot be read: {error}", error=message_of(error)))
-    return str(
-        _(
-            "{parts} of this schedule cannot be read: {error}",
-            parts=", ".join(sorted(damage)),
-            error=message_of(error),
-        )
-    )
+def _mend(fields: dict[str, str], checks: _Checks) -> set[str]:
+    """Replaces fields that cannot be read by placeholders; returns their names."""
+    damage: set[str] = set()
+    for name, (read, instead) in checks.items():
+        try:
+            read(fields[name])
+        except Exception:
+            fields[name] = instead
+            damage.add(name)
+    return damage
 
 
 def decode_corrupt_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
@@ -224,14 +181,25 @@ def decode_corrupt_inbox(fields: Mapping[str, str], error: Exception) -> InboxIt
     )
 
 
-def corrupt_parts(body: str) -> frozenset[str]:
-    """The corrupt parts of a schedule's definition."""
+def corrupt_parts(body: str) -> set[str]:
+    """The corrupt parts of what people wrote in a schedule."""
+    return _mend_body(body, "")[1]
+
+
+def _mend_body(body: str, schedule_id: str) -> tuple[str, set[str]]:
+    """The body of a schedule with placeholders for corrupt parts, and their names."""
     try:
         schedule_from_plain(json.loads(body))
+        return body, set()
     except Exception:
-        damage = _decode_parts(body, _SCHEDULE, _NEEDED_OF_SCHEDULE)[1]
-        return frozenset(damage or {"body"})
-    return frozenset()
+        plain, damage = _decode_parts(body, _SCHEDULE, _NEEDED_OF_SCHEDULE)
+        plain["id"] = schedule_id
+        try:
+            schedule_from_plain(plain)
+        except Exception:
+            damage.add("body")
+            plain = {name: plain[name] for name in (*_NEEDED_OF_SCHEDULE, "id")}
+        return to_json(plain), damage or {"body"}
 
 
 def _decode_parts(
@@ -258,18 +226,6 @@ def _object(value: object) -> Plain:
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, got {type(value).__name__}")
     return value
-
-
-def _attempts(rest: str) -> tuple[tuple[Attempt, ...], set[str]]:
-    try:
-        found = _object(json.loads(rest)).get("attempts") if rest else None
-        return tuple(map(attempt_from_plain, found if isinstance(found, list) else ())), set()
-    except Exception:
-        return (), {"attempts"}
-
-
-def _status(word: str) -> RunStatus:
-    return _word(RunStatus, word, RunStatus.FAILED)
 
 
 def _word(kind: type[Word], word: str, instead: Word) -> Word:
@@ -300,40 +256,17 @@ def _time(value: str) -> datetime | None:
 
 _STATUSES = {status.value: status for status in RunStatus}
 #: Fields of a run in the order of the scripts.
-SHOWN = (
-    "body",
-    "rest",
-    "status",
-    "blocked",
-    "attempt",
-    "fence",
-    "holder",
-    "started",
-    "stop",
-    "available",
-    "claimed",
-    "first",
-    "finished",
-    "rev",
-    "id",
+RUN = (
+    *("def", "args", "body", "slot", "parent", "key", "limit", "created", "planned", "status"),
+    *("blocked", "attempt", "fence", "holder", "started", "stop", "available", "claimed", "first"),
+    *("finished", "rev", "rest", "id"),
 )
-#: Stored in separate fields or in `rest`.
+#: Not in `body`: stored in separate fields or in `rest`.
 _BESIDE = (
-    "status",
-    "blocked",
-    "attempt",
-    "fence",
-    "holder",
-    "started",
-    "cancel_requested",
-    "available_at",
-    "claimed_at",
-    "started_at",
-    "finished_at",
-    "result",
-    "error",
-    "reason",
-    "attempts",
+    *("id", "slot", "parent_id", "concurrency_key", "concurrency_limit", "created_at"),
+    *("planned_at", "status", "blocked", "attempt", "fence", "holder", "started"),
+    *("cancel_requested", "available_at", "claimed_at", "started_at", "finished_at", "result"),
+    *("error", "reason", "attempts"),
 )
 #: Offset that makes ranks positive and sorts higher ranks first.
 _RANKS = 10**19
@@ -357,13 +290,13 @@ def rank_of(order: str) -> int | None:
 
 
 def state_fields(run: Run) -> dict[str, str]:
-    """The fields that change during a run."""
+    """The fields that change during a run. The place in the queue is that of a queued run."""
     return {
         "rest": rest_of(run),
         "status": run.status.value,
         "blocked": flag(run.blocked),
-        "attempt": str(run.attempt),
-        "fence": str(run.fence),
+        "attempt": str(run.attempt or ""),
+        "fence": str(run.fence or ""),
         "holder": run.holder or "",
         "started": flag(run.started),
         "stop": flag(run.cancel_requested),
@@ -371,7 +304,7 @@ def state_fields(run: Run) -> dict[str, str]:
         "claimed": micros(run.claimed_at),
         "first": micros(run.started_at),
         "finished": micros(run.finished_at),
-        "member": member(run),
+        "member": member(run) if run.status is RunStatus.QUEUED else "",
     }
 
 
@@ -379,29 +312,6 @@ def changed_fields(before: Run, after: Run) -> dict[str, str]:
     """The fields that differ."""
     old, new = state_fields(before), state_fields(after)
     return {name: value for name, value in new.items() if old[name] != value}
-
-
-def new_fields(run: Run, body: str) -> list[str]:
-    """All fields of a new run except id and revision."""
-    sync = run.target if isinstance(run.target, SyncTarget) else None
-    task = is_task(run)
-    fixed = {
-        "body": body,
-        "schedule": run.schedule_id or "",
-        "slot": micros(run.slot),
-        "mark": micros(run.missed_until or run.slot),
-        "parent": run.parent_id or "",
-        "flow": flag(run.resumable),
-        "key": run.concurrency_key or "",
-        "limit": str(run.concurrency_limit),
-        "created": micros(run.created_at),
-        "planned": micros(run.planned_at),
-        "source": sync.requirement if sync else "",
-        "task": task_id(run) if task else "",
-        "pair": f"source#{sync.source}:collection#{sync.collection}" if sync and task else "",
-        "score": str(task_fields(run)["priority"]) if task else "",
-    }
-    return flat((fixed | state_fields(run)).items())
 
 
 def task_row(run: Run) -> Wire:
@@ -432,31 +342,105 @@ def log_entry(row: str, number: int) -> LogEntry:
 
 
 class RunRows:
-    """Decodes run records with a cache of bodies."""
+    """Encodes and decodes runs, and remembers definitions: they never change."""
 
     def __init__(self) -> None:
         self._bodies: DecodeCache[Run] = DecodeCache()
+        self._definitions: DecodeCache[StoredDefinition] = DecodeCache()
+        #: The last definition of each schedule or kind of request, to encode it once.
+        self._encoded: DecodeCache[tuple[RunDefinition, str, str]] = DecodeCache()
 
-    def body(self, run: Run) -> str:
-        plain = _to_plain(run)
+    def known_definition(self, key: str) -> StoredDefinition | None:
+        return self._definitions.get(key)
+
+    def learn_definition(self, key: str, definition: str) -> StoredDefinition:
+        if not definition:
+            missing = str(_("the definition of this run is missing"))
+            return StoredDefinition(_PLACEHOLDER, frozenset({"definition"}), missing)
+        stored = decode_definition(key, definition)
+        if not stored.error:
+            self._definitions.keep(key, stored, len(definition))
+        return stored
+
+    def _encode_definition(self, definition: RunDefinition) -> tuple[str, str]:
+        """Key and text."""
+        name = definition.schedule_id or definition.target.requirement
+        last = self._encoded.get(name)
+        if last is None or last[0] != definition:
+            encoded = to_json(definition_to_plain(definition))
+            last = definition, content_digest(encoded), encoded
+            self._encoded.keep(name, last, len(encoded))
+            self._definitions.keep(last[1], StoredDefinition(definition), len(encoded))
+        return last[1:]
+
+    def new_fields(self, run: Run, definitions: dict[str, str]) -> list[str]:
+        """The fields of a new run; adds its definition to `definitions`, which the script needs."""
+        definition, args = split_args(run)
+        key, encoded = self._encode_definition(definition)
+        definitions[key] = encoded
+        plain = run_state_to_plain(run)
         for name in _BESIDE:
             plain.pop(name, None)
-        body = to_json(plain)
-        self._bodies.keep(body, run)
-        return body
+        sync = run.target if isinstance(run.target, SyncTarget) else None
+        fields = {
+            "def": key,
+            "args": "" if args is None else to_json(dict(args)),
+            "body": to_json(plain),
+            "schedule": run.schedule_id or "",
+            "slot": micros(run.slot),
+            "mark": micros(run.missed_until) if run.slot else "",
+            "parent": run.parent_id or "",
+            "flow": flag(run.resumable),
+            "key": run.concurrency_key or "",
+            "limit": str(run.concurrency_limit) if run.concurrency_limit != 1 else "",
+            "created": micros(run.created_at),
+            "planned": micros(run.planned_at),
+            "rev": "1",
+        }
+        if sync:
+            fields["source"] = sync.requirement
+        if sync and is_task(run):
+            fields["task"] = task_id(run)
+            fields["pair"] = f"source#{sync.source}:collection#{sync.collection}"
+            fields["score"] = str(task_fields(run)["priority"])
+        return flat(each for each in (fields | state_fields(run)).items() if each[1])
 
-    def run(self, record: Wire) -> tuple[Run, str]:
+    def run(self, record: Wire, definitions: Mapping[str, StoredDefinition]) -> tuple[Run, str]:
         """The run and its revision; corrupt parts are placeholders."""
         fields = texts(record)
+        rev = fields[-3]
+        definition = definitions[fields[0]]
         try:
-            return self._run(fields), fields[-2]
+            if definition.error:
+                raise ValueError(definition.error)
+            return self._run(fields, definition.value), rev
         except Exception as error:
-            return decode_corrupt_run(dict(zip(SHOWN, fields, strict=True)), error), fields[-2]
+            _log.warning("run %s cannot be read: %s", fields[-1], error)
+            mended = dict(zip(RUN, fields, strict=True))
+            damage = _mend(mended, _RUN_CHECKS) | definition.damage
+            if definition.damage:
+                mended["args"] = ""
+            run = self._run([mended[name] for name in RUN], definition.value)
+            reason = str(
+                _(
+                    "{parts} of this run cannot be read: {error}",
+                    parts=", ".join(sorted(damage)),
+                    error=message_of(error),
+                )
+            )
+            return replace(run, error=reason, reason=Reason.UNREADABLE), rev
 
-    def _run(self, fields: list[str]) -> Run:
+    def _run(self, fields: list[str], definition: RunDefinition) -> Run:
         (
+            _key,
+            args,
             body,
-            rest,
+            slot,
+            parent,
+            concurrency_key,
+            limit,
+            created,
+            planned,
             status,
             blocked,
             attempt,
@@ -468,22 +452,28 @@ class RunRows:
             claimed,
             first,
             finished,
-            _unused,
-            _unused,
+            _rev,
+            rest,
+            run_id,
         ) = fields
         base = self._bodies.get(body)
         if base is None:
-            base = _decoded(body)
-            self._bodies.keep(body, base)
-        more: Plain = json.loads(rest) if rest else {}
-        attempts = more.get("attempts")
-        result = more.get("result")
+            base = _decode_body(body)
+            self._bodies.keep(body, base, len(body))
         return replace(
             base,
+            id=RunId(run_id),
+            definition=with_args(definition, json.loads(args)) if args else definition,
+            slot=maybe_moment(slot),
+            parent_id=RunId(parent) if parent else None,
+            concurrency_key=concurrency_key or None,
+            concurrency_limit=int(limit or 1),
+            created_at=moment(created),
+            planned_at=moment(planned),
             status=_STATUSES[status],
             blocked=blocked == "1",
-            attempt=int(attempt),
-            fence=int(fence),
+            attempt=int(attempt or 0),
+            fence=int(fence or 0),
             holder=NodeId(holder) if holder else None,
             started=started == "1",
             cancel_requested=stop == "1",
@@ -491,16 +481,19 @@ class RunRows:
             claimed_at=maybe_moment(claimed),
             started_at=maybe_moment(first),
             finished_at=maybe_moment(finished),
-            result=result if isinstance(result, dict) else None,
-            error=from_stored(str(more.get("error", ""))),
-            reason=str(more.get("reason", "")),
-            attempts=tuple(map(attempt_from_plain, attempts)) if isinstance(attempts, list) else (),
+            **_decode_rest(rest),
         )
 
 
-def _decoded(body: str) -> Run:
-    plain = json.loads(body)
-    return run_from_plain(plain | {"status": "queued", "available_at": plain["created_at"]})
+_PLACEHOLDER = RunDefinition(target=HttpTarget(url="unreadable:"), policy=Policy())
+_ANY_STATE = {"id": "", "status": "queued"} | dict.fromkeys(
+    ("created_at", "planned_at", "available_at"), _LONG_AGO
+)
+
+
+def _decode_body(body: str) -> Run:
+    """A run without what is stored beside the body."""
+    return run_state_from_plain(_object(json.loads(body)) | _ANY_STATE, _PLACEHOLDER)
 
 
 def rest_of(run: Run) -> str:
@@ -516,36 +509,50 @@ def rest_of(run: Run) -> str:
     return to_json(plain) if plain else ""
 
 
-# --- schedules: `body` is the definition; the other fields change with firing and completions
+def _decode_rest(rest: str) -> dict[str, Any]:
+    plain = _object(json.loads(rest)) if rest else {}
+    attempts, result = plain.get("attempts"), plain.get("result")
+    return {
+        "result": result if isinstance(result, dict) else None,
+        "error": from_stored(str(plain.get("error", ""))),
+        "reason": str(plain.get("reason", "")),
+        "attempts": tuple(map(attempt_from_plain, attempts)) if isinstance(attempts, list) else (),
+    }
 
-#: Fields of a schedule in the order of the scripts.
-SHOWN_SCHEDULE_ROWS = (
+
+_RUN_CHECKS: _Checks = {
+    "body": (_decode_body, '{"origin":"manual"}'),
+    "rest": (_decode_rest, ""),
+    "args": (lambda args: _object(json.loads(args or "{}")), ""),
+    "status": (_STATUSES.__getitem__, RunStatus.FAILED.value),
+    **dict.fromkeys(("slot", "claimed", "first", "finished"), (maybe_moment, "")),
+    **dict.fromkeys(("created", "planned", "available"), (moment, "0")),
+    **dict.fromkeys(("limit", "attempt", "fence"), (lambda number: int(number or 0), "")),
+}
+
+
+# --- schedules: `body` is what people wrote; the other fields change with firing and completions
+
+#: Fields of a cursor in the order of the scripts, and the body, which firing does not read.
+SCHEDULE = (
+    *("revision", "next_slot", "next_run", "last_slot", "last_enqueued", "last_run"),
+    *("last_status", "last_error", "last_success", "fired", "purged", "rev", "summary_rev", "id"),
     "body",
-    "next_slot",
-    "next_run",
-    "last_slot",
-    "last_enqueued",
-    "last_run",
-    "last_status",
-    "last_error",
-    "last_success",
-    "fired",
-    "purged",
-    "rev",
-    "summary_rev",
-    "id",
 )
+
+
+def record_id(record: Wire) -> str:
+    return text(record[SCHEDULE.index("id")])
+
+
+def is_whole(record: Wire) -> bool:
+    """Whether a record is a schedule, not only its cursor."""
+    return len(record) == len(SCHEDULE)
+
+
 _BESIDE_SCHEDULE_ROWS = (
-    "next_slot",
-    "next_run_at",
-    "last_slot",
-    "last_enqueued_at",
-    "last_run_at",
-    "last_status",
-    "last_error",
-    "last_success_at",
-    "fired_count",
-    "purged_until",
+    *("next_slot", "next_run_at", "last_slot", "last_enqueued_at", "last_run_at", "last_status"),
+    *("last_error", "last_success_at", "fired_count", "purged_until"),
 )
 
 
@@ -569,32 +576,29 @@ def outcome_fields(schedule: Schedule) -> dict[str, str]:
     }
 
 
-def all_fields(schedule: Schedule) -> list[str]:
-    plain = schedule_to_plain(schedule)
-    for name in _BESIDE_SCHEDULE_ROWS:
-        plain.pop(name, None)
-    return flat(
-        (
-            cursor_fields(schedule)
-            | outcome_fields(schedule)
-            | {
-                "body": to_json(plain),
-                "last_run": micros(schedule.last_run_at),
-                "last_success": micros(schedule.last_success_at),
-                "name": schedule.name,
-                "namespace": schedule.namespace,
-                "owner": str(schedule.owner),
-                "created": micros(schedule.created_at),
-                "updated": micros(schedule.updated_at),
-                "enabled": flag(schedule.enabled),
-                "snoozed": micros(None if schedule.enabled else schedule.pause_until),
-                "deleted": micros(schedule.deleted_at),
-                "key": concurrency_key(schedule),
-                "own": flag(cancels_only_own_runs(schedule)),
-                "depends": schedule.depends_on.schedule_id if schedule.depends_on else "",
-            }
-        ).items()
-    )
+def _schedule_fields(schedule: Schedule, body: str, revision: str) -> list[Wire]:
+    written = {
+        "body": body,
+        "name": schedule.name,
+        "namespace": schedule.namespace,
+        "owner": str(schedule.owner),
+        "created": micros(schedule.created_at),
+        "updated": micros(schedule.updated_at),
+        "enabled": flag(schedule.enabled),
+        "snoozed": micros(None if schedule.enabled else schedule.pause_until),
+        "deleted": micros(schedule.deleted_at),
+    }
+    cursor = {
+        "revision": revision,
+        "live": "deleted" if schedule.deleted_at else flag(schedule.enabled),
+        "key": concurrency_key(schedule),
+        "own": flag(cancels_only_own_runs(schedule)),
+        "depends": schedule.depends_on.schedule_id if schedule.depends_on else "",
+        "last_run": micros(schedule.last_run_at),
+        "last_success": micros(schedule.last_success_at),
+    }
+    cursor |= cursor_fields(schedule) | outcome_fields(schedule)
+    return [flat(written.items()), flat(cursor.items())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -608,24 +612,53 @@ class Revision:
 
 
 class ScheduleRows:
+    """Decodes schedules, and remembers what people wrote by its digest."""
+
     def __init__(self) -> None:
         self._bodies: DecodeCache[Schedule] = DecodeCache()
 
-    def schedule(self, record: Wire) -> tuple[Schedule, Revision]:
-        """Corrupt parts are placeholders (`corrupt_parts`)."""
-        fields = texts(record)
-        revision = Revision(fields[-3], fields[-2])
-        try:
-            return self._schedule(fields), revision
-        except Exception as error:
-            mended = decode_corrupt_schedule(
-                dict(zip(SHOWN_SCHEDULE_ROWS, fields, strict=True)), error
-            )
-            return mended, replace(revision, damaged=True)
+    def fields(self, schedule: Schedule) -> list[Wire]:
+        """The fields of the schedule, and those of its cursor."""
+        plain = schedule_to_plain(schedule)
+        for name in _BESIDE_SCHEDULE_ROWS:
+            plain.pop(name, None)
+        body = to_json(plain)
+        revision = content_digest(body)
+        self._bodies.keep(revision, schedule, len(body))
+        return _schedule_fields(schedule, body, revision)
 
-    def _schedule(self, fields: list[str]) -> Schedule:
+    def knows(self, record: Wire) -> bool:
+        """Whether a cursor suffices to decode the schedule."""
+        return self._bodies.get(texts(record)[0]) is not None
+
+    def schedule(self, record: Wire) -> tuple[Schedule, Revision]:
+        """Of a whole record, or of a cursor whose revision is known. Corrupt parts are placeholders
+        (`corrupt_parts`)."""
+        fields = texts(record)
+        body = fields.pop() if is_whole(record) else None
+        revision = Revision(fields[11], fields[12])
+        try:
+            return self._schedule(fields, body), revision
+        except Exception as error:
+            _log.warning("schedule %s cannot be read: %s", fields[-1], error)
+            mended = dict(zip(SCHEDULE, fields, strict=False))
+            damage = _mend(mended, _CURSOR_CHECKS)
+            if body is not None:
+                body, parts = _mend_body(body, fields[-1])
+                damage |= parts
+            schedule = self._schedule(list(mended.values()), body)
+            reason = str(
+                _(
+                    "{parts} of this schedule cannot be read: {error}",
+                    parts=", ".join(sorted(damage)),
+                    error=message_of(error),
+                )
+            )
+            return replace(schedule, last_error=reason), replace(revision, damaged=True)
+
+    def _schedule(self, fields: list[str], body: str | None) -> Schedule:
         (
-            body,
+            revision,
             next_slot,
             next_run,
             last_slot,
@@ -636,14 +669,14 @@ class ScheduleRows:
             last_success,
             fired,
             purged,
-            _unused,
-            _unused,
-            _unused,
+            *_rest,
         ) = fields
-        base = self._bodies.get(body)
+        digest = revision if body is None else content_digest(body)
+        base = self._bodies.get(digest)
         if base is None:
+            assert body is not None
             base = schedule_from_plain(json.loads(body))
-            self._bodies.keep(body, base)
+            self._bodies.keep(digest, base, len(body))
         return replace(
             base,
             next_slot=maybe_moment(next_slot),
@@ -659,40 +692,26 @@ class ScheduleRows:
         )
 
 
+_CURSOR_CHECKS: _Checks = {
+    "last_status": (lambda status: not status or _STATUSES[status], RunStatus.FAILED.value),
+    "fired": (int, "0"),
+    **dict.fromkeys(("next_slot", "next_run", "last_slot", "last_enqueued"), (maybe_moment, "")),
+    **dict.fromkeys(("last_run", "last_success", "purged"), (maybe_moment, "")),
+}
+
+
 # --- deliveries and inbox items: `body` is opaque to scripts; they use the other fields
 
 #: Fields of a delivery and an inbox item in the order of the scripts.
 DELIVERY = (
-    "body",
-    "rest",
-    "state",
-    "attempts",
-    "fence",
-    "progress",
-    "created",
-    "available",
-    "finished",
-    "run",
-    "schedule",
-    "owner",
-    "channel",
-    "rev",
-    "id",
+    *("body", "rest", "state", "attempts", "fence", "progress", "created", "available"),
+    *("finished", "run", "schedule", "owner", "channel", "rev", "id"),
 )
 INBOX = ("body", "owner", "created", "rev", "id")
 #: Stored in separate fields or in `rest`.
 _BESIDE_MESSAGE_ROWS = (
-    "id",
-    "state",
-    "attempts",
-    "fence",
-    "progress",
-    "created_at",
-    "available_at",
-    "finished_at",
-    "error",
-    "code",
-    "receipt",
+    *("id", "state", "attempts", "fence", "progress", "created_at", "available_at"),
+    *("finished_at", "error", "code", "receipt"),
 )
 _ANY_TIMES = {"created_at": to_text(EPOCH), "available_at": to_text(EPOCH)}
 #: Previous statuses that make a success a recovery.

@@ -14,14 +14,15 @@ from chimes.model.run import (
     Run,
     cancel,
     cancel_step,
-    mark_started,
     owns_fence,
     release_or_cancel,
 )
+from chimes.store.codec.definitions import USED_INTERVAL
 from chimes.store.port import ClaimRequest
 from chimes.store.redis.completion import CompletionEffects, take_claimed
 from chimes.store.redis.context import AuditTrail, Context
-from chimes.store.redis.rows import log_entry, log_rows, new_fields, outbox_rows, rest_of, task_row
+from chimes.store.redis.listing import MOST
+from chimes.store.redis.rows import log_entry, log_rows, outbox_rows, rest_of, task_row
 from chimes.store.redis.wire import Wire, micros, moment, rows, text, texts
 
 
@@ -29,33 +30,34 @@ async def add_runs(ctx: Context, runs: Sequence[Run], audit: AuditEntry | None) 
     if not runs and audit is None:
         ctx.wake()
         return ()
-    given = list(runs)
-    if len(given) == 1 and audit is None:
-        now, answer = await ctx.add_run(_new_row(ctx, given[0]))
-        ctx.wake()
-        return (_added(ctx, given[0], answer, now),)
-    asked = [_new_row(ctx, run) for run in given]
+    definitions: dict[str, str] = {}
+    new = [_new_row(ctx, run, definitions) for run in runs]
+    if len(new) == 1 and audit is None:
+        now, answer = await ctx.add_run(new[0], definitions)
+        answers = [answer]
+    else:
 
-    async def attempt(trail: AuditTrail) -> tuple[datetime, list[Wire]] | None:
-        now, (answer,) = await ctx.write("add", asked, trail.row)
-        return None if answer == "head" else (now, rows(answer))
+        async def attempt(trail: AuditTrail) -> tuple[datetime, list[Wire]] | None:
+            now, (answer,) = await ctx.write("add", new, trail.row, definitions=definitions)
+            return None if answer == "head" else (now, rows(answer))
 
-    async with ctx.audit_turn(audit):
-        (now, answers), _ = await ctx.append_audit(audit, attempt)
+        async with ctx.audit_turn(audit):
+            (now, answers), _ = await ctx.append_audit(audit, attempt)
     ctx.wake()
-    return tuple(_added(ctx, run, answer, now) for run, answer in zip(given, answers, strict=True))
+    existing = iter(await ctx.decode_runs([each for each in answers if not isinstance(each, str)]))
+    return tuple(
+        _added(run, answer, now) if isinstance(answer, str) else next(existing)
+        for run, answer in zip(runs, answers, strict=True)
+    )
 
 
-def _added(ctx: Context, run: Run, answer: Wire, now: datetime) -> Run:
+def _added(run: Run, answer: str, now: datetime) -> Run:
     if answer == "over":
         return replace(cancel_step(run, now), blocked=False)
-    if isinstance(answer, str):
-        return replace(run, blocked=answer == "blocked")
-    return ctx.decode_run(answer)
+    return replace(run, blocked=answer == "blocked")
 
 
-def _new_row(ctx: Context, run: Run) -> Wire:
-    body = ctx.run_rows.body(run)
+def _new_row(ctx: Context, run: Run, definitions: dict[str, str]) -> Wire:
     over, key = "", ""
     if run.parent_id is not None and not run.status.terminal:
         over = rest_of(cancel(run, Reason.FLOW_ENDED, run.created_at))
@@ -63,7 +65,7 @@ def _new_row(ctx: Context, run: Run) -> Wire:
         key = run.concurrency_key
     return [
         run.id,
-        new_fields(run, body),
+        ctx.run_rows.new_fields(run, definitions),
         task_row(run),
         run.schedule_id or "",
         micros(run.slot),
@@ -77,23 +79,24 @@ def _new_row(ctx: Context, run: Run) -> Wire:
 
 async def add_unless_active(ctx: Context, run: Run, audit: AuditEntry | None) -> tuple[Run, bool]:
     assert run.concurrency_key is not None
-    row = _new_row(ctx, run)
+    definitions: dict[str, str] = {}
+    row = _new_row(ctx, run, definitions)
 
     async def attempt(trail: AuditTrail) -> Wire | None:
-        _, (answer,) = await ctx.write("add_unless_active", row, trail.row)
+        _, (answer,) = await ctx.write("add_unless_active", row, trail.row, definitions=definitions)
         return None if answer == "head" else answer
 
     async with ctx.audit_turn(audit):
         answer, _ = await ctx.append_audit(audit, attempt)
     if answer != "new":
-        return ctx.decode_run(answer), False
+        return (await ctx.decode_runs([answer]))[0], False
     ctx.wake()
     return run, True
 
 
 async def get_run(ctx: Context, run_id: RunId) -> Run | None:
-    found = await ctx.read_runs([run_id])
-    return found[run_id][0] if run_id in found else None
+    runs = await ctx.read_runs([run_id])
+    return runs[run_id][0] if run_id in runs else None
 
 
 async def find_slot_runs(
@@ -101,8 +104,8 @@ async def find_slot_runs(
 ) -> dict[datetime, Run]:
     wanted = list(slots)
     _, (answer,) = await ctx.read("slots", schedule_id, [micros(slot) for slot in wanted])
-    found = zip(wanted, rows(answer), strict=True)
-    return {slot: ctx.decode_run(record) for slot, record in found if record}
+    records = {slot: each for slot, each in zip(wanted, rows(answer), strict=True) if each}
+    return dict(zip(records, await ctx.decode_runs(list(records.values())), strict=True))
 
 
 async def next_available(ctx: Context) -> datetime | None:
@@ -117,25 +120,20 @@ async def claim(ctx: Context, request: ClaimRequest) -> tuple[Run, ...]:
 
 
 async def start(ctx: Context, run_id: RunId, fence: int) -> bool:
-    held = ctx.in_flight.pop(run_id, None)
-    _, (rev,) = await ctx.write("start", run_id, str(fence))
-    if held is not None and rev == str(int(held[1]) + 1):
-        ctx.hold(mark_started(held[0]), text(rev))
-    return bool(rev)
+    _, (started,) = await ctx.write("start", run_id, str(fence))
+    return started == "1"
 
 
 async def release(ctx: Context, claims: Sequence[tuple[RunId, int]]) -> None:
     async def attempt() -> None:
-        now, found, children = await ctx.read_runs_with_steps([run_id for run_id, _ in claims])
-        effects = CompletionEffects(now, found, children)
+        now, runs, children = await ctx.read_runs_with_steps([run_id for run_id, _ in claims])
+        effects = CompletionEffects(now, runs, children)
         for run_id, fence in claims:
             run = effects.runs.get(run_id)
             if run is not None and owns_fence(run, fence):
                 effects.apply(release_or_cancel(run, now))
         await ctx.commit(effects.expected, effects.ops, wakes=True)
 
-    for run_id, _ in claims:
-        ctx.in_flight.pop(run_id, None)
     await ctx.retry_conflicts(attempt)
     ctx.wake()
 
@@ -144,10 +142,10 @@ async def cancel_run(
     ctx: Context, run_id: RunId, reason: str, audit: AuditEntry | None
 ) -> Run | None:
     async def attempt() -> Run | None:
-        now, found, children = await ctx.read_runs_with_steps([run_id])
-        if run_id not in found:
+        now, runs, children = await ctx.read_runs_with_steps([run_id])
+        if run_id not in runs:
             return None
-        effects = CompletionEffects(now, found, children)
+        effects = CompletionEffects(now, runs, children)
         after = effects.cancel(effects.runs[run_id], reason)
         await ctx.commit(effects.expected, effects.ops, audit, wakes=True)
         return after
@@ -166,6 +164,29 @@ async def prune_runs(ctx: Context, before: datetime, limit: int) -> int:
 async def forget_runs(ctx: Context, run_ids: Sequence[RunId]) -> int:
     _, (answer,) = await ctx.write("forget_runs", list(run_ids))
     return int(text(answer))
+
+
+async def prune_definitions(ctx: Context, before: datetime, limit: int) -> int:
+    """Deletes definitions that no run refers to. A definition in use is marked once a day, so the
+    runs of an old one were created before `before`: few runs as old are left."""
+    unused_since = micros(before - 2 * USED_INTERVAL)
+    _, (answer,) = await ctx.read("old_definitions", unused_since, str(limit))
+    marks = dict(zip(texts(answer)[::2], texts(answer)[1::2], strict=True))
+    highest, created, run_id, more = f"({micros(before)}", "", "", True
+    while marks and more:
+        _, (answer, next_page) = await ctx.read(
+            "page", "runs", "", "", highest, created, run_id, str(MOST), "definition"
+        )
+        used = [texts(each) for each in rows(answer)]
+        for key, *_ in used:
+            marks.pop(key, None)
+        more = next_page == "1"
+        if more:
+            _, created, run_id = used[-1]
+    if not marks:
+        return 0
+    _, (count,) = await ctx.write("drop_definitions", [list(each) for each in marks.items()])
+    return int(text(count))
 
 
 async def count_prunable(ctx: Context, before: datetime, most: int) -> int:
@@ -193,8 +214,8 @@ async def last_logs(ctx: Context, run_ids: Sequence[RunId]) -> dict[RunId, LogEn
     if not run_ids:
         return {}
     _, (answer,) = await ctx.read("last_logs", list(run_ids))
-    found = (texts(each) for each in rows(answer))
-    return {RunId(name): log_entry(row, int(number)) for name, number, row in found}
+    entries = (texts(each) for each in rows(answer))
+    return {RunId(name): log_entry(row, int(number)) for name, number, row in entries}
 
 
 async def drop_logs(ctx: Context, run_ids: Sequence[RunId]) -> None:

@@ -21,8 +21,8 @@ from chimes.model.schedule import (
 from chimes.store.port import ScheduleEdit
 from chimes.store.redis.completion import CompletionEffects
 from chimes.store.redis.context import Context, WriteConflict
-from chimes.store.redis.rows import all_fields, corrupt_parts, new_fields, outbox_rows, task_row
-from chimes.store.redis.wire import Wire, flag, micros, moment, rows, text
+from chimes.store.redis.rows import corrupt_parts, outbox_rows, record_id, task_row
+from chimes.store.redis.wire import Wire, flag, micros, moment, rows, text, texts
 
 
 async def add_schedule(
@@ -30,7 +30,7 @@ async def add_schedule(
 ) -> Schedule:
     expected: list[Wire] = [["schedule", schedule.id, "", ""]]
     expected += _counted(None, schedule, quotas)
-    ops: list[Wire] = [["schedule", schedule.id, all_fields(schedule)]]
+    ops: list[Wire] = [["schedule", schedule.id, *ctx.schedule_rows.fields(schedule)]]
     try:
         async with ctx.audit_turn(audit):
             await ctx.commit(expected, ops, audit, wakes=True)
@@ -43,8 +43,8 @@ async def add_schedule(
 
 
 async def get_schedule(ctx: Context, schedule_id: ScheduleId) -> Schedule | None:
-    _unused, found = await ctx.read_schedule(schedule_id)
-    return found[0] if found else None
+    _unused, stored = await ctx.read_schedule(schedule_id)
+    return stored[0] if stored else None
 
 
 async def change_schedules(
@@ -59,12 +59,13 @@ async def change_schedules(
 
     async def attempt() -> tuple[Schedule, ...]:
         now, (answer,) = await ctx.read("schedules", [edit.schedule_id for edit in edits], "")
-        found = {text(row[0][-1]): row[0] for row in rows(answer)}
+        records = {record_id(row[0]): row[0] for row in rows(answer)}
         expected: list[Wire] = []
         ops: list[Wire] = []
+        definitions: dict[str, str] = {}
         changed: list[Schedule] = []
         for edit in edits:
-            record = found.get(edit.schedule_id)
+            record = records.get(edit.schedule_id)
             if record is None:
                 raise _missing(edit.schedule_id)
             before, revision = ctx.schedule_rows.schedule(record)
@@ -76,12 +77,12 @@ async def change_schedules(
                     break
                 after = pass_slot(after)
             if revision.damaged and after.deleted_at is None:
-                _check_corrupt(text(record[0]), before, after)
+                _check_corrupt(text(record[-1]), before, after)
             expected.append(["schedule", before.id, revision.definition, revision.summary])
             expected += _counted(before, after, quotas)
             new = edit.runs(before, now) if edit.runs else ()
-            ops += [_insert_new(ctx, run) for run in new]
-            ops.append(["schedule", before.id, all_fields(after)])
+            ops += [_insert_new(ctx, run, definitions) for run in new]
+            ops.append(["schedule", before.id, *ctx.schedule_rows.fields(after)])
             changed.append(after)
         gone = [each.id for each in changed if each.deleted_at is not None]
         if gone:
@@ -89,7 +90,7 @@ async def change_schedules(
             expected += ending.expected
             ops += ending.ops
         try:
-            await ctx.commit(expected, ops, audit, wakes=True)
+            await ctx.commit(expected, ops, audit, definitions=definitions, wakes=True)
         except WriteConflict as conflict:
             if quota := _exceeded(conflict, quotas):
                 raise quota_exceeded(changed[0].owner, quota) from None
@@ -106,8 +107,8 @@ async def _is_taken(ctx: Context, schedule_id: ScheduleId, slot: datetime) -> bo
     return rows(answer)[0] != ""
 
 
-def _insert_new(ctx: Context, run: Run) -> Wire:
-    fields = new_fields(run, ctx.run_rows.body(run))
+def _insert_new(ctx: Context, run: Run, definitions: dict[str, str]) -> Wire:
+    fields = ctx.run_rows.new_fields(run, definitions)
     key: list[Wire] = [run.schedule_id or "", micros(run.slot)]
     return ["insert_new", run.id, fields, task_row(run), *key, *outbox_rows(run)]
 
@@ -119,12 +120,12 @@ async def _end_waiting(
     waiting: list[RunId] = []
     for schedule_id in schedule_ids:
         _unused, (answer,) = await ctx.read("waiting", schedule_id)
-        waiting += [ctx.decode_run(record).id for record in rows(answer)]
-    found: dict[RunId, tuple[Run, str]] = {}
+        waiting += [RunId(each) for each in texts(answer)]
+    runs: dict[RunId, tuple[Run, str]] = {}
     children: dict[RunId, list[RunId]] = {}
     if waiting:
-        _unused, found, children = await ctx.read_runs_with_steps(waiting)
-    effects = CompletionEffects(now, found, children)
+        _unused, runs, children = await ctx.read_runs_with_steps(waiting)
+    effects = CompletionEffects(now, runs, children)
     for run_id in waiting:
         run = effects.runs.get(run_id)
         if run is None or run.status.terminal or run.holder is not None:
@@ -150,15 +151,15 @@ def _missing(schedule_id: ScheduleId) -> NotFound:
 def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) -> list[Wire]:
     """For each quota that the schedule newly counts against: index, limit, whether only active ones
     count, and the sets to count. The writing script counts, so the check is atomic."""
-    found: list[Wire] = []
+    checks: list[Wire] = []
     for number, quota in enumerate(quotas):
         if not counts_against(after, quota) or (before and counts_against(before, quota)):
             continue
         sets = [f"schedules:owner:{after.owner}"]
         if quota.namespace is not None:
             sets.append(f"schedules:namespace:{canonical_namespace(quota.namespace)}")
-        found.append(["quota", str(number), str(quota.limit), flag(quota.active), *sets])
-    return found
+        checks.append(["quota", str(number), str(quota.limit), flag(quota.active), *sets])
+    return checks
 
 
 def _exceeded(conflict: WriteConflict, quotas: Sequence[Quota]) -> Quota | None:

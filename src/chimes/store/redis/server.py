@@ -26,7 +26,10 @@ from chimes.store.redis.wire import texts, unpack
 _log = logging.getLogger(__name__)
 
 #: Version of the layout of keys and records.
-LAYOUT = "1"
+LAYOUT = "2"
+#: Layouts that `chimes store migrate` converts: the former one, and one whose conversion was
+#: interrupted.
+CONVERTIBLE = ("1", "1-2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,8 @@ def replaced_error(address: Address) -> StoreLost:
     )
 
 
-async def read_identity(connections: Connections) -> Identity | None:
-    return await _create_identity(connections, create=False)
+async def read_identity(connections: Connections, *, any_layout: bool = False) -> Identity | None:
+    return await _create_identity(connections, create=False, any_layout=any_layout)
 
 
 async def reinitialize(connections: Connections, marker: Marker) -> Identity:
@@ -115,7 +118,7 @@ async def reinitialize(connections: Connections, marker: Marker) -> Identity:
 
 
 async def _create_identity(
-    connections: Connections, *, create: bool, anew: bool = False
+    connections: Connections, *, create: bool, anew: bool = False, any_layout: bool = False
 ) -> Identity | None:
     answer = await connections.write(
         FOUNDING,
@@ -128,17 +131,30 @@ async def _create_identity(
     store_id, layout, founded = texts(unpack(answer))
     if not store_id:
         return None
-    if layout != LAYOUT:
-        raise SchemaMismatch(
+    if layout != LAYOUT and not any_layout:
+        raise layout_error(connections.address, layout)
+    return Identity(store_id, layout, founded == "forced")
+
+
+def layout_error(address: Address, layout: str) -> SchemaMismatch:
+    if layout in CONVERTIBLE:
+        return SchemaMismatch(
             _(
-                "the layout of Redis at {address} is {layout}; this"
-                " version of Chimes needs {needed}",
-                address=connections.address.shown,
-                layout=layout or _("unknown"),
+                "the layout of Redis at {address} is {layout}, but this version of Chimes needs"
+                " {needed}: stop all nodes and run `chimes store migrate`",
+                address=address.shown,
+                layout=layout,
                 needed=LAYOUT,
             )
         )
-    return Identity(store_id, layout, founded == "forced")
+    return SchemaMismatch(
+        _(
+            "the layout of Redis at {address} is {layout}; this version of Chimes needs {needed}",
+            address=address.shown,
+            layout=layout or _("unknown"),
+            needed=LAYOUT,
+        )
+    )
 
 
 # --- durability settings of the server
@@ -296,12 +312,12 @@ class RedisInspection:
 
 
 async def inspect_redis(url: str, clock: Clock, *, allow_volatile: bool) -> RedisInspection:
-    """Raises StoreUnsafe, SchemaMismatch or StoreUnavailable."""
+    """Raises StoreUnsafe or StoreUnavailable."""
     connections = Connections(parse_address(url))
     connections.open()
     try:
         note = await check_server(connections, allow_volatile=allow_volatile)
-        found = await read_identity(connections)
+        found = await read_identity(connections, any_layout=True)
         seconds, micros = _time(await connections.command("TIME"))
         offset = clock.now().timestamp() - seconds - micros / 1_000_000
         return RedisInspection(

@@ -61,6 +61,7 @@ from chimes.store.redis import (
     export,
     insights,
     listing,
+    migration,
     notifications,
     records,
     schedules,
@@ -69,9 +70,11 @@ from chimes.store.redis import runs as stored_runs
 from chimes.store.redis.connection import Address, Connections, Listener
 from chimes.store.redis.context import Context
 from chimes.store.redis.server import (
+    CONVERTIBLE,
     LAYOUT,
     Marker,
     check_server,
+    layout_error,
     memory_of,
     open_store,
     read_identity,
@@ -140,6 +143,21 @@ class RedisStore:
         finally:
             await self._connections.close()
 
+    async def migrate(self, progress: migration.Progress | None = None) -> tuple[str | None, str]:
+        self._connections.open()
+        try:
+            await check_server(self._connections, allow_volatile=self._allow_volatile)
+            stored = await read_identity(self._connections, any_layout=True)
+            if stored is None or stored.layout == LAYOUT:
+                return stored.layout if stored else None, LAYOUT
+            if stored.layout not in CONVERTIBLE:
+                raise layout_error(self._connections.address, stored.layout)
+            self._context.store_id = stored.id
+            await migration.convert(self._context, progress or (lambda *_: None))
+            return stored.layout, LAYOUT
+        finally:
+            await self._connections.close()
+
     async def status(self) -> StoreStatus:
         return StoreStatus(
             kind="redis",
@@ -159,20 +177,20 @@ class RedisStore:
         try:
             _unused, (counter,) = await self._context.write("epoch")
         except StoreLost:
-            found = await read_identity(self._connections)
-            if found is None:
+            other = await read_identity(self._connections)
+            if other is None:
                 raise
-            if not found.forced:
+            if not other.forced:
                 lost = replaced_error(self._connections.address)
-                if self._strange_id != found.id:
-                    self._strange_id = found.id
+                if self._strange_id != other.id:
+                    self._strange_id = other.id
                     _log.critical("%s", lost, extra={"event": "store_lost"})
                 raise lost from None
             _log.error("the store was replaced: it was set up again")
-            self._context.store_id = found.id
+            self._context.store_id = other.id
             self._context.drop_caches()
-            self._marker.keep(found.id)
-            return Epoch(0, found.id)
+            self._marker.keep(other.id)
+            return Epoch(0, other.id)
         return Epoch(int(text(counter)), self._context.store_id)
 
     def counters(self) -> Mapping[str, int]:
@@ -511,8 +529,9 @@ class RedisStore:
         return await notifications.forget_inbox(self._context, item_ids)
 
     async def prune_unused(self, *, before: datetime, limit: int) -> int:
-        purged = await schedules.purge_schedules(self._context, before, limit)
-        return purged + await records.prune_keys(self._context, before, limit)
+        count = await schedules.purge_schedules(self._context, before, limit)
+        count += await stored_runs.prune_definitions(self._context, before, limit)
+        return count + await records.prune_keys(self._context, before, limit)
 
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         return await notifications.prune_messages(self._context, before, limit)

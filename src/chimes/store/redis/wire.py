@@ -24,10 +24,10 @@ def pack(value: Wire) -> bytes:
 
 
 def unpack(answer: bytes) -> list[Wire]:
-    found = json.loads(answer.decode("utf-8", "surrogatepass"))
-    if not isinstance(found, list):
-        raise StoreError(_("a script answered {found!r}", found=found))
-    return found
+    values = json.loads(answer.decode("utf-8", "surrogatepass"))
+    if not isinstance(values, list):
+        raise StoreError(_("a script answered {found!r}", found=values))
+    return values
 
 
 def text(value: Wire) -> str:
@@ -89,21 +89,24 @@ LARGEST = 32 * 1024
 
 
 class DecodeCache(Generic[T]):
-    """A bounded cache of decoded values by their text; evicts the oldest. Values must be frozen."""
+    """A bounded cache of values that are decoded from texts; evicts the oldest. Values must be
+    frozen."""
 
     def __init__(self) -> None:
-        self._values: OrderedDict[str, T] = OrderedDict()
+        self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
         self._characters = 0
 
-    def get(self, text: str) -> T | None:
-        return self._values.get(text)
+    def get(self, key: str) -> T | None:
+        entry = self._values.get(key)
+        return None if entry is None else entry[0]
 
-    def keep(self, text: str, value: T) -> None:
-        if len(text) > LARGEST:
+    def keep(self, key: str, value: T, characters: int) -> None:
+        """`characters`: the length of the text."""
+        if characters > LARGEST:
             return
-        if text not in self._values:
-            self._characters += len(text)
-        self._values[text] = value
+        replaced = self._values.pop(key, None)
+        self._characters += characters - (replaced[1] if replaced else 0)
+        self._values[key] = value, characters
         while len(self._values) > MOST or self._characters > MOST_CHARACTERS:
-            dropped, _unused = self._values.popitem(last=False)
-            self._characters -= len(dropped)
+            _unused, (_unused_value, dropped) = self._values.popitem(last=False)
+            self._characters -= dropped

@@ -1,32 +1,23 @@
 """Definitions of runs: stored once for equal ones, and remembered by every process.
 
 A definition never changes, so a process reads each at most once. Its key is a hash of its columns.
-The arguments of a task that was enqueued without a schedule are not part of its definition but of
-the run: all runs of the task share one definition.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
 
 from sqlalchemy import bindparam, select, update
 
 from chimes.clock import MICROSECOND
-from chimes.model import replace
-from chimes.model.run import Run, RunDefinition
-from chimes.model.target import TaskTarget
+from chimes.model.run import RunDefinition
+from chimes.store.codec.definitions import USED_INTERVAL, content_digest
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.known import StoredDefinition
 from chimes.store.sql.rows.definition import definition_of, definition_values
-from chimes.store.sql.rows.values import Value, encode_object, micros, number_of
+from chimes.store.sql.rows.values import Value, micros, number_of
 from chimes.store.sql.tables import definitions, schedules
-
-#: A definition in use is marked as used once in this time. Retention deletes definitions whose mark
-#: is older than the history, so that it never deletes one that a process still uses.
-USED_INTERVAL = timedelta(days=1)
 
 _COLUMNS = tuple(definitions.c.keys())
 #: The columns that the digest covers.
@@ -40,8 +31,7 @@ _TOUCH = (
 
 def definition_digest(values: Mapping[str, Value]) -> str:
     """Equal for definitions whose columns are equal."""
-    text = json.dumps([values[name] for name in _DEFINING], ensure_ascii=False)
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+    return content_digest(json.dumps([values[name] for name in _DEFINING], ensure_ascii=False))
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -62,23 +52,6 @@ def load_definitions(tx: Tx, keys: Collection[int]) -> dict[int, StoredDefinitio
 
 
 # --- writing --------------------------------------------------------------------------------------
-def split_args(run: Run) -> tuple[RunDefinition, str | None]:
-    """The definition to store, and the arguments that are stored with the run."""
-    definition = run.definition
-    target = definition.target
-    if definition.schedule_id is None and type(target) is TaskTarget:
-        shared = replace(definition, target=replace(target, args={}))
-        return shared, encode_object(target.args)
-    return definition, None
-
-
-def with_args(definition: RunDefinition, args: Mapping[str, object]) -> RunDefinition:
-    """The reverse of `split_args`."""
-    target = definition.target
-    assert isinstance(target, TaskTarget)
-    return replace(definition, target=replace(target, args=args))
-
-
 def store_definitions(tx: Tx, wanted: Sequence[RunDefinition]) -> list[int]:
     """Returns the key of each; adds those that are missing."""
     if not wanted:

@@ -1,6 +1,7 @@
 -- Every script begins here. ARGV: prefix, id of the store, now in microseconds ('' means the
--- server's), who calls, channel of wake-ups, verb, arguments as JSON (texts only, so that no
--- number passes through a double by accident). The answer is JSON of the same kind.
+-- server's), sender and channel of wake-ups, verb, arguments as JSON (texts only, so that no number
+-- passes through a double by accident), definitions of the runs that the verb inserts. The answer
+-- is JSON of the same kind.
 local P = ARGV[1]
 local C = P .. 'chimes:'
 local call = redis.call

@@ -1,9 +1,10 @@
--- The store itself. ARGV: prefix, new id, revision of the layout, '1' to set it up anew where it
--- is missing, '1' to give it a new id even so. The answer: id, revision, how it was founded
--- (`forced` by an operator, `first` if it was missing); or nothing if there
--- is none.
+-- The store itself. ARGV: prefix, new id, layout, '1' to set it up if it is missing, '1' to give it
+-- a new id even if it exists, unless it has another layout. The answer: id, layout, how it was
+-- founded (`forced` by an operator, `first` if it was missing); empty if there is none.
 local store = ARGV[1] .. 'chimes:store'
-if ARGV[5] == '1' or ARGV[4] == '1' and redis.call('EXISTS', store) == 0 then
+local missing = redis.call('EXISTS', store) == 0
+local forced = ARGV[5] == '1' and (missing or redis.call('HGET', store, 'layout') == ARGV[3])
+if forced or ARGV[4] == '1' and missing then
   redis.call('HSET', store, 'id', ARGV[2], 'layout', ARGV[3],
     'founded', ARGV[5] == '1' and 'forced' or 'first')
   redis.call('HSETNX', store, 'epoch', '0')

@@ -1,34 +1,64 @@
--- Runs: one hash each, and the sorted sets they are found by. `reindex` is the only place that
--- moves a run between those sets, whatever changed it.
+-- Runs. The hash of a run has its state and the key of its definition, which equal runs share. All
+-- its values are short, so that Redis packs it; an empty field is not stored. What the last attempt
+-- returned is a text of its own (`rest`). The place of a queued run is in the hash `queue`, a
+-- claimed run in the set `claims:NODE`. `reindex` is the only place that moves a run between these
+-- structures and the sorted sets by which it is listed.
 local NONE = {}
-local SHOWN = {
-  'body', 'rest', 'status', 'blocked', 'attempt', 'fence', 'holder', 'started', 'stop',
-  'available', 'claimed', 'first', 'finished', 'rev', 'id',
+local RUN = {
+  'def', 'args', 'body', 'slot', 'parent', 'key', 'limit', 'created', 'planned', 'status',
+  'blocked', 'attempt', 'fence', 'holder', 'started', 'stop', 'available', 'claimed', 'first',
+  'finished', 'rev',
 }
 local INDEXED = {
-  'status', 'blocked', 'holder', 'stop', 'member', 'key', 'limit', 'created', 'available',
-  'task', 'score', 'first', 'finished',
+  'status', 'blocked', 'holder', 'stop', 'key', 'limit', 'created', 'available', 'task', 'score',
+  'first', 'finished',
 }
+-- EventNative's names of the statuses.
 local WORDS = {
   queued = 'SCHEDULED', running = 'RUNNING', succeeded = 'SUCCESS', failed = 'FAILED',
   timeout = 'FAILED', unknown = 'FAILED', canceled = 'CANCELED',
 }
 
+local function definition_key(key)
+  return C .. 'definition:' .. key
+end
+
+-- Stores missing definitions and marks them as used, once a day. ARGV[8]: {key, text} each; without
+-- the text if the caller believes that it is stored. If it is not, the caller has to send it.
+for _, each in ipairs(ARGV[8] and cjson.decode(ARGV[8]) or NONE) do
+  local used = call('ZSCORE', C .. 'definitions', each[1])
+  if call('EXISTS', definition_key(each[1])) == 0 then
+    if each[2] == '' then return cjson.encode({NOW, 'definitions'}) end
+    call('SET', definition_key(each[1]), each[2])
+  end
+  if not used or tonumber(used) < now - 86400000000 then
+    call('ZADD', C .. 'definitions', NOW, each[1])
+  end
+end
+
 local function run_key(id)
   return C .. 'run:' .. id
 end
 
--- For the caller; nil if there is none.
+local function rest_key(id)
+  return C .. 'rest:' .. id
+end
+
+-- The record for the caller; nil if there is none.
 local function shown(id)
-  return fields_of(run_key(id), SHOWN)
+  local values = fields_of(run_key(id), RUN)
+  if not values then return nil end
+  values[#RUN + 1] = call('GET', rest_key(id)) or ''
+  values[#RUN + 2] = id
+  return values
 end
 
 local function state(id)
   local values = fields_of(run_key(id), INDEXED)
   if not values then return nil end
-  local found = {}
-  for place, name in ipairs(INDEXED) do found[name] = values[place] end
-  return found
+  local s = {member = call('HGET', C .. 'queue', id) or ''}
+  for place, name in ipairs(INDEXED) do s[name] = values[place] end
+  return s
 end
 
 local function active(s)
@@ -36,16 +66,20 @@ local function active(s)
 end
 
 local function claimable(s)
-  return s.status == 'queued' and s.blocked == ''
+  return s.status == 'queued' and s.blocked == '' and s.member ~= ''
 end
 
--- A member of a queue: 56 characters of sort key, the id, a line feed, what it needs.
+-- A member of a queue: 56 digits (rank, available, planned), the id, a line feed, the requirement.
 local function needs_of(member)
   return string.sub(member, string.find(member, '\n', 57, true) + 1)
 end
 
 local function id_of(member)
   return string.sub(member, 57, string.find(member, '\n', 57, true) - 1)
+end
+
+local function available_of(member)
+  return tonumber(string.sub(member, 21, 38))
 end
 
 local function sooner(x, y)
@@ -80,19 +114,21 @@ local function reindex_key(id, a, b, key, created)
   was, is = active(a) and a.blocked == '1', active(b) and b.blocked == '1'
   local same = was and is and a.member == b.member
   if was and not same then call('ZREM', C .. 'blocked:' .. key, a.member) end
-  -- The largest limit first: whether anybody may go is seen from the first and the last.
-  if is and not same then call('ZADD', C .. 'blocked:' .. key, '-' .. b.limit, b.member) end
+  -- The largest limit first: the first and the last one show whether any can be unblocked.
+  if is and not same then
+    call('ZADD', C .. 'blocked:' .. key, b.limit == '' and '-1' or '-' .. b.limit, b.member)
+  end
 end
 
 local function reindex_holder(id, a, b, created)
   local was, is = a.holder or '', b.holder or ''
   if was ~= is then
     if was ~= '' then
-      call('ZREM', C .. 'held:' .. was, id)
-      if call('EXISTS', C .. 'held:' .. was) == 0 then call('SREM', C .. 'holders', was) end
+      call('ZREM', C .. 'claims:' .. was, id)
+      if call('EXISTS', C .. 'claims:' .. was) == 0 then call('SREM', C .. 'holders', was) end
     end
     if is ~= '' then
-      call('ZADD', C .. 'held:' .. is, created, id)
+      call('ZADD', C .. 'claims:' .. is, created, id)
       call('SADD', C .. 'holders', is)
     end
   end
@@ -150,19 +186,42 @@ local function reindex(id, a, b)
   if task ~= '' then reindex_task(task, a, b) end
 end
 
--- `changes`: names and values in turn; the value @now is the moment of the script.
+-- `fields`: names and values in turn; the value @now is the time of the script. Returns them by
+-- name.
+local function write_run(id, fields)
+  local values, set, unset = {}, {}, {}
+  for place = 1, #fields, 2 do
+    values[fields[place]] = fields[place + 1] == '@now' and NOW or fields[place + 1]
+  end
+  for name, value in pairs(values) do
+    if name == 'rest' then
+      if value == '' then call('DEL', rest_key(id)) else call('SET', rest_key(id), value) end
+    elseif name == 'member' then
+      if value == '' then
+        call('HDEL', C .. 'queue', id)
+      else
+        call('HSET', C .. 'queue', id, value)
+      end
+    elseif value == '' then
+      unset[#unset + 1] = name
+    else
+      set[#set + 1] = name
+      set[#set + 1] = value
+    end
+  end
+  if #set > 0 then call('HSET', run_key(id), unpack(set)) end
+  if #unset > 0 then call('HDEL', run_key(id), unpack(unset)) end
+  return values
+end
+
 local function put(id, changes)
   local before, after = state(id), {}
   if not before then return end
-  for name, value in pairs(before) do after[name] = value end
-  for place = 2, #changes, 2 do
-    if changes[place] == '@now' then changes[place] = NOW end
-    if after[changes[place - 1]] then after[changes[place - 1]] = changes[place] end
-  end
-  call('HSET', run_key(id), unpack(changes))
-  local rev = call('HINCRBY', run_key(id), 'rev', 1)
+  local written = write_run(id, changes)
+  for name, value in pairs(before) do after[name] = written[name] or value end
+  call('HINCRBY', run_key(id), 'rev', 1)
   reindex(id, before, after)
-  return rev
+  return true
 end
 
 -- The id of the run that has this id or this slot already.
@@ -173,16 +232,16 @@ local function existing(id, schedule, slot)
   end
 end
 
--- By what a run is found for ever: facet, score.
+-- The sorted sets in which a run stays: set, score.
 local FIXED = {'schedule', 'parent', 'key', 'slot', 'planned', 'created', 'source', 'task', 'pair'}
 
 local function facets(id)
   local values = call('HMGET', run_key(id), unpack(FIXED))
   local f = {}
   for place, name in ipairs(FIXED) do f[name] = values[place] or '' end
-  local found = {{'runs', f.created}, {'runs:planned', f.planned}}
+  local sets = {{'runs', f.created}, {'runs:planned', f.planned}}
   local function by(kind, value, score)
-    if value ~= '' then found[#found + 1] = {kind .. value, score} end
+    if value ~= '' then sets[#sets + 1] = {kind .. value, score} end
   end
   if f.schedule ~= '' then
     by('runs:schedule:', f.schedule, f.created)
@@ -190,16 +249,17 @@ local function facets(id)
     if f.slot ~= '' then by('slots:', f.schedule, f.slot) end
   end
   by('runs:parent:', f.parent, f.created)
-  by('runs:key:', f.key, f.created)
+  -- Runs with the own key of their schedule are in its set.
+  if f.key ~= 'schedule:' .. f.schedule then by('runs:key:', f.key, f.created) end
   by('runs:needs:', f.source, f.created)
-  return found, f
+  return sets, f
 end
 
 -- `task`: '' or {EventNative hash as names and values, score in the index}.
 local function insert(id, fields, task)
-  call('HSET', run_key(id), 'id', id, 'rev', '1', unpack(fields))
-  local found, f = facets(id)
-  for _, each in ipairs(found) do call('ZADD', C .. each[1], each[2], id) end
+  write_run(id, fields)
+  local sets, f = facets(id)
+  for _, each in ipairs(sets) do call('ZADD', C .. each[1], each[2], id) end
   if f.task ~= '' then
     view('HSET', P .. 'sync_tasks#' .. f.task, unpack(task[1]))
     view('ZADD', P .. 'sync_tasks_index:' .. f.pair, task[2], f.task)
@@ -208,14 +268,15 @@ local function insert(id, fields, task)
 end
 
 local function forget(id)
-  local found, f = facets(id)
-  for _, each in ipairs(found) do call('ZREM', C .. each[1], id) end
+  local sets, f = facets(id)
+  for _, each in ipairs(sets) do call('ZREM', C .. each[1], id) end
   reindex(id, state(id), nil)
   if f.task ~= '' then
     view('ZREM', P .. 'sync_tasks_index:' .. f.pair, f.task)
     view('DEL', P .. 'sync_tasks#' .. f.task, P .. 'sync_tasks#' .. f.task .. ':logs')
   end
-  call('DEL', run_key(id), C .. 'logs:' .. id)
+  call('DEL', run_key(id), rest_key(id), C .. 'logs:' .. id)
+  call('HDEL', C .. 'queue', id)
   -- `run_checkpoint_names`
   call('HDEL', C .. 'states', 'action:' .. id, 'agent:' .. id, 'agent:' .. id .. ':heard')
 end
@@ -224,16 +285,17 @@ local function admitted(key)
   return call('ZCARD', C .. 'admitted:' .. key)
 end
 
--- One that waits may go; one that is not there is forgotten.
-local function let_go(blocked, member)
+-- Unblocks one run. The entry of a run that does not exist is removed.
+local function unblock_member(blocked, member)
   if not put(id_of(member), {'blocked', ''}) then
     call('ZREM', blocked, member)
+    call('HDEL', C .. 'queue', id_of(member))
     return false
   end
   return true
 end
 
--- Lets blocked runs of the key go as far as their limits allow, in the order of the queue.
+-- Unblocks runs of the key as far as their limits allow, in the order of the queue.
 local function unblock(key)
   local blocked = C .. 'blocked:' .. key
   local first = call('ZRANGE', blocked, 0, 0, 'WITHSCORES')
@@ -241,17 +303,17 @@ local function unblock(key)
   if not first[1] or count >= -tonumber(first[2]) then return false end
   if first[2] == call('ZRANGE', blocked, -1, -1, 'WITHSCORES')[2] then
     while first[1] and count < -tonumber(first[2]) do
-      if let_go(blocked, first[1]) then count, any = count + 1, true end
+      if unblock_member(blocked, first[1]) then count, any = count + 1, true end
       first = call('ZRANGE', blocked, 0, 0, 'WITHSCORES')
     end
     return any
   end
-  -- Limits of their own: each has to be asked, in turn.
+  -- Their limits differ.
   local waiting, all = {}, call('ZRANGE', blocked, 0, -1, 'WITHSCORES')
   for place = 1, #all, 2 do waiting[#waiting + 1] = {all[place], -tonumber(all[place + 1])} end
   table.sort(waiting, function(x, y) return sooner(x[1], y[1]) end)
   for _, each in ipairs(waiting) do
-    if count < each[2] and let_go(blocked, each[1]) then count, any = count + 1, true end
+    if count < each[2] and unblock_member(blocked, each[1]) then count, any = count + 1, true end
   end
   return any
 end

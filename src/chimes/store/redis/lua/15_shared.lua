@@ -1,10 +1,10 @@
--- What several scripts need: leases, the end of the audit's chain, handing out, standing in sets.
+-- Shared by several scripts: leases, the end of the audit chain, claiming, index sets.
 local function alive(node)
   local lease = call('ZSCORE', C .. 'leases', node)
   return lease and tonumber(lease) > now
 end
 
--- The entry that an appended one says it follows has to be the last.
+-- Whether an entry with this number and hash is the last one.
 local function follows(number, hash)
   local values = call('HMGET', C .. 'audit:head', 'number', 'hash')
   return (values[1] or '0') == number and (values[2] or '') == hash
@@ -15,28 +15,32 @@ local function append_audit(number, hash, entry)
   call('HSET', C .. 'audit:head', 'number', number, 'hash', hash)
 end
 
--- `claimed`, for the first `free` of these members of queues.
+-- Claims the runs of the first `free` of these members of queues.
 local function hand_out(members, node, free)
-  local taken = {}
+  local claimed = {}
   for place = 1, math.min(#members, free) do
     local id = id_of(members[place])
     local values = call('HMGET', run_key(id), 'attempt', 'fence', 'first')
     put(id, {
-      'status', 'running', 'holder', node, 'started', '', 'claimed', NOW,
-      'attempt', whole(tonumber(values[1]) + 1), 'fence', whole(tonumber(values[2]) + 1),
-      'first', values[3] ~= '' and values[3] or NOW,
+      'status', 'running', 'holder', node, 'started', '', 'claimed', NOW, 'member', '',
+      'attempt', whole((tonumber(values[1]) or 0) + 1),
+      'fence', whole((tonumber(values[2]) or 0) + 1), 'first', values[3] or NOW,
     })
-    taken[place] = shown(id)
+    claimed[place] = shown(id)
   end
-  return taken
+  return claimed
 end
 
 local function schedule_key(id)
   return C .. 'schedule:' .. id
 end
 
--- A record moves between the sets it is found by. `before`, `after`: set, member and score of each
--- place where it stands, by names of their own; score '' is an unordered set.
+local function cursor_key(id)
+  return C .. 'cursor:' .. id
+end
+
+-- Moves a record between its index sets. `before`, `after`: set, member and score of each entry, by
+-- names of their own; score '' is an unordered set.
 local function move(before, after)
   for place, each in pairs(before) do
     if not after[place] then

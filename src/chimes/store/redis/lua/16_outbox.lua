@@ -1,4 +1,4 @@
--- Deliveries: one hash each, and the sets they are found by.
+-- Deliveries: one hash each, and their index sets.
 local DELIVERY = {
   'body', 'rest', 'state', 'attempts', 'fence', 'progress', 'created', 'available', 'finished',
   'run', 'schedule', 'owner', 'channel', 'rev', 'id',
@@ -12,13 +12,13 @@ local function shown_delivery(id)
   return fields_of(delivery_key(id), DELIVERY)
 end
 
-local function delivery_stands(id)
-  local found, values = {}, shown_delivery(id)
-  if not values then return found end
+local function delivery_sets(id)
+  local sets, values = {}, shown_delivery(id)
+  if not values then return sets end
   local d = {}
   for place, name in ipairs(DELIVERY) do d[name] = values[place] end
   -- A corrupt one is indexed too.
-  local function at(set, score) found[set] = {set, id, tonumber(score) and score or '0'} end
+  local function at(set, score) sets[set] = {set, id, tonumber(score) and score or '0'} end
   at('deliveries', d.created)
   at('deliveries:run:' .. d.run, d.created)
   at('deliveries:owner:' .. d.owner, d.created)
@@ -27,31 +27,31 @@ local function delivery_stands(id)
   if d.schedule ~= '' then at('deliveries:schedule:' .. d.schedule, d.created) end
   if d.state == 'pending' then at('deliveries:pending:' .. d.channel, d.available) end
   if d.finished ~= '' then at('deliveries:ended', d.finished) end
-  return found
+  return sets
 end
 
 -- `fields`: names and values in turn; the value @now is the moment of the script.
 local function put_delivery(id, fields)
-  local before = delivery_stands(id)
+  local before = delivery_sets(id)
   for place = 2, #fields, 2 do
     if fields[place] == '@now' then fields[place] = NOW end
   end
   call('HSET', delivery_key(id), 'id', id, unpack(fields))
   call('HINCRBY', delivery_key(id), 'rev', 1)
-  move(before, delivery_stands(id))
+  move(before, delivery_sets(id))
 end
 
 local function forget_delivery(id)
-  move(delivery_stands(id), NONE)
+  move(delivery_sets(id), NONE)
   call('DEL', delivery_key(id))
 end
 
--- Who is told that a run has ended: its schedule, {id, fields} each; what takes their place if
--- that schedule's last run ended as one of these words. Whether there was anything new.
+-- Adds the deliveries of an ended run, {id, fields} each: `instead` if the last run of its schedule
+-- has one of the statuses in `words`. Returns whether any is new.
 local function post(schedule, deliveries, instead, words)
   local any, previous = false, nil
   if schedule ~= '' and #words > 0 then
-    previous = call('HGET', schedule_key(schedule), 'last_status')
+    previous = call('HGET', cursor_key(schedule), 'last_status')
   end
   for _, word in ipairs(words) do
     if word == previous then deliveries = instead end

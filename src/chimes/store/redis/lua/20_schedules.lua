@@ -1,34 +1,39 @@
--- Schedules: one hash each, and the sets they are found by.
-local SCHEDULE = {
-  'body', 'next_slot', 'next_run', 'last_slot', 'last_enqueued', 'last_run', 'last_status',
-  'last_error', 'last_success', 'fired', 'purged', 'rev', 'summary_rev', 'id',
+-- Schedules. The hash `schedule:ID` has what people wrote; edits change it. The hash `cursor:ID`
+-- has where the schedule stands, and its last run; firing and completions need only this one. Its
+-- `revision` is a digest of what people wrote: it shows whether a process's copy is current.
+local CURSOR = {
+  'revision', 'next_slot', 'next_run', 'last_slot', 'last_enqueued', 'last_run', 'last_status',
+  'last_error', 'last_success', 'fired', 'purged', 'rev', 'summary_rev',
 }
-local LISTED = {
-  'name', 'owner', 'created', 'updated', 'enabled', 'deleted', 'next_run', 'namespace',
-  'snoozed',
-}
+local LISTED = {'name', 'owner', 'created', 'updated', 'enabled', 'deleted', 'namespace', 'snoozed'}
+
+local function shown_cursor(id)
+  local values = fields_of(cursor_key(id), CURSOR)
+  if values then values[#CURSOR + 1] = id end
+  return values
+end
 
 local function shown_schedule(id)
-  return fields_of(schedule_key(id), SCHEDULE)
+  local values = shown_cursor(id)
+  if values then values[#values + 1] = call('HGET', schedule_key(id), 'body') or '' end
+  return values
 end
 
 local function listed(id)
-  local values = call('HMGET', schedule_key(id), unpack(LISTED))
-  local found = {}
-  for place, name in ipairs(LISTED) do
-    found[name] = values[place] or (values[3] and '' or nil)
-  end
-  return found
+  local values, s = call('HMGET', schedule_key(id), unpack(LISTED)), {}
+  for place, name in ipairs(LISTED) do s[name] = values[place] or (values[3] and '' or nil) end
+  s.next_run = call('HGET', cursor_key(id), 'next_run') or ''
+  return s
 end
 
--- set, member, score: where a schedule with these fields stands. Score '' is an unordered set.
-local function stands(id, s)
-  local found = {}
-  local function at(set, member, score) found[set .. '\n' .. member] = {set, member, score} end
-  if not s.created then return found end
+-- The index sets of a schedule: set, member, score. Score '' is an unordered set.
+local function schedule_sets(id, s)
+  local sets = {}
+  local function at(set, member, score) sets[set .. '\n' .. member] = {set, member, score} end
+  if not s.created then return sets end
   if s.deleted ~= '' then
     at('schedules:deleted', id, s.deleted)
-    return found
+    return sets
   end
   at('schedules', id, s.created)
   at('schedules:updated', id, s.updated)
@@ -44,26 +49,26 @@ local function stands(id, s)
   if s.enabled == '1' then at('schedules:enabled', id, '') end
   -- A pause that ends by itself.
   if s.snoozed ~= '' then at('schedules:snoozed', id, s.snoozed) end
-  return found
+  return sets
 end
 
-local function put_schedule(id, fields)
-  local before = stands(id, listed(id))
-  call('HSET', schedule_key(id), 'id', id, unpack(fields))
-  call('HINCRBY', schedule_key(id), 'rev', 1)
-  call('HSETNX', schedule_key(id), 'summary_rev', '0')
+local function put_schedule(id, fields, cursor)
+  local before = schedule_sets(id, listed(id))
+  call('HSET', schedule_key(id), unpack(fields))
+  call('HSET', cursor_key(id), unpack(cursor))
+  call('HINCRBY', cursor_key(id), 'rev', 1)
+  call('HSETNX', cursor_key(id), 'summary_rev', '0')
   local s = listed(id)
   call('ZADD', C .. 'schedules:ever', s.created, id)
-  move(before, stands(id, s))
+  move(before, schedule_sets(id, s))
 end
 
--- `put_schedule` where nothing changes that a schedule is found by, but for when it is due.
 local function move_cursor(id, fields)
-  local key = schedule_key(id)
+  local key = cursor_key(id)
   call('HSET', key, unpack(fields))
   call('HINCRBY', key, 'rev', 1)
-  local values = call('HMGET', key, 'next_run', 'enabled', 'deleted')
-  if values[3] ~= '' then return end
+  local values = call('HMGET', key, 'next_run', 'live')
+  if values[2] == 'deleted' then return end
   if values[1] == '' then
     call('ZREM', C .. 'schedules:next', id)
     call('ZREM', C .. 'due', id)
@@ -75,14 +80,14 @@ local function move_cursor(id, fields)
   end
 end
 
--- What a schedule tells of its latest run (`summarized`), once that run has ended.
+-- Updates the last run of a schedule (`summarize`) after that run has ended.
 local function summarize(id, run, status, error)
-  local key = schedule_key(id)
+  local key = cursor_key(id)
   local values = call('HMGET', key, 'last_run', 'last_success')
   if not values[1] then return end
   local last_run, success = values[1], values[2]
   local times = call('HMGET', run_key(run), 'first', 'finished')
-  local first, finished = times[1], times[2]
+  local first, finished = times[1] or '', times[2] or ''
   if status == 'succeeded' and finished ~= '' then
     if success == '' or tonumber(finished) > tonumber(success) then success = finished end
   end
@@ -97,15 +102,15 @@ local function summarize(id, run, status, error)
 end
 
 local function forget_schedule(id)
-  move(stands(id, listed(id)), NONE)
+  move(schedule_sets(id, listed(id)), NONE)
   call('ZREM', C .. 'schedules:ever', id)
   call('ZREM', C .. 'firing', id)
-  call('DEL', schedule_key(id))
+  call('DEL', schedule_key(id), cursor_key(id))
 end
 
--- Slots up to `mark` may have lost their rows.
+-- Notes that slots up to `mark` may have lost their runs.
 local function purged(id, mark)
-  local key = schedule_key(id)
+  local key = cursor_key(id)
   local before = call('HGET', key, 'purged')
   if before and (before == '' or tonumber(before) <= tonumber(mark)) then
     call('HSET', key, 'purged', mark)
@@ -127,17 +132,18 @@ local function backlog(key)
   return last
 end
 
--- A schedule with what firing has to know besides: who has its places; which of those belong to
--- others, where that matters; when the schedule it depends on last succeeded; its backlog; the key
--- whose places these are.
-local function to_fire(id)
-  local more = fields_of(schedule_key(id), {'key', 'depends', 'own'}) or {'', '', ''}
+-- What firing needs: the cursor (or the whole schedule), the admitted runs of the concurrency key,
+-- those of other schedules if that matters, when the schedule it depends on last succeeded, and the
+-- backlog.
+local function to_fire(id, whole_schedule)
+  local more = fields_of(cursor_key(id), {'key', 'depends', 'own'}) or {'', '', ''}
   local ids = call('ZRANGE', C .. 'admitted:' .. more[1], 0, -1)
   local others = {}
   for _, run in ipairs(more[3] == '1' and ids or {}) do
     if call('HGET', run_key(run), 'schedule') ~= id then others[#others + 1] = run end
   end
-  local success = more[2] ~= '' and call('HGET', schedule_key(more[2]), 'last_success') or ''
+  local success = more[2] ~= '' and call('HGET', cursor_key(more[2]), 'last_success') or ''
   local waiting = more[1] == 'schedule:' .. id and backlog(more[1]) or ''
-  return {shown_schedule(id), ids, others, success, waiting, more[1]}
+  local record = whole_schedule and shown_schedule(id) or shown_cursor(id)
+  return {record, ids, others, success, waiting}
 end

@@ -1,19 +1,19 @@
--- One optimistic transaction: everything that was read is as it was, or nothing happens. Units
--- stand for themselves: one that has to be tried again does not hold the others back.
+-- Optimistic transactions: a unit is applied if everything that its caller read is unchanged. Units
+-- are independent: one that has to be tried again does not delay the others.
 local ops = {}
 
 function ops.put(op) put(op[2], op[3]) end
 
 function ops.insert(op) insert(op[2], op[3], op[4]) end
 
--- The rest of the row: what is posted if it is new.
+-- op[7] to op[9]: deliveries if it is new (`post`).
 function ops.insert_new(op)
   if existing(op[2], op[5], op[6]) then return end
   insert(op[2], op[3], op[4])
   return post(op[5], op[7], op[8], op[9])
 end
 
--- The places of a run that has ended.
+-- Unblocks runs after a run of their concurrency key has ended.
 function ops.unblock(op)
   local key = call('HGET', run_key(op[2]), 'key')
   return key and key ~= '' and unblock(key)
@@ -33,14 +33,14 @@ function ops.summary(op) summarize(op[2], op[3], op[4], op[5]) end
 
 function ops.log(op) append_log(op[2], op[3]) end
 
-function ops.schedule(op) put_schedule(op[2], op[3]) end
+function ops.schedule(op) put_schedule(op[2], op[3], op[4]) end
 
 function ops.cursor(op)
   move_cursor(op[2], op[3])
   call('ZREM', C .. 'firing', op[2])
 end
 
--- op: node, '1' if it is gone only now.
+-- op: node, '1' if it leaves now; else its lease has ended.
 function ops.drop_node(op)
   local known = call('HMGET', C .. 'node:' .. op[2], 'lease', 'version')
   if known[1] then
@@ -52,7 +52,7 @@ function ops.drop_node(op)
 end
 
 function ops.forget_node(op)
-  if not alive(op[2]) and call('EXISTS', C .. 'held:' .. op[2]) == 0 then ops.drop_node(op) end
+  if not alive(op[2]) and call('EXISTS', C .. 'claims:' .. op[2]) == 0 then ops.drop_node(op) end
 end
 
 function ops.drain_node(op)
@@ -60,12 +60,12 @@ function ops.drain_node(op)
   if call('EXISTS', key) == 1 then call('HSET', key, 'drain', op[3]) end
 end
 
--- A run that is held, and is not there.
+-- A claimed run that does not exist.
 function ops.vanished(op)
   for _, node in ipairs(call('SMEMBERS', C .. 'holders')) do
-    call('ZREM', C .. 'held:' .. node, op[2])
+    call('ZREM', C .. 'claims:' .. node, op[2])
     call('ZREM', C .. 'stops:' .. node, op[2])
-    if call('EXISTS', C .. 'held:' .. node) == 0 then call('SREM', C .. 'holders', node) end
+    if call('EXISTS', C .. 'claims:' .. node) == 0 then call('SREM', C .. 'holders', node) end
   end
 end
 
@@ -84,8 +84,12 @@ function wrong.run(e)
   if (call('HGET', run_key(e[2]), 'rev') or '') ~= e[3] then return 'changed' end
 end
 
+function wrong.claim(e)
+  if not owned(e[2], e[3]) or call('HEXISTS', run_key(e[2]), 'stop') == 1 then return 'changed' end
+end
+
 function wrong.schedule(e)
-  local values = call('HMGET', schedule_key(e[2]), 'rev', 'summary_rev')
+  local values = call('HMGET', cursor_key(e[2]), 'rev', 'summary_rev')
   if (values[1] or '') ~= e[3] or e[4] ~= '' and values[2] ~= e[4] then return 'changed' end
 end
 
@@ -128,12 +132,13 @@ local function in_all(sets, limit)
   return call('ZINTERCARD', unpack(asked))
 end
 
--- Its number, the limit, whether only active ones count, sets that hold together what does.
+-- e: number of the quota, limit, '1' if only active schedules count, sets whose intersection is
+-- counted.
 function wrong.quota(e)
   local limit = tonumber(e[3])
   local reached = limit <= 0
   if not reached and e[4] == '1' then
-    -- Nothing is in both: what is due is not paused.
+    -- No schedule is in both: one that is due is not paused.
     local sets = {unpack(e, 5)}
     sets[#sets + 1] = 'due'
     local count = in_all(sets, limit)
@@ -151,8 +156,8 @@ end
 
 local function objection(unit, spoiled)
   for _, e in ipairs(unit[1]) do
-    -- Another unit of this very commit has changed the places of this key, as its caller knows;
-    -- unless that unit did not happen.
+    -- Another unit of this commit has changed the admitted runs of this key, as the caller expects;
+    -- unless that unit was rejected.
     local own = e[1] == 'admitted' and spoiled[e[2]]
     if own == 'failed' then return 'changed' end
     local why = not own and wrong[e[1]](e)
@@ -160,7 +165,7 @@ local function objection(unit, spoiled)
   end
 end
 
--- Each unit is answered by `done`, or why it did not happen; the second value: something woke.
+-- Returns `done` or the conflict of each unit, and whether others have to be woken.
 local function applied(units)
   local answers, spoiled, woken = {}, {}, false
   for place, unit in ipairs(units) do

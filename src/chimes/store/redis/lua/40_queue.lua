@@ -1,14 +1,14 @@
--- Into the queue and out of it.
+-- Adding runs to the queue and claiming them.
 
--- A new run as it has to begin: its flow may be over, its key at its limit (`over`: how the rest
--- of the run reads if its flow has ended).
+-- Completes the fields of a new run: it is canceled if its flow has ended (`over`: its `rest`
+-- then), or blocked if its key is at its limit.
 local function begun(fields, key, limit, parent, over)
   local blocked = ''
   if over ~= '' and parent ~= '' then
     local status = call('HGET', run_key(parent), 'status')
     if status and status ~= 'queued' and status ~= 'running' then
       for _, value in ipairs({'status', 'canceled', 'rest', over, 'blocked', '', 'holder', '',
-                              'finished', NOW}) do
+                              'member', '', 'finished', NOW}) do
         fields[#fields + 1] = value
       end
       return 'over'
@@ -25,8 +25,8 @@ local function head_differs(audit)
 end
 
 -- args: runs {id, fields, task, schedule, slot, key of an active run, limit, parent, over, and
--- what is posted if it is new: deliveries, instead, words}, audit {number, hash before; number,
--- hash, text}. The answers: a word, or the record there is.
+-- deliveries if it is new (`post`)}, audit {number, hash before; number, hash, text}. The answers:
+-- a word, or the record that exists.
 function verbs.add()
   if head_differs(args[2]) then return {NOW, 'head'} end
   local answers = {}
@@ -69,7 +69,7 @@ function verbs.add_unless_active()
   return {NOW, 'new'}
 end
 
--- What has become due since: from the delayed to the ready ones of its needs.
+-- Moves delayed runs that have become due to the ready ones of their requirement.
 local function promote()
   for _ = 1, 40 do
     local due = call('ZRANGEBYSCORE', C .. 'delayed', '-inf', NOW, 'LIMIT', 0, 500)
@@ -81,33 +81,34 @@ local function promote()
   end
 end
 
--- The first `free` of the offered queues together. A clock that was set back may have left one
--- that is not due any more.
+-- The first `free` of the queues of these requirements together. After the clock was set back, some
+-- are not due any more.
 local function foremost(offers, free)
-  local found, queues = {}, 0
+  local due, queues = {}, 0
   for _, offer in ipairs(offers) do
     local ready = C .. 'ready:' .. offer
-    local from, kept, before = 0, 0, #found
+    local from, kept, before = 0, 0, #due
     while kept < free do
       local members = call('ZRANGE', ready, from, from + free - 1)
       for _, member in ipairs(members) do
-        local available = tonumber(call('HGET', run_key(id_of(member)), 'available') or '')
-        if not available then
+        local id = id_of(member)
+        if call('HGET', run_key(id), 'status') ~= 'queued' then
           call('ZREM', ready, member)
-          call('ZREM', C .. 'available', id_of(member))
-        elseif available <= now then
-          found[#found + 1] = member
+          call('ZREM', C .. 'available', id)
+          call('HDEL', C .. 'queue', id)
+        elseif available_of(member) <= now then
+          due[#due + 1] = member
           kept = kept + 1
         end
       end
       if #members < free then break end
       from = from + free
     end
-    if #found > before then queues = queues + 1 end
+    if #due > before then queues = queues + 1 end
   end
-  -- One queue is in its order already.
-  if queues > 1 then table.sort(found, sooner) end
-  return found
+  -- A single queue is already in order.
+  if queues > 1 then table.sort(due, sooner) end
+  return due
 end
 
 -- args: node, free, offers.
@@ -120,7 +121,8 @@ end
 
 function verbs.start()
   if not owned(args[1], args[2]) then return {NOW, ''} end
-  return {NOW, tostring(put(args[1], {'started', '1'}))}
+  put(args[1], {'started', '1'})
+  return {NOW, '1'}
 end
 
 function verbs.append_logs()

@@ -1,34 +1,34 @@
--- Due schedules: taken, and what was planned of them written down.
--- args: limit, microseconds of the reservation. Schedules that another node has just taken
--- are left out; should it die, they are free again soon. The server's own time counts here,
--- whatever clock decides what is due.
+-- Firing: reserves due schedules, and writes what was planned for them.
+-- args: limit, microseconds of the reservation. Schedules that another node has reserved are left
+-- out; if it dies, the reservation ends. Reservations use the server's clock, also if the caller
+-- has another one.
 function verbs.take_due()
   local limit, t = tonumber(args[1]), call('TIME')
   local real = tonumber(t[1]) * 1000000 + tonumber(t[2])
-  local found, from = {}, 0
-  while #found < limit do
+  local ids, from = {}, 0
+  while #ids < limit do
     local due = call('ZRANGEBYSCORE', C .. 'due', '-inf', NOW, 'LIMIT', from, 500)
     for _, id in ipairs(due) do
-      local taken = call('ZSCORE', C .. 'firing', id)
-      if call('EXISTS', schedule_key(id)) == 0 then
+      local reserved = call('ZSCORE', C .. 'firing', id)
+      if call('EXISTS', schedule_key(id), cursor_key(id)) < 2 then
         call('ZREM', C .. 'due', id)
-      elseif #found < limit and not (taken and tonumber(taken) > real) then
+      elseif #ids < limit and not (reserved and tonumber(reserved) > real) then
         call('ZADD', C .. 'firing', whole(real + tonumber(args[2])), id)
-        found[#found + 1] = id
+        ids[#ids + 1] = id
       end
     end
     if #due < 500 then break end
     from = from + 500
   end
   local rows = {}
-  for place, id in ipairs(found) do rows[place] = to_fire(id) end
+  for place, id in ipairs(ids) do rows[place] = to_fire(id) end
   return {NOW, rows}
 end
 
--- What firing came to. args: units, node, free, offers, ids that earlier calls of the same pass
--- have inserted, `now` if this is the last call, `later` if it cannot be. The answer: as of commit, the runs taken, the others
--- of this pass. Those for which the node has places are its own at once; who goes first is seen
--- when all of the pass is there, so nothing is handed out while a unit has to be tried again.
+-- Writes what was planned. args: units, node, free permits, capabilities, ids that earlier calls of
+-- the same pass have inserted, `now` if this is the last call, `later` if it cannot be. The answer:
+-- as of commit, the runs that the node has claimed, the others of this pass. Nothing is claimed
+-- while a unit has to be tried again, because its runs may rank higher.
 function verbs.fire()
   local answers, woken = applied(args[1])
   local node, free, offered, stopped = args[2], tonumber(args[3]), {}, false

@@ -1,11 +1,11 @@
--- Everything that is seldom, or small.
+-- Retention, nodes, idempotency records, import.
 -- args: ids. The logs of those that have ended.
 function verbs.drop_logs()
   for _, id in ipairs(args[1]) do
     local values = call('HMGET', run_key(id), 'status', 'task')
     if values[1] and values[1] ~= 'queued' and values[1] ~= 'running' then
       call('DEL', C .. 'logs:' .. id)
-      if values[2] ~= '' then view('DEL', P .. 'sync_tasks#' .. values[2] .. ':logs') end
+      if values[2] then view('DEL', P .. 'sync_tasks#' .. values[2] .. ':logs') end
     end
   end
   return {NOW}
@@ -17,7 +17,7 @@ function verbs.keep_state()
   return {NOW, '1'}
 end
 
--- The steps of a flow that goes on.
+-- Steps of a flow that has not ended are not deleted.
 local function spared(id)
   local parent = call('HGET', run_key(id), 'parent') or ''
   local status = parent ~= '' and call('HGET', run_key(parent), 'status')
@@ -29,14 +29,16 @@ local function forget_all(old)
     local values = fields_of(run_key(id), {'created', 'schedule', 'slot', 'mark'})
     if values then
       forget(id)
-      if values[2] ~= '' and values[3] ~= '' then purged(values[2], values[4]) end
+      if values[2] ~= '' and values[3] ~= '' then
+        purged(values[2], values[4] ~= '' and values[4] or values[3])
+      end
     else
       call('ZREM', C .. 'ended', id)
     end
   end
 end
 
--- args: before, limit. Not the steps of a flow that goes on.
+-- args: before, limit.
 function verbs.prune()
   local limit, from, old = tonumber(args[2]), 0, {}
   while #old < limit do
@@ -71,7 +73,7 @@ function verbs.purge_schedules()
   while #old < limit do
     local ids = call('ZRANGEBYSCORE', set, '-inf', '(' .. args[1], 'LIMIT', from, 500)
     for _, id in ipairs(ids) do
-      local purged = call('HGET', schedule_key(id), 'purged') or ''
+      local purged = call('HGET', cursor_key(id), 'purged') or ''
       if #old < limit and call('EXISTS', C .. 'runs:schedule:' .. id) == 0
         and (purged == '' or tonumber(purged) < tonumber(args[1]))
         and not string.find(id, '^........%-....%-5...%-....%-............$') then
@@ -83,6 +85,21 @@ function verbs.purge_schedules()
   end
   for _, id in ipairs(old) do forget_schedule(id) end
   return {NOW, tostring(#old)}
+end
+
+-- args: definitions, {key, mark of use as it was read} each. Definitions that were used meanwhile
+-- have another mark and stay.
+function verbs.drop_definitions()
+  local count = 0
+  for _, each in ipairs(args[1]) do
+    local used = call('ZSCORE', C .. 'definitions', each[1])
+    if used and whole(tonumber(used)) == each[2] then
+      call('ZREM', C .. 'definitions', each[1])
+      call('DEL', definition_key(each[1]))
+      count = count + 1
+    end
+  end
+  return {NOW, tostring(count)}
 end
 
 -- Nodes. args: node, lease, body, offset, whether a new one is to drain, facts, version,
@@ -147,12 +164,12 @@ function verbs.epoch()
   return {NOW, tostring(call('HINCRBY', C .. 'store', 'epoch', 1))}
 end
 
--- Moving in: items as they are. What exists already stays and is not counted.
+-- Import. What exists already stays and is not counted.
 local adopt = {}
 
 function adopt.schedule(item)
   if call('EXISTS', schedule_key(item[2])) == 1 then return false end
-  put_schedule(item[2], item[3])
+  put_schedule(item[2], item[3], item[4])
   return true
 end
 

@@ -1,4 +1,4 @@
--- Deliveries handed out, and old messages forgotten.
+-- Claiming deliveries, and retention of messages.
 
 -- args: channels that the caller can send by, the others, limit, microseconds of the hold and
 -- after which the others' are overdue.

@@ -1,4 +1,4 @@
--- A bucket of tokens. It expires when it would be full, and is then as one that never was.
+-- Token buckets. A bucket expires when it would be full, because a missing one counts as full.
 -- args: name, tokens in a second, most of them, how many. The answer: how many there were.
 function verbs.take_tokens()
   local key, rate, burst = C .. 'bucket:' .. args[1], tonumber(args[2]), tonumber(args[3])

@@ -1,11 +1,11 @@
--- Questions. This file and those it needs are also a script of their own that writes nothing.
+-- Read-only verbs.
 function verbs.now()
   return {NOW}
 end
 
 -- args: ids, '1' for the children of flows that have not ended. For each: record, children.
 function verbs.runs()
-  local found = {}
+  local rows = {}
   for _, id in ipairs(args[1]) do
     local row = shown(id)
     if row then
@@ -15,28 +15,43 @@ function verbs.runs()
           if active(state(child) or NONE) then children[#children + 1] = shown(child) end
         end
       end
-      found[#found + 1] = {row, children}
+      rows[#rows + 1] = {row, children}
     end
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
--- args: ids, '1' for what firing has to know besides.
+-- args: ids, '1' for everything that firing needs.
 function verbs.schedules()
-  local found = {}
+  local records = {}
   for _, id in ipairs(args[1]) do
-    if call('EXISTS', schedule_key(id)) == 1 then
-      found[#found + 1] = args[2] == '1' and to_fire(id) or {shown_schedule(id)}
+    if call('EXISTS', schedule_key(id), cursor_key(id)) == 2 then
+      records[#records + 1] = args[2] == '1' and to_fire(id, true) or {shown_schedule(id)}
     end
   end
-  return {NOW, found}
+  return {NOW, records}
+end
+
+-- args: keys. Their texts; '' if missing.
+function verbs.definitions()
+  local texts = {}
+  for place, key in ipairs(args[1]) do texts[place] = call('GET', definition_key(key)) or '' end
+  return {NOW, texts}
+end
+
+-- args: moment, limit. Definitions that were not marked as used since: keys and marks in turn.
+function verbs.old_definitions()
+  local marks = call('ZRANGEBYSCORE', C .. 'definitions', '-inf', '(' .. args[1], 'WITHSCORES',
+    'LIMIT', 0, args[2])
+  for place = 2, #marks, 2 do marks[place] = whole(tonumber(marks[place])) end
+  return {NOW, marks}
 end
 
 -- args: ids.
 function verbs.deliveries()
-  local found = {}
-  for _, id in ipairs(args[1]) do found[#found + 1] = shown_delivery(id) end
-  return {NOW, found}
+  local rows = {}
+  for _, id in ipairs(args[1]) do rows[#rows + 1] = shown_delivery(id) end
+  return {NOW, rows}
 end
 
 -- args: channels.
@@ -65,29 +80,26 @@ end
 
 -- args: schedule, slots. For each slot the record, or ''.
 function verbs.slots()
-  local found = {}
+  local rows = {}
   for place, slot in ipairs(args[2]) do
     local id = existing('', args[1], slot)
-    found[place] = id and shown(id) or ''
+    rows[place] = id and shown(id) or ''
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
 -- Which of these are taken. args: {id, schedule, slot} each.
 function verbs.taken()
-  local found = {}
+  local rows = {}
   for place, each in ipairs(args[1]) do
-    found[place] = existing(each[1], each[2], each[3]) and '1' or ''
+    rows[place] = existing(each[1], each[2], each[3]) and '1' or ''
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
--- Waiting runs of a schedule, blocked or not.
+-- Ids of the queued runs of a schedule, blocked or not.
 function verbs.waiting()
-  local found = {}
-  local ids = call('ZINTER', 2, C .. 'runs:schedule:' .. args[1], C .. 'runs:status:queued')
-  for place, id in ipairs(ids) do found[place] = shown(id) end
-  return {NOW, found}
+  return {NOW, call('ZINTER', 2, C .. 'runs:schedule:' .. args[1], C .. 'runs:status:queued')}
 end
 
 -- Runs whose node is gone: oldest first. args: limit. Also the nodes whose lease has ended.
@@ -98,7 +110,7 @@ function verbs.orphans()
   end
   for _, node in ipairs(call('SMEMBERS', C .. 'holders')) do
     if not alive(node) then
-      local ids = call('ZRANGE', C .. 'held:' .. node, 0, -1, 'WITHSCORES')
+      local ids = call('ZRANGE', C .. 'claims:' .. node, 0, -1, 'WITHSCORES')
       for place = 1, #ids, 2 do held[#held + 1] = {tonumber(ids[place + 1]), ids[place]} end
     end
   end
@@ -109,12 +121,12 @@ function verbs.orphans()
 end
 
 function verbs.held()
-  local found = call('EXISTS', C .. 'node:' .. args[1]) == 1
-  return {NOW, found and '1' or '', call('ZRANGE', C .. 'held:' .. args[1], 0, -1)}
+  local known = call('EXISTS', C .. 'node:' .. args[1]) == 1
+  return {NOW, known and '1' or '', call('ZRANGE', C .. 'claims:' .. args[1], 0, -1)}
 end
 
 function verbs.nodes()
-  local found = {}
+  local rows = {}
   for _, id in ipairs(call('ZRANGE', C .. 'leases', 0, -1)) do
     local values = call('HMGET', C .. 'node:' .. id, 'body', 'started', 'heartbeat', 'lease',
       'offset', 'drain', 'facts')
@@ -122,10 +134,10 @@ function verbs.nodes()
       values[6] = values[6] or ''
       values[7] = values[7] or ''
       values[8] = id
-      found[#found + 1] = values
+      rows[#rows + 1] = values
     end
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
 -- args: since, limit. The newest, newest first.
@@ -135,34 +147,38 @@ end
 
 -- args: before, most. As `prune`.
 function verbs.prunable()
-  local most, from, found = tonumber(args[2]), 0, 0
-  while found < most do
+  local most, from, count = tonumber(args[2]), 0, 0
+  while count < most do
     local ids = call('ZRANGEBYSCORE', C .. 'ended', '-inf', '(' .. args[1], 'LIMIT', from, 500)
     for _, id in ipairs(ids) do
       local parent = call('HGET', run_key(id), 'parent') or ''
       local status = parent ~= '' and call('HGET', run_key(parent), 'status')
-      if status ~= 'queued' and status ~= 'running' then found = found + 1 end
+      if status ~= 'queued' and status ~= 'running' then count = count + 1 end
     end
     if #ids < 500 then break end
     from = from + 500
   end
-  return {NOW, tostring(math.min(found, most))}
+  return {NOW, tostring(math.min(count, most))}
+end
+
+-- The lowest score of a sorted set.
+local function lowest(key)
+  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return first[2] and whole(tonumber(first[2])) or ''
 end
 
 function verbs.next_due()
-  local id = call('ZRANGE', C .. 'due', 0, 0)[1]
-  return {NOW, id and call('HGET', schedule_key(id), 'next_run') or ''}
+  return {NOW, lowest(C .. 'due')}
 end
 
 function verbs.next_available()
-  local id = call('ZRANGE', C .. 'available', 0, 0)[1]
-  return {NOW, id and call('HGET', run_key(id), 'available') or ''}
+  return {NOW, lowest(C .. 'available')}
 end
 
 -- A part of a sorted set, with the records behind it. args: set, '1' for descending, lowest,
 -- highest (as ZCOUNT takes them, '' for none), score and member of the last one seen, how many,
--- 'run', 'schedule', 'delivery', 'inbox', or 'name' (members are name NUL id) or 'audit' (members
--- are the records).
+-- 'run', 'schedule', 'delivery', 'inbox', 'name' (members are name NUL id), 'audit' (members are
+-- the records) or 'definition' (the key of a run's definition, its position).
 local function position(key, score, member, lex, inclusive)
   local rank = call('ZRANK', key, member)
   if rank and (lex or call('ZSCORE', key, member) == score) then
@@ -179,6 +195,10 @@ end
 local function record_of(kind, member)
   if kind == 'run' then return shown(member) end
   if kind == 'audit' then return member end
+  if kind == 'definition' then
+    local created = whole(tonumber(call('ZSCORE', C .. 'runs', member)))
+    return {call('HGET', run_key(member), 'def') or '', created, member}
+  end
   if kind == 'delivery' then return shown_delivery(member) end
   if kind == 'inbox' then return shown_inbox(member) end
   if kind == 'name' then member = string.sub(member, string.find(member, '\0', 1, true) + 1) end
@@ -209,32 +229,32 @@ function verbs.page()
   if more and descending then first = last - wanted + 1 end
   if more and not descending then last = first + wanted - 1 end
   local members = first <= last and call('ZRANGE', key, first, last) or {}
-  local found = {}
+  local rows = {}
   for place, member in ipairs(members) do
-    found[descending and #members - place + 1 or place] = record_of(kind, member) or ''
+    rows[descending and #members - place + 1 or place] = record_of(kind, member) or ''
   end
-  return {NOW, found, more and '1' or ''}
+  return {NOW, rows, more and '1' or ''}
 end
 
 function verbs.sizes()
-  local found = {}
-  for place, set in ipairs(args[1]) do found[place] = tostring(call('ZCARD', C .. set)) end
-  return {NOW, found}
+  local rows = {}
+  for place, set in ipairs(args[1]) do rows[place] = tostring(call('ZCARD', C .. set)) end
+  return {NOW, rows}
 end
 
 function verbs.counts()
-  local found = {
+  local rows = {
     tostring(call('ZCARD', C .. 'schedules')),
     tostring(call('SCARD', C .. 'schedules:enabled')),
     tostring(call('ZCOUNT', C .. 'due', '-inf', NOW)),
   }
   for place, status in ipairs(args[1]) do
-    found[place + 3] = tostring(call('ZCARD', C .. 'runs:status:' .. status))
+    rows[place + 3] = tostring(call('ZCARD', C .. 'runs:status:' .. status))
   end
   for _, state_ in ipairs(args[2]) do
-    found[#found + 1] = tostring(call('ZCARD', C .. 'deliveries:state:' .. state_))
+    rows[#rows + 1] = tostring(call('ZCARD', C .. 'deliveries:state:' .. state_))
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
 function verbs.logs()
@@ -243,22 +263,22 @@ end
 
 -- The last line of each of these, and its number. args: ids.
 function verbs.last_logs()
-  local found = {}
+  local rows = {}
   for _, id in ipairs(args[1]) do
     local line = call('LINDEX', C .. 'logs:' .. id, -1)
-    if line then found[#found + 1] = {id, tostring(call('LLEN', C .. 'logs:' .. id)), line} end
+    if line then rows[#rows + 1] = {id, tostring(call('LLEN', C .. 'logs:' .. id)), line} end
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
 -- Which of these have a log, and how long it is. args: ids.
 function verbs.log_lengths()
-  local found = {}
+  local rows = {}
   for _, id in ipairs(args[1]) do
     local length = call('LLEN', C .. 'logs:' .. id)
-    if length > 0 then found[#found + 1] = {id, tostring(length)} end
+    if length > 0 then rows[#rows + 1] = {id, tostring(length)} end
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
 function verbs.value()

@@ -1,5 +1,4 @@
--- What is counted without handing out whole records. The status alone is a field; where a run came
--- from and whose it is are in its body, which may be damaged.
+-- Counts that do not return whole records. Bodies and definitions may be corrupt.
 local JUDGED = {succeeded = true, failed = true, timeout = true, unknown = true}
 
 local function body_of(text)
@@ -7,23 +6,34 @@ local function body_of(text)
   return readable and type(body) == 'table' and body or {}
 end
 
+-- Decoded once per call: many runs share a definition.
+local definitions = {}
+
+local function definition_of(key)
+  if not definitions[key] then
+    definitions[key] = body_of(call('GET', definition_key(key)) or '')
+  end
+  return definitions[key]
+end
+
 -- The newest runs of each schedule. args: schedules, how many of each, '' or the owner's type, its
 -- id. For each run: schedule, id, status, origin, created, planned, first, finished.
 function verbs.newest()
-  local found, each = {}, tonumber(args[2])
+  local rows, each = {}, tonumber(args[2])
   for _, schedule in ipairs(args[1]) do
     local key, left, from = C .. 'runs:schedule:' .. schedule, each, 0
     while left > 0 do
       local ids = call('ZREVRANGE', key, from, from + each - 1)
       for _, id in ipairs(ids) do
         local f = call('HMGET', run_key(id), 'status', 'body', 'created', 'planned', 'first',
-          'finished')
-        local body = f[1] and body_of(f[2]) or {}
-        local owner = type(body.owner) == 'table' and body.owner or {}
+          'finished', 'def')
+        local body = f[1] and body_of(f[2] or '') or {}
+        local owner = definition_of(f[7] or '').owner
+        owner = type(owner) == 'table' and owner or {}
         local mine = args[3] == '' or owner.type == args[3] and owner.id == args[4]
         if f[1] and mine and left > 0 then
           left = left - 1
-          found[#found + 1] = {schedule, id, f[1], tostring(body.origin or ''), f[3] or '',
+          rows[#rows + 1] = {schedule, id, f[1], tostring(body.origin or ''), f[3] or '',
             f[4] or '', f[5] or '', f[6] or ''}
         end
       end
@@ -31,13 +41,13 @@ function verbs.newest()
       from = from + each
     end
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
 -- Of each schedule: when its newest judged run was planned if that and those before it, as many as
 -- asked for, ended badly; else ''. args: schedules, how many.
 function verbs.failing()
-  local found, wanted = {}, tonumber(args[2])
+  local rows, wanted = {}, tonumber(args[2])
   for place, schedule in ipairs(args[1]) do
     local from, judged, newest = 0, 0, ''
     while judged < wanted do
@@ -56,19 +66,20 @@ function verbs.failing()
       if #ids < 10 then break end
       from = from + 10
     end
-    found[place] = judged == wanted and newest or ''
+    rows[place] = judged == wanted and newest or ''
   end
-  return {NOW, found}
+  return {NOW, rows}
 end
 
 -- Former names of the default namespace.
 local former = {native = 'default', catbird = 'default'}
 
 -- args[6]: the owner's type and id, namespace, kind and origin, each '' for any.
-local function matches(body)
-  local owner = type(body.owner) == 'table' and body.owner or {}
-  local target = type(body.target) == 'table' and body.target or {}
-  local has = {owner.type, owner.id, former[body.namespace] or body.namespace, target.kind, body.origin}
+local function matches(definition, origin)
+  local owner = type(definition.owner) == 'table' and definition.owner or {}
+  local target = type(definition.target) == 'table' and definition.target or {}
+  local namespace = former[definition.namespace] or definition.namespace
+  local has = {owner.type, owner.id, namespace, target.kind, origin}
   for place = 1, 5 do
     local wanted = args[6][place]
     if wanted ~= '' and has[place] ~= wanted then return false end
@@ -93,10 +104,10 @@ local function bracket_of(lag, bounds)
   return low
 end
 
-local function first_node(f)
-  local rest = f[5] and f[5] ~= '' and body_of(f[5]) or {}
-  local attempt = type(rest.attempts) == 'table' and rest.attempts[1]
-  local node = type(attempt) == 'table' and attempt.node or f[6]
+local function first_node(id, holder)
+  local attempts = body_of(call('GET', rest_key(id)) or '').attempts
+  local attempt = type(attempts) == 'table' and attempts[1]
+  local node = type(attempt) == 'table' and attempt.node or holder
   return type(node) == 'string' and node ~= '' and node or '?'
 end
 
@@ -114,18 +125,18 @@ function verbs.window()
   local stop = math.min(last, first + tonumber(args[5]) - 1)
   local counts, names, at, seen = {}, {}, '', ''
   for _, id in ipairs(first <= stop and call('ZRANGE', key, first, stop) or {}) do
-    local f = call('HMGET', run_key(id), 'status', 'planned', 'created', 'first', 'rest', 'holder',
-      filtered and 'body' or 'rev')
+    local f = call('HMGET', run_key(id), 'status', 'planned', 'created', 'first', 'holder',
+      filtered and 'body' or 'rev', 'def')
     at, seen = call('ZSCORE', key, id), id
-    local body = filtered and f[1] and body_of(f[7] or '')
+    local origin = filtered and f[1] and body_of(f[6] or '').origin
     local made = args[9] == '' or tonumber(f[3] or '0') >= tonumber(args[9])
-    if f[1] and f[2] and made and (not body or matches(body)) then
+    if f[1] and f[2] and made and (not filtered or matches(definition_of(f[7] or ''), origin)) then
       local name
       if not bounds then
         name = f[1]
-      elseif body.origin == 'schedule' and (f[4] or '') ~= '' then
+      elseif origin == 'schedule' and f[4] then
         local bracket = bracket_of(tonumber(f[4]) - tonumber(f[2]), bounds)
-        name = (by_node and first_node(f) or '') .. '\n' .. bracket
+        name = (by_node and first_node(id, f[5]) or '') .. '\n' .. bracket
       end
       if name then
         name = whole(math.floor((tonumber(f[2]) - since) / step)) .. '\n' .. name
@@ -134,11 +145,11 @@ function verbs.window()
       end
     end
   end
-  local found = {}
+  local rows = {}
   for _, name in ipairs(names) do
-    found[#found + 1] = name
-    found[#found + 1] = whole(counts[name])
+    rows[#rows + 1] = name
+    rows[#rows + 1] = whole(counts[name])
   end
   local more = stop < last
-  return {NOW, found, more and whole(tonumber(at)) or '', more and seen or ''}
+  return {NOW, rows, more and whole(tonumber(at)) or '', more and seen or ''}
 end

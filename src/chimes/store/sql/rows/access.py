@@ -22,13 +22,12 @@ from chimes.model.schedule import (
     run_definition,
 )
 from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
+from chimes.store.codec.definitions import split_args, with_args
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.definitions import (
     load_definitions,
-    split_args,
     store_definitions,
     touch_definition,
-    with_args,
 )
 from chimes.store.sql.dialects.base import Dialect, Rows
 from chimes.store.sql.known import KnownSchedule, StoredDefinition
@@ -56,7 +55,14 @@ from chimes.store.sql.rows.schedule import (
     stats_values,
     summary_of,
 )
-from chimes.store.sql.rows.values import Value, Values, decode_object, micros, schedule_number
+from chimes.store.sql.rows.values import (
+    Value,
+    Values,
+    decode_object,
+    encode_object,
+    micros,
+    schedule_number,
+)
 from chimes.store.sql.tables import (
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
@@ -357,7 +363,8 @@ def insert_runs(
     stored = store_definitions(tx, [definition for definition, _ in parts])
     for run, (_definition, args), key in zip(others, parts, stored, strict=True):
         number = tx.concurrency[run.id] = concurrency_number(run)
-        rows.append(planned_values(run, key, number, args, batch_id) + state_values(run))
+        text = None if args is None else encode_object(args)
+        rows.append(planned_values(run, key, number, text, batch_id) + state_values(run))
     names = (*PLANNED, *STATE)
     added = set(tx.dialect.insert_missing(tx.connection, runs, names, rows, unique="id"))
     inserted = [run for run in new if run.id in added]
