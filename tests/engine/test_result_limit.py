@@ -10,7 +10,7 @@ from chimes.engine.recorder import FREE_RESULT, result_limit
 from chimes.errors import StoreUnavailable
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.policy import Policy
-from chimes.model.run import Outcome, Run, RunStatus
+from chimes.model.run import AttemptEnd, Outcome, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.targets.base import Call
 from tests.builders import ALICE, BOB
@@ -69,6 +69,7 @@ async def test_return_value_beyond_the_limit_fails_the_run(rig: Rig) -> None:
     runs = await _runs(rig, 2, ALICE)
     assert [run.status for run in runs] == [RunStatus.SUCCEEDED, RunStatus.FAILED]
     assert (runs[1].reason, runs[1].result) == ("result_limit", None)
+    assert runs[1].attempts[-1].end is AttemptEnd.FAILED
     assert "user:alice" in runs[1].error
     assert "max_result_bytes_per_owner" in runs[1].error
 

@@ -103,6 +103,7 @@ CHAINS = [
     ("127.0.0.1", {"x_forwarded_for": ""}, "127.0.0.1"),
     ("127.0.0.1", {"forwarded": 'for="[2001:db8::1]:80";proto=https'}, "2001:db8::1"),
     ("127.0.0.1", {"forwarded": "for=198.51.100.1, For=203.0.113.5;by=10.1.1.1"}, "203.0.113.5"),
+    ("127.0.0.1", {"forwarded": "for=6.6.6.6;x-y=1, for=203.0.113.5"}, "203.0.113.5"),
     ("127.0.0.1", {"forwarded": 'for=203.0.113.5;host="a,b;c", for=10.1.1.1'}, "203.0.113.5"),
     (
         "127.0.0.1",
@@ -133,6 +134,15 @@ async def test_proxy_headers_that_disagree_are_rejected() -> None:
         assert (answer.status_code, answer.json()["code"]) == (400, "ambiguous_proxy_headers")
         async with server.client("127.0.0.9") as other:
             assert (await other.get(PATH, headers=ADMIN | headers)).status_code == 200
+
+
+async def test_a_forwarded_header_that_cannot_be_parsed_is_rejected() -> None:
+    """Else the client could hide the address that its proxy appends."""
+    settings = Settings(trusted_proxies=("127.0.0.1",))
+    async with served(settings=settings, fixed_keys=[TOKEN]) as server, server.client() as client:
+        headers = {"Forwarded": "for=6.6.6.6;=, for=203.0.113.5"}
+        answer = await client.get(PATH, headers=ADMIN | headers)
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_forwarded")
 
 
 async def test_the_scheme_is_that_of_the_proxy() -> None:

@@ -7,12 +7,18 @@ from typing import Any
 
 from chimes.config import Settings
 from chimes.egress import EgressRules, ModeEgress
+from chimes.errors import StoreUnavailable
 from chimes.model import replace
+from chimes.model.listing import Page, ScheduleQuery
+from chimes.model.node import Node
 from chimes.model.policy import Policy, RunDefaults
+from chimes.model.schedule import Schedule
 from chimes.model.validation import check_target
 from chimes.services.schedules.rules import ScheduleRules
 from chimes.services.schedules.service import ScheduleService
-from tests.builders import a_node
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from tests.builders import NOW, a_node
 from tests.web.dashboard.browsing import browsing
 from tests.web.dashboard.form_helpers import fill
 from tests.web.rig import HTTP, Rig, definition, serving
@@ -140,3 +146,45 @@ async def test_pages_show_warnings_in_needs_attention_the_editor_and_with_a_new_
         )
         assert "the callbacks of these schedules are denied" in made.text
         assert "127.0.0.1:9000 is a private address" in made.text
+
+
+class UnavailableReads(MemoryStore):
+    """Nodes and lists of schedules cannot be read once `unavailable` is set."""
+
+    unavailable = False
+
+    async def nodes(self) -> tuple[Node, ...]:
+        if self.unavailable:
+            raise StoreUnavailable("the store does not answer")
+        return await super().nodes()
+
+    async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
+        if self.unavailable:
+            raise StoreUnavailable("the store does not answer")
+        return await super().list_schedules(query)
+
+
+async def test_a_change_is_answered_although_its_warnings_cannot_be_found() -> None:
+    """Else a repetition with the same Idempotency-Key would skip another slot."""
+    clock = SettableClock(NOW)
+    store = UnavailableReads(clock)
+    async with serving(store, clock) as rig:
+        made = await rig.create(delivery=[EMAIL])
+        store.unavailable = True
+        path, headers = f"/api/v1/schedules/{made['id']}/skip", {"Idempotency-Key": "once"}
+        answers = [await rig.client.post(path, headers=headers) for _ in range(2)]
+        assert [each.status_code for each in answers] == [200, 200]
+        assert answers[0].json()["warnings"] == []
+        assert answers[0].json()["next_run_at"] == answers[1].json()["next_run_at"]
+
+
+async def test_the_first_key_is_shown_although_denied_callbacks_cannot_be_found() -> None:
+    clock = SettableClock(NOW)
+    store = UnavailableReads(clock)
+    async with serving(store, clock) as rig:
+        store.unavailable = True
+        made = await rig.client.post("/api/v1/keys", json={"name": "first", "role": "admin"})
+        assert made.status_code == 201
+        assert made.json()["warnings"] == []
+        headers = {"Authorization": f"Bearer {made.json()['key']}"}
+        assert (await rig.client.get("/api/v1/keys", headers=headers)).status_code == 200

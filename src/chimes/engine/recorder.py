@@ -21,10 +21,10 @@ from chimes.engine.in_flight import AttemptLog, Claim, InFlightRun
 from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
 from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
-from chimes.i18n import _
+from chimes.i18n import _, freeze
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
-from chimes.model.run import Completion, LogEntry, Run, RunStatus
+from chimes.model.run import AttemptEnd, Completion, LogEntry, Run, RunStatus
 from chimes.services.access import ByteBudget
 from chimes.store.port import Store
 
@@ -101,10 +101,11 @@ def _limited(completion: Completion, owner: Owner, size: int, limit: int) -> Com
     if "value" in completion.result:
         return replace(
             completion,
+            attempt=replace(completion.attempt, end=AttemptEnd.FAILED, error=freeze(note)),
             status=RunStatus.FAILED,
             result=None,
-            error=completion.error or note,
-            reason=completion.reason or "result_limit",
+            error=freeze(note),
+            reason="result_limit",
         )
     line = LogEntry(at=completion.attempt.finished_at, level="warning", message=str(note))
     return replace(

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,6 +25,7 @@ from chimes.errors import (
     NotAuthenticated,
     NotFound,
     RateLimited,
+    StoreError,
 )
 from chimes.i18n import _
 from chimes.model.access import ANONYMOUS_OWNER, Actor, Owner, OwnerType, Role
@@ -401,6 +403,10 @@ class SessionService:
         except NotAuthenticated:
             await self._audit_failure(address, address)
             raise
+        except StoreError:
+            # The key was not checked.
+            await self._give_back(attempt)
+            raise
         await attempt.give_back()
         mark = self._access.configured_key_mark(presented)
         kind, ref = ("configured", mark) if mark else ("key", str(actor.key_id))
@@ -412,8 +418,9 @@ class SessionService:
         attempt = await self._limit.take(address, name)
         try:
             user = await self._users.authenticate(name, password)
-        except RateLimited:
-            await attempt.give_back()
+        except (RateLimited, StoreError):
+            # The password was not checked.
+            await self._give_back(attempt)
             raise
         if user is None:
             await self._audit_failure(name, address)
@@ -422,6 +429,10 @@ class SessionService:
         return await self._begin(
             _user_actor(user, address), "user", name, stamp=user.stamp, agent=agent
         )
+
+    async def _give_back(self, attempt: LoginAttempt) -> None:
+        with suppress(StoreError):
+            await attempt.give_back()
 
     async def _begin(
         self, actor: Actor, kind: str, ref: str, *, agent: str, stamp: str = ""

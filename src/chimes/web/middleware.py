@@ -104,7 +104,7 @@ class RequestLimits:
 
 # --- the client behind a proxy -----------------------------------------------------------------
 #: A parameter of an element of Forwarded (RFC 7239).
-_FORWARDED_PAIR = re.compile(r'\s*([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^\s;,"]*)\s*(;|,|$)')
+_FORWARDED_PAIR = re.compile(r'\s*([\w!#$%&\'*+.^`|~-]+)=("(?:[^"\\]|\\.)*"|[^\s;,"]*)\s*(;|,|$)')
 _SCHEMES = frozenset({"http", "https"})
 
 
@@ -171,14 +171,14 @@ def _elements(headers: Headers, name: str) -> list[str]:
 
 
 def _forwarded_elements(headers: Headers) -> list[dict[str, str]]:
-    """The elements of Forwarded. What follows a syntax error is lost, which is what later proxies
-    added; so the whole header then counts as one element without an address."""
+    """The elements of Forwarded. Raises RequestRejected for a syntax error: what follows it is what
+    later proxies added."""
     found: list[dict[str, str]] = [{}]
     text, start = ",".join(headers.getlist("forwarded")), 0
     while start < len(text):
         pair = _FORWARDED_PAIR.match(text, start)
         if pair is None:
-            return [{}]
+            raise _invalid_forwarded()
         found[-1][pair[1].lower()] = pair[2].strip('"')
         if pair[3] == ",":
             found.append({})
@@ -311,6 +311,12 @@ def _ambiguous_proxy_headers() -> RequestRejected:
             "Forwarded and X-Forwarded-For name different clients; the proxy must set one of them "
             "and remove the other one"
         ),
+    )
+
+
+def _invalid_forwarded() -> RequestRejected:
+    return RequestRejected(
+        400, "invalid_forwarded", _("the Forwarded header of the request is not valid")
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from chimes.config import Settings
 from chimes.egress import HttpUrl, literal_address, parse_http_url
-from chimes.errors import InvalidInput
+from chimes.errors import InvalidInput, StoreError
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
@@ -107,10 +107,14 @@ class SetupService:
     async def warnings_of(
         self, schedules: Sequence[Schedule]
     ) -> tuple[tuple[SetupWarning, ...], ...]:
-        """The warnings of each schedule."""
+        """The warnings of each schedule; none if the store does not answer. They accompany the
+        answer to a change that is stored: if finding them failed, the change would look undone."""
         # Most schedules need nothing of the nodes, which are then not read.
         needed = any(map(_needs_settings, schedules))
-        available = await self.available() if needed else frozenset[str]()
+        try:
+            available = await self.available() if needed else frozenset[str]()
+        except StoreError:
+            return ((),) * len(schedules)
         return tuple(tuple(self._warnings(each, available)) for each in schedules)
 
     async def find(self, actor: Actor, *, limit: int) -> tuple[Misconfigured, ...]:
@@ -150,9 +154,13 @@ class SetupService:
 
     async def find_denied(self, *, limit: int) -> tuple[Misconfigured, ...]:
         """The schedules whose callbacks the current rules deny, also by what their hosts resolve
-        to. For the moment when the first key makes the rules stricter."""
+        to. For the moment when the first key makes the rules stricter: nothing if the store does
+        not answer, because the text of the key is shown only once, together with them."""
         query = ScheduleQuery()
-        schedules = [each async for each in self._schedules(query, MAX_SEARCHED)]
+        try:
+            schedules = [each async for each in self._schedules(query, MAX_SEARCHED)]
+        except StoreError:
+            return ()
         names = {url.host for each in schedules for _field, url in _urls(each)}
         addresses = await _resolve(name for name in names if literal_address(name) is None)
         found: list[Misconfigured] = []

@@ -22,6 +22,7 @@ from chimes.store.sql.tables import definitions, schedules
 _COLUMNS = tuple(definitions.c.keys())
 #: The columns that the digest covers.
 _DEFINING = tuple(name for name in _COLUMNS if name not in ("key", "digest", "used_at"))
+_TARGET = _COLUMNS.index("target")
 _TOUCH = (
     update(definitions)
     .where(definitions.c.key == bindparam("this_key"))
@@ -47,7 +48,7 @@ def load_definitions(tx: Tx, keys: Collection[int]) -> dict[int, StoredDefinitio
         stored = StoredDefinition(*definition_of(row))
         found[row[0]] = stored
         if not stored.error:
-            known.put(row[0], stored)
+            known.put(row[0], stored, len(row[_TARGET]))
     return found
 
 

@@ -96,7 +96,9 @@ NEXT_DUE = (
     .order_by(cursors.c.next_run_at)
     .limit(literal_column("1"))
 )
-_DEFINITION = [each.name for each in SCHEDULE_COLUMNS].index("definition")
+_DEFINITION, _TARGET = (
+    [each.name for each in SCHEDULE_COLUMNS].index(name) for name in ("definition", "target")
+)
 _REVISION = len(CURSOR)
 
 
@@ -262,7 +264,7 @@ class _Pass:
             entry = KnownSchedule(key, schedule, definition, shared, number, revisions[key])
             loaded.append(_Due(entry, schedule, _FREE))
             if row[_DEFINITION]:
-                self._tx.known.schedules.put(key, entry)
+                self._tx.known.schedules.put(key, entry, len(row[_TARGET]))
         disable_corrupt(self._tx, {key: error for key, (_, error) in corrupt.items()})
         return dict(corrupt.values())
 

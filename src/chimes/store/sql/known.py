@@ -11,23 +11,31 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+#: Characters of the texts that one memory keeps.
+MOST_CHARACTERS = 16 * 1024 * 1024
+
+
 class Memory(Generic[K, V]):
     """A dictionary of limited size: when it is full it starts again. Several threads use it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._characters = 0
         self._entries: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
         return self._entries.get(key)
 
-    def put(self, key: K, value: V) -> None:
-        if len(self._entries) >= self._most:
-            self._entries.clear()
+    def put(self, key: K, value: V, characters: int = 0) -> None:
+        """`characters`: the length of the texts in the value that people choose."""
+        if len(self._entries) >= self._most or self._characters + characters > MOST_CHARACTERS:
+            self.clear()
+        self._characters += characters
         self._entries[key] = value
 
     def clear(self) -> None:
         self._entries.clear()
+        self._characters = 0
 
 
 class StoredDefinition(NamedTuple):

@@ -288,7 +288,7 @@ class _Template(NamedTuple):
 #: Templates by identity of the target, because a target with headers has no hash; the template
 #: keeps its target, so that no other object gets its identity. The runs of a schedule share it.
 _templates: dict[tuple[int, str, str], _Template] = {}
-_MAX_TEMPLATES = 4096
+_MAX_TEMPLATES = 1024
 
 
 def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: str) -> Request:
@@ -296,9 +296,11 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
     key = (id(target), user_agent, node_id)
     template = _templates.get(key)
     if template is None:
-        if len(_templates) >= _MAX_TEMPLATES:
-            _templates.clear()
-        template = _templates[key] = _template_of(target, user_agent, node_id)
+        template = _template_of(target, user_agent, node_id)
+        if len(target.body) <= _REMEMBERED_LENGTH:
+            if len(_templates) >= _MAX_TEMPLATES:
+                _templates.clear()
+            _templates[key] = template
     address, header_lines, body = template.address, template.header_lines, template.body
     if address is None or header_lines is None or body is None:
         facts = run_facts(call.run, call.triggered_at)
