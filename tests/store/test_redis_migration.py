@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import redis
 
 from chimes.cli.store import encode_item
-from chimes.errors import SchemaMismatch
+from chimes.errors import SchemaMismatch, StoreLost
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import DeliveryQuery, RunQuery, ScheduleQuery
 from chimes.model.planning import plan
@@ -24,7 +25,8 @@ from chimes.model.recipient import Channel
 from chimes.model.run import Run, RunStatus, own_key
 from chimes.model.schedule import Schedule
 from chimes.store.port import Store
-from chimes.store.redis import RedisStore, migration, open_redis
+from chimes.store.redis import RedisStore, migration, open_redis, server
+from chimes.store.redis.connection import parse_address
 from chimes.store.redis.server import inspect_redis
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -36,6 +38,7 @@ from tests.builders import (
     a_completion,
     a_node,
     a_run,
+    a_schedule,
     claim_request,
 )
 from tests.servers.redis_places import empty_redis_url
@@ -214,6 +217,86 @@ async def test_store_of_the_former_layout_is_refused(
         await migrate(url, clock)
 
 
+@contextmanager
+def former_version() -> Iterator[None]:
+    """The checks of the identity are those of layout 1; scripts of both check the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "LAYOUT", "1")
+        yield
+
+
+@asynccontextmanager
+async def connected_before(url: str, clock: SettableClock) -> AsyncIterator[RedisStore]:
+    """A process of the former version, connected to the store of layout 1."""
+    store = open_redis(url, clock=clock)
+    with former_version():
+        await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def check_refused(store: RedisStore, client: redis.Redis) -> None:
+    before = all_keys(client)
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.add_runs([a_run()]),
+        lambda: store.add_schedule(a_schedule()),
+        lambda: store.claim(claim_request("node-8", capabilities=OFFERED)),
+        lambda: store.heartbeat(NodeId("node-8"), LEASE, clock=NOW),
+        lambda: store.join(a_node("node-8"), LEASE),
+        store.counts,
+    ]
+    with former_version():
+        # The only call that accepts another store refuses its layout.
+        with pytest.raises(SchemaMismatch):
+            await store.epoch()
+        for call in calls:
+            with pytest.raises(StoreLost) as caught:
+                await call()
+            assert caught.value.details["code"] == "store_lost"
+    assert all_keys(client) == before
+
+
+@pytest.mark.parametrize("founded", ["first", "forced"])
+async def test_connected_process_of_the_former_layout_is_refused(
+    url: str, client: redis.Redis, clock: SettableClock, founded: str
+) -> None:
+    client.hset("chimes:store", "founded", founded)
+    async with connected_before(url, clock) as former:
+        await former.join(a_node("node-8"), LEASE)
+        with pytest.raises(SchemaMismatch, match="node-8"):
+            await migrate(url, clock)
+        await former.counts()
+        # Stalled until its lease has ended.
+        clock.advance(2 * LEASE)
+        await migrate(url, clock)
+        await check_refused(former, client)
+
+
+async def test_marker_files_stay_valid(
+    url: str, client: redis.Redis, clock: SettableClock, tmp_path: Path
+) -> None:
+    marker = tmp_path / "stores.json"
+    former = client.hgetall("chimes:store")
+    marker.write_text(json.dumps({parse_address(url).shown: former["id"]}))
+    before = marker.read_text()
+    await migrate(url, clock)
+    for _ in range(2):
+        async with opened(url, clock, marker=marker) as store:
+            assert (await store.epoch()).history != former["id"]
+        assert marker.read_text() == before
+    # A marker file that was written after the conversion is the same.
+    async with opened(url, clock, marker=tmp_path / "other.json"):
+        pass
+    assert json.loads((tmp_path / "other.json").read_text()) == json.loads(before)
+    anew = await open_redis(url, clock=clock, marker=tmp_path / "other.json").init()
+    assert list(json.loads((tmp_path / "other.json").read_text()).values()) == [anew]
+    async with opened(url, clock, marker=marker):
+        pass
+    assert list(json.loads(marker.read_text()).values()) == [anew]
+
+
 async def test_empty_server_needs_no_conversion(url: str, clock: SettableClock) -> None:
     assert await migrate(url, clock) == (None, "2")
 
@@ -252,23 +335,30 @@ asyncio.run(open_redis(sys.argv[1], clock=clock).migrate())
 async def test_killed_conversion_continues(
     url: str, client: redis.Redis, clock: SettableClock, step: int
 ) -> None:
-    killed = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", MIGRATE, url, clock.now().isoformat()],
-        env={
-            **os.environ,
-            "CHIMES_TEST": "1",
-            "CHIMES_FAILPOINTS": f"migrate.step@{step}:kill",
-        },
-        cwd=REPOSITORY,
-        timeout=60,
-        check=False,
-    )
-    assert killed.returncode == -9
-    with pytest.raises(SchemaMismatch, match="chimes store migrate"):
-        await open_redis(url, clock=clock).open()
-    assert client.hget("chimes:store", "layout") == "1-2"
-    assert await migrate(url, clock) == ("1-2", "2")
+    former = client.hget("chimes:store", "id")
+    async with connected_before(url, clock) as connected:
+        killed = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", MIGRATE, url, clock.now().isoformat()],
+            env={
+                **os.environ,
+                "CHIMES_TEST": "1",
+                "CHIMES_FAILPOINTS": f"migrate.step@{step}:kill",
+            },
+            cwd=REPOSITORY,
+            timeout=60,
+            check=False,
+        )
+        assert killed.returncode == -9
+        with pytest.raises(SchemaMismatch, match="chimes store migrate"):
+            await open_redis(url, clock=clock).open()
+        await check_refused(connected, client)
+        begun = client.hgetall("chimes:store")
+        assert begun["layout"] == "1-2"
+        assert begun["origin"] == former != begun["id"]
+        assert await migrate(url, clock) == ("1-2", "2")
+        await check_refused(connected, client)
+    assert client.hgetall("chimes:store") == begun | {"layout": "2"}
     async with opened(url, clock) as store:
         await check(store)
 

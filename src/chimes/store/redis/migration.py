@@ -1,7 +1,8 @@
 """Converts a store of layout 1, in which each run and schedule was one hash.
 
 The hashes are replaced in batches, each by one script, so that a conversion that was interrupted
-continues where it stopped. The index sets stay as they are. No node may be running.
+continues where it stopped. The index sets stay as they are. No node may be running; processes of
+the old layout that are connected all the same lose the store, because it gets a new id.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping
+from uuid import uuid4
 
 from chimes.errors import SchemaMismatch
 from chimes.failpoints import hit
@@ -45,7 +47,7 @@ _CURSOR = (
 async def convert(ctx: Context, progress: Progress) -> None:
     """Raises SchemaMismatch while nodes are running."""
     hit("migrate.step")
-    _now, (live, schedules, runs) = await ctx.write("begin_conversion")
+    _now, (live, store_id, schedules, runs) = await ctx.write("begin_conversion", uuid4().hex)
     if rows(live):
         raise SchemaMismatch(
             _(
@@ -54,6 +56,7 @@ async def convert(ctx: Context, progress: Progress) -> None:
                 nodes=", ".join(texts(live)),
             )
         )
+    ctx.store_id = text(store_id)
     await _convert_all(ctx, "schedules", "schedules:ever", int(text(schedules)), progress)
     await _convert_all(ctx, "runs", "runs", int(text(runs)), progress)
     hit("migrate.step")

@@ -3,7 +3,9 @@
 A store gets an id when it is set up. Every script checks it, so that the next call notices an
 emptied or replaced server. A marker file in the data directory keeps the id across restarts, to
 tell a server that lost its data from a new one. Without the file an empty server is set up; with
-it, another store is accepted only after `chimes store init --force`.
+it, another store is accepted only after `chimes store init --force`. A conversion of the layout
+gives the store a new id, which refuses connected processes of the old layout; the former id stays
+as its origin, and the marker file has that one.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ class Identity:
     layout: str
     #: Set up with --force: replaces the previous store.
     forced: bool
+    #: The id in marker files: the one that it had before a conversion, else `id`.
+    origin: str
 
 
 class Marker:
@@ -85,11 +89,11 @@ async def open_store(connections: Connections, marker: Marker) -> Identity:
             ),
             code="store_lost",
         )
-    if known and known != found.id:
+    if known and known != found.origin:
         if not found.forced:
             raise replaced_error(connections.address)
         _log.warning("the store at %s was set up again meanwhile", connections.address.shown)
-    marker.keep(found.id)
+    marker.keep(found.origin)
     return found
 
 
@@ -113,7 +117,7 @@ async def reinitialize(connections: Connections, marker: Marker) -> Identity:
     """Give the store a new identity; existing records stay."""
     found = await _create_identity(connections, create=True, anew=True)
     assert found is not None
-    marker.keep(found.id)
+    marker.keep(found.origin)
     return found
 
 
@@ -128,12 +132,12 @@ async def _create_identity(
         "1" if create else "",
         "1" if anew else "",
     )
-    store_id, layout, founded = texts(unpack(answer))
+    store_id, layout, founded, origin = texts(unpack(answer))
     if not store_id:
         return None
     if layout != LAYOUT and not any_layout:
         raise layout_error(connections.address, layout)
-    return Identity(store_id, layout, founded == "forced")
+    return Identity(store_id, layout, founded == "forced", origin)
 
 
 def layout_error(address: Address, layout: str) -> SchemaMismatch:

@@ -189,7 +189,7 @@ class RedisStore:
             _log.error("the store was replaced: it was set up again")
             self._context.store_id = other.id
             self._context.drop_caches()
-            self._marker.keep(other.id)
+            self._marker.keep(other.origin)
             return Epoch(0, other.id)
         return Epoch(int(text(counter)), self._context.store_id)
 

@@ -1,10 +1,17 @@
 -- Conversion of layout 1. Programs of either layout refuse the store until it is complete.
--- The answer: nodes whose leases are alive, then nothing happens; numbers of schedules and runs.
+-- The store gets a new id, so that the scripts of connected processes of layout 1 are refused;
+-- marker files keep the former one, `origin`. An interrupted conversion has done that already.
+-- args: new id. The answer: nodes whose leases are alive, then nothing happens; id; numbers of
+-- schedules and runs.
 function verbs.begin_conversion()
   local live = call('ZRANGEBYSCORE', C .. 'leases', '(' .. NOW, '+inf')
-  if #live == 0 then call('HSET', C .. 'store', 'layout', '1-2') end
+  local id = ARGV[2]
+  if #live == 0 and call('HGET', C .. 'store', 'layout') == '1' then
+    call('HSET', C .. 'store', 'layout', '1-2', 'id', args[1], 'origin', id)
+    id = args[1]
+  end
   local schedules, runs = call('ZCARD', C .. 'schedules:ever'), call('ZCARD', C .. 'runs')
-  return {NOW, live, tostring(schedules), tostring(runs)}
+  return {NOW, live, id, tostring(schedules), tostring(runs)}
 end
 
 local function is_old(kind, id)
