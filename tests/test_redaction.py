@@ -34,6 +34,21 @@ MASKED = {
     "https://api.telegram.org/bot12:abc/sendMessage": "https://api.telegram.org/bot12:***/sendMessage",
     "see https://h/?token=abc and mail a@b.c": "see https://h/?token=*** and mail a@b.c",
     "user=ann&password=abc&page=2": "user=ann&password=***&page=2",
+    "id=a&client_secret=S&run={{ run_id }}": "id=a&client_secret=***&run={{ run_id }}",
+    "client_secret=S&name=Bob Smith": "client_secret=***&name=Bob Smith",
+    "client_secret=S&debug&x=1": "client_secret=***&debug&x=1",
+    "debug&client_secret=S": "debug&client_secret=***",
+    "Bob Smith&client_secret=S": "Bob Smith&client_secret=***",
+    "a=1&client_secret=S T;U#V&b=2": "a=1&client_secret=***&b=2",
+    "a=1&client_secret=S\r\n": "a=1&client_secret=***\r\n",
+    "a=1&\r\n  client_secret=S&\r\nb=2": "a=1&\r\n  client_secret=***&\r\nb=2",
+    "a=1\nclient_secret=S": "a=1\nclient_secret=***",
+    "{{run_id}}&client_secret=S": "{{run_id}}&client_secret=***",
+    " {{ run_id }}=1&client_secret=S": " {{ run_id }}=1&client_secret=***",
+    "a=https://u:p@h/ x&token=b&c=whsec_abcdefgh": "a=https://u:***@h/ x&token=***&c=whsec_***",
+    "password=a=b&b[token]=c&%74oken=d": "password=***&b[token]=***&%74oken=***",
+    "https://h/{{ run_id }}?token=abc": "https://h/{{ run_id }}?token=***",
+    "https://h/bot12:abc&token=x": "https://h/bot12:***&token=***",
     '{"a": 1,  "token" : "x"}': '{"a": 1,  "token" : "***"}',
     '{"n": {"l": [{"api_key": "x"}, 2]}}': '{"n": {"l": [{"api_key": "***"}, 2]}}',
     '{"password": 5, "secret": {"a": [1]}, "b": 2}': '{"password": "***", "secret": "***", "b": 2}',
@@ -48,6 +63,10 @@ MASKED = {
     '{"token": "abc': '{"token": "***"',
     "***bold***": "***bold***",
     "Which token = 5? Yes; code=7": "Which token = 5? Yes; code=7",
+    # Prose.
+    "Set token = abc & code = 7": "Set token = abc & code = 7",
+    "R&D: the token is abc": "R&D: the token is abc",
+    "x=5 means that token=7 & so on": "x=5 means that token=7 & so on",
     "": "",
 }
 
@@ -75,6 +94,8 @@ def test_an_edited_text_keeps_the_secrets_that_it_shows_as_masked() -> None:
         ('{"l":[{"token":"a"}]}', '{"l":[{"token":"***"},{}]}', '{"l":[{"token":"***"},{}]}'),
         ('{"u":"https://h/?key=a"}', '{"u":"https://i/?key=***"}', '{"u":"https://i/?key=a"}'),
         ("a=1&password=x", "password=***&b=2", "password=x&b=2"),
+        ("a=1&password=x y\r\n", "password=***&b={{ run_id }}", "password=x y&b={{ run_id }}"),
+        ("{{run_id}}&password=x", "run={{run_id}}&password=***\n", "run={{run_id}}&password=x\n"),
         ('{"s":"***a","token":"a"}', '{"s":"***b","token":"***"}', '{"s":"***b","token":"a"}'),
     ]  # fmt: skip
     wrong = {
@@ -116,6 +137,9 @@ def test_masking_takes_linear_time() -> None:
         '["a",' * 60_000,
         '{"token":' * 40_000,
         "https://x/" + "?a=" * 90_000,
+        "a=" + "&b" * 90_000,
+        "{{a}}" * 60_000,
+        "a\n" * 90_000 + "=&b=",
     ):
         mask_text(text)
         Redactor().text(text)

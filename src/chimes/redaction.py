@@ -184,6 +184,11 @@ def secrets_in(text: str) -> Iterator[str]:
             yield from secrets_in(content)
 
 
+def has_secrets(text: str) -> bool:
+    """Whether `mask_text` hides anything."""
+    return any(secrets_in(text))
+
+
 def masked_names(value: object, path: str = "") -> Iterator[str]:
     """Where `***` stands instead of a secret, e.g. in an exported definition."""
     if isinstance(value, Mapping):
@@ -254,13 +259,15 @@ def _content(raw: str) -> str:
 
 def _spans(text: str) -> list[_Span]:
     """In the order of the text; they do not overlap."""
-    if text.lstrip()[:1] in ("{", "["):
-        return _JsonScanner(text).spans() if _may_have_secrets(text) else []
     form, url, url_inside = _text_patterns()
+    start = text.lstrip()[:2]
+    # A form may begin with a placeholder, a JSON document does not.
+    if start[:1] in ("{", "[") and not (start == "{{" and "=" in text and form.match(text)):
+        return _JsonScanner(text).spans() if _may_have_secrets(text) else []
     if url.fullmatch(text):
         return _url_spans(text)
-    if "=" in text and form.fullmatch(text):
-        return [_shifted(span, -1) for span in _url_spans(f"&{text}")]
+    if "=" in text and form.match(text):
+        return _form_spans(text)
     return [
         _shifted(span, each.start(), place)
         for place, each in enumerate(url_inside.finditer(text))
@@ -375,12 +382,54 @@ def _url_spans(url: str) -> list[_Span]:
     return sorted(found, key=lambda span: span.start)
 
 
-def _pair_spans(query: str) -> list[_Span]:
+def _form_spans(form: str) -> list[_Span]:
+    """Values of secret fields, and secrets of URLs and known shapes between them. A value ends at
+    the next `&`: it may contain spaces, `;` and `#`, and placeholders with spaces."""
+    pairs = [
+        _shifted(_trimmed(span, f"&{form}"), -1) for span in _pair_spans(f"&{form}", form=True)
+    ]
+    found: list[_Span] = []
+    counts: Counter[str] = Counter()
+    starts = (0, *(span.end for span in pairs))
+    ends = (*(span.start for span in pairs), len(form))
+    for start, end in zip(starts, ends, strict=True):
+        for name, first, last in _shapes(form[start:end]):
+            if end < len(form) and start + last == end:
+                continue  # It is part of the name of the next field.
+            found.append(_Span((0, name, counts[name]), start + first, start + last))
+            counts[name] += 1
+    return sorted((*pairs, *found), key=lambda span: span.start)
+
+
+def _trimmed(span: _Span, text: str) -> _Span:
+    """Without the whitespace at the end, such as the last line break of a body."""
+    return span._replace(end=span.start + len(text[span.start : span.end].rstrip()))
+
+
+def _shapes(text: str) -> list[tuple[str, int, int]]:
+    """Kind, start and end of passwords of URLs, bot tokens and keys; they do not overlap."""
+    user, bot_token, known_shapes = _url_patterns()
+    url_inside = _text_patterns()[-1]
+    found: list[tuple[str, int, int]] = []
+    for url in url_inside.finditer(text):
+        if (userinfo := user.match(url[0])) is not None:
+            first, last = userinfo.span("secret")
+            found.append(("user", url.start() + first, url.start() + last))
+    for pattern in (bot_token, known_shapes):
+        found += ((each[1], *each.span("secret")) for each in pattern.finditer(text))
+    kept: list[tuple[str, int, int]] = []
+    for shape in sorted(found, key=lambda shape: shape[1]):
+        if not kept or shape[1] >= kept[-1][2]:
+            kept.append(shape)
+    return kept
+
+
+def _pair_spans(query: str, *, form: bool = False) -> list[_Span]:
     """Values of secret parameters, also of a URL in a parameter. The nth of a name is matched with
     the nth of that name."""
     found: list[_Span] = []
     names: Counter[str] = Counter()
-    name_pattern, end_pattern = _pair_patterns()
+    name_pattern, end_pattern = _form_patterns() if form else _pair_patterns()
     at = 0
     while (pair := name_pattern.search(query, at)) is not None:
         at = pair.end()
@@ -410,22 +459,39 @@ def _pair_patterns() -> tuple[re.Pattern[str], ...]:
 
 
 @lru_cache(maxsize=1)
+def _form_patterns() -> tuple[re.Pattern[str], ...]:
+    """The same in a form. A name has no whitespace in it: `token = 5` is prose."""
+    return re.compile(r"(?:[?;#]|[&\r\n]\s*+)([^\s=&;#?]*+)="), re.compile(r"&")
+
+
+@lru_cache(maxsize=1)
 def _url_patterns() -> tuple[re.Pattern[str], ...]:
     return (
         # The password; of an http URL also a user name without one, which may be a token.
         re.compile(r"(?i)(?:[a-z][a-z0-9+.-]{0,20}://[^/?#@:]*:|https?://)(?P<secret>[^/?#]+)@"),
-        re.compile(r"(/bot\d+:)(?P<secret>[^/?#]+)"),
+        re.compile(r"(/bot\d+:)(?P<secret>[^/?#&;\r\n]+)"),
         re.compile(r"(whsec_|chm_)(?P<secret>[A-Za-z0-9+/=_-]{8,}|\*{3})"),
     )
 
 
 @lru_cache(maxsize=1)
 def _text_patterns() -> tuple[re.Pattern[str], ...]:
-    """A form, a URL or a path with a query, and URLs and known shapes in a text."""
+    """The start of a form, a URL or a path with a query, and URLs and known shapes in a text. A
+    placeholder may have spaces in it."""
+    placeholder = r"\{(?:\{[^{}\"=&]*+\}\})?+"
+    other = r"(?!://|whsec_|chm_|/bot)"
     return (
-        re.compile(r"[^=&\s/?:]+=[^&\s]*(?:&[^=&\s]+=[^&\s]*)*"),
-        re.compile(r"(?i)(?:[a-z][a-z0-9+.-]{0,20}://|/)\S*"),
-        re.compile(r"(?i)\b(?:[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>]+|(?:whsec_|chm_)\S+)"),
+        # `name=`, `name&` without a value, or any words before `&name=`.
+        re.compile(
+            rf"\s*+(?:(?:\{{\{{[^{{}}\"=&]*+\}}\}}|{other}[^\s=&\"<>{{}}])*+[=&]"
+            rf"|(?:\{{\{{[^{{}}\"=&]*+\}}\}}|{other}[^=&\"<>{{}}/:?])*+&[^\s=&]++=)",
+            re.IGNORECASE,
+        ),
+        re.compile(rf"(?i)(?:[a-z][a-z0-9+.-]{{0,20}}://|/)(?:[^\s{{]++|{placeholder})*+"),
+        re.compile(
+            rf"(?i)\b(?:[a-z][a-z0-9+.-]{{0,20}}://(?:[^\s\"'<>{{]++|{placeholder})++"
+            r"|(?:whsec_|chm_)\S+)"
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from chimes.model.access import Role
@@ -182,3 +183,99 @@ async def test_pages_mask_and_the_form_keeps_secrets() -> None:
         kept = await browser.rig.store.get_schedule(made["id"])
         assert kept is not None
         assert kept.policy.delivery[0].to == HOOK
+
+
+FORM_BODY = "client_id=a&client_secret=hush-7&run={{ run_id }}&name=Bob Smith"
+
+
+async def test_a_form_with_placeholders_and_spaces_is_masked_and_kept(rig: Rig) -> None:
+    answer = await rig.client.post(
+        "/api/v1/schedules", json=definition(target=HTTP | {"body": FORM_BODY})
+    )
+    made = answer.json()
+    shown = FORM_BODY.replace("hush-7", "***")
+    assert (made["target"]["body"], "hush" in answer.text) == (shown, False)
+    patch = {"target": {"body": shown.replace("Bob", "Ann")}}
+    assert (await rig.client.patch(f"/api/v1/schedules/{made['id']}", json=patch)).is_success
+    assert (await stored(rig, made)).body == FORM_BODY.replace("Bob", "Ann")
+
+
+SIGNING = "whsec_" + "aHVzaC1odXNoLWh1c2gtaHVzaC1odXNoLWh1c2g="
+#: Stored fields, what an edit sends beside the new URL, and the secrets that it would keep.
+KEPT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"headers": {"Authorization": "hush-1", "X-A": "b"}}, {}, "headers.Authorization"),
+    (
+        {"headers": {"Authorization": "hush-1", "X-Token": "hush-2"}},
+        {"headers": {"Authorization": "new", "x-token": "***"}},
+        "headers.x-token",
+    ),
+    ({"body": BODY}, {}, "body"),
+    ({"body": BODY}, {"body": SHOWN_BODY}, "body"),
+    ({"body": FORM_BODY}, {"body": "client_secret=***"}, "body"),
+    ({"signing_secrets": [SIGNING]}, {}, "signing_secrets"),
+    ({"signing_secrets": [SIGNING]}, {"signing_secrets": ["***"]}, "signing_secrets"),
+]
+OTHER_ORIGINS = ["http://127.0.0.1:10/hook", "https://127.0.0.1:9/hook", "http://127.0.0.2:9/hook"]
+
+
+async def test_stored_secrets_do_not_follow_the_url_to_another_origin(rig: Rig) -> None:
+    for number, (fields, sent, names) in enumerate(KEPT):
+        made = await rig.create(name=f"s{number}", target=HTTP | fields)
+        before = await stored(rig, made)
+        for url in OTHER_ORIGINS:
+            patch = {"target": {"url": url, **sent}}
+            answer = await rig.client.patch(f"/api/v1/schedules/{made['id']}", json=patch)
+            assert (answer.status_code, "hush" in answer.text) == (422, False), (patch, answer.text)
+            (error,) = answer.json()["errors"]
+            assert (error["code"], error["detail"].rpartition(": ")[2]) == ("masked", names)
+            assert await stored(rig, made) == before
+        same = {"target": {"url": "HTTP://127.0.0.1:9/other", **sent}}
+        answer = await rig.client.patch(f"/api/v1/schedules/{made['id']}", json=same)
+        assert answer.status_code == 200, answer.text
+
+
+async def test_a_masked_url_is_not_kept_for_another_host(rig: Rig) -> None:
+    made = await rig.create(target=HTTP | {"url": URL})
+    path = f"/api/v1/schedules/{made['id']}"
+    other = SHOWN_URL.replace(":9/", ":10/")
+    answer = await rig.client.patch(path, json={"target": {"url": other}})
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "masked")
+    entered = other.replace("***", "new")
+    assert (await rig.client.patch(path, json={"target": {"url": entered}})).is_success
+    assert (await stored(rig, made)).url == entered
+
+
+async def test_secrets_that_are_entered_again_or_removed_allow_another_host(rig: Rig) -> None:
+    fields = {"headers": {"Authorization": "hush-1"}, "body": BODY, "signing_secrets": [SIGNING]}
+    made = await rig.create(target=HTTP | fields)
+    path = f"/api/v1/schedules/{made['id']}"
+    again = {"target": {"url": OTHER_ORIGINS[0], **fields}}
+    assert (await rig.client.patch(path, json=again)).is_success
+    assert (await stored(rig, made)).headers == {"Authorization": "hush-1"}
+    without = {"headers": {"X-A": "b"}, "body": '{"a": 1}', "signing_secrets": []}
+    removed = {"target": {"url": OTHER_ORIGINS[2], **without}}
+    assert (await rig.client.patch(path, json=removed)).is_success
+    # Nothing is secret any more.
+    assert (await rig.client.patch(path, json={"target": {"url": HTTP["url"]}})).is_success
+
+
+async def test_pages_do_not_send_secrets_to_another_host() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(target=HTTP | {"headers": {"Authorization": "hush-1"}})
+        path, page = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}"
+        await browser.get(f"{page}/edit")
+        answer = await fill(browser, f"{page}/edit", url=OTHER_ORIGINS[0])
+        assert answer.status_code == 422
+        assert "headers.Authorization" in answer.text
+        await browser.get(f"/ui/schedules/new?from={made['id']}")
+        copied = await fill(browser, "/ui/schedules/new", url=OTHER_ORIGINS[0])
+        assert copied.status_code == 422
+        assert (await stored(browser.rig, made)).url == HTTP["url"]
+        # An earlier version of another host does not get the secret of today.
+        moved = {"url": OTHER_ORIGINS[0], "headers": {"Authorization": "hush-2"}}
+        assert (await browser.rig.client.patch(path, json={"target": moved})).is_success
+        shown = (await browser.get(f"{page}/definition")).text
+        (restore,) = re.findall(r'action="([^"]+/versions/\d+/restore)"', shown)
+        refused = await browser.send(restore)
+        assert (refused.status_code, "headers.Authorization" in refused.text) == (422, True)
+        assert (await stored(browser.rig, made)).url == OTHER_ORIGINS[0]

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from chimes.clock import to_micros
+from chimes.egress import parse_http_url
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model import replace
@@ -17,6 +18,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, Position, RunQuery, RunSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.target import HttpTarget
 from chimes.redaction import HIDDEN, masked_names, unmask_text
 from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.store.port import Store
@@ -295,10 +297,14 @@ def with_version(schedule: Schedule, versions: Sequence[Version], number: int) -
             break
         for name, (before, _after) in version.changes.items():
             earlier[name] = before
+    masked_target = earlier.get("target")
     for name in DEFINITION_FIELDS:
         if earlier.get(name) != current.get(name):
             earlier[name] = _with_secrets(earlier.get(name), current.get(name), name)
     old = schedule_from_plain({name: value for name, value in earlier.items() if value is not None})
+    if isinstance(old.target, HttpTarget) and isinstance(schedule.target, HttpTarget):
+        masked = [*masked_names(masked_target)]
+        check_secrets_stay(masked, schedule.target.url, old.target.url)
     return replace(
         schedule,
         name=old.name,
@@ -309,6 +315,28 @@ def with_version(schedule: Schedule, versions: Sequence[Version], number: int) -
         labels=old.labels,
         depends_on=old.depends_on,
     )
+
+
+def check_secrets_stay(names: Sequence[str], before: str, after: str) -> None:
+    """Whoever edits a schedule does not read its secrets, and must not send them elsewhere: raises
+    InvalidInput if the URL gets another origin and the stored secrets of these names stay."""
+    if names and after != before and _origin(after) != _origin(before):
+        raise InvalidInput(
+            _(
+                "stored secrets are not sent to another scheme, host or port; enter them again or "
+                "remove them: {names}",
+                names=", ".join(names),
+            ),
+            field="target.url",
+            code="masked",
+        )
+
+
+def _origin(url: str) -> str:
+    try:
+        return parse_http_url(url).origin
+    except InvalidInput:
+        return url
 
 
 def _pair(value: object) -> tuple[object, object] | None:

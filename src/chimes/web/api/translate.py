@@ -38,6 +38,8 @@ from chimes.model.target import (
 from chimes.model.validation import check_text
 from chimes.redaction import (
     HIDDEN,
+    has_secrets,
+    is_secret_name,
     mask_text,
     unmask_arguments,
     unmask_headers,
@@ -45,6 +47,7 @@ from chimes.redaction import (
     unmask_value,
 )
 from chimes.services.runs import RunRequest
+from chimes.services.schedules.history import check_secrets_stay
 from chimes.services.schedules.rules import default_policy
 from chimes.services.schedules.setup import Misconfigured, SetupWarning
 from chimes.store.codec.values import owner_to_plain
@@ -135,7 +138,10 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
             hint=suggest_name(name, known),
         )
     if kind == before.kind:
-        return replace(before, **changes_of(given, type(before), before, "target"))
+        after = replace(before, **changes_of(given, type(before), before, "target"))
+        if isinstance(before, HttpTarget) and isinstance(after, HttpTarget):
+            check_secrets_stay(_kept_secrets(given, before, after), before.url, after.url)
+        return after
     for field in fields:
         if field.default is NODEFAULT and field.name not in sent:
             raise InvalidInput(
@@ -144,6 +150,23 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
                 code="missing",
             )
     return TARGETS[kind](**changes_of(given, TARGETS[kind], None, "target"))
+
+
+def _kept_secrets(given: TargetPatch, before: HttpTarget, after: HttpTarget) -> list[str]:
+    """Where the target has stored secrets that the request has as `***` or leaves out."""
+    sent: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
+    found = ["url"] if sent.get("url", after.url) != after.url else []
+    headers = sent.get("headers", {})
+    found += [
+        f"headers.{name}"
+        for name, value in after.headers.items()
+        if value and is_secret_name(name) and headers.get(name) != value
+    ]
+    if sent["body"] != after.body if "body" in sent else has_secrets(before.body):
+        found.append("body")
+    if not set(after.signing_secrets) <= set(sent.get("signing_secrets", ())):
+        found.append("signing_secrets")
+    return found
 
 
 def target_out(target: Target) -> Json:
