@@ -221,7 +221,8 @@ async def test_a_run_that_is_being_withdrawn_is_not_confirmed(
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_changes_race_with_prefetching_nodes(stores: list[SqlStore], seed: int) -> None:
     rng = random.Random(seed)
-    made = await add_due_schedules(stores[0], seconds=4, count=3 * BATCH_SIZE)
+    # Long before, so that a busy machine prefetches some in time.
+    made = await add_due_schedules(stores[0], seconds=8, count=3 * BATCH_SIZE)
     slot = made[0].next_slot
     assert slot is not None
     held: dict[int, dict[RunId, Run]] = {0: {}, 1: {}}
