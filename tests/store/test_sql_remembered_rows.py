@@ -17,6 +17,7 @@ from chimes.model.target import HttpTarget, TaskTarget
 from chimes.store.port import ClaimRequest
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
 from chimes.store.sql.database.base import Tx
+from chimes.store.sql.known import MOST_CHARACTERS, Memory
 from chimes.store.sql.runs import add_runs
 from chimes.testing import SettableClock
 from chimes.triggers import Every
@@ -170,3 +171,14 @@ async def test_unused_definitions_are_deleted_with_their_runs(site: Site) -> Non
     again = a_run(target=TaskTarget(name="work", args={"again": True}))
     await site.one.add_runs([again])
     assert await site.other.get_run(again.id) == again
+
+
+def test_memory_is_limited_by_entries_and_characters() -> None:
+    memory: Memory[int, str] = Memory(3)
+    for number in range(4):
+        memory.put(number, "x")
+    assert [memory.get(number) for number in range(4)] == [None, None, None, "x"]
+    memory.put(5, "large", MOST_CHARACTERS - 1)
+    assert memory.get(3) == "x"
+    memory.put(6, "y", 2)
+    assert [memory.get(number) for number in (3, 5, 6)] == [None, None, "y"]

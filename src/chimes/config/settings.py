@@ -261,7 +261,7 @@ def names(value: object) -> tuple[str, ...]:
 
 
 def networks(value: object) -> tuple[str, ...]:
-    """Addresses and networks. No host names: whoever answers the name would be trusted."""
+    """Addresses and networks. No host names: a forged DNS answer would be trusted."""
     try:
         found = [ip_network(each, strict=False) for each in names(value)]
     except ValueError:

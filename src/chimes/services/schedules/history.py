@@ -318,7 +318,7 @@ def with_version(schedule: Schedule, versions: Sequence[Version], number: int) -
 
 
 def check_secrets_stay(names: Sequence[str], before: str, after: str) -> None:
-    """Whoever edits a schedule does not read its secrets, and must not send them elsewhere: raises
+    """An editor of a schedule cannot read its secrets, and must not send them elsewhere: raises
     InvalidInput if the URL gets another origin and the stored secrets of these names stay."""
     if names and after != before and _origin(after) != _origin(before):
         raise InvalidInput(
