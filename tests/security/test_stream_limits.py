@@ -71,6 +71,27 @@ async def test_log_streams_opened_at_once_are_limited() -> None:
         assert await _open(stack, client, path, admins[1]) == 200
 
 
+async def test_open_streams_do_not_use_up_the_rate_limit() -> None:
+    async with served() as server, server.client() as client, AsyncExitStack() as stack:
+        run_id = await _running(server)
+        key = await server.rig.key(Role.ADMIN)
+        path = f"/api/v1/runs/{run_id}/logs?follow=true"
+        answers = []
+        for _ in range(20):
+            answer = await stack.enter_async_context(client.stream("GET", path, headers=key))
+            answers.append(answer.aiter_text())
+            stack.push_async_callback(answers[-1].aclose)
+            await anext(answers[-1])
+        server.rig.clock.advance(60)
+        full = await client.get("/api/v1/runs?limit=1", headers=key)
+        # Each keep-alive follows a check whether the key is still valid.
+        for blocks in answers:
+            assert "still here" in await anext(blocks)
+        after = await client.get("/api/v1/runs?limit=1", headers=key)
+        remaining = [int(each.headers["RateLimit-Remaining"]) for each in (full, after)]
+        assert remaining[0] - remaining[1] == 1
+
+
 async def test_live_pages_of_an_owner_are_limited() -> None:
     async with served() as server, AsyncExitStack() as stack:
         keys = [await server.rig.key(Role.VIEWER, owner) for owner in (ALICE, BOB)]

@@ -7,7 +7,7 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from starlette.requests import Request
 
@@ -19,10 +19,6 @@ from chimes.model.audit import entry
 from chimes.model.ids import KeyId
 from chimes.services.access import RateLimiter, SharedLimiter, secrets_equal
 from chimes.web.requests import WebContext
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Credentials of the native API; not the query string, which ends up in logs and histories.
 NATIVE = ("Bearer", "ApiKey", "X-API-Key")
@@ -48,7 +44,7 @@ class Authenticator:
         self._audit_limit = RateLimiter(context.clock, rate=0.1, burst=_MAX_FAILURES)
 
     async def authenticate(
-        self, request: Request, *, interface: str, accepts: Sequence[str]
+        self, request: Request, *, interface: str, accepts: Sequence[str], counted: bool = True
     ) -> Actor:
         address = request.client.host if request.client else ""
         if not await self._access.auth_enabled():
@@ -61,7 +57,8 @@ class Authenticator:
             actor = await self._access.authenticate(presented, interface=interface, address=address)
         except NotAuthenticated:
             await self._reject(address, interface, presented)
-        await self.count(request, actor)
+        if counted:
+            await self.count(request, actor)
         return actor
 
     async def authenticate_internal(self, request: Request, *, interface: str, token: str) -> Actor:
@@ -166,16 +163,23 @@ class FailureWindow:
 
 
 async def authenticate(
-    request: Request, *, interface: str = "native", accepts: Sequence[str] = NATIVE
+    request: Request,
+    *,
+    interface: str = "native",
+    accepts: Sequence[str] = NATIVE,
+    counted: bool = True,
 ) -> Actor:
     """Authenticates a request; stores the actor in `request.state.actor`.
 
     `accepts` lists where a key may be: `Bearer` and `ApiKey` are schemes of Authorization,
-    `?name` is a query parameter, anything else a header. Raises NotAuthenticated (`presented` in
-    its details says whether the request had a key) or RateLimited.
+    `?name` is a query parameter, anything else a header. `counted` is False for a check of a
+    request that was counted already, such as an open stream. Raises NotAuthenticated (`presented`
+    in its details says whether the request had a key) or RateLimited.
     """
     authenticator: Authenticator = request.app.state.authenticator
-    actor = await authenticator.authenticate(request, interface=interface, accepts=accepts)
+    actor = await authenticator.authenticate(
+        request, interface=interface, accepts=accepts, counted=counted
+    )
     request.state.actor = actor
     return actor
 

@@ -193,7 +193,7 @@ class LogStream:
 async def _still_allowed(request: Request) -> bool:
     """A key may be revoked while its stream is open."""
     try:
-        await authenticate(request)
+        await authenticate(request, counted=False)
     except NotAuthenticated:
         return False
     except (RateLimited, StoreError):

@@ -144,7 +144,7 @@ def display_preferences(
 
 
 async def _authenticate(
-    context: WebContext, sessions: SessionService, http: Request
+    context: WebContext, sessions: SessionService, http: Request, *, counted: bool = True
 ) -> tuple[Actor, Session | None]:
     authenticator: Authenticator = http.app.state.authenticator
     if not await context.access.auth_enabled():
@@ -157,7 +157,8 @@ async def _authenticate(
         raise NotAuthenticated(presented=False)
     address = http.client.host if http.client else ""
     session = await sessions.authenticate(secret, address=address)
-    await authenticator.count(http, session.actor)
+    if counted:
+        await authenticator.count(http, session.actor)
     return session.actor, session
 
 
@@ -196,7 +197,7 @@ def _open_mode_behind_proxy() -> RequestRejected:
 async def session_is_active(context: WebContext, sessions: SessionService, http: Request) -> bool:
     """Whether an open event stream may continue: its session can be revoked meanwhile."""
     try:
-        await _authenticate(context, sessions, http)
+        await _authenticate(context, sessions, http, counted=False)
     except NotAuthenticated:
         return False
     except (RateLimited, StoreError):
