@@ -424,6 +424,13 @@ def test_redis_url_needs_only_a_host(url: str, tmp_path: Path) -> None:
     [
         ("oracle://u:hush@h/db", "unknown scheme oracle://; supported: sqlite"),
         ("postgresql://u:hush@h", "the database name is missing: postgresql://…/chimes"),
+        ("postgresql://u:hush@a,,b/db", "a host is missing before or after a comma"),
+        ("postgresql://u:hush@a:5432,b:x/db", "the port of a host is not a number"),
+        ("postgresql://u:hush@::1,::2/db", "a host is missing"),
+        ("postgresql://u:hush@fe80::1,a/db", r"write IPv6 addresses as \[::1\]:5432"),
+        ("postgresql://u:hush@a:5432,b:65536/db", "invalid port 65536: expected 1 to 65535"),
+        ("mariadb://u:hush@a,b/db", "a list of hosts is possible with postgresql:// only"),
+        ("redis://a:6379,b:6379/0", "a list of hosts is possible with postgresql:// only"),
         ("mariadb://u:hush@h/?ssl=1", "the database name is missing"),
         ("redis-cluster://localhost", "unknown scheme redis-cluster://.*and redis://"),
         ("chimes.db", "sqlite:///chimes.db"),

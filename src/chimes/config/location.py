@@ -118,8 +118,7 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
                 given,
                 _("the database name is missing: {scheme}://…/chimes", scheme=scheme),
             )
-        if wrong := _invalid_port(rest):
-            raise _invalid_store(given, _("invalid port {port}: expected 1 to 65535", port=wrong))
+        _check_hosts(given, rest, several=server == "postgresql")
         return StoreLocation(kind=server, server=given)
     if scheme not in ("sqlite", "json"):
         raise _invalid_store(given, _("unknown scheme {scheme}://", scheme=scheme))
@@ -130,9 +129,8 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
 
 
 def _redis_location(given: str, rest: str, settings: Settings, data: Path) -> StoreLocation:
-    """Checks only the port; the driver checks the rest of the URL."""
-    if wrong := _invalid_port(rest):
-        raise _invalid_store(given, _("invalid port {port}: expected 1 to 65535", port=wrong))
+    """Checks only host and port; the driver checks the rest of the URL."""
+    _check_hosts(given, rest, several=False)
     configured = settings.data_dir != Settings().data_dir
     return StoreLocation(
         kind="redis",
@@ -149,17 +147,38 @@ def _has_database(rest: str) -> bool:
     return any(each.partition("?")[0].partition("/")[2].strip("/") for each in readings)
 
 
-def _invalid_port(rest: str) -> str:
-    """The first invalid port, for which drivers would use another one. Empty: all are valid."""
-    where, _question, options = rest.partition("?")
-    if "@" in options:
-        # A ? in the password: what looks like a port may be part of it and must not be printed.
-        return ""
-    for host in where.rpartition("@")[2].partition("/")[0].split(","):
-        _host, colon, port = host.rpartition("]")[2].partition(":")
-        if colon and port.isdecimal() and not 0 < int(port) < 65536:
-            return port
-    return ""
+def host_list(rest: str) -> tuple[tuple[str, str], ...]:
+    """Hosts and ports of a URL without its scheme; IPv6 addresses lose their brackets."""
+    hosts = rest.partition("?")[0].rpartition("@")[2].partition("/")[0]
+    return tuple(map(_host_and_port, hosts.split(",")))
+
+
+def _host_and_port(given: str) -> tuple[str, str]:
+    if given.startswith("["):
+        host, _bracket, port = given[1:].partition("]")
+        return host, port.removeprefix(":")
+    host, _colon, port = given.partition(":")
+    return host, port
+
+
+def _check_hosts(given: str, rest: str, *, several: bool) -> None:
+    """Checks hosts and ports, because drivers would use others in place of invalid ones."""
+    if "@" in rest.partition("?")[2]:
+        # A ? in the password: what looks like a host may be part of it and must not be printed.
+        return
+    hosts = host_list(rest)
+    if len(hosts) > 1 and not several:
+        raise _invalid_store(given, _("a list of hosts is possible with postgresql:// only"))
+    if len(hosts) > 1 and not all(host for host, _port in hosts):
+        raise _invalid_store(given, _("a host is missing before or after a comma"))
+    for _host, port in hosts:
+        if port.isdecimal() and not 0 < int(port) < 65536:
+            raise _invalid_store(given, _("invalid port {port}: expected 1 to 65535", port=port))
+        if len(hosts) > 1 and port and not port.isdecimal():
+            raise _invalid_store(
+                given,
+                _("the port of a host is not a number; write IPv6 addresses as [::1]:5432"),
+            )
 
 
 def _path(given: str, rest: str, here: Path) -> Path:

@@ -114,8 +114,9 @@ class Server(ABC):
     def error_kind(self, error: BaseException) -> DatabaseErrorKind | None:
         """Returns None if the error does not come from the database."""
 
-    def unsent(self, error: BaseException) -> bool:
-        """Returns whether the connection was known to be closed before anything was sent."""
+    def unwritten(self, error: BaseException) -> bool:
+        """Returns whether the error shows that nothing was committed: the connection was known to
+        be closed before anything was sent, or the server rejects writes."""
         return False
 
     def upgrade(self, connection: Connection) -> None:
@@ -687,9 +688,8 @@ class ServerDatabase:
         """Returns whether COMMIT was sent and its result is unknown."""
         if isinstance(error, TimeoutError):
             return True
-        return self._server.error_kind(error) is DatabaseErrorKind.LOST and not self._server.unsent(
-            error
-        )
+        lost = self._server.error_kind(error) is DatabaseErrorKind.LOST
+        return lost and not self._server.unwritten(error)
 
     async def _with_connection(
         self,
