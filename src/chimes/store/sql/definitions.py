@@ -12,9 +12,8 @@ from sqlalchemy import bindparam, select, update
 
 from chimes.clock import MICROSECOND
 from chimes.model.run import RunDefinition
-from chimes.store.codec.definitions import USED_INTERVAL, content_digest
-from chimes.store.sql.database.base import Tx
-from chimes.store.sql.known import StoredDefinition
+from chimes.store.codec.values import USED_INTERVAL, content_digest
+from chimes.store.sql.database.base import StoredDefinition, Tx
 from chimes.store.sql.rows.definition import definition_of, definition_values
 from chimes.store.sql.rows.values import Value, micros, number_of
 from chimes.store.sql.tables import definitions, schedules

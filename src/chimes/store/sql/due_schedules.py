@@ -46,9 +46,8 @@ from chimes.model.run import (
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
-from chimes.store.sql.database.base import Tx
+from chimes.store.sql.database.base import KnownSchedule, Tx
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.known import KnownSchedule
 from chimes.store.sql.locks import admitted_runs, lock_for_completion, lock_keys
 from chimes.store.sql.rows.access import (
     SELECT_SCHEDULES,

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, or_, select
 
 from chimes.model.access import unused_keys
-from chimes.store.codec.definitions import USED_INTERVAL
+from chimes.store.codec.values import USED_INTERVAL
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.due_schedules import delete_old_batches
 from chimes.store.sql.locks import lock_schedules

@@ -33,9 +33,8 @@ from chimes.clock import Clock, SystemClock
 from chimes.errors import SchemaMismatch, StoreError, StoreReadOnly, StoreUnavailable
 from chimes.failpoints import hit
 from chimes.i18n import _
-from chimes.store.sql.database.base import Reader, Tx, Work
+from chimes.store.sql.database.base import KnownRows, Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.known import KnownRows
 from chimes.store.sql.migrations import (
     HEAD,
     OLDEST,

@@ -22,15 +22,14 @@ from chimes.model.schedule import (
     run_definition,
 )
 from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
-from chimes.store.codec.definitions import split_args, with_args
-from chimes.store.sql.database.base import Tx
+from chimes.store.codec.values import split_args, with_args
+from chimes.store.sql.database.base import KnownSchedule, StoredDefinition, Tx
 from chimes.store.sql.definitions import (
     load_definitions,
     store_definitions,
     touch_definition,
 )
 from chimes.store.sql.dialects.base import Dialect, Rows
-from chimes.store.sql.known import KnownSchedule, StoredDefinition
 from chimes.store.sql.locks import lock_schedules
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule_and_damage
 from chimes.store.sql.rows.run import (
