@@ -28,9 +28,9 @@ from chimes.model.access import Owner
 from chimes.model.ids import RunId
 from chimes.model.run import own_key
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.definitions import load_definitions
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.rows.run import OWN_KEY
+from chimes.store.sql.rows.schedule import load_definitions
 from chimes.store.sql.rows.values import number_of, schedule_number
 from chimes.store.sql.tables import claims, concurrency_keys, cursors, queue, runs
 

@@ -24,11 +24,6 @@ from chimes.model.schedule import (
 from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
 from chimes.store.codec.values import split_args, with_args
 from chimes.store.sql.database.base import KnownSchedule, StoredDefinition, Tx
-from chimes.store.sql.definitions import (
-    load_definitions,
-    store_definitions,
-    touch_definition,
-)
 from chimes.store.sql.dialects.base import Dialect, Rows
 from chimes.store.sql.locks import lock_schedules
 from chimes.store.sql.rows.corrupt import decode_run, decode_schedule_and_damage
@@ -50,9 +45,12 @@ from chimes.store.sql.rows.schedule import (
     STATS,
     cursor_values,
     edit_values,
+    load_definitions,
     schedule_values,
     stats_values,
+    store_definitions,
     summary_of,
+    touch_definition,
 )
 from chimes.store.sql.rows.values import (
     Value,
