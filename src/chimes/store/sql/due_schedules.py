@@ -52,6 +52,7 @@ from chimes.store.sql.locks import admitted_runs, lock_for_completion, lock_keys
 from chimes.store.sql.rows.access import (
     SELECT_SCHEDULES,
     ExistingRuns,
+    decode_schedule,
     insert_runs,
     is_alive,
     load_runs,
@@ -61,7 +62,6 @@ from chimes.store.sql.rows.access import (
     write_changes,
     write_summaries,
 )
-from chimes.store.sql.rows.corrupt import decode_schedule
 from chimes.store.sql.rows.schedule import CURSOR, schedule_of, with_cursor
 from chimes.store.sql.rows.values import (
     Value,

@@ -93,7 +93,7 @@ def _present(tx: Tx, ids: Collection[str]) -> frozenset[str]:
 
 
 def lock_keys(tx: Tx, names: Collection[str]) -> None:
-    """Locks shared keys. Rows of idle keys are deleted now and then (`unused`): a row that was
+    """Locks shared keys. Retention deletes rows of idle keys (`prune_unused`): a row that was
     deleted while this transaction waited for it is inserted again, until the lock is held."""
     if not names or not tx.locking:
         return

@@ -27,6 +27,7 @@ from chimes.store.sql.records import append_audit, append_audits
 from chimes.store.sql.rows.access import (
     SELECT_SCHEDULES,
     ExistingRuns,
+    decode_schedule,
     insert_runs,
     insert_schedule,
     load_runs,
@@ -35,7 +36,6 @@ from chimes.store.sql.rows.access import (
     skip_taken_slots,
     write_schedule,
 )
-from chimes.store.sql.rows.corrupt import decode_schedule
 from chimes.store.sql.rows.values import schedule_number, zone_in
 from chimes.store.sql.tables import cursors, queue, runs, schedule_rows, schedules
 

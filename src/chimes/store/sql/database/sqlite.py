@@ -35,6 +35,7 @@ from chimes.model.insights import bracket_of_micros
 from chimes.store.sql.database.base import KnownRows, Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.dialects.sqlite import SqliteDialect, is_busy
+from chimes.store.sql.dialects.statistics import BRACKET_FUNCTION
 from chimes.store.sql.migrations import (
     FILE_VERSIONS,
     HEAD,
@@ -47,7 +48,6 @@ from chimes.store.sql.migrations import (
     upgrade,
 )
 from chimes.store.sql.rows.values import micros
-from chimes.store.sql.statistics import BRACKET_FUNCTION
 from chimes.store.wakeup import Wakeup
 
 # The database file: permissions and file system.

@@ -50,9 +50,9 @@ from chimes.store.sql.dialects.postgres_statements import (
     TAKE_CLAIMS,
     TAKE_TOKENS,
 )
+from chimes.store.sql.dialects.statistics import PostgresStatistics
 from chimes.store.sql.rows.run import STATE
 from chimes.store.sql.rows.values import Value, Values, moment_of
-from chimes.store.sql.statistics import PostgresStatistics
 from chimes.store.sql.tables import runs
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
