@@ -21,7 +21,7 @@ from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import owns_fence
 from chimes.store.epoch import Epoch
-from chimes.store.port import IdempotencyRecord, TokenGrant
+from chimes.store.port import IdempotencyRecord, TokenGrant, grant_tokens
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import TokenRequest
 from chimes.store.sql.rows.access import load_run
@@ -46,7 +46,6 @@ from chimes.store.sql.tables import (
     requests,
     store_facts,
 )
-from chimes.store.token_bucket import grant_tokens
 
 # The audit chain.
 

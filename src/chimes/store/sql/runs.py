@@ -1,4 +1,4 @@
-"""Runs and their logs: adding, reading, canceling and deleting, also of what no run uses any more."""
+"""Runs and their logs: adding, reading, canceling and deleting, with all that only they used."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from chimes.errors import SchemaMismatch, StoreError, StoreUnavailable
 from chimes.failpoints import file_transaction
 from chimes.i18n import _
 from chimes.model.insights import bracket_of_micros
+from chimes.store.port import Wakeup
 from chimes.store.sql.database.base import KnownRows, Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.dialects.sqlite import SqliteDialect, is_busy
@@ -48,7 +49,6 @@ from chimes.store.sql.migrations import (
     upgrade,
 )
 from chimes.store.sql.rows.values import micros
-from chimes.store.wakeup import Wakeup
 
 # The database file: permissions and file system.
 
