@@ -53,9 +53,8 @@ from chimes.store.port import Store
 
 if TYPE_CHECKING:
     from chimes.services.attention import KnownFailures, SnoozeService
-    from chimes.services.changes import ChangeDetector
     from chimes.services.demo import DemoService
-    from chimes.services.insights import InsightService
+    from chimes.services.insights import ChangeDetector, InsightService
     from chimes.telegram.links import Links
 
 
@@ -167,7 +166,7 @@ class WebContext:
         return Links(self.store)
 
     def change_detector(self, actor: Actor) -> ChangeDetector:
-        from chimes.services.changes import ChangeDetector
+        from chimes.services.insights import ChangeDetector
 
         return ChangeDetector(self.store, actor)
 
