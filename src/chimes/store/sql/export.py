@@ -35,10 +35,10 @@ from chimes.store.sql.rows.access import (
     decode_runs,
     decode_schedule,
     insert_runs,
-    insert_schedule,
 )
 from chimes.store.sql.rows.notifications import delivery_of, delivery_values, item_of, item_values
 from chimes.store.sql.rows.run import LOG, log_of, log_values
+from chimes.store.sql.schedules import insert_schedule
 from chimes.store.sql.tables import (
     api_keys,
     audit,

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import Select, and_, bindparam, func, or_, select, update
 
 from chimes.clock import EPOCH
 from chimes.errors import message_of
@@ -176,23 +176,6 @@ def _summaries(dialect: Dialect) -> Select[Any]:
 def write_summaries(tx: Tx, summaries: Mapping[int, LastRunSummary | Schedule]) -> None:
     rows = [stats_values(key, summaries[key]) for key in sorted(summaries)]
     tx.dialect.update_many(tx.connection, schedule_stats, STATS, rows)
-
-
-def insert_schedule(tx: Tx, schedule: Schedule) -> bool:
-    """Returns False if the id exists."""
-    key = schedule_number(schedule.id)
-    values = schedule_values(schedule) | {"key": key, "definition": 0}
-    names = tuple(schedules.c.keys())
-    row = tuple(values[name] for name in names)
-    added = tx.dialect.insert_missing(tx.connection, schedules, names, [row], unique="id")
-    if not added:
-        return False
-    (definition,) = store_definitions(tx, [run_definition(schedule)])
-    tx.run(_SET_DEFINITION, {"this_key": key, "key_of_definition": definition})
-    cursor = dict(zip(CURSOR, cursor_values(key, schedule), strict=True))
-    tx.run(insert(cursors), cursor | edit_values(schedule))
-    tx.run(insert(schedule_stats), dict(zip(STATS, stats_values(key, schedule), strict=True)))
-    return True
 
 
 def write_schedule(tx: Tx, schedule: Schedule) -> None:
