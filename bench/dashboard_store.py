@@ -37,8 +37,6 @@ from chimes.model.run import Origin, Run, RunDefinition, RunStatus, claim, own_k
 from chimes.model.schedule import Schedule, run_definition
 from chimes.model.target import HttpTarget
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite, tables
-from chimes.store.sql.definitions import definition_digest
-from chimes.store.sql.rows.definition import definition_values
 from chimes.store.sql.rows.run import (
     CLAIMS,
     PLANNED,
@@ -54,6 +52,8 @@ from chimes.store.sql.rows.schedule import (
     CURSOR,
     STATS,
     cursor_values,
+    definition_digest,
+    definition_values,
     edit_values,
     schedule_values,
     stats_values,

@@ -31,8 +31,7 @@ from chimes.model.node import HeartbeatResult, Node
 from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Completion, Origin, Outcome, Run, RunDefinition, claim
 from chimes.model.target import TaskTarget
-from chimes.store.port import ClaimRequest, CompletionResult, Store
-from chimes.store.wakeup import Wakeup
+from chimes.store.port import ClaimRequest, CompletionResult, Store, Wakeup
 from chimes.targets.base import Call
 
 DONE = Outcome(end=AttemptEnd.SUCCEEDED)

@@ -69,7 +69,7 @@ EXCLUDED_FILES: tuple[tuple[str, str], ...] = (
     ("store/sql/dialects/", "statements"),
     ("store/sql/migrations/mariadb_view.py", "statements"),
     ("store/sql/insights.py", "statements"),
-    ("store/sql/statistics.py", "statements"),
+    ("store/sql/dialects/statistics.py", "statements"),
     ("engine/metrics.py", "Prometheus help texts"),
     ("engine/events.py", "log lines for operators"),
     ("web/openapi.py", "OpenAPI"),

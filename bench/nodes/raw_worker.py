@@ -18,8 +18,7 @@ from itertools import count
 import asyncpg
 import uvloop
 
-from chimes.store.sql.dialects.postgres import _columns, _end_claimed
-from chimes.store.sql.dialects.postgres_statements import CLAIM
+from chimes.store.sql.dialects.postgres import CLAIM, _columns, _end_claimed
 from chimes.store.sql.rows.run import STATE
 from chimes.store.sql.rows.values import Values
 from chimes.store.sql.tables import RUN_COLUMNS

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chimes.model.schedule import Schedule, run_definition
-from chimes.store.sql.definitions import definition_digest
-from chimes.store.sql.rows.definition import definition_values
 from chimes.store.sql.rows.schedule import (
     CURSOR,
     STATS,
     cursor_values,
+    definition_digest,
+    definition_values,
     edit_values,
     schedule_values,
     stats_values,

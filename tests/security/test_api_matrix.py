@@ -15,11 +15,11 @@ from chimes.config import Settings
 from chimes.model.access import Role
 from chimes.model.notification import DeliveryState
 from chimes.services.access import USERS
-from chimes.web.auth import _MAX_FAILURES as MAX_FAILED_LOGINS
 from chimes.web.compat.eventnative.routes import eventnative_router
 from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.softnix.routes import softnix_router
 from chimes.web.openapi import describe_api
+from chimes.web.requests import _MAX_FAILURES as MAX_FAILED_LOGINS
 from tests.builders import ALICE, BOB, LEASE, a_delivery, a_node, an_item
 from tests.tables import each_row
 from tests.web.rig import CRON, HTTP, Rig, definition, serving

@@ -31,10 +31,10 @@ from chimes.store.sql import SqlStore, due_schedules, nodes, notifications, pref
 from chimes.store.sql import runs as stored_runs
 from chimes.store.sql.completion import BLOCKED_OF_KEY
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.definitions import load_definitions
 from chimes.store.sql.locks import admitted_runs, lock_schedules, oldest_active
 from chimes.store.sql.rows import access
 from chimes.store.sql.rows.run import STATE, state_values
+from chimes.store.sql.rows.schedule import load_definitions
 from chimes.store.sql.tables import runs
 from tests.builders import a_run, a_schedule
 from tests.store.filled_tables import FAR, SCHEDULES, key_of

@@ -1,4 +1,4 @@
-"""What a process remembers of rows (`chimes.store.sql.known`)."""
+"""What a process remembers of rows (`KnownRows`)."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from sqlalchemy import delete, select, text
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.locks import lock_keys, lock_owner
+from chimes.store.sql.runs import prune_unused
 from chimes.store.sql.tables import concurrency_keys
-from chimes.store.sql.unused import prune_unused
 from tests.builders import ALICE, LEASE, NOW, a_completion, a_node, a_run, claim_request
 
 KEY = "shared"

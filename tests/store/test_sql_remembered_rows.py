@@ -16,8 +16,7 @@ from chimes.model.schedule import Schedule, apply_edit, delete_schedule, pause_s
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.store.port import ClaimRequest
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
-from chimes.store.sql.database.base import Tx
-from chimes.store.sql.known import MOST_CHARACTERS, Memory
+from chimes.store.sql.database.base import MOST_CHARACTERS, Memory, Tx
 from chimes.store.sql.runs import add_runs
 from chimes.testing import SettableClock
 from chimes.triggers import Every

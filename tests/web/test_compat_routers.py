@@ -8,11 +8,10 @@ from starlette.responses import JSONResponse, Response
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import Role
 from chimes.model.listing import AuditQuery
-from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.middleware import BODY_LIMIT
 from chimes.web.problems import Problem
-from chimes.web.requests import read_json
+from chimes.web.requests import authenticate, read_json
 from tests.builders import ALICE
 from tests.web.rig import serving
 

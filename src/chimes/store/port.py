@@ -9,6 +9,9 @@ changed, unless only the response was lost. Therefore every write below can be r
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
@@ -664,3 +667,76 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     async def load(self, items: Sequence[Item]) -> int:
         """Insert items unchanged; existing ones stay and are not counted. Running runs become
         queued without `mark_lost`, since their node is elsewhere."""
+
+
+# --- what stores share ----------------------------------------------------------------------------
+class Wakeup:
+    """A counter that event loops can wait on: the part of `wait_for_work` inside a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._waiting: dict[asyncio.Future[None], asyncio.AbstractEventLoop] = {}
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def wake(self) -> None:
+        with self._lock:
+            self._count += 1
+            waiting, self._waiting = self._waiting, {}
+        for future, loop in waiting.items():
+            with contextlib.suppress(RuntimeError):  # that loop has been closed
+                loop.call_soon_threadsafe(_resolve, future)
+
+    async def wait(self, since: int, seconds: float | None) -> bool:
+        """Whether the count rose above `since` before the timeout."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            if self._count > since:
+                return True
+            self._waiting[future] = loop
+        try:
+            await asyncio.wait_for(future, seconds)
+        except TimeoutError:
+            return False
+        finally:
+            with self._lock:
+                self._waiting.pop(future, None)
+        return True
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+# Rules of token buckets, also for stores that compute them in the database.
+
+#: Clocks of nodes differ: a small step back must not refill the bucket twice. A larger one means
+#: that the clock was set back, and refilling restarts from there.
+MAX_CLOCK_STEP_BACK = timedelta(minutes=1)
+
+
+def take_from(
+    tokens: float, elapsed: float, *, rate: float, burst: int, count: int
+) -> tuple[float, TokenGrant]:
+    """The tokens left and the grant. `elapsed` seconds ago the bucket held `tokens`; a clock that
+    went back adds none."""
+    available = min(float(burst), tokens + max(0.0, elapsed) * rate)
+    granted = count if available >= count else 0
+    left = min(float(burst), available - granted)
+    return left, grant_tokens(left, granted=granted, rate=rate, count=count)
+
+
+def grant_tokens(left: float, *, granted: int, rate: float, count: int) -> TokenGrant:
+    """The grant, with `left` tokens in the bucket afterwards."""
+    wait = timedelta() if granted == count else timedelta(seconds=(count - left) / rate)
+    return TokenGrant(granted=granted, remaining=int(left), wait=wait)
+
+
+def refilled_until(at: datetime, now: datetime) -> datetime:
+    """The time up to which the bucket is refilled; `at` is the previous one."""
+    return at if timedelta() < at - now < MAX_CLOCK_STEP_BACK else now

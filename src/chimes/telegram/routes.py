@@ -19,10 +19,9 @@ from chimes.notifications.telegram_api import BotApiError
 from chimes.store.port import Store
 from chimes.telegram.bot import NO_WAIT, Bot, LongPolling, UpdateInProgress
 from chimes.telegram.conversation import INTERFACE
-from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.problems import native_response
-from chimes.web.requests import WebContext
+from chimes.web.requests import WebContext, authenticate
 
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key", "?api_key")
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header

@@ -20,11 +20,10 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chimes.errors import ChimesError, NotAllowed, QuotaExceeded, StoreError
-from chimes.web.auth import Authenticator
 from chimes.web.health import health_router
 from chimes.web.middleware import RequestLimits, ResponseHeaders
 from chimes.web.problems import Renderer, error_response, request_id
-from chimes.web.requests import WebContext
+from chimes.web.requests import Authenticator, WebContext
 
 _log = logging.getLogger("chimes.http")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

@@ -18,8 +18,7 @@ from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.listing import Counts
 from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
-from chimes.web.auth import authenticate
-from chimes.web.requests import WebContext, language_of_headers
+from chimes.web.requests import WebContext, authenticate, language_of_headers
 
 STORE_SECONDS = 2.0
 #: Counts are cached for this long: they cost the store more than a scrape should.

@@ -12,16 +12,6 @@ import pytest
 from markupsafe import Markup
 
 from chimes.model.run import RunStatus
-from chimes.web.dashboard.charts.histogram import (
-    Bar,
-    HeatCell,
-    HeatMapTexts,
-    HistogramTexts,
-    corner,
-    heat_map,
-    histogram,
-    shade,
-)
 from chimes.web.dashboard.charts.sparkline import (
     MAX_CELLS,
     MAX_POINTS,
@@ -33,11 +23,19 @@ from chimes.web.dashboard.charts.sparkline import (
 )
 from chimes.web.dashboard.charts.svg import Chart, element, table
 from chimes.web.dashboard.charts.timeline import (
+    Bar,
     Fire,
+    HeatCell,
+    HeatMapTexts,
+    HistogramTexts,
     Lane,
     TimelineTexts,
     clusters,
+    corner,
+    heat_map,
+    histogram,
     overlaps_of,
+    shade,
     timeline,
 )
 from chimes.web.dashboard.charts.waterfall import Interval, WaterfallTexts, waterfall

@@ -14,8 +14,8 @@ import pytest
 from chimes.errors import StoreUnavailable
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.testing import SettableClock
-from chimes.web.dashboard.core import live as live_module
-from chimes.web.dashboard.core.live import (
+from chimes.web.dashboard import site as live_module
+from chimes.web.dashboard.site import (
     TOPICS,
     ChangePoller,
     LiveUpdates,

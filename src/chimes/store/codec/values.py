@@ -5,6 +5,7 @@ Reading is strict: a value of the wrong type and an unknown field are errors.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from datetime import UTC, datetime, time, timedelta
 from enum import Enum
@@ -19,12 +20,14 @@ from msgspec.structs import asdict
 from chimes.clock import EPOCH, MICROSECOND
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _, from_stored, to_stored
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.fields import MESSAGE, Field, clock_text, fields_of, is_enum, is_struct
 from chimes.model.policy import Policy
 from chimes.model.recipient import Digest, Recipient
+from chimes.model.run import Run, RunDefinition
 from chimes.model.schedule import Dependency, Schedule
-from chimes.model.target import TARGETS, ActionTarget, HttpTarget, Target
+from chimes.model.target import TARGETS, ActionTarget, HttpTarget, Target, TaskTarget
 from chimes.triggers import Trigger, trigger_from_dict
 
 # --- strict reading of JSON data ------------------------------------------------------------------
@@ -461,3 +464,34 @@ _schedule = declare_codec(
 )
 schedule_to_plain = _schedule.encode
 schedule_from_plain = _schedule.decode
+
+
+# --- definitions of runs --------------------------------------------------------------------------
+# Stores keep equal definitions once, under a key that is computed from their contents. The
+# arguments of a task that was enqueued without a schedule are not part of its definition but of the
+# run: all runs of the task share one definition.
+
+#: A definition in use is marked as used once in this time. Retention deletes definitions whose mark
+#: is older than the history, so that it never deletes one that a process still uses.
+USED_INTERVAL = timedelta(days=1)
+
+
+def content_digest(text: str) -> str:
+    """Practically unique for the text."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+
+
+def split_args(run: Run) -> tuple[RunDefinition, Mapping[str, object] | None]:
+    """The definition to store, and the arguments that are stored with the run."""
+    definition = run.definition
+    target = definition.target
+    if definition.schedule_id is None and type(target) is TaskTarget:
+        return replace(definition, target=replace(target, args={})), target.args
+    return definition, None
+
+
+def with_args(definition: RunDefinition, args: Mapping[str, object]) -> RunDefinition:
+    """The reverse of `split_args`."""
+    target = definition.target
+    assert isinstance(target, TaskTarget)
+    return replace(definition, target=replace(target, args=args))

@@ -49,8 +49,9 @@ from chimes.store.port import (
     RunLog,
     TokenGrant,
     node_not_found,
+    refilled_until,
+    take_from,
 )
-from chimes.store.token_bucket import refilled_until, take_from
 
 Name = TypeVar("Name")
 Row = TypeVar("Row")

@@ -93,6 +93,7 @@ from chimes.store.port import (
     ScheduleEdit,
     StoreStatus,
     TokenGrant,
+    Wakeup,
     node_alive,
     node_gone,
 )
@@ -108,7 +109,6 @@ from chimes.store.selection import (
     select_runs,
     select_schedules,
 )
-from chimes.store.wakeup import Wakeup
 
 
 class MemoryStore:

@@ -22,6 +22,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.store.codec.records import audit_to_plain
+from chimes.store.port import Wakeup
 from chimes.store.redis.connection import Connections
 from chimes.store.redis.rows import Revision, RunRows, ScheduleRows
 from chimes.store.redis.scripts import READING, URGENT, WRITING
@@ -37,7 +38,6 @@ from chimes.store.redis.wire import (
     to_json,
     unpack,
 )
-from chimes.store.wakeup import Wakeup
 
 # Calls that arrive during a round trip share the next one: a round trip costs the same for one call
 # as for many, and the first call is not delayed.

@@ -16,9 +16,8 @@ from chimes.errors import SchemaMismatch
 from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.model.planning import concurrency_key
-from chimes.store.codec.definitions import content_digest
 from chimes.store.codec.records import run_from_plain
-from chimes.store.codec.values import schedule_from_plain
+from chimes.store.codec.values import content_digest, schedule_from_plain
 from chimes.store.redis.context import Context
 from chimes.store.redis.rows import RunRows
 from chimes.store.redis.wire import Wire, flat, items, rows, text, texts

@@ -23,7 +23,7 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
-from chimes.store.port import TokenGrant
+from chimes.store.port import TokenGrant, take_from
 from chimes.store.redis.context import Context
 from chimes.store.redis.listing import Scan, matching_records, smallest_group
 from chimes.store.redis.rows import (
@@ -36,7 +36,6 @@ from chimes.store.redis.rows import (
 )
 from chimes.store.redis.wire import Wire, micros, moment, rows, text
 from chimes.store.selection import matches_delivery, matches_inbox, select_deliveries, select_inbox
-from chimes.store.token_bucket import take_from
 
 # --- deliveries
 

@@ -34,7 +34,6 @@ from chimes.model.run import LogEntry, Reason, Run, RunDefinition, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
 from chimes.model.target import HttpTarget, SyncTarget
-from chimes.store.codec.definitions import content_digest, split_args, with_args
 from chimes.store.codec.records import (
     attempt_from_plain,
     attempt_to_plain,
@@ -49,6 +48,7 @@ from chimes.store.codec.records import (
 )
 from chimes.store.codec.values import (
     Plain,
+    content_digest,
     dependency_from_plain,
     labels_from_plain,
     owner_from_plain,
@@ -57,9 +57,11 @@ from chimes.store.codec.values import (
     policy_to_plain,
     schedule_from_plain,
     schedule_to_plain,
+    split_args,
     target_from_plain,
     target_to_plain,
     to_text,
+    with_args,
 )
 from chimes.store.codec.values import moment as moment_damage
 from chimes.store.redis.wire import (

@@ -17,7 +17,7 @@ from chimes.model.run import (
     owns_fence,
     release_or_cancel,
 )
-from chimes.store.codec.definitions import USED_INTERVAL
+from chimes.store.codec.values import USED_INTERVAL
 from chimes.store.port import ClaimRequest
 from chimes.store.redis.completion import CompletionEffects, take_claimed
 from chimes.store.redis.context import AuditTrail, Context

@@ -46,13 +46,13 @@ from chimes.model.run import (
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
-from chimes.store.sql.database.base import Tx
+from chimes.store.sql.database.base import KnownSchedule, Tx
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.known import KnownSchedule
 from chimes.store.sql.locks import admitted_runs, lock_for_completion, lock_keys
 from chimes.store.sql.rows.access import (
     SELECT_SCHEDULES,
     ExistingRuns,
+    decode_schedule,
     insert_runs,
     is_alive,
     load_runs,
@@ -62,7 +62,6 @@ from chimes.store.sql.rows.access import (
     write_changes,
     write_summaries,
 )
-from chimes.store.sql.rows.corrupt import decode_schedule
 from chimes.store.sql.rows.schedule import CURSOR, schedule_of, with_cursor
 from chimes.store.sql.rows.values import (
     Value,

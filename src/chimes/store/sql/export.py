@@ -18,26 +18,27 @@ from chimes.model.schedule import Schedule
 from chimes.store.port import Item, RunLog
 from chimes.store.sql.database.base import Database, Reader, Tx
 from chimes.store.sql.dialects.base import Rows
-from chimes.store.sql.records import adopt_audit, last_audit_number
+from chimes.store.sql.records import (
+    adopt_audit,
+    audit_of,
+    checkpoint_of,
+    checkpoint_values,
+    key_of,
+    key_values,
+    last_audit_number,
+)
 from chimes.store.sql.rollups import add_inserted_runs
 from chimes.store.sql.rows.access import (
     SELECT_RUNS,
     SELECT_SCHEDULES,
     ExistingRuns,
     decode_runs,
+    decode_schedule,
     insert_runs,
-    insert_schedule,
 )
-from chimes.store.sql.rows.corrupt import decode_schedule
 from chimes.store.sql.rows.notifications import delivery_of, delivery_values, item_of, item_values
-from chimes.store.sql.rows.records import (
-    audit_of,
-    checkpoint_of,
-    checkpoint_values,
-    key_of,
-    key_values,
-)
 from chimes.store.sql.rows.run import LOG, log_of, log_values
+from chimes.store.sql.schedules import insert_schedule
 from chimes.store.sql.tables import (
     api_keys,
     audit,

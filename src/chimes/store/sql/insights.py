@@ -69,6 +69,7 @@ from chimes.store.selection import (
     schedule_issues,
 )
 from chimes.store.sql.database.base import Tx
+from chimes.store.sql.dialects.statistics import StatisticsDialect
 from chimes.store.sql.listing import has_status, owned, schedule_conditions
 from chimes.store.sql.rollups import (
     CURRENT_RUNS,
@@ -82,8 +83,7 @@ from chimes.store.sql.rollups import (
     status_statements,
     tallies,
 )
-from chimes.store.sql.rows.access import SELECT_RUNS, SELECT_SCHEDULES, decode_runs
-from chimes.store.sql.rows.corrupt import decode_schedule
+from chimes.store.sql.rows.access import SELECT_RUNS, SELECT_SCHEDULES, decode_runs, decode_schedule
 from chimes.store.sql.rows.values import (
     STATUSES,
     maybe_moment,
@@ -91,7 +91,6 @@ from chimes.store.sql.rows.values import (
     moment_of,
     schedule_number,
 )
-from chimes.store.sql.statistics import StatisticsDialect
 from chimes.store.sql.tables import (
     CLAIMABLE,
     DUE,

@@ -19,9 +19,8 @@ from chimes.model import replace
 from chimes.model.ids import RunId
 from chimes.model.run import Completion, LogEntry, Run, complete, owns_fence
 from chimes.store.sql.completion import CompletionEffects
-from chimes.store.sql.database.base import Tx
+from chimes.store.sql.database.base import KnownRows, Tx
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.known import KnownRows
 from chimes.store.sql.locks import admitted_runs, lock_for_completion, lock_keys
 from chimes.store.sql.rollups import add_uncommitted_run
 from chimes.store.sql.rows.access import insert_runs, load_run

@@ -28,9 +28,9 @@ from chimes.model.access import Owner
 from chimes.model.ids import RunId
 from chimes.model.run import own_key
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.definitions import load_definitions
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.rows.run import OWN_KEY
+from chimes.store.sql.rows.schedule import load_definitions
 from chimes.store.sql.rows.values import number_of, schedule_number
 from chimes.store.sql.tables import claims, concurrency_keys, cursors, queue, runs
 
@@ -93,7 +93,7 @@ def _present(tx: Tx, ids: Collection[str]) -> frozenset[str]:
 
 
 def lock_keys(tx: Tx, names: Collection[str]) -> None:
-    """Locks shared keys. Rows of idle keys are deleted now and then (`unused`): a row that was
+    """Locks shared keys. Retention deletes rows of idle keys (`prune_unused`): a row that was
     deleted while this transaction waited for it is inserted again, until the lock is held."""
     if not names or not tx.locking:
         return

@@ -8,15 +8,27 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, text, update
+from sqlalchemy import Row, Select, bindparam, delete, func, insert, or_, select, text, update
 
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId
-from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
+from chimes.model.node import (
+    HeartbeatResult,
+    Node,
+    NodeEvent,
+    NodeReport,
+    capabilities_in,
+    published_names,
+)
 from chimes.model.run import Run, mark_lost
-from chimes.store.codec.records import report_to_text
+from chimes.store.codec.records import (
+    defaults_from_plain,
+    defaults_to_plain,
+    report_from_text,
+    report_to_text,
+)
 from chimes.store.port import NODE_EVENT_RETENTION, node_alive, node_gone, node_not_found
 from chimes.store.sql.completion import CompletionEffects
 from chimes.store.sql.database.base import Tx
@@ -29,8 +41,7 @@ from chimes.store.sql.locks import (
 )
 from chimes.store.sql.records import append_audit
 from chimes.store.sql.rows.access import load_runs
-from chimes.store.sql.rows.records import node_event_of, node_of, node_values
-from chimes.store.sql.rows.values import micros, moment_of
+from chimes.store.sql.rows.values import Value, encode, micros, moment_of
 from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import (
     claims,
@@ -380,3 +391,49 @@ def _lock_node(tx: Tx, node_id: NodeId) -> Node:
     if row is None:
         raise node_not_found(node_id)
     return node_of(row)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+def node_values(node: Node) -> dict[str, Value]:
+    return {
+        "id": node.id,
+        "version": node.version,
+        "roles": encode(list(node.roles)),
+        "capacity": node.capacity,
+        "started_at": micros(node.started_at),
+        "heartbeat_at": micros(node.heartbeat_at),
+        "lease_until": micros(node.lease_until),
+        "clock_offset": node.clock_offset,
+        "offers": encode(
+            {name: defaults_to_plain(node.defaults.get(name)) for name in published_names(node)}
+        ),
+        "drain": int(node.drain),
+        "facts": report_to_text(node.report),
+    }
+
+
+def node_of(row: Row[Any]) -> Node:
+    offers = json.loads(row.offers)
+    return Node(
+        id=NodeId(row.id),
+        version=row.version,
+        roles=tuple(json.loads(row.roles)),
+        capacity=row.capacity,
+        started_at=moment_of(row.started_at),
+        heartbeat_at=moment_of(row.heartbeat_at),
+        lease_until=moment_of(row.lease_until),
+        clock_offset=row.clock_offset,
+        capabilities=capabilities_in(offers),
+        defaults=defaults_from_plain(offers),
+        drain=bool(row.drain),
+        report=report_from_text(row.facts),
+    )
+
+
+def node_event_of(row: Row[Any]) -> NodeEvent:
+    return NodeEvent(
+        at=moment_of(row.at),
+        node_id=NodeId(row.node),
+        version=row.version,
+        joined=bool(row.joined),
+    )

@@ -1,38 +1,42 @@
-"""Audit chain, API keys, idempotency records, checkpoints, token buckets and the epoch."""
+"""Audit chain, API keys, idempotency records, checkpoints, token buckets and the epoch, with their
+rows."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from chimes.clock import MICROSECOND
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
-from chimes.model.access import ApiKey
+from chimes.model.access import ApiKey, Role, Scope
 from chimes.model.audit import AUDIT_CHECKPOINT, AuditEntry, chain_entry
 from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import owns_fence
 from chimes.store.epoch import Epoch
-from chimes.store.port import IdempotencyRecord, TokenGrant
+from chimes.store.port import IdempotencyRecord, TokenGrant, grant_tokens
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import TokenRequest
 from chimes.store.sql.rows.access import load_run
-from chimes.store.sql.rows.records import (
-    audit_of,
-    audit_values,
-    checkpoint_of,
-    checkpoint_values,
-    key_of,
-    key_values,
-    request_of,
-    request_values,
+from chimes.store.sql.rows.values import (
+    Value,
+    clean,
+    decode_object,
+    encode,
+    encode_object,
+    maybe_micros,
+    maybe_moment,
+    micros,
+    moment_of,
+    owner_of,
 )
-from chimes.store.sql.rows.values import Value, micros, moment_of
 from chimes.store.sql.tables import (
     api_keys,
     audit,
@@ -42,7 +46,6 @@ from chimes.store.sql.tables import (
     requests,
     store_facts,
 )
-from chimes.store.token_bucket import grant_tokens
 
 # The audit chain.
 
@@ -312,3 +315,111 @@ def _history_began(tx: Tx, history: str, now: datetime) -> datetime:
     tx.run(_OLD_HISTORIES, old)
     tx.run(insert(store_facts).values(name=name, value=micros(now)))
     return now
+
+
+# --- rows -----------------------------------------------------------------------------------------
+def audit_values(entry: AuditEntry) -> dict[str, Value]:
+    return {
+        "number": entry.number,
+        "at": micros(entry.at),
+        "actor": entry.actor,
+        "interface": entry.interface,
+        "verb": entry.verb,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "owner": entry.owner,
+        "changes": encode_object(entry.changes),
+        "reason": clean(entry.reason),
+        "address": entry.address,
+        "allowed": int(entry.allowed),
+        "previous_hash": entry.previous_hash,
+        "hash": entry.hash,
+    }
+
+
+def audit_of(row: Row[Any]) -> AuditEntry:
+    return AuditEntry(
+        number=row.number,
+        at=moment_of(row.at),
+        actor=row.actor,
+        interface=row.interface,
+        verb=row.verb,
+        object_kind=row.object_kind,
+        object_id=row.object_id,
+        owner=row.owner,
+        changes=decode_object(row.changes),
+        reason=row.reason,
+        address=row.address,
+        allowed=row.allowed == 1,
+        previous_hash=row.previous_hash,
+        hash=row.hash,
+    )
+
+
+def key_values(key: ApiKey) -> dict[str, Value]:
+    return {
+        "id": key.id,
+        "secret_hash": key.secret_hash,
+        "name": key.name,
+        "role": key.role.value,
+        "owner_type": key.owner.type.value,
+        "owner_id": key.owner.id,
+        "created_at": micros(key.created_at),
+        "created_by": key.created_by,
+        "expires_at": maybe_micros(key.expires_at),
+        "last_used_at": maybe_micros(key.last_used_at),
+        "revoked_at": maybe_micros(key.revoked_at),
+        "scopes": encode([scope.value for scope in key.scopes]),
+    }
+
+
+def key_of(row: Row[Any]) -> ApiKey:
+    return ApiKey(
+        id=KeyId(row.id),
+        secret_hash=row.secret_hash,
+        name=row.name,
+        role=Role(row.role),
+        owner=owner_of(row.owner_type, row.owner_id),
+        created_at=moment_of(row.created_at),
+        created_by=row.created_by,
+        expires_at=maybe_moment(row.expires_at),
+        last_used_at=maybe_moment(row.last_used_at),
+        revoked_at=maybe_moment(row.revoked_at),
+        scopes=tuple(Scope(scope) for scope in json.loads(row.scopes)),
+    )
+
+
+def checkpoint_values(checkpoint: Checkpoint) -> dict[str, Value]:
+    return {
+        "name": checkpoint.name,
+        "value": clean(checkpoint.value),
+        "changed_at": micros(checkpoint.changed_at),
+        "run_id": checkpoint.run_id,
+    }
+
+
+def checkpoint_of(row: Row[Any]) -> Checkpoint:
+    return Checkpoint(
+        name=row.name,
+        value=row.value,
+        changed_at=moment_of(row.changed_at),
+        run_id=RunId(row.run_id),
+    )
+
+
+def request_values(answer: IdempotencyRecord) -> dict[str, Value]:
+    return {
+        "fingerprint": answer.fingerprint,
+        "status": answer.status,
+        "body": clean(answer.body),
+        "headers": encode([list(header) for header in answer.headers]),
+    }
+
+
+def request_of(row: Row[Any]) -> IdempotencyRecord:
+    return IdempotencyRecord(
+        fingerprint=row.fingerprint,
+        status=row.status,
+        body=row.body,
+        headers=tuple((name, value) for name, value in json.loads(row.headers)),
+    )

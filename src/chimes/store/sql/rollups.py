@@ -54,9 +54,9 @@ from chimes.model.insights import (
 )
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.store.sql.database.base import Tx
+from chimes.store.sql.dialects.statistics import StatisticsDialect
 from chimes.store.sql.listing import Condition
 from chimes.store.sql.rows.values import micros, schedule_number
-from chimes.store.sql.statistics import StatisticsDialect
 from chimes.store.sql.tables import (
     ALL,
     COUNTED_UNTIL,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import case, func, select
+from sqlalchemy import case, func, insert, select
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
 from chimes.i18n import _
@@ -15,7 +15,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.run import Reason, RunStatus, cancel
-from chimes.model.schedule import Schedule, counts_against, quota_exceeded
+from chimes.model.schedule import Schedule, counts_against, quota_exceeded, run_definition
 from chimes.store.port import ScheduleEdit
 from chimes.store.selection import group_by_zone
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
@@ -27,17 +27,25 @@ from chimes.store.sql.records import append_audit, append_audits
 from chimes.store.sql.rows.access import (
     SELECT_SCHEDULES,
     ExistingRuns,
+    decode_schedule,
     insert_runs,
-    insert_schedule,
     load_runs,
     load_schedule_and_damage,
     load_schedules_and_damage,
     skip_taken_slots,
     write_schedule,
 )
-from chimes.store.sql.rows.corrupt import decode_schedule
+from chimes.store.sql.rows.schedule import (
+    CURSOR,
+    STATS,
+    cursor_values,
+    edit_values,
+    schedule_values,
+    stats_values,
+    store_definitions,
+)
 from chimes.store.sql.rows.values import schedule_number, zone_in
-from chimes.store.sql.tables import cursors, queue, runs, schedule_rows, schedules
+from chimes.store.sql.tables import cursors, queue, runs, schedule_rows, schedule_stats, schedules
 
 #: Same rule as `counts_against`.
 _ACTIVE = case(
@@ -57,6 +65,21 @@ def add_schedule(
         append_audit(tx, audit)
     tx.wakes = True
     return schedule
+
+
+def insert_schedule(tx: Tx, schedule: Schedule) -> bool:
+    """Returns False if the id exists."""
+    key = schedule_number(schedule.id)
+    (definition,) = store_definitions(tx, [run_definition(schedule)])
+    values = schedule_values(schedule) | {"key": key, "definition": definition}
+    names = tuple(schedules.c.keys())
+    row = tuple(values[name] for name in names)
+    if not tx.dialect.insert_missing(tx.connection, schedules, names, [row], unique="id"):
+        return False
+    cursor = dict(zip(CURSOR, cursor_values(key, schedule), strict=True))
+    tx.run(insert(cursors), cursor | edit_values(schedule))
+    tx.run(insert(schedule_stats), dict(zip(STATS, stats_values(key, schedule), strict=True)))
+    return True
 
 
 def change_schedule(

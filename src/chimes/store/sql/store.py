@@ -72,7 +72,6 @@ from chimes.store.sql import (
     records,
     rollups,
     schedules,
-    unused,
 )
 from chimes.store.sql import runs as stored_runs
 from chimes.store.sql.database.base import Database, Tx, Work
@@ -625,7 +624,7 @@ class SqlStore:
         return await self._database.write(lambda tx: notifications.forget_inbox(tx, item_ids))
 
     async def prune_unused(self, *, before: datetime, limit: int) -> int:
-        return await self._database.write(lambda tx: unused.prune_unused(tx, before, limit))
+        return await self._database.write(lambda tx: stored_runs.prune_unused(tx, before, limit))
 
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         return await self._database.write(

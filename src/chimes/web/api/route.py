@@ -36,8 +36,14 @@ from chimes.services.access import ByteBudget
 from chimes.services.schedules.rules import load_calendars
 from chimes.store.port import IdempotencyRecord
 from chimes.triggers import format_moment, parse_moment
-from chimes.web.auth import authenticate, rate_limit_key
-from chimes.web.requests import RequestRejected, WebContext, check_query, read_json
+from chimes.web.requests import (
+    RequestRejected,
+    WebContext,
+    authenticate,
+    check_query,
+    rate_limit_key,
+    read_json,
+)
 
 
 class NativeRequest(Request):

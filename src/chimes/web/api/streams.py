@@ -23,8 +23,7 @@ from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.web.api.translate import Json, log_out
-from chimes.web.auth import authenticate, rate_limit_key
-from chimes.web.requests import WebContext, set_language
+from chimes.web.requests import WebContext, authenticate, rate_limit_key, set_language
 
 STREAM = "text/event-stream"
 #: Streams per server, and of one owner (of one key of the system).

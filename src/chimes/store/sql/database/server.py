@@ -33,9 +33,9 @@ from chimes.clock import Clock, SystemClock
 from chimes.errors import SchemaMismatch, StoreError, StoreReadOnly, StoreUnavailable
 from chimes.failpoints import hit
 from chimes.i18n import _
-from chimes.store.sql.database.base import Reader, Tx, Work
+from chimes.store.port import Wakeup
+from chimes.store.sql.database.base import KnownRows, Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.known import KnownRows
 from chimes.store.sql.migrations import (
     HEAD,
     OLDEST,
@@ -51,7 +51,6 @@ from chimes.store.sql.migrations import (
 from chimes.store.sql.migrations.baseline import REVISION_OFFSET
 from chimes.store.sql.rows.values import micros
 from chimes.store.sql.tables import metadata
-from chimes.store.wakeup import Wakeup
 
 # What a `ServerDatabase` needs from a database server: one class for each product.
 

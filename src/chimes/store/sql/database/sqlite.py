@@ -32,10 +32,11 @@ from chimes.errors import SchemaMismatch, StoreError, StoreUnavailable
 from chimes.failpoints import file_transaction
 from chimes.i18n import _
 from chimes.model.insights import bracket_of_micros
-from chimes.store.sql.database.base import Reader, Tx, Work
+from chimes.store.port import Wakeup
+from chimes.store.sql.database.base import KnownRows, Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.dialects.sqlite import SqliteDialect, is_busy
-from chimes.store.sql.known import KnownRows
+from chimes.store.sql.dialects.statistics import BRACKET_FUNCTION
 from chimes.store.sql.migrations import (
     FILE_VERSIONS,
     HEAD,
@@ -48,8 +49,6 @@ from chimes.store.sql.migrations import (
     upgrade,
 )
 from chimes.store.sql.rows.values import micros
-from chimes.store.sql.statistics import BRACKET_FUNCTION
-from chimes.store.wakeup import Wakeup
 
 # The database file: permissions and file system.
 

@@ -29,9 +29,9 @@ from sqlalchemy import (
 )
 
 from chimes.clock import Clock
+from chimes.store.sql.dialects.statistics import StatisticsDialect
 from chimes.store.sql.rows.run import CLAIMS
 from chimes.store.sql.rows.values import Value, Values
-from chimes.store.sql.statistics import StatisticsDialect
 from chimes.store.sql.tables import CLAIMABLE, claims, queue
 
 Rows = Sequence[Row[Any]]

@@ -32,11 +32,11 @@ from sqlalchemy import (
 )
 
 from chimes.clock import MICROSECOND, Clock
+from chimes.store.port import MAX_CLOCK_STEP_BACK
 from chimes.store.sql.dialects.base import Dialect, Rows, TokenRequest
+from chimes.store.sql.dialects.statistics import MariadbStatistics
 from chimes.store.sql.rows.values import Value, Values
-from chimes.store.sql.statistics import MariadbStatistics
 from chimes.store.sql.tables import BLOCKED, PENDING, deliveries
-from chimes.store.token_bucket import MAX_CLOCK_STEP_BACK
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 

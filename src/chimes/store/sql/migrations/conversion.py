@@ -30,9 +30,9 @@ from chimes.errors import SchemaMismatch
 from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.model.run import Attempt, AttemptEnd, own_key
-from chimes.store.sql.definitions import definition_digest
 from chimes.store.sql.migrations import CONVERTING, HEAD, Progress, baseline, record
 from chimes.store.sql.rows.run import OWN_KEY, attempts_of
+from chimes.store.sql.rows.schedule import definition_digest
 from chimes.store.sql.rows.values import micros, number_of, schedule_number, target_of
 from chimes.store.sql.tables import (
     MARIADB,

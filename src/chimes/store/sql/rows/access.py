@@ -1,19 +1,27 @@
-"""Loading and writing schedules, runs and logs, shared by the transactions."""
+"""Loading and writing schedules, runs and logs, shared by the transactions.
+
+Rows that are damaged or were edited manually are decoded as far as possible: one such row must not
+hide other rows, nor stop work on them. Parts that cannot be decoded are replaced by placeholders,
+and the error names them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import Select, and_, bindparam, func, or_, select, update
 
+from chimes.clock import EPOCH
+from chimes.errors import message_of
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.policy import Policy
-from chimes.model.run import LogEntry, Reason, Run, RunDefinition, RunStatus
+from chimes.model.run import LogEntry, Origin, Reason, Run, RunDefinition, RunStatus
 from chimes.model.schedule import (
     LastRunSummary,
     Schedule,
@@ -22,46 +30,54 @@ from chimes.model.schedule import (
     run_definition,
 )
 from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
-from chimes.store.codec.definitions import split_args, with_args
-from chimes.store.sql.database.base import Tx
-from chimes.store.sql.definitions import (
-    load_definitions,
-    store_definitions,
-    touch_definition,
-)
+from chimes.store.codec.values import labels_from_plain, split_args, with_args
+from chimes.store.sql.database.base import KnownSchedule, StoredDefinition, Tx
 from chimes.store.sql.dialects.base import Dialect, Rows
-from chimes.store.sql.known import KnownSchedule, StoredDefinition
 from chimes.store.sql.locks import lock_schedules
-from chimes.store.sql.rows.corrupt import decode_run, decode_schedule_and_damage
 from chimes.store.sql.rows.run import (
     CLAIMS,
     LOG,
     PLANNED,
     QUEUE,
     STATE,
+    attempts_of,
     claim_values,
     concurrency_number,
     log_values,
     planned_values,
     queue_values,
+    run_of,
     state_values,
 )
 from chimes.store.sql.rows.schedule import (
     CURSOR,
     STATS,
     cursor_values,
+    dependency_of,
     edit_values,
+    load_definitions,
+    schedule_of,
     schedule_values,
     stats_values,
+    store_definitions,
     summary_of,
+    touch_definition,
 )
 from chimes.store.sql.rows.values import (
+    STATUSES,
+    TargetTexts,
     Value,
     Values,
     decode_object,
+    encode,
     encode_object,
     micros,
+    owner_of,
+    policy_of,
+    policy_text,
     schedule_number,
+    target_of,
+    trigger_of,
 )
 from chimes.store.sql.tables import (
     RUN_COLUMNS,
@@ -77,6 +93,9 @@ from chimes.store.sql.tables import (
     schedule_stats,
     schedules,
 )
+from chimes.triggers import Once
+
+_log = logging.getLogger(__name__)
 
 SELECT_SCHEDULES = select(*SCHEDULE_COLUMNS).select_from(schedule_rows)
 SELECT_RUNS = select(*RUN_COLUMNS).select_from(run_rows)
@@ -157,23 +176,6 @@ def _summaries(dialect: Dialect) -> Select[Any]:
 def write_summaries(tx: Tx, summaries: Mapping[int, LastRunSummary | Schedule]) -> None:
     rows = [stats_values(key, summaries[key]) for key in sorted(summaries)]
     tx.dialect.update_many(tx.connection, schedule_stats, STATS, rows)
-
-
-def insert_schedule(tx: Tx, schedule: Schedule) -> bool:
-    """Returns False if the id exists."""
-    key = schedule_number(schedule.id)
-    values = schedule_values(schedule) | {"key": key, "definition": 0}
-    names = tuple(schedules.c.keys())
-    row = tuple(values[name] for name in names)
-    added = tx.dialect.insert_missing(tx.connection, schedules, names, [row], unique="id")
-    if not added:
-        return False
-    (definition,) = store_definitions(tx, [run_definition(schedule)])
-    tx.run(_SET_DEFINITION, {"this_key": key, "key_of_definition": definition})
-    cursor = dict(zip(CURSOR, cursor_values(key, schedule), strict=True))
-    tx.run(insert(cursors), cursor | edit_values(schedule))
-    tx.run(insert(schedule_stats), dict(zip(STATS, stats_values(key, schedule), strict=True)))
-    return True
 
 
 def write_schedule(tx: Tx, schedule: Schedule) -> None:
@@ -472,3 +474,79 @@ def _last_numbers(dialect: Dialect) -> Select[Any]:
 def is_alive(tx: Tx, node_id: NodeId, now: datetime) -> bool:
     row = tx.first(_LEASE, {"node_id": node_id})
     return row is not None and row.lease_until > micros(now)
+
+
+# --- corrupt rows ---------------------------------------------------------------------------------
+#: Decoder of a column, and its placeholder.
+_Part = tuple[Callable[[Any], object], object]
+
+_SCHEDULE_NAMES = tuple(each.name for each in SCHEDULE_COLUMNS)
+_RUN_NAMES = tuple(each.name for each in RUN_COLUMNS)
+_SCHEDULE: Mapping[str, _Part] = {
+    "owner_type": (lambda word: owner_of(word, "x"), "system"),
+    "trigger": (trigger_of, encode(Once(EPOCH).to_dict())),
+    "target": (target_of, TargetTexts()(HttpTarget(url="unreadable:"))),
+    "policy": (policy_of, policy_text(Policy())),
+    "labels": (lambda text: labels_from_plain(decode_object(text)), "{}"),
+    "depends_on": (dependency_of, None),
+    "compat_data": (decode_object, "{}"),
+    "last_status": (STATUSES.__getitem__, None),
+}
+_RUN: Mapping[str, _Part] = {
+    "origin": (Origin, Origin.MANUAL.value),
+    "status": (STATUSES.__getitem__, RunStatus.FAILED.value),
+    "result": (decode_object, None),
+    "attempts": (attempts_of, None),
+}
+
+
+def decode_schedule(row: Sequence[Any]) -> Schedule:
+    return decode_schedule_and_damage(row)[0]
+
+
+def decode_schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[str]]:
+    """Returns the schedule, and the names of its fields that are placeholders."""
+    try:
+        return schedule_of(row), frozenset()
+    except Exception as error:
+        _log.warning("schedule %s cannot be read: %s", row[1], error)
+        repaired, damage = _repair(row, _SCHEDULE_NAMES, _SCHEDULE)
+        message = _(
+            "{parts} of this schedule cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=message_of(error),
+        )
+        # The last status is not part of the definition, so losing it is no damage.
+        return replace(schedule_of(repaired), last_error=str(message)), damage - {"last_status"}
+
+
+def decode_run(row: Sequence[Any], definition: RunDefinition) -> Run:
+    """The run has the reason `unreadable_row` if a field is a placeholder."""
+    try:
+        return run_of(row, definition)
+    except Exception as error:
+        _log.warning("run %s cannot be read: %s", row[0], error)
+        repaired, damage = _repair(row, _RUN_NAMES, _RUN)
+        message = _(
+            "{parts} of this run cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=message_of(error),
+        )
+        run = run_of(repaired, definition)
+        return replace(run, error=str(message), reason=Reason.UNREADABLE)
+
+
+def _repair(
+    row: Sequence[Any], names: Sequence[str], parts: Mapping[str, _Part]
+) -> tuple[list[Any], frozenset[str]]:
+    values, damage = list(row), set()
+    for place, name in enumerate(names):
+        if name not in parts or values[place] is None:
+            continue
+        read, instead = parts[name]
+        try:
+            read(values[place])
+        except Exception:
+            values[place] = instead
+            damage.add(name)
+    return values, frozenset(damage)

@@ -1,16 +1,35 @@
-"""Rows of schedules in `schedules`, `cursors` and `schedule_stats`."""
+"""Rows of schedules in `schedules`, `cursors` and `schedule_stats`, and of `definitions`.
+
+A definition is what the runs of a version of a schedule share, or the request of a manual run. It
+is stored once for equal ones and never changes, so a process reads each at most once. Its key is a
+hash of its columns.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import bindparam, select, update
+
 from chimes.clock import MICROSECOND
-from chimes.i18n import from_stored
+from chimes.errors import message_of
+from chimes.i18n import _, from_stored
 from chimes.model import replace
+from chimes.model.access import SYSTEM_OWNER
+from chimes.model.policy import Policy
+from chimes.model.run import RunDefinition
 from chimes.model.schedule import Dependency, LastRunSummary, Schedule
-from chimes.store.codec.values import dependency_from_plain, labels_from_plain
+from chimes.model.target import HttpTarget, SyncTarget, Target
+from chimes.store.codec.values import (
+    USED_INTERVAL,
+    content_digest,
+    dependency_from_plain,
+    labels_from_plain,
+)
+from chimes.store.sql.database.base import StoredDefinition, Tx
 from chimes.store.sql.rows.values import (
     STATUSES,
     TargetTexts,
@@ -27,10 +46,12 @@ from chimes.store.sql.rows.values import (
     owner_of,
     policy_of,
     policy_text,
+    schedule_number,
     stored_text,
     target_of,
     trigger_of,
 )
+from chimes.store.sql.tables import definitions, schedules
 
 #: Columns of `cursors` that firing changes; the version and `live` belong to edits.
 CURSOR = (
@@ -38,6 +59,18 @@ CURSOR = (
     "purged_until",
 )
 STATS = ("schedule", "last_run_at", "last_status", "last_error", "last_success_at")
+
+DEFINITION = tuple(definitions.c.keys())
+#: The columns that the digest covers.
+_DEFINING = tuple(name for name in DEFINITION if name not in ("key", "digest", "used_at"))
+_TARGET = DEFINITION.index("target")
+_TOUCH = (
+    update(definitions)
+    .where(definitions.c.key == bindparam("this_key"))
+    .values(used_at=bindparam("now"))
+)
+
+_log = logging.getLogger(__name__)
 
 
 def schedule_values(schedule: Schedule) -> dict[str, Value]:
@@ -206,3 +239,169 @@ def _dependency_text(dependency: Dependency | None) -> str | None:
 
 def dependency_of(text: str) -> Dependency | None:
     return dependency_from_plain(json.loads(text))
+
+
+# --- definitions of runs --------------------------------------------------------------------------
+def definition_values(definition: RunDefinition) -> dict[str, Value]:
+    """Without key, digest and mark of use."""
+    target, schedule_id = definition.target, definition.schedule_id
+    return {
+        "schedule": None if schedule_id is None else schedule_number(schedule_id),
+        "schedule_id": schedule_id,
+        "schedule_name": definition.schedule_name,
+        "schedule_version": definition.schedule_version,
+        "namespace": definition.namespace,
+        "owner_type": definition.owner.type.value,
+        "owner_id": definition.owner.id,
+        "kind": target.kind,
+        "target": TargetTexts()(target),
+        "policy": policy_text(definition.policy),
+        "needs": target.requirement,
+    }
+
+
+def definition_of(row: Sequence[Any]) -> tuple[RunDefinition, str]:
+    """The definition, and why it cannot be read: parts that cannot be decoded are replaced by
+    placeholders."""
+    (
+        _key,
+        _digest,
+        _schedule,
+        schedule_id,
+        schedule_name,
+        schedule_version,
+        namespace,
+        owner_type,
+        owner_id,
+        kind,
+        target,
+        policy,
+        needs,
+        _used_at,
+    ) = row
+    damage: list[str] = []
+    reason = ""
+    values: dict[str, Any] = {}
+    for name, decode, instead in (
+        ("owner", lambda: owner_of(owner_type, owner_id), lambda: SYSTEM_OWNER),
+        ("target", lambda: target_of(target), lambda: _placeholder(kind, needs)),
+        ("policy", lambda: policy_of(policy), Policy),
+    ):
+        try:
+            values[name] = decode()
+        except Exception as error:
+            _log.warning("%s of definition %s cannot be read: %s", name, _key, error)
+            values[name] = instead()
+            damage.append(name)
+            reason = message_of(error)
+    message = ""
+    if damage:
+        parts = ", ".join(sorted(damage))
+        message = str(_("{parts} of this run cannot be read: {error}", parts=parts, error=reason))
+    definition = RunDefinition(
+        schedule_id=schedule_id,
+        schedule_name=schedule_name,
+        schedule_version=schedule_version,
+        namespace=namespace,
+        **values,
+    )
+    return definition, message
+
+
+def _placeholder(kind: str, needs: str) -> Target:
+    """The source of a sync run is in another column, so that it is still listed for its source."""
+    if kind == "sync":
+        return SyncTarget(source=needs.removeprefix("sync:"), collection="unreadable")
+    return HttpTarget(url="unreadable:")
+
+
+def definition_digest(values: Mapping[str, Value]) -> str:
+    """Equal for definitions whose columns are equal."""
+    return content_digest(json.dumps([values[name] for name in _DEFINING], ensure_ascii=False))
+
+
+def load_definitions(tx: Tx, keys: Collection[int]) -> dict[int, StoredDefinition]:
+    """The definitions with these keys, without those that do not exist."""
+    known = tx.known.definitions
+    found = {key: each for key in keys if (each := known.get(key)) is not None}
+    missing = sorted(set(keys) - found.keys())
+    if not missing:
+        return found
+    statement = select(definitions).where(tx.dialect.among(definitions.c.key, "keys"))
+    for row in tx.tuples(statement, {"keys": tx.dialect.listed(missing)}):
+        stored = StoredDefinition(*definition_of(row))
+        found[row[0]] = stored
+        if not stored.error:
+            known.put(row[0], stored, len(row[_TARGET]))
+    return found
+
+
+def store_definitions(tx: Tx, wanted: Sequence[RunDefinition]) -> list[int]:
+    """Returns the key of each; adds those that are missing."""
+    if not wanted:
+        return []
+    now = micros(tx.now())
+    values: dict[str, dict[str, Value]] = {}
+    digests: list[str] = []
+    encoded: dict[int, str] = {}
+    for definition in wanted:
+        digest = encoded.get(id(definition))
+        if digest is None:
+            row = definition_values(definition)
+            digest = encoded[id(definition)] = definition_digest(row)
+            values[digest] = {"digest": digest, **row, "used_at": now}
+        digests.append(digest)
+    keys = {digest: number_of(digest) for digest in values}
+    found = {} if tx.joined else _find(tx, keys, now)
+    while missing := sorted(values.keys() - found.keys()):
+        for digest in missing:
+            values[digest]["key"] = keys[digest]
+        rows = [tuple(values[digest][name] for name in DEFINITION) for digest in missing]
+        tx.dialect.insert_missing(tx.connection, definitions, DEFINITION, rows, unique="key")
+        tx.wrote_definitions = True
+        if tx.joined:
+            # Reading would fix the snapshot of the caller's transaction, in which rows that others
+            # commit from now on are invisible.
+            return [keys[digest] for digest in digests]
+        found |= _find(tx, {digest: keys[digest] for digest in missing}, now)
+        # Practically never: the key of another definition.
+        keys |= {digest: keys[digest] + 1 for digest in missing if digest not in found}
+    return [found[digest] for digest in digests]
+
+
+def _find(tx: Tx, keys: Mapping[str, int], now: int) -> dict[str, int]:
+    """Of these digests with their presumed keys, those that are stored."""
+    fresh = now - USED_INTERVAL // MICROSECOND
+    known = tx.known.digests
+    found = {
+        digest: entry[0]
+        for digest in keys
+        if (entry := known.get(digest)) is not None and entry[1] > fresh
+    }
+    missing = [key for digest, key in keys.items() if digest not in found]
+    if not missing:
+        return found
+    columns = (definitions.c.digest, definitions.c.key, definitions.c.used_at)
+    statement = select(*columns).where(tx.dialect.among(definitions.c.key, "keys"))
+    for digest, key, used_at in tx.tuples(statement, {"keys": tx.dialect.listed(missing)}):
+        if digest not in keys:
+            continue
+        if used_at <= fresh:
+            if not tx.run(_TOUCH, {"this_key": key, "now": now}):
+                continue  # retention has deleted it meanwhile
+        elif not tx.wrote_definitions:
+            known.put(digest, (key, used_at))
+        found[digest] = key
+    return found
+
+
+def touch_definition(tx: Tx, schedule: int) -> None:
+    """Marks the current definition of a schedule as used until now, before another takes its place:
+    its runs are up to now."""
+    current = select(schedules.c.definition).where(schedules.c.key == bindparam("this_schedule"))
+    statement = (
+        update(definitions)
+        .where(definitions.c.key == current.scalar_subquery())
+        .values(used_at=bindparam("now"))
+    )
+    tx.run(statement, {"this_schedule": schedule, "now": micros(tx.now())})

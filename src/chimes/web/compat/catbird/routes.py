@@ -7,11 +7,10 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.model import replace
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.catbird.translate import PAGE, Row, row_from_schedule
 from chimes.web.problems import native_response
-from chimes.web.requests import WebContext
+from chimes.web.requests import WebContext, authenticate
 
 INTERFACE = "catbird"
 

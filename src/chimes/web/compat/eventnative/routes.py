@@ -28,7 +28,6 @@ from chimes.model.sync import (
 from chimes.model.target import SyncTarget
 from chimes.model.validation import PRIORITY_LIMIT
 from chimes.services.runs import RunRequest, RunService
-from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.eventnative.translate import (
     ACCEPTS,
@@ -45,7 +44,13 @@ from chimes.web.compat.eventnative.translate import (
     within,
 )
 from chimes.web.problems import Problem
-from chimes.web.requests import RequestRejected, WebContext, negotiated_language, set_language
+from chimes.web.requests import (
+    RequestRejected,
+    WebContext,
+    authenticate,
+    negotiated_language,
+    set_language,
+)
 
 INTERFACE = "eventnative"
 NO_MATCH = _("Admin token does not match")

@@ -12,7 +12,6 @@ from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, uuid7
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
-from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.ksana.translate import (
     Job,
@@ -24,6 +23,7 @@ from chimes.web.compat.ksana.translate import (
 from chimes.web.problems import Problem
 from chimes.web.requests import (
     WebContext,
+    authenticate,
     invalid_json,
     language_of_headers,
     negotiated_language,

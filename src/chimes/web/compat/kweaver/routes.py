@@ -23,7 +23,6 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
 from chimes.services.schedules.rules import action_policy
-from chimes.web.auth import authenticate, authenticate_internal
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.kweaver.errors import render
 from chimes.web.compat.kweaver.translate import (
@@ -46,7 +45,7 @@ from chimes.web.compat.kweaver.translate import (
     scope_from,
     written_by,
 )
-from chimes.web.requests import WebContext, not_json, read_json
+from chimes.web.requests import WebContext, authenticate, authenticate_internal, not_json, read_json
 
 # Authentication. Without keys the account is in the headers. With keys the account is the owner of
 # the key and the headers are ignored. On internal routes a service with the internal token may name

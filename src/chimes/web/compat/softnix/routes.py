@@ -19,7 +19,6 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.services.schedules.prompts import new_short_id
 from chimes.services.schedules.rules import parse_sentence
-from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.softnix.translate import (
     Body,
@@ -42,6 +41,7 @@ from chimes.web.compat.softnix.translate import (
 from chimes.web.problems import Problem
 from chimes.web.requests import (
     WebContext,
+    authenticate,
     negotiated_language,
     preferred_language,
     read_json,

@@ -19,12 +19,11 @@ from chimes.model.access import Actor, Owner, Role
 from chimes.services.insights import ClockWatch
 from chimes.services.preferences import Preferences
 from chimes.services.users import INTERFACE, Session, SessionService, UserService
-from chimes.web.auth import Authenticator
 from chimes.web.dashboard.core import preferences as cookies
 from chimes.web.dashboard.core.page_request import HOME, Form, PageRequest, local_url, read_form
 from chimes.web.dashboard.core.preferences import COOKIE, DisplayPreferences, resolve_display
 from chimes.web.problems import Problem
-from chimes.web.requests import RequestRejected, WebContext
+from chimes.web.requests import Authenticator, RequestRejected, WebContext
 
 #: Actor of a request without a session; only the login page accepts it.
 ANONYMOUS = Actor(owner=Owner(id="nobody"), role=Role.VIEWER, interface=INTERFACE)

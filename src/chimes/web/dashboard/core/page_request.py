@@ -31,7 +31,6 @@ from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
 from chimes.services.users import Session, SessionService, UserService
-from chimes.web.auth import Authenticator
 from chimes.web.dashboard.core.preferences import (
     FLASH,
     DisplayPreferences,
@@ -47,7 +46,7 @@ from chimes.web.dashboard.core.templates import (
     viewer_context,
 )
 from chimes.web.problems import Problem, problem_of
-from chimes.web.requests import RequestRejected, WebContext
+from chimes.web.requests import Authenticator, RequestRejected, WebContext
 
 T = TypeVar("T")
 

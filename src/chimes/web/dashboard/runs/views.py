@@ -31,8 +31,8 @@ from chimes.redaction import mask_result
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment
 from chimes.web.api.translate import run_out
-from chimes.web.dashboard.charts.histogram import Bar, HistogramTexts, histogram
 from chimes.web.dashboard.charts.svg import Chart, element
+from chimes.web.dashboard.charts.timeline import Bar, HistogramTexts, histogram
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter, run_filter
 from chimes.web.dashboard.core.lists import csv_cell, csv_text

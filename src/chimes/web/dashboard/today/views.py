@@ -36,13 +36,15 @@ from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChange
 from chimes.services.schedules.setup import Misconfigured
 from chimes.triggers.clock_changes import clock_changes
 from chimes.triggers.values import format_moment
-from chimes.web.dashboard.charts.histogram import HeatCell, HeatMapTexts, heat_map
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.timeline import (
     Fire,
+    HeatCell,
+    HeatMapTexts,
     Lane,
     Overlap,
     TimelineTexts,
+    heat_map,
     past_fire,
     timeline,
 )
