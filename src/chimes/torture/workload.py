@@ -15,8 +15,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.system.torture.nodes import TortureNode
-from tests.system.torture.oracle import SECOND, text_of
+from chimes.torture.nodes import Node
+from chimes.torture.oracle import SECOND, text_of
 
 ENDED = "succeeded,failed,timeout,canceled,skipped,missed,unknown"
 CALL_SECONDS = 4.0
@@ -27,17 +27,20 @@ class Workload:
     def __init__(
         self,
         seed: int,
-        nodes: Sequence[TortureNode],
-        sink: int,
+        nodes: Sequence[Node],
+        receiver: int,
         note: Note,
         *,
         schedules: int,
         calls: float,
+        slow: int = 0,
     ) -> None:
-        """`calls` is the rate per second after set-up."""
-        self._rng = random.Random(seed)
+        """`calls` is the rate per second after set-up. `slow`: milliseconds that every callback
+        takes, instead of the usual mix."""
+        self._rng = random.Random(seed)  # noqa: S311
+        self._slow = slow
         self._nodes = nodes
-        self._sink = sink
+        self._receiver = receiver
         self._note = note
         self._count = schedules
         self._calls = calls
@@ -264,7 +267,9 @@ class Workload:
         behaviour = "hook"
         policy: dict[str, Any] = {"overlap": "allow"}
         lot = self._rng.random()
-        if lot < 0.1:
+        if self._slow:
+            behaviour = f"slow/{self._slow}"
+        elif lot < 0.1:
             ahead = time.time_ns() // 1000 + self._rng.randint(2, 12) * SECOND
             trigger = {"kind": "once", "at": text_of(ahead)}
         elif lot < 0.2:
@@ -285,7 +290,7 @@ class Workload:
             "trigger": trigger,
             "target": {
                 "kind": "http",
-                "url": f"http://127.0.0.1:{self._sink}/{behaviour}/{schedule_id}",
+                "url": f"http://127.0.0.1:{self._receiver}/{behaviour}/{schedule_id}",
                 "body": '{"began":"{{triggered_at}}"}',
             },
             "policy": {"misfire": "all", "timeout": "10s", "max_retries": 0, **policy},
