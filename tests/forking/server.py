@@ -1,4 +1,4 @@
-"""The fork server of a test session: `server.py MAIN_PID RECORD`. See `chimes.torture.processes`."""
+"""The fork server of a session: `server.py MAIN_PID RECORD`. See `chimes.torture.processes`."""
 
 from __future__ import annotations
 

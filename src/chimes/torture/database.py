@@ -61,9 +61,7 @@ class Database:
         self.location: StoreLocation = store_location(Settings(store=url))
         self.kind = self.location.kind
         if self.kind == "memory":
-            raise InvalidInput(
-                _("A memory store cannot be shared by processes: use --simulate"), field="store"
-            )
+            raise InvalidInput(_("A memory store cannot be shared by processes"), field="store")
         self.url = self.location.url
         self.restart_command = restart_command
         self._parts = urlsplit(self.url)
@@ -228,7 +226,8 @@ class Database:
 
     def _locked(self, seconds: float) -> None:
         assert self.location.path is not None
-        connection = sqlite3.connect(self.location.path, timeout=10, isolation_level=None)
+        # A node may be suspended while it holds the lock itself.
+        connection = sqlite3.connect(self.location.path, timeout=60, isolation_level=None)
         try:
             connection.execute("BEGIN IMMEDIATE")
             time.sleep(seconds)

@@ -189,10 +189,13 @@ class FaultInjector:
         in time are left out."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        async with asyncio.TaskGroup() as faults:
-            for number, fault in enumerate(self._plan):
-                await asyncio.sleep(max(0.0, began + fault.at - loop.time()))
-                faults.create_task(self._execute(number, fault, began + seconds))
+        try:
+            async with asyncio.TaskGroup() as faults:
+                for number, fault in enumerate(self._plan):
+                    await asyncio.sleep(max(0.0, began + fault.at - loop.time()))
+                    faults.create_task(self._execute(number, fault, began + seconds))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     async def _execute(self, number: int, fault: Fault, end: float) -> None:
         if fault.node == STORE:

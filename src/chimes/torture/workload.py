@@ -20,6 +20,8 @@ from chimes.torture.oracle import SECOND, text_of
 
 ENDED = "succeeded,failed,timeout,canceled,skipped,missed,unknown"
 CALL_SECONDS = 4.0
+#: Schedules are created until there are this many times as many as at the start.
+MAX_GROWTH = 1.2
 Note = Callable[..., None]
 
 
@@ -113,7 +115,7 @@ class Workload:
             ("trigger", "edit", "rename", "pause", "create", "delete", "look_up"),
             (4, 3, 2, 3, 3, 1, 2),
         )[0]
-        if verb == "create":
+        if verb == "create" and len(self._idle) < MAX_GROWTH * self._count:
             await self._create()
             return
         if verb == "look_up":
@@ -139,7 +141,7 @@ class Workload:
                 await self._change(schedule_id, "resume", "POST", "/resume", None)
             case "pause":
                 await self._change(schedule_id, "pause", "POST", "/pause", None)
-            case _:
+            case _:  # also instead of a creation
                 await self._change(schedule_id, "delete", "DELETE", "", None)
 
     async def _create(self) -> None:
