@@ -30,7 +30,7 @@ check: setup-dev ## format, lint, import contracts, types
 	@$(BIN)/mypy
 
 torture: setup-dev ## two minutes of fault injection on each store
-	@for store in pg mariadb redis sqlite; do $(BIN)/python -m tests.system.torture --store $$store --profile pr || exit $$?; done
+	@for store in pg mariadb redis sqlite json; do $(BIN)/python -m tests.system.torture $$store --minutes 2 || exit $$?; done
 
 format: setup-dev
 	@$(BIN)/ruff format src tests bench

@@ -38,6 +38,7 @@ UNUSED = (
     "chimes.sdk.transactions", "sqlalchemy.orm",  # a task that completes in its transaction
     "sqlalchemy.dialects.mysql", "sqlalchemy.dialects.postgresql",  # another database
     "yaml",  # a file
+    "chimes.torture",  # its command
 )  # fmt: skip
 #: The same for a node without the role `api`.
 UNUSED_BY_WORKERS = (

@@ -9,8 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from tests.system.torture.proxy import Proxy
-from tests.system.torture.wire import MysqlWatch, PostgresWatch
+from chimes.torture.proxy import MysqlWatch, PostgresWatch, Proxy
 
 T = TypeVar("T")
 

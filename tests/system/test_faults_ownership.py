@@ -19,7 +19,7 @@ from tests.system.test_callbacks import ONCE_IN_A_YEAR, http, instant
 # Generous: real processes share two cores with other tests.
 pytestmark = pytest.mark.timeout(300)
 
-#: The same times as in `tests.system.torture`.
+#: The same times as in `chimes.torture`.
 LEASE = 3.0
 TIMES = {"CHIMES_LEASE": "3s", "CHIMES_HEARTBEAT": "1s", "CHIMES_POLL_INTERVAL": "200ms"}
 #: For nodes that must not lose their lease on a busy machine.

@@ -165,6 +165,7 @@ INVALID = 6
 UNREACHABLE = 7
 RUN_FAILED = 8
 PROBLEMS = 9
+INCONCLUSIVE = 10
 TIMED_OUT = 124
 INTERRUPTED = 130
 
@@ -325,6 +326,9 @@ COMMANDS = {
     "config": LazyCommand("chimes.cli.config", "config", "Show the configuration."),
     "demo": LazyCommand("chimes.cli.serve", "demo", "Remove the example schedules."),
     "doctor": LazyCommand("chimes.cli.doctor", "doctor", "Diagnose the installation."),
+    "torture": LazyCommand(
+        "chimes.cli.torture", "torture", "Certify a database by injecting faults."
+    ),
     "version": LazyCommand("chimes.cli.serve", "version", "Show the version."),
 }
 

@@ -1,2 +1,1 @@
-"""The torture harness: injects faults into real nodes on a real store and checks the recorded
-history with an independent model. `python -m tests.system.torture`."""
+"""Tests of `chimes torture`; `python -m tests.system.torture` runs it on throw-away servers."""

@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.torture.checker import KINDS, check
-from tests.system.torture.collector import load
-from tests.system.torture.oracle import SECOND, Interval, Moment
-from tests.system.torture.records import (
+from chimes.torture.checker import KINDS, check
+from chimes.torture.history import (
     Attempt,
     Case,
     Effect,
+    FaultSpan,
     ObservedRun,
     Run,
     RunLogLine,
     Schedule,
     Trigger,
     Version,
+    load,
 )
+from chimes.torture.oracle import SECOND, Interval, Moment
 
 START = 1_800_000_000 * SECOND
 EVERY = Interval(step=2 * SECOND, anchor=START)
@@ -355,3 +356,21 @@ def test_report_has_all_kinds() -> None:
 
 def test_empty_directory_loads_as_an_empty_case(tmp_path: Path) -> None:
     assert load(tmp_path) == Case()
+
+
+def test_clock_error_is_tolerated() -> None:
+    case = correct_case()
+    effects = (effect(case.runs[0], after=-SECOND // 10), *case.effects[1:])
+    early = replace(case, effects=effects)
+    assert violation_kinds(replace(early, clock_error=SECOND // 10)) == set()
+
+
+def test_lateness_is_split_by_overlap_with_faults() -> None:
+    case = correct_case()
+    second = FaultSpan(kind="cut", node=0, begin=SLOTS[2] + SECOND, end=SLOTS[2] + 2 * SECOND)
+    first = replace(second, begin=SLOTS[2], end=SLOTS[2] + SECOND)
+    effects = list(case.effects)
+    effects[2] = replace(effects[2], at=SLOTS[2] + SECOND)
+    late = check(replace(case, effects=tuple(effects), fault_spans=(second, first), aftermath=0))
+    assert late.latency_s["fault_p99"] == 1.0
+    assert late.latency_s["quiet_p99"] == 0.05

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.torture import nemesis
-from tests.system.torture.__main__ import CANNOT_RUN, main
-from tests.system.torture.nemesis import QUIET, WINDOW, Fault, make_plan
-from tests.system.torture.oracle import SECOND, Cron, Interval, Moment, micros, spec_of, text_of
-from tests.system.torture.profiles import PROFILES, below_minimum
-from tests.system.torture.proxy import Proxy
-from tests.system.torture.wire import MysqlWatch, PostgresWatch, RedisWatch
+from chimes.torture import faults
+from chimes.torture.database import Database
+from chimes.torture.faults import QUIET, WINDOW, Fault, kinds_for, make_plan, store_kinds_for
+from chimes.torture.oracle import SECOND, Cron, Interval, Moment, micros, spec_of, text_of
+from chimes.torture.proxy import MysqlWatch, PostgresWatch, Proxy, RedisWatch
+from chimes.torture.report import missing_counts
 
 NOON = micros("2026-05-04T12:00:00Z")
 
@@ -253,8 +252,18 @@ async def test_delay_applies_in_both_directions(proxy: Proxy) -> None:
 
 
 # --- plan -----------------------------------------------------------------------------------------
-def _plan(seed: int, *, server: bool = True) -> list[Fault]:
-    return make_plan(seed, seconds=120, nodes=4, rate=2.6, server=server)
+SERVER = Database("postgresql://u:p@127.0.0.1:1/d", restart_command="true")
+
+
+def _plan(seed: int, database: Database = SERVER) -> list[Fault]:
+    return make_plan(
+        seed,
+        seconds=120,
+        nodes=4,
+        rate=2.6,
+        weights=kinds_for(database),
+        store_kinds=store_kinds_for(database),
+    )
 
 
 def test_plan_depends_on_the_seed_only() -> None:
@@ -262,59 +271,74 @@ def test_plan_depends_on_the_seed_only() -> None:
 
 
 def test_plan_round_trips_through_its_file(tmp_path: Path) -> None:
-    nemesis.save(_plan(3), tmp_path / "plan.json")
-    assert nemesis.read(tmp_path / "plan.json") == _plan(3)
+    faults.save(_plan(3), tmp_path / "plan.json")
+    assert faults.read(tmp_path / "plan.json") == _plan(3)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_plan_keeps_a_healthy_node_and_ends_faults_in_their_window(seed: int) -> None:
-    plan = _plan(seed)
-    assert len(plan) >= 100
-    assert len({fault.kind for fault in plan}) >= 8
-    for fault in plan:
-        others = {
-            other.node
-            for other in plan
-            if other.at <= fault.at < other.at + other.seconds and other.node >= 0
-        }
-        assert len(others) < 4
-        # Inside its window or at the beginning of the quiet period.
-        into = fault.at % (WINDOW + QUIET)
-        assert into <= WINDOW
-        assert into + fault.seconds <= WINDOW + QUIET / 2 + 0.001 or fault.node < 0
+def test_plan_keeps_a_healthy_node_and_ends_faults_in_their_window() -> None:
+    for seed in range(5):
+        plan = _plan(seed)
+        assert len(plan) >= 150
+        assert {fault.kind for fault in plan} >= {"ambiguous", "cut", "kill9", "restart"}
+        for fault in plan:
+            others = {
+                other.node
+                for other in plan
+                if other.at <= fault.at < other.at + other.seconds and other.node >= 0
+            }
+            assert len(others) < 4
+            # Inside its window or at the beginning of the quiet period.
+            into = fault.at % (WINDOW + QUIET)
+            assert into <= WINDOW
+            assert into + fault.seconds <= WINDOW + QUIET / 2 + 0.001 or fault.node < 0
 
 
-def test_plan_without_a_server_has_no_server_faults() -> None:
-    kinds = {fault.kind for fault in _plan(1, server=False)}
-    assert kinds <= {"kill9", "stop_long", "stop_short", "failpoint", "sigterm", "lock"}
+def test_plan_has_only_faults_that_can_be_injected(tmp_path: Path) -> None:
+    everywhere = set(faults.ANYWHERE)
+    for url, more in {
+        f"sqlite:///{tmp_path / 'x.db'}": {"lock"},
+        f"json:///{tmp_path / 'x'}": set[str](),
+        "postgresql://db.example.org/d?sslmode=verify-full": set(),
+        "rediss://cache.example.org/1": set(),
+        "redis://cache.example.org/1": {*faults.WITH_PROXY, "ambiguous", *faults.OF_THE_STORE},
+    }.items():
+        found = {fault.kind for fault in _plan(1, Database(url))}
+        assert found <= everywhere | more, url
 
 
-# --- result and command ---------------------------------------------------------------------------
+def test_url_through_a_proxy_keeps_user_password_and_options() -> None:
+    database = Database("mariadb://u:p%40@db.example.org/d?charset=utf8mb4")
+    assert database.through(7) == "mariadb://u:p%40@127.0.0.1:7/d?charset=utf8mb4"
+    assert (database.host, database.port) == ("db.example.org", 3306)
+    assert SERVER.through(7) == "postgresql://u:p@127.0.0.1:7/d?sslmode=disable"
+
+
+# --- result ---------------------------------------------------------------------------------------
 def test_counts_below_the_minimum_are_reported() -> None:
     enough = {
-        "slots": 10_000,
-        "faults": 100,
-        "fault_classes": 8,
-        "fenced_writes": 5,
-        "takeovers": 20,
-        "ambiguous_commits": 2,
+        "slots": 1200,
+        "faults": 30,
+        "fault_classes": 5,
+        "fenced_writes": 1,
+        "takeovers": 4,
+        "ambiguous_commits": 1,
     }
-    assert below_minimum(PROFILES["pr"], "pg", 2, enough) == []
-    fewer = enough | {"fenced_writes": 4}
-    assert below_minimum(PROFILES["pr"], "pg", 2, fewer) == ["fenced_writes: 4 of 5"]
-    assert below_minimum(PROFILES["pr"], "pg", 1, fewer) == []
-    assert below_minimum(PROFILES["pr"], "sqlite", 2, enough | {"ambiguous_commits": 0}) == []
+
+    def missing(minutes: float, *, nodes: int = 3, readable: bool = True, **less: int) -> list[str]:
+        counts = enough | less
+        return missing_counts(minutes, counts, nodes=nodes, readable=readable, classes=12)
+
+    assert missing(2) == []
+    assert missing(2, fenced_writes=0) == ["fenced_writes: 0 of 1"]
+    assert missing(2, slots=1199) == ["slots: 1199 of 1200"]
+    assert missing(1, slots=1199) == []
+    assert missing(2, ambiguous_commits=0) == ["ambiguous_commits: 0 of 1"]
+    assert missing(2, ambiguous_commits=0, readable=False) == []
+    assert missing(2, takeovers=0, fenced_writes=0, nodes=1) == []
 
 
-def _refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == CANNOT_RUN
-    return capsys.readouterr().err
-
-
-def test_invalid_arguments_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "here").write_text("")
-    assert "is not empty" in _refused(capsys, "--store", "sqlite", "--out", str(tmp_path))
-    assert "one node" in _refused(capsys, "--store", "json", "--nodes", "2")
-    assert "invalid choice" in _refused(capsys, "--store", "paper")
+def test_encrypted_postgres_connection_is_not_read() -> None:
+    watch = PostgresWatch()
+    assert not watch.feed((8).to_bytes(4) + b"\x04\xd2\x16\x2f")
+    assert not watch.feed(b"\x16\x03\x01\x02\x00\x01\x00\x01")
+    assert not watch.feed(_pg(b"Q", b"COMMIT;\0"))

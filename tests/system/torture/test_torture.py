@@ -1,133 +1,140 @@
-"""A short torture run on every shared store, and a proof that the harness detects planted bugs."""
+"""`chimes torture` as users call it: short runs on every store, planted bugs, refusals."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
+import sqlite3
 import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.torture.__main__ import INCONCLUSIVE, request_from
-from tests.system.torture.conductor import Conductor
-from tests.system.torture.nemesis import STORE, Fault, save
+from chimes.cli.command import CONFLICT, INCONCLUSIVE, OK, UNREACHABLE, USAGE
+from tests.forking import run_chimes
+from tests.servers.kinds import REDIS
+from tests.servers.redis_places import empty_redis_url
+from tests.servers.server import wait_for
+from tests.system.servers import sql
+from tests.system.torture.__main__ import FILES, SERVERS, target
 
-ROOT = Path(__file__).parents[3]
 #: Generous: the machine runs other tests as well.
-DEADLINE = 400
-
-#: Reaches every class of events with any seed: late completions (two suspended nodes beside a
-#: healthy one), takeovers, lost answers.
-ANYWHERE = (
-    Fault(0.3, "failpoint", 0, 0.1, "run.before_record@4:stop:6"),
-    Fault(0.6, "failpoint", 1, 0.1, "run.before_record@6:stop:6"),
-    Fault(11.0, "kill9", 2, 0.5),
-    Fault(11.5, "stop_short", 1, 1.0),
-    Fault(13.0, "failpoint", 0, 0.1, "fire.before_commit@3:kill"),
-    Fault(14.0, "stop_long", 2, 3.6),
-    Fault(15.0, "failpoint", 1, 0.1, "claim.after:drop_answer"),
-)
-ON_A_SERVER = (
-    Fault(1.0, "ambiguous", 2, 1.5),
-    Fault(3.0, "ambiguous", 2, 1.5),
-    Fault(5.0, "cut", 2, 0.3),
-    Fault(6.0, "ambiguous", 2, 1.5),
-    Fault(9.5, "restart_crash", STORE, 0.0),
-    Fault(12.0, "clock", 2, 0.1, "3600"),
-)
+DEADLINE = 600
 
 
-def torture(out: Path, plan: Sequence[Fault], *arguments: str) -> dict[str, Any]:
-    request = request_from(arguments_with_plan(out, plan, *arguments))
-    return asyncio.run(asyncio.wait_for(Conductor(request).run(), DEADLINE))
+def torture(
+    directory: Path, *options: str, timeout: float = DEADLINE
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    report = directory / "report.json"
+    report.unlink(missing_ok=True)
+    done = run_chimes(
+        ["torture", *options, "--report", str(report)], cwd=directory, timeout=timeout
+    )
+    return done, json.loads(report.read_text()) if report.exists() else {}
 
 
-def arguments_with_plan(out: Path, plan: Sequence[Fault], *arguments: str) -> list[str]:
-    save(sorted(plan, key=lambda fault: fault.at), out / "given.json")
-    planned = ["--plan", str(out / "given.json"), "--profile", "round"]
-    return [*planned, "--out", str(out / "kept"), *arguments]
+# --- refusals -------------------------------------------------------------------------------------
+def refused(directory: Path, url: str) -> str:
+    done, report = torture(directory, "--store", url)
+    assert done.returncode == CONFLICT, done.stderr
+    assert not report
+    assert "is not empty" in done.stderr
+    return done.stderr
+
+
+def test_database_with_data_is_refused_and_unchanged(tmp_path: Path) -> None:
+    database = tmp_path / "mine.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE mine (id INTEGER)")
+    before = database.read_bytes()
+    refused(tmp_path, f"sqlite:///{database}")
+    assert database.read_bytes() == before
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "jobs.json").write_text("{}")
+    assert "jobs.json" in refused(tmp_path, f"json:///{tmp_path / 'data'}")
+
+
+def test_server_with_data_is_refused(tmp_path: Path, postgres_url: str, mariadb_url: str) -> None:
+    for url in (postgres_url, mariadb_url):
+        sql(url, "CREATE TABLE mine (id INTEGER)", "INSERT INTO mine VALUES (1)")
+        assert "1 tables" in refused(tmp_path, url)
+        assert [tuple(row) for row in sql(url, "SELECT id FROM mine")] == [(1,)]
+
+
+def test_redis_with_data_is_refused(tmp_path: Path) -> None:
+    url = empty_redis_url()
+    server, _, number = url.partition("?")[0].rpartition("/")
+    port = int(server.rpartition(":")[2])
+    wait_for(REDIS.admin(port, (f"SELECT {number}", "SET mine 1")))
+    assert "keys)" in refused(tmp_path, f"{server}/{number}")
+
+
+def test_impossible_requests_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("")
+    file = f"sqlite:///{tmp_path / 'x.db'}"
+    for options, code, says in (
+        ([], USAGE, "--store is missing"),
+        (["--store", f"json:///{tmp_path / 'j'}", "--nodes", "2"], USAGE, "one node"),
+        (["--store", "memory://"], 6, "memory store"),
+        (["--store", "postgresql://a,b/d"], 6, "one host"),
+        (["--store", "postgresql://127.0.0.1:1/d"], UNREACHABLE, "127.0.0.1"),
+        (["--store", file, "--work-dir", str(tmp_path / "kept")], USAGE, "is not empty"),
+    ):
+        done, report = torture(tmp_path, *options)
+        assert (done.returncode, report) == (code, {}), done.stderr
+        assert says in done.stderr
+
+
+# --- runs -----------------------------------------------------------------------------------------
+@pytest.fixture(params=[*SERVERS, *FILES])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
+    with target(request.param, tmp_path) as options:
+        yield request.param, options
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4 * DEADLINE)
+def test_short_run_on_each_store(store: tuple[str, list[str]], tmp_path: Path) -> None:
+    name, options = store
+    more = () if name == "json" else ("--nodes", "3")
+    for seed in ("7", "8", "9"):
+        done, report = torture(
+            tmp_path, *options, *more, "--minutes", "0.5", "--seed", seed, "--drop"
+        )
+        assert done.returncode in (OK, INCONCLUSIVE), done.stderr + json.dumps(report, indent=1)
+        if done.returncode == OK:
+            break
+        # On a busy machine a fault may come too late to have an effect: try again. The database
+        # is empty, because of --drop.
+    assert report["result"] == "pass", report["inconclusive_because"]
+    assert (report["lost"], report["doubled"], report["results_changed"]) == (0, 0, 0)
+    assert report["runs"] >= report["slots"] > 0
+    assert sum(report["faults_by_class"].values()) == report["faults"] >= 5
 
 
 @pytest.mark.long
 @pytest.mark.timeout(5 * DEADLINE)
-@pytest.mark.parametrize("store", ["pg", "mariadb", "sqlite"])
-def test_short_torture_run_on_each_store(store: str, tmp_path: Path) -> None:
-    plan = ANYWHERE if store == "sqlite" else (*ANYWHERE, *ON_A_SERVER)
-    for seed in (7, 8, 9, 10, 11):
-        round_ = tmp_path / str(seed)
-        round_.mkdir()
-        found = torture(round_, plan, "--store", store, "--seed", str(seed))
-        assert found["result"] != "violation", json.dumps(found, indent=1)
-        if found["result"] == "pass":
-            break
-        # On a busy machine a fault may come too late to have an effect: try again.
-    assert found["result"] == "pass", found["inconclusive_because"]
-    assert found["targets"]["must"] >= 150
+@pytest.mark.parametrize("name", ["sqlite", "pg"])
+def test_planted_bugs_are_found(name: str, tmp_path: Path) -> None:
+    with target(name, tmp_path) as options:
+        done, report = torture(tmp_path, *options, "--self-test", timeout=4 * DEADLINE)
+    assert done.returncode == OK, done.stderr
+    found = {bug["planted_bug"] for bug in report["bugs"] if bug["found"]}
+    special = "node_clock" if name == "sqlite" else "dropped_completions"
+    assert found == {"no_fence", "not_atomic", "no_trust_window", special}
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3 * DEADLINE)
-@pytest.mark.parametrize(
-    ("mutant", "plan", "seen"),
-    [
-        (
-            "no_fence",
-            [Fault(0.5, "failpoint", 0, 0.1, "run.before_record@4:stop:6")],
-            {"stale_write", "completion_changed"},
-        ),
-        (
-            "not_atomic",
-            [
-                Fault(0.5, "failpoint", 0, 0.1, "fire.after@3:kill"),
-                Fault(1.0, "failpoint", 1, 0.1, "fire.after@5:kill"),
-            ],
-            {"slot_lost"},
-        ),
-        (
-            "no_trust_window",
-            [Fault(0.5, "failpoint", 0, 0.1, "run.before_effect@4:stop:6")],
-            {"late_effect"},
-        ),
-        ("node_clock", [Fault(0.5, "clock", 0, 0.1, "5")], {"early"}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_planted_bugs_are_detected(
-    mutant: str, plan: list[Fault], seen: set[str], tmp_path: Path
-) -> None:
-    quick = ("--minutes", "0.15", "--nodes", "2", "--schedules", "30")
-    for seed in ("42", "43", "44", "45", "46", "47"):
-        # A round may miss the bug, above all on a busy machine.
-        round_ = tmp_path / seed
-        round_.mkdir()
-        chosen = ("--store", "sqlite", "--mutant", mutant, "--seed", seed, *quick)
-        found = torture(round_, plan, *chosen)
-        if seen <= {k for k, count in found["violations"].items() if count}:
-            assert found["result"] == "violation"
-            return
-    raise AssertionError(json.dumps(found, indent=1))
-
-
-@pytest.mark.long
-def test_plan_without_effects_is_inconclusive(tmp_path: Path) -> None:
-    plan = [Fault(0.5, "stop_short", 0, 0.2)]
-    quick = ("--minutes", "0.05", "--nodes", "2", "--schedules", "10")
-    arguments = arguments_with_plan(tmp_path, plan, "--store", "sqlite", *quick)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.system.torture", *arguments],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+def test_run_without_effects_is_inconclusive(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text('[{"at": 0.5, "kind": "stop_short", "node": 0, "seconds": 0.2}]')
+    file = f"sqlite:///{tmp_path / 'x.db'}"
+    options = ("--minutes", "0.05", "--nodes", "2", "--schedules", "10", "--plan", str(plan))
+    done, report = torture(tmp_path, "--store", file, *options)
     assert done.returncode == INCONCLUSIVE, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["result"] == "inconclusive"
-    assert any(reason.startswith("takeovers") for reason in found["inconclusive_because"])
+    assert report["result"] == "inconclusive"
+    assert any(reason.startswith("takeovers") for reason in report["inconclusive_because"])
+    # Without --drop the data stays, and a second run is refused.
+    refused(tmp_path, file)

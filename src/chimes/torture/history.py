@@ -1,7 +1,7 @@
-"""Records of a torture run: the input of the checker.
+"""The history of a torture run: the input of the checker, and the files it is read from.
 
-All times are microseconds since 1970 by the clock of this machine, which is also the store's;
-clock offsets of nodes are injected.
+All times are microseconds since 1970 by the store's clock. Times that were measured on this machine
+are corrected by the difference of the two clocks.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tests.system.torture.oracle import Spec, micros, spec_of
+from chimes.torture.oracle import Spec, micros, spec_of
 
 TERMINAL = frozenset({"succeeded", "failed", "timeout", "canceled", "skipped", "missed", "unknown"})
 
@@ -75,7 +76,7 @@ class FaultSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """A request that reached the sink."""
+    """A request that reached the receiver."""
 
     at: int
     #: When the node checked its lease, by the store's time.
@@ -144,6 +145,10 @@ class Case:
     #: When the last fault ended, and when the nodes were stopped.
     healed: int = 0
     stopped: int = 0
+    #: A fault has effects until a takeover is complete.
+    aftermath: int = 4_200_000
+    #: By how much the times of this machine may be wrong after their correction.
+    clock_error: int = 0
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -159,10 +164,10 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
                     continue
 
 
-def effects_from(entries: Iterable[Mapping[str, Any]]) -> Iterator[Effect]:
+def effects_from(entries: Iterable[Mapping[str, Any]], offset: int = 0) -> Iterator[Effect]:
     for entry in entries:
         yield Effect(
-            at=entry["t"],
+            at=entry["t"] + offset,
             began=micros(entry["began"]),
             run_id=entry["run_id"],
             schedule_id=entry["schedule_id"],
@@ -249,3 +254,84 @@ def _run(value: Mapping[str, Any]) -> Run:
 
 def _maybe(text: str | None) -> int | None:
     return None if text is None else micros(text)
+
+
+# --- files of a run ------------------------------------------------------------------------------
+HISTORY, CALLS, DUMP, NODES = "history.jsonl", "calls.jsonl", "dump.jsonl", "nodes"
+
+
+def load(directory: Path) -> Case:
+    """From the files of a run."""
+    history = list(lines(directory / HISTORY))
+    offsets = [entry["offset"] for entry in history if entry["type"] == "clock"]
+    offset = offsets[0] if offsets else 0
+    for entry in history:
+        entry["t"] += offset
+    schedules, runs = dump_from(lines(directory / DUMP))
+    logs = sorted((directory / NODES).glob("*.log"))
+    marks = {entry["phase"]: entry["t"] for entry in history if entry["type"] == "phase"}
+    return Case(
+        versions=tuple(_versions(history)),
+        triggers=tuple(_triggers(history)),
+        log_lines=tuple(chain.from_iterable(_log_lines(log) for log in logs)),
+        observed=tuple(_observed(history)),
+        fault_spans=tuple(_fault_spans(history)),
+        effects=tuple(effects_from(lines(directory / CALLS), offset)),
+        schedules=schedules,
+        runs=tuple(runs),
+        healed=marks.get("heal", 0),
+        stopped=marks.get("freeze", 0),
+        clock_error=max((abs(each - offset) for each in offsets), default=0),
+    )
+
+
+def _versions(history: list[dict[str, Any]]) -> Iterator[Version]:
+    for entry in history:
+        if entry["type"] in ("ok", "read") and entry.get("schedule") is not None:
+            yield version_from(
+                entry["schedule"], acknowledged=entry["type"] == "ok", asked=entry.get("asked")
+            )
+
+
+def _triggers(history: list[dict[str, Any]]) -> Iterator[Trigger]:
+    """One per idempotency key, however often it was sent."""
+    asked: dict[str, Trigger] = {}
+    for entry in history:
+        if entry.get("op") == "trigger" and entry["type"] in ("invoke", "ok"):
+            run_id = entry.get("run_id", "")
+            if run_id or entry["key"] not in asked:
+                asked[entry["key"]] = Trigger(
+                    schedule_id=entry["id"], key=entry["key"], run_id=run_id
+                )
+    yield from asked.values()
+
+
+def _observed(history: list[dict[str, Any]]) -> Iterator[ObservedRun]:
+    for entry in history:
+        if entry["type"] == "seen":
+            for run_id, status, fence in entry["runs"]:
+                yield ObservedRun(at=entry["t"], run_id=run_id, status=status, fence=fence)
+
+
+def _fault_spans(history: list[dict[str, Any]]) -> Iterator[FaultSpan]:
+    begun: dict[int, Mapping[str, Any]] = {}
+    for entry in history:
+        if entry["type"] == "fault":
+            begun[entry["number"]] = entry
+        elif entry["type"] == "fault over":
+            fault = begun.pop(entry["number"])
+            yield FaultSpan(
+                kind=fault["kind"], node=fault["node"], begin=fault["t"], end=entry["t"]
+            )
+
+
+def _log_lines(log: Path) -> Iterator[RunLogLine]:
+    for line in lines(log):
+        if "run_id" in line and "fence" in line:
+            yield RunLogLine(
+                at=micros(line["time"]),
+                event=line["event"],
+                run_id=line["run_id"],
+                fence=line["fence"],
+                status=line["status"],
+            )

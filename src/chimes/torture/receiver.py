@@ -1,4 +1,4 @@
-"""The receiver of all callbacks: a process without faults.
+"""The receiver of all callbacks of a torture run: a process without faults.
 
     main(), with a file as argument     prints its port, then serves until its stdin ends
 
@@ -83,7 +83,8 @@ async def serve(path: Path) -> None:
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
     await site.start()
     writing = asyncio.create_task(ledger.serve())
-    print(runner.addresses[0][1], flush=True)
+    sys.stdout.write(f"{runner.addresses[0][1]}\n")
+    sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
     writing.cancel()
     await runner.cleanup()

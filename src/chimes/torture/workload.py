@@ -15,11 +15,13 @@ from typing import Any
 
 import aiohttp
 
-from tests.system.torture.nodes import TortureNode
-from tests.system.torture.oracle import SECOND, text_of
+from chimes.torture.nodes import Node
+from chimes.torture.oracle import SECOND, text_of
 
 ENDED = "succeeded,failed,timeout,canceled,skipped,missed,unknown"
 CALL_SECONDS = 4.0
+#: Schedules are created until there are this many times as many as at the start.
+MAX_GROWTH = 1.2
 Note = Callable[..., None]
 
 
@@ -27,17 +29,20 @@ class Workload:
     def __init__(
         self,
         seed: int,
-        nodes: Sequence[TortureNode],
-        sink: int,
+        nodes: Sequence[Node],
+        receiver: int,
         note: Note,
         *,
         schedules: int,
         calls: float,
+        slow: int = 0,
     ) -> None:
-        """`calls` is the rate per second after set-up."""
-        self._rng = random.Random(seed)
+        """`calls` is the rate per second after set-up. `slow`: milliseconds that every callback
+        takes, instead of the usual mix."""
+        self._rng = random.Random(seed)  # noqa: S311
+        self._slow = slow
         self._nodes = nodes
-        self._sink = sink
+        self._receiver = receiver
         self._note = note
         self._count = schedules
         self._calls = calls
@@ -110,7 +115,7 @@ class Workload:
             ("trigger", "edit", "rename", "pause", "create", "delete", "look_up"),
             (4, 3, 2, 3, 3, 1, 2),
         )[0]
-        if verb == "create":
+        if verb == "create" and len(self._idle) < MAX_GROWTH * self._count:
             await self._create()
             return
         if verb == "look_up":
@@ -136,7 +141,7 @@ class Workload:
                 await self._change(schedule_id, "resume", "POST", "/resume", None)
             case "pause":
                 await self._change(schedule_id, "pause", "POST", "/pause", None)
-            case _:
+            case _:  # also instead of a creation
                 await self._change(schedule_id, "delete", "DELETE", "", None)
 
     async def _create(self) -> None:
@@ -264,7 +269,9 @@ class Workload:
         behaviour = "hook"
         policy: dict[str, Any] = {"overlap": "allow"}
         lot = self._rng.random()
-        if lot < 0.1:
+        if self._slow:
+            behaviour = f"slow/{self._slow}"
+        elif lot < 0.1:
             ahead = time.time_ns() // 1000 + self._rng.randint(2, 12) * SECOND
             trigger = {"kind": "once", "at": text_of(ahead)}
         elif lot < 0.2:
@@ -285,7 +292,7 @@ class Workload:
             "trigger": trigger,
             "target": {
                 "kind": "http",
-                "url": f"http://127.0.0.1:{self._sink}/{behaviour}/{schedule_id}",
+                "url": f"http://127.0.0.1:{self._receiver}/{behaviour}/{schedule_id}",
                 "body": '{"began":"{{triggered_at}}"}',
             },
             "policy": {"misfire": "all", "timeout": "10s", "max_retries": 0, **policy},

@@ -1,6 +1,4 @@
-"""Nodes of a torture run: real `chimes serve` processes.
-
-They are forked by `tests.forking`, so they restart quickly and none outlives the harness."""
+"""Nodes of a torture run: real `chimes serve` processes, none of which outlives the harness."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ import signal
 import time
 from pathlib import Path
 
-from tests.forking import Forked
-from tests.system.torture.proxy import Proxy
+from chimes.torture.processes import Connection, Process
+from chimes.torture.proxy import Proxy
 
 LISTENING = re.compile(rb"http://127\.0\.0\.1:(\d+)/api/v1")
 BOOT_SECONDS = 60.0
@@ -24,16 +22,24 @@ LEASE = 3.0
 STORE_AWAY = 7
 
 
-class TortureNode:
+class Node:
     def __init__(
-        self, index: int, store: str, directory: Path, *, proxy: Proxy | None, mutant: str = ""
+        self,
+        index: int,
+        store: str,
+        directory: Path,
+        forks: Connection,
+        *,
+        proxy: Proxy | None,
+        bug: str = "",
     ) -> None:
         self.index = index
         self.proxy = proxy
         self._store = store
         self._directory = directory
-        self._mutant = mutant
-        self._process: Forked | None = None
+        self._forks = forks
+        self._bug = bug
+        self._process: Process | None = None
         self._log: Path | None = None
         self._starts = 0
         #: 0 while unknown.
@@ -75,24 +81,27 @@ class TortureNode:
             "CHIMES_FAILPOINTS": failpoints,
             "CHIMES_FAILPOINTS_LOG": str(self._directory / "failpoints"),
             "CHIMES_TEST_CLOCK": str(clock),
-            "CHIMES_TORTURE_MUTANT": self._mutant,
+            "CHIMES_TORTURE_BUG": self._bug,
             **TIMES,
+            # Passwords and certificates of the driver.
+            **{name: value for name, value in os.environ.items() if name.startswith("PG")},
         }
         nothing = os.open(os.devnull, os.O_RDWR)
         with self._log.open("wb") as log:
-            self._process = Forked(
+            self._process = Process(
+                self._forks,
                 ["serve"],
                 env=environment,
                 cwd=self._directory,
                 files=(nothing, nothing, log.fileno()),
-                module="tests.system.torture.mutants" if self._mutant else "chimes.cli",
+                module="chimes.torture.planted_bugs" if self._bug else "chimes.cli",
             )
         os.close(nothing)
         if self.armed:
             self._asked.add(self.pid)
         self._watching = asyncio.create_task(self._watch(self._process))
 
-    async def _watch(self, process: Forked) -> int:
+    async def _watch(self, process: Process) -> int:
         code = await process.ended()
         # A node started without its store exits and is restarted.
         waits = code == STORE_AWAY and not self.port
