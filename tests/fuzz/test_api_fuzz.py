@@ -114,15 +114,19 @@ class Api:
     ) -> None:
         order = sorted(links, key=lambda each: operations[each].method.upper() == "DELETE")
 
-        def call(data: st.DataObject, name: str, path: dict[str, str]) -> Any:
-            strategy = operations[name].as_strategy(generation_mode=GenerationMode.POSITIVE)
-            case = data.draw(strategy, label=name)
-            case.path_parameters = {**(case.path_parameters or {}), **path}
+        # All requests are generated before the first is sent: what is generated must not depend on
+        # responses.
+        strategies = [
+            operations[name].as_strategy(generation_mode=GenerationMode.POSITIVE)
+            for name in (creation, *order)
+        ]
+
+        def call(name: str, case: Any) -> Any:
             answer = case.call_and_validate(
                 headers=self.headers, excluded_checks=[positive_data_acceptance], timeout=60
             )
             succeeded[name] += answer.status_code < 300
-            return case, answer
+            return answer
 
         @seed(SEED)
         @settings(
@@ -132,17 +136,19 @@ class Api:
             deadline=None,
             suppress_health_check=[*HealthCheck],
         )
-        @given(st.data())
-        def follow(data: st.DataObject) -> None:
-            case, answer = call(data, creation, {})
-            for link in order if answer.status_code < 300 else ():
+        @given(st.tuples(*strategies))
+        def follow(cases: tuple[Any, ...]) -> None:
+            first, *others = cases
+            answer = call(creation, first)
+            for link, case in zip(order, others, strict=True) if answer.status_code < 300 else ():
                 path = {
-                    parameter.removeprefix("path."): case.path_parameters["kn_id"]
+                    parameter.removeprefix("path."): first.path_parameters["kn_id"]
                     if value.startswith("$request.path")
                     else _at(answer.json(), value)
                     for parameter, value in links[link]["parameters"].items()
                 }
-                call(data, link, path)
+                case.path_parameters = {**(case.path_parameters or {}), **path}
+                call(link, case)
 
         follow()
 

@@ -94,7 +94,8 @@ def _add_common_parts(path: str, method: str, operation: Document) -> None:
         return
     if method == "post" and not path.startswith(CALLBACK_PATH):
         operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
-        responses.setdefault("409", _KEY_IN_USE)
+        if operation["tags"] != ["time"]:  # computations, whose answers are not kept
+            responses.setdefault("409", _KEY_IN_USE)
     if method in ("patch", "delete") and "412" in operation["responses"]:
         operation.setdefault("parameters", []).append(_IF_MATCH)
 

@@ -303,7 +303,7 @@ async def list_users(context: Context, actor: Caller) -> Response:
     return JSONResponse({"items": [_user_out(user) for user in found]})
 
 
-@user_router.post("", status_code=201, responses=returns(UserOut, 201) | BODY_ERRORS)
+@user_router.post("", status_code=201, responses=returns(UserOut, 201) | CONFLICT | BODY_ERRORS)
 async def create_user(body: UserIn, context: Context, actor: Caller) -> Response:
     """Create a dashboard user. Objects of the user belong to `user:NAME`. Once a user exists, every
     request needs a key or a session."""

@@ -64,7 +64,7 @@ class CompatRouter(APIRouter):
 
     def _errors(self, path: str, methods: Sequence[str]) -> dict[int | str, dict[str, Any]]:
         found = {
-            400: "The input is not valid",
+            422 if self._error_fields is None else 400: "The input is not valid",
             401: "A valid key is required",
             403: "The key does not have the right to do that",
             429: "Too many requests",
