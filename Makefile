@@ -23,11 +23,12 @@ test-all: setup-dev ## every check, every test on every store, mutation of the s
 coverage: setup-dev ## every test with branch coverage; lists uncovered lines and branches
 	@sh tools/test.sh --long --cov --cov-report=term:skip-covered --cov-report=
 
-check: setup-dev ## format, lint, import contracts, types
+check: setup-dev ## format, lint, import contracts, types, known vulnerabilities of pinned versions
 	@$(BIN)/ruff format --check src tests bench
 	@$(BIN)/ruff check src tests bench
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
+	@$(BIN)/python tools/audit.py
 
 torture: setup-dev ## two minutes of fault injection on each store
 	@for store in pg mariadb redis sqlite json; do $(BIN)/python -m tests.system.torture $$store --minutes 2 || exit $$?; done

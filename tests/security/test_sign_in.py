@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from pathlib import Path
@@ -208,3 +209,58 @@ async def test_failed_sign_ins_do_not_fill_the_audit_log(kind: StoreKind, tmp_pa
             await server.sign_in(client, user="late", password=WRONG)
         entries = await server.rig.store.list_audit(AuditQuery(verb="sign_in", limit=500))
         assert len(entries) == MAX_AUDITED_FAILURES + 1
+
+
+async def test_an_unknown_name_costs_the_work_of_a_wrong_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same answer, after one hash with the same parameters."""
+    hashes: list[str] = []
+    matches = users_module._matches
+
+    def check(stored: str, password: str) -> bool:
+        hashes.append(stored.rpartition("$")[0].rpartition("$")[0])
+        return matches(stored, password)
+
+    monkeypatch.setattr(users_module, "_matches", check)
+    async with served() as server, server.client() as client:
+        await create_user(server)
+        wrong = await server.sign_in(client, user="anna", password=WRONG)
+        unknown = await server.sign_in(client, user="nobody", password=WRONG)
+        assert wrong.status_code == unknown.status_code == 401
+        errors = [
+            each.text.partition('id="login-error">')[2].partition("<")[0]
+            for each in (wrong, unknown)
+        ]
+        assert errors[0] == errors[1] != ""
+    assert len(hashes) == 2
+    assert hashes[0] == hashes[1] != ""
+
+
+async def test_a_new_password_ends_the_other_sessions_and_logout_its_own() -> None:
+    async with (
+        served() as server,
+        server.client() as mine,
+        server.client() as other,
+        server.client() as third,
+    ):
+        await create_user(server)
+        for client in (mine, other, third):
+            assert (await server.sign_in(client, user="anna", password=PASSWORD)).is_redirect
+        copied = {each.name: each.value or "" for each in third.cookies.jar}
+        page = await third.get("/ui/")
+        token = re.search(r'name="csrf" value="([^"]+)"', page.text)
+        assert token is not None
+        gone = await third.post(
+            "/ui/logout", data={"csrf": token[1]}, headers={"Origin": server.url}
+        )
+        assert gone.is_redirect
+        for name, value in copied.items():
+            third.cookies.set(name, value, domain="localhost")
+        assert (await third.get("/ui/")).status_code == 401
+        assert (await other.get("/ui/")).status_code == 200
+        users = UserService(server.rig.store)
+        await users.set_password(Actor(), "anna", PASSWORD + " staple")
+        server.rig.clock.advance(2)
+        for client in (mine, other):
+            assert (await client.get("/ui/")).status_code == 401

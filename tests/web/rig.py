@@ -199,7 +199,7 @@ class Documented:
             return
         kind = answer.headers.get("content-type", "").partition(";")[0]
         if "content" in promised:
-            schema = promised["content"][kind]["schema"]
+            schema = promised["content"][kind].get("schema", {})
             if "$ref" in schema:
                 _model(schema["$ref"].rpartition("/")[2]).model_validate(answer.json())
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncIterator
 
 import pytest
 import uvicorn
 
+from chimes.web import middleware
 from chimes.web.middleware import HEADER_SECONDS, HeaderTimeoutProtocol
 from tests.targets.waiting import pass_time
 from tests.web.rig import serving
@@ -116,3 +118,56 @@ async def test_endless_body_is_cut_off(port: int) -> None:
     answer = await error_response(port, head, *[b"10000\r\n" + b" " * 65536 + b"\r\n"] * 5)
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"connection: close" in answer.lower()
+
+
+async def test_the_longest_idle_connection_gives_way(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "connection_limit", lambda: 3)
+    # A request without its body is in progress, not idle.
+    _, busy = await asyncio.open_connection("127.0.0.1", port)
+    busy.write(
+        b"POST /api/v1/preview HTTP/1.1\r\nHost: localhost:%d\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{" % port
+    )
+    connections = []
+    for _ in range(4):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEALTH % port)
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
+        connections.append((reader, writer))
+    for reader, _ in connections[:2]:
+        assert await asyncio.wait_for(reader.read(), 60) == b""
+    for reader, writer in connections[2:]:
+        writer.write(HEALTH % port)
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
+    busy.write(b"}")
+    for writer in (busy, *(writer for _, writer in connections)):
+        writer.close()
+
+
+async def test_new_connections_are_closed_while_all_are_in_use(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "connection_limit", lambda: 1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"POST /api/v1/preview HTTP/1.1\r\nHost: localhost:%d\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{" % port
+    )
+    await asyncio.sleep(0.1)  # until the server has received it
+    assert await error_response(port) == b""
+    writer.write(b"}")
+    assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 422")
+    writer.close()
+
+
+def test_connections_leave_files_for_the_store_and_callbacks() -> None:
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = middleware.connection_limit.__wrapped__
+    assert limit() <= middleware.MAX_CONNECTIONS
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1000, most))
+        assert limit() == 500
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -20,6 +20,15 @@ from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.web.requests import WebContext, authenticate, language_of_headers
 
+#: A reference, because the models would load the APIs.
+_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}
+_METRICS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {}}},
+    401: {"description": "A valid key is required", "content": _PROBLEM},
+    403: {"description": "The key does not have the right to do that", "content": _PROBLEM},
+    429: {"description": "Too many requests", "content": _PROBLEM},
+    503: {"description": "The store cannot answer at the moment", "content": _PROBLEM},
+}
 STORE_SECONDS = 2.0
 #: Counts are cached for this long: they cost the store more than a scrape should.
 COUNTS_SECONDS = 5.0
@@ -46,7 +55,7 @@ def health_router(context: WebContext) -> APIRouter:
             return JSONResponse(content, status_code=503)
         return JSONResponse({"status": "ready"})
 
-    @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}})
+    @router.get("/metrics", responses=_METRICS)
     async def metrics(request: Request) -> Response:
         """Metrics in the Prometheus text format."""
         await authenticate(request, interface="metrics")

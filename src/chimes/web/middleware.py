@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import resource
 from collections.abc import Iterable, Mapping, Sequence
 from email.utils import format_datetime
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import cast
 from urllib.parse import urlsplit
@@ -464,17 +466,34 @@ class _ResponseSender:
 
 
 HEADER_SECONDS = 10.0
+#: Open connections of a server, if the process may have enough files open.
+MAX_CONNECTIONS = 2000
+
+
+@cache
+def connection_limit() -> int:
+    """Half of the files that the process may open, because the store, callbacks and child processes
+    need some, too."""
+    files, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files // 2)
 
 
 class HeaderTimeoutProtocol(H11Protocol):
     """Closes connections whose request headers do not arrive in time; uvicorn waits for ever.
-    uvicorn's keep-alive limit applies between requests, `RequestLimits` to a slow body."""
+    uvicorn's keep-alive limit applies between requests, `RequestLimits` to a slow body.
+
+    Above `connection_limit` the connection that has been idle for the longest time is closed; if
+    none is idle, the new one."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
+        self._idle_since = self.loop.time()
         self._start_deadline()
+        if len(self.connections) > connection_limit():
+            self._close_longest_idle()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -485,6 +504,7 @@ class HeaderTimeoutProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._idle_since = self.loop.time()
         # The start of the next request may have arrived during this response.
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self._start_deadline()
@@ -504,5 +524,19 @@ class HeaderTimeoutProtocol(H11Protocol):
 
     def _close(self) -> None:
         self._deadline = None
-        if self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE:
+        if self._is_idle():
             self.transport.close()
+
+    def _is_idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE
+
+    def _close_longest_idle(self) -> None:
+        others = (
+            each
+            for each in self.connections
+            if isinstance(each, HeaderTimeoutProtocol)
+            and not each.transport.is_closing()
+            and each._is_idle()
+        )
+        min(others, key=lambda each: each._idle_since, default=self).transport.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
 from typing import Any
@@ -17,7 +17,8 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from chimes.web.api.responses import PROBLEM_REF, ProblemOut
+from chimes.model.checkpoint import CALLBACK_PATH
+from chimes.web.api.responses import ProblemOut, problem
 
 DESCRIPTION = (
     "Durable schedules become runs, exactly one per due slot. Times are in UTC (RFC 3339), "
@@ -33,7 +34,7 @@ _IDEMPOTENCY_KEY = {
     "in": "header",
     "required": False,
     "description": "A repeated request with the same key gets the first response again.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+    "schema": {"type": "string", "pattern": "^[!-~]([ -~]{0,198}[!-~])?$"},
 }
 _IF_MATCH = {
     "name": "If-Match",
@@ -41,6 +42,21 @@ _IF_MATCH = {
     "required": False,
     "description": "The ETag of the version to change; 412 if the resource has changed since.",
     "schema": {"type": "string"},
+}
+_KEY_IN_USE = problem("The first request with this Idempotency-Key has not been answered yet")
+#: Operations that create something, and where their response has its id. Operations below the same
+#: path take this id.
+_CREATED: Mapping[str, str] = {
+    "/api/v1/schedules": "/id",
+    "/api/v1/runs": "/id",
+    "/api/v1/keys": "/id",
+    "/api/v1/users": "/name",
+    "/api/v1/deliveries/test": "/id",
+    "/jobs": "/id",
+    "/schedules": "/item/id",
+    "/tasks": "/task_id",
+    "/knowledge-networks/{kn_id}/action-schedules": "/id",
+    "/in/v1/knowledge-networks/{kn_id}/action-schedules": "/id",
 }
 Document = dict[str, Any]
 
@@ -63,21 +79,45 @@ def describe_api(app: FastAPI) -> Document:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _add_common_parts(path, method, operation)
+    _add_links(document["paths"])
     _drop_unused(document, schemas)
     return document
 
 
 def _add_common_parts(path: str, method: str, operation: Document) -> None:
     """Adds parameters and responses that all routes share."""
-    invalid = operation["responses"].get("422", {})
-    if "HTTPValidationError" in json.dumps(invalid):
-        invalid["content"] = {"application/problem+json": {"schema": PROBLEM_REF}}
+    responses = operation["responses"]
+    # FastAPI's own: routes report invalid parameters with the other errors they document.
+    if "HTTPValidationError" in json.dumps(responses.get("422", {})):
+        del responses["422"]
     if not path.startswith("/api/v1/"):
         return
-    if method == "post":
+    if method == "post" and not path.startswith(CALLBACK_PATH):
         operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
+        if operation["tags"] != ["time"]:  # computations, whose answers are not kept
+            responses.setdefault("409", _KEY_IN_USE)
     if method in ("patch", "delete") and "412" in operation["responses"]:
         operation.setdefault("parameters", []).append(_IF_MATCH)
+
+
+def _add_links(paths: Document) -> None:
+    """Links from the creation of an object to the operations that take its id."""
+    for collection, pointer in _CREATED.items():
+        links: Document = {}
+        for path, operations in paths.items():
+            below = path.removeprefix(collection.removesuffix("/test"))
+            if path == below or not below.startswith("/{"):
+                continue
+            name = below[2:].partition("}")[0]
+            parameters = {f"path.{name}": f"$response.body#{pointer}"}
+            if "{kn_id}" in collection:
+                parameters["path.kn_id"] = "$request.path.kn_id"
+            for operation in operations.values():
+                operation_id = operation["operationId"]
+                links[operation_id] = {"operationId": operation_id, "parameters": parameters}
+        for status, response in paths[collection]["post"]["responses"].items() if links else ():
+            if status.startswith("2"):
+                response["links"] = links
 
 
 def _drop_unused(document: Document, schemas: Document) -> None:

@@ -25,6 +25,7 @@ from chimes.store.codec.values import owner_to_plain
 from chimes.web.api.paging import (
     DEFAULT_LIMIT,
     Limit,
+    OwnerWord,
     Query,
     Word,
     cursor_scope,
@@ -69,7 +70,7 @@ class DeliveriesQuery(Query):
         default_factory=list, max_length=3, description="Repeatable."
     )
     channel: Channel | None = None
-    owner: Word | None = Field(default=None, description="type:id, for example user:alice")
+    owner: OwnerWord | None = None
 
     def to_query(self, scope: str) -> DeliveryQuery:
         return DeliveryQuery(
@@ -193,7 +194,7 @@ class InboxFilters(Query):
     run_id: Word | None = None
     starred: bool | None = None
     archived: bool | None = Field(default=None, description="Default: items that are not archived.")
-    owner: Word | None = Field(default=None, description="type:id, for example user:alice")
+    owner: OwnerWord | None = None
 
     def to_query(self) -> InboxQuery:
         return InboxQuery(

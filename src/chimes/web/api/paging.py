@@ -96,6 +96,15 @@ def _bad_cursor() -> InvalidInput:
 Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 Number = Annotated[int, Field(ge=0, le=2**53)]
 Word = Annotated[str, Field(max_length=200)]
+_OWNER_PATTERN = f"^({'|'.join(OwnerType)}):"
+OwnerWord = Annotated[
+    str,
+    Field(
+        max_length=200,
+        description="type:id, for example user:alice",
+        json_schema_extra={"pattern": _OWNER_PATTERN},
+    ),
+]
 Sort = TypeVar("Sort", bound=StrEnum)
 
 
@@ -128,7 +137,7 @@ class SchedulesQuery(PageQuery):
     label: Word | None = Field(default=None, description="Label name, or name=value.")
     kind: Word | None = None
     namespace: Word | None = None
-    owner: Word | None = Field(default=None, description="type:id, for example user:alice")
+    owner: OwnerWord | None = None
 
     def to_query(self, scope: str) -> ScheduleQuery:
         sort, descending = _order(self, ScheduleSort, ScheduleSort.CREATED_AT, descending=False)
@@ -209,7 +218,7 @@ class AuditsQuery(Query):
     verb: Word | None = None
     actor: Word | None = Field(default=None, description="key:ID, or type:id without keys.")
     interface: Word | None = None
-    owner: Word | None = Field(default=None, description="type:id, for example user:alice")
+    owner: OwnerWord | None = None
 
 
 def _order(

@@ -42,7 +42,7 @@ router = APIRouter(
 )
 
 LOGS: Responses = returns(LogPage)
-LOGS[200]["content"] = {STREAM: {"schema": {"type": "string"}}}
+LOGS[200]["content"] = {STREAM: {}}
 
 
 @router.post(

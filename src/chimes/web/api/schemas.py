@@ -738,7 +738,7 @@ class ExplainIn(Body):
 
 
 class KeyIn(Body):
-    name: str
+    name: str = Field(json_schema_extra={"minLength": 1})
     role: Annotated[Role, EnumField]
     owner: OwnerIn | None = None
     scopes: list[Annotated[Scope, EnumField]] = Field(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
+from pydantic.config import JsonDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -18,10 +19,10 @@ from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
 from chimes.redaction import HIDDEN
 from chimes.services.audit import verify_chain
-from chimes.services.users import User, UserService
+from chimes.services.users import MAX_PASSWORD, MIN_PASSWORD, User, UserService
 from chimes.store.codec.values import owner_to_plain
 from chimes.triggers.values import format_duration_go
-from chimes.web.api.paging import AuditsQuery
+from chimes.web.api.paging import AuditsQuery, owner_filter
 from chimes.web.api.responses import (
     BODY_ERRORS,
     COMMON_ERRORS,
@@ -110,9 +111,10 @@ async def list_audit(
 ) -> Response:
     """List the audit entries, newest first. Each has the hash of the entry before it."""
     _check_operator(actor)
+    owner = owner_filter(query.owner)
     found = await context.store.list_audit(
         AuditQuery(
-            owner=query.owner,
+            owner=None if owner is None else str(owner),
             object_id=query.object_id,
             verb=query.verb,
             actor=query.actor,
@@ -263,16 +265,22 @@ user_router = APIRouter(
 )
 
 
+#: Documentation; the service checks it and returns its own code.
+_PASSWORD: JsonDict = {"minLength": MIN_PASSWORD, "maxLength": MAX_PASSWORD}
+
+
 class UserIn(Body):
-    name: str = Field(examples=["anna"])
-    password: str = Field(description="10 to 200 characters; never returned.")
+    name: str = Field(examples=["anna"], json_schema_extra={"minLength": 1})
+    password: str = Field(
+        description="10 to 200 characters; never returned.", json_schema_extra=_PASSWORD
+    )
     role: Annotated[Role, EnumField] = Role.MEMBER
 
 
 class UserPatch(Body):
     """Omitted fields stay as they are."""
 
-    password: str | None = None
+    password: str | None = Field(default=None, json_schema_extra=_PASSWORD)
     role: Annotated[Role, EnumField] | None = None
 
 
@@ -295,7 +303,7 @@ async def list_users(context: Context, actor: Caller) -> Response:
     return JSONResponse({"items": [_user_out(user) for user in found]})
 
 
-@user_router.post("", status_code=201, responses=returns(UserOut, 201) | BODY_ERRORS)
+@user_router.post("", status_code=201, responses=returns(UserOut, 201) | CONFLICT | BODY_ERRORS)
 async def create_user(body: UserIn, context: Context, actor: Caller) -> Response:
     """Create a dashboard user. Objects of the user belong to `user:NAME`. Once a user exists, every
     request needs a key or a session."""

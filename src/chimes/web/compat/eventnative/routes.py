@@ -28,7 +28,7 @@ from chimes.model.sync import (
 from chimes.model.target import SyncTarget
 from chimes.model.validation import PRIORITY_LIMIT
 from chimes.services.runs import RunRequest, RunService
-from chimes.web.compat.base import CompatRouter
+from chimes.web.compat.base import CompatRouter, query_parameter
 from chimes.web.compat.eventnative.translate import (
     ACCEPTS,
     PREFIXES,
@@ -60,7 +60,9 @@ Handler = Callable[..., Awaitable[Response]]
 
 def eventnative_router(context: WebContext) -> CompatRouter:
     """The same routes at `/tasks` and `/api/v1/tasks`."""
-    router = CompatRouter(interface=INTERFACE, prefixes=PREFIXES, render=render)
+    router = CompatRouter(
+        interface=INTERFACE, prefixes=PREFIXES, render=render, error_fields=("message", "error")
+    )
     tasks = _Tasks(context)
     routes: Sequence[tuple[str, str, Handler, Sequence[Json]]] = (
         ("", "POST", tasks.create, _PARAMETERS["create"]),
@@ -268,32 +270,24 @@ def _sync_is_starting(target: SyncTarget) -> RequestRejected:
     )
 
 
-def _parameter(name: str, description: str, *, required: bool = False) -> Json:
-    return {
-        "name": name,
-        "in": "query",
-        "required": required,
-        "description": description,
-        "schema": {"type": "string"},
-    }
-
-
 _PARAMETERS: Mapping[str, Sequence[Json]] = {
     "create": (
-        _parameter("source", "Id of the source.", required=True),
-        _parameter("collection", "Name of the collection.", required=True),
-        _parameter("priority", "Priority of the task; default 300."),
+        query_parameter("source", "Id of the source.", required=True),
+        query_parameter("collection", "Name of the collection.", required=True),
+        query_parameter("priority", "Priority of the task; default 300."),
     ),
     "all": (
-        _parameter("source", "Id of the source.", required=True),
-        _parameter("start", f"Created at or after this time, as {TIME_LAYOUT}.", required=True),
-        _parameter("end", f"Created at or before this time, as {TIME_LAYOUT}.", required=True),
-        _parameter("collection", "Name of the collection; default: all of the source."),
-        _parameter("status", "SCHEDULED, RUNNING, FAILED, SUCCESS or CANCELED."),
-        _parameter("limit", "Maximum of tasks per collection; 0 for no limit."),
+        query_parameter("source", "Id of the source.", required=True),
+        query_parameter(
+            "start", f"Created at or after this time, as {TIME_LAYOUT}.", required=True
+        ),
+        query_parameter("end", f"Created at or before this time, as {TIME_LAYOUT}.", required=True),
+        query_parameter("collection", "Name of the collection; default: all of the source."),
+        query_parameter("status", "SCHEDULED, RUNNING, FAILED, SUCCESS or CANCELED."),
+        query_parameter("limit", "Maximum of tasks per collection; 0 for no limit."),
     ),
     "logs": (
-        _parameter("start", f"Written at or after this time, as {TIME_LAYOUT}."),
-        _parameter("end", f"Written at or before this time, as {TIME_LAYOUT}."),
+        query_parameter("start", f"Written at or after this time, as {TIME_LAYOUT}."),
+        query_parameter("end", f"Written at or before this time, as {TIME_LAYOUT}."),
     ),
 }

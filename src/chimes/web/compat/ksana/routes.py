@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
@@ -12,8 +12,9 @@ from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, uuid7
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
-from chimes.web.compat.base import CompatRouter
+from chimes.web.compat.base import CompatRouter, Schema, object_schema, request_body
 from chimes.web.compat.ksana.translate import (
+    READ_ONLY,
     Job,
     JobDefaults,
     edited_by_job,
@@ -32,6 +33,7 @@ from chimes.web.requests import (
 )
 
 INTERFACE = "ksana"
+Handler = Callable[..., Awaitable[Response]]
 _ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
 _TITLES = {
     400: _("Validation failed"),
@@ -49,20 +51,74 @@ _TITLES = {
 
 def ksana_router(context: WebContext) -> CompatRouter:
     """All routes under /jobs; /health is a route of the server."""
-    router = CompatRouter(interface=INTERFACE, prefixes=["/jobs"], render=render)
+    router = CompatRouter(
+        interface=INTERFACE, prefixes=["/jobs"], render=render, error_fields=("error", "message")
+    )
     jobs = _Jobs(context)
-    for path, method, handler in (
-        ("/jobs", "POST", jobs.create),
-        ("/jobs", "GET", jobs.all),
-        ("/jobs/{job_id}", "GET", jobs.one),
-        ("/jobs/{job_id}", "PATCH", jobs.patch),
-        ("/jobs/{job_id}", "DELETE", jobs.delete),
-        ("/jobs/{job_id}/run-now", "POST", jobs.run_now),
-        ("/jobs/{job_id}/pause", "POST", jobs.pause),
-        ("/jobs/{job_id}/resume", "POST", jobs.resume),
-    ):
-        router.add_api_route(path, handler, methods=[method], response_model=None)
+    routes: Sequence[tuple[str, str, Handler, int]] = (
+        ("/jobs", "POST", jobs.create, 201),
+        ("/jobs", "GET", jobs.all, 200),
+        ("/jobs/{job_id}", "GET", jobs.one, 200),
+        ("/jobs/{job_id}", "PATCH", jobs.patch, 200),
+        ("/jobs/{job_id}", "DELETE", jobs.delete, 204),
+        ("/jobs/{job_id}/run-now", "POST", jobs.run_now, 200),
+        ("/jobs/{job_id}/pause", "POST", jobs.pause, 200),
+        ("/jobs/{job_id}/resume", "POST", jobs.resume, 200),
+    )
+    for path, method, handler, status in routes:
+        schema = _BODIES.get(handler.__name__)
+        router.add_api_route(
+            path,
+            handler,
+            methods=[method],
+            response_model=None,
+            status_code=status,
+            openapi_extra=schema and {"requestBody": request_body(schema)},
+        )
     return router
+
+
+_TEXT: Schema = {"type": ["string", "null"]}
+_JOB: dict[str, Schema] = {
+    "name": {"type": "string", "minLength": 1},
+    "enabled": {"type": ["boolean", "null"]},
+    "type": {"type": ["string", "null"], "description": "`http`."},
+    "http": object_schema(
+        {
+            "method": {"type": ["string", "null"], "description": "GET or POST."},
+            "url": _TEXT,
+            "headers": {"type": ["object", "null"], "additionalProperties": {"type": "string"}},
+            "body": _TEXT,
+        }
+    ),
+    "schedule": object_schema(
+        {
+            "kind": {"type": "string", "description": "`once` or `every`."},
+            "run_at": {"type": ["string", "null"], "description": "Time of a `once`."},
+            "every": {"type": ["string", "null"], "description": "A duration such as 1h30m."},
+            "start_at": _TEXT,
+            "jitter": _TEXT,
+        }
+    ),
+    "timeout": {"type": ["string", "null"], "description": "A duration such as 10s."},
+    "max_retries": {"type": ["integer", "null"], "minimum": 0},
+    "retry_backoff": _TEXT,
+    **{name: {"description": "Ignored."} for name in READ_ONLY},
+}
+_BODIES: dict[str, Schema] = {
+    "create": object_schema(_JOB | {"id": _TEXT}, ("name", "http", "schedule"))
+    | {
+        "examples": [
+            {
+                "name": "report",
+                "http": {"url": "https://example.com/report"},
+                "schedule": {"kind": "every", "every": "1h"},
+            }
+        ]
+    },
+    # A target of another kind can be sent back unchanged.
+    "patch": object_schema(_JOB | {"id": _TEXT}, open=True),
+}
 
 
 class _Jobs:

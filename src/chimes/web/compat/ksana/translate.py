@@ -98,7 +98,7 @@ NAMESPACE = "ksana"
 #: An overdue `once` is missed; an overdue interval continues with the next slot.
 MISFIRE_GRACE = timedelta(seconds=1)
 #: Read-only fields, accepted and ignored so that a job can be sent back as it was read.
-_READ_ONLY = frozenset({"last_run_at", "next_run_at", "last_status", "last_error"})
+READ_ONLY = ("last_run_at", "next_run_at", "last_status", "last_error")
 _SETTABLE = frozenset(
     {
         *("id", "name", "enabled", "type", "http", "schedule"),
@@ -124,7 +124,7 @@ def schedule_from_job(
     data: object, actor: Actor, defaults: JobDefaults, *, new_id: str, now: datetime
 ) -> Schedule:
     """A new schedule from the body of POST /jobs."""
-    job = _object(data, "job", _SETTABLE | _READ_ONLY)
+    job = _object(data, "job", _SETTABLE.union(READ_ONLY))
     name = _text(job, "name")
     if not name.strip():
         raise InvalidInput(_("job name is required"), field="name")
@@ -162,7 +162,7 @@ def schedule_from_job(
 def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
     """The schedule after PATCH /jobs/{id}; omitted fields stay as they are."""
     kind = schedule.target.kind
-    job = _object(data, "job", _SETTABLE | _READ_ONLY | {kind})
+    job = _object(data, "job", _SETTABLE.union(READ_ONLY, {kind}))
     if job.get("id", schedule.id) not in (schedule.id, ""):
         raise InvalidInput(_("id cannot be changed"), field="id")
     if "type" in job and _text(job, "type") != kind:
@@ -273,6 +273,8 @@ def _trigger(
 ) -> Trigger:
     kind = _text(schedule, "kind")
     for name in ("every", "jitter", "start_at", "run_at"):
+        # Also of fields that this kind does not use.
+        _text(schedule, name)
         original_texts.pop(name, None)
     if kind == "once":
         run_at = _text(schedule, "run_at")

@@ -85,6 +85,7 @@ SOLUTIONS: Mapping[int, str] = {
 CHECK_REQUEST = _("Check the request.")
 
 
+ERROR_FIELDS = ("error_code", "description", "solution", "error_link", "error_details")
 #: KWeaver clients expect this text if there is no link.
 NO_LINK = "None"
 

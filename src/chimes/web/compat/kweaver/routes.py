@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
@@ -23,8 +22,14 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
 from chimes.services.schedules.rules import action_policy
-from chimes.web.compat.base import CompatRouter
-from chimes.web.compat.kweaver.errors import render
+from chimes.web.compat.base import (
+    CompatRouter,
+    Schema,
+    object_schema,
+    query_parameter,
+    request_body,
+)
+from chimes.web.compat.kweaver.errors import ERROR_FIELDS, render
 from chimes.web.compat.kweaver.translate import (
     ACTION,
     MAIN,
@@ -111,27 +116,7 @@ def _header(request: Request, name: str) -> str:
 
 # OpenAPI descriptions of the routes
 
-Schema = dict[str, Any]
-
-
-def _query_parameter(name: str, description: str, **schema: object) -> Schema:
-    return {
-        "name": name,
-        "in": "query",
-        "required": False,
-        "description": description,
-        "schema": {"type": "string", **schema},
-    }
-
-
-def _request_body(required: tuple[str, ...], **properties: Schema) -> Schema:
-    schema = {"type": "object", "required": list(required), "properties": properties}
-    if not required:
-        del schema["required"]
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
-
-
-_BRANCH = _query_parameter("branch", "Branch of the knowledge network.", default=MAIN)
+_BRANCH = query_parameter("branch", "Branch of the knowledge network.", default=MAIN)
 _STATUS: Schema = {"type": "string", "enum": list(STATUSES)}
 _CHANGEABLE: dict[str, Schema] = {
     "name": {"type": "string", "maxLength": 100},
@@ -144,32 +129,40 @@ _CHANGEABLE: dict[str, Schema] = {
     "dynamic_params": {"type": "object"},
 }
 _LIST = (
-    _query_parameter("name_pattern", "Substring of the name."),
-    _query_parameter("action_type_id", "Only schedules of this action type."),
-    _query_parameter("status", "Only schedules with this status.", enum=list(STATUSES)),
-    _query_parameter("offset", "Number of entries to skip.", type="integer", default=0),
-    _query_parameter("limit", f"1 to {MAX_LISTED}; -1 for all.", type="integer", default=10),
-    _query_parameter("sort", "Sort field.", enum=list(SORTED_BY), default="create_time"),
-    _query_parameter("direction", "Sort direction.", enum=["desc", "asc"], default="desc"),
+    query_parameter("name_pattern", "Substring of the name."),
+    query_parameter("action_type_id", "Only schedules of this action type."),
+    query_parameter("status", "Only schedules with this status.", enum=list(STATUSES)),
+    query_parameter("offset", "Number of entries to skip.", type="integer", default=0),
+    query_parameter("limit", f"1 to {MAX_LISTED}; -1 for all.", type="integer", default=10),
+    query_parameter("sort", "Sort field.", enum=list(SORTED_BY), default="create_time"),
+    query_parameter("direction", "Sort direction.", enum=["desc", "asc"], default="desc"),
 )
 #: By route name.
 OPENAPI: Mapping[str, Schema] = {
     "create": {
         "parameters": [_BRANCH],
-        "requestBody": _request_body(
-            ("name", "action_type_id", "cron_expression", "unique_identities"),
-            **_CHANGEABLE,
-            action_type_id={"type": "string", "maxLength": 40},
-            status=_STATUS,
+        "requestBody": request_body(
+            object_schema(
+                {
+                    **_CHANGEABLE,
+                    "action_type_id": {"type": "string", "maxLength": 40},
+                    "status": _STATUS,
+                },
+                ("name", "action_type_id", "cron_expression"),
+                open=True,
+            )
         ),
     },
     "all": {"parameters": [_BRANCH, *_LIST]},
     "one": {"parameters": [_BRANCH]},
-    "update": {"parameters": [_BRANCH], "requestBody": _request_body((), **_CHANGEABLE)},
+    "update": {
+        "parameters": [_BRANCH],
+        "requestBody": request_body(object_schema(_CHANGEABLE, open=True)),
+    },
     "delete": {"parameters": [_BRANCH]},
     "switch": {
         "parameters": [_BRANCH],
-        "requestBody": _request_body(("status",), status=_STATUS),
+        "requestBody": request_body(object_schema({"status": _STATUS}, ("status",), open=True)),
     },
     "due": {"parameters": [_BRANCH]},
 }
@@ -187,7 +180,13 @@ Route = tuple[str, str, Handler, int, str]
 
 def kweaver_router(context: WebContext) -> CompatRouter:
     """Public routes, and internal routes with the additional list of due schedules."""
-    router = CompatRouter(interface=INTERFACE, prefixes=OWN_PATHS, render=render)
+    router = CompatRouter(
+        interface=INTERFACE,
+        prefixes=OWN_PATHS,
+        render=render,
+        error_fields=ERROR_FIELDS,
+        not_json=406,
+    )
     public = _Schedules(context, authenticate_key)
     internal = _Schedules(context, authenticate_token(context.settings))
     # Must come before the routes with an id.

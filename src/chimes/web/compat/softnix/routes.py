@@ -17,10 +17,19 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
+from chimes.model.validation import ID_LIMIT
 from chimes.services.schedules.prompts import new_short_id
 from chimes.services.schedules.rules import parse_sentence
-from chimes.web.compat.base import CompatRouter
+from chimes.web.compat.base import (
+    CompatRouter,
+    Schema,
+    object_schema,
+    query_parameter,
+    request_body,
+)
 from chimes.web.compat.softnix.translate import (
+    DEFAULT_RUNS,
+    MAX_RUNS,
     Body,
     Item,
     checked_item,
@@ -66,7 +75,9 @@ Handler = Callable[..., Awaitable[Response]]
 
 def softnix_router(context: WebContext) -> CompatRouter:
     """All routes under /schedules."""
-    router = CompatRouter(interface=INTERFACE, prefixes=[PREFIX], render=render)
+    router = CompatRouter(
+        interface=INTERFACE, prefixes=[PREFIX], render=render, error_fields=("detail",)
+    )
     schedules = _Schedules(context)
     routes: Sequence[tuple[str, str, Handler]] = (
         ("", "POST", schedules.create),
@@ -80,7 +91,13 @@ def softnix_router(context: WebContext) -> CompatRouter:
         ("/{schedule_id}/runs", "GET", schedules.runs),
     )
     for path, method, handler in routes:
-        router.add_api_route(f"{PREFIX}{path}", handler, methods=[method], response_model=None)
+        router.add_api_route(
+            f"{PREFIX}{path}",
+            handler,
+            methods=[method],
+            response_model=None,
+            openapi_extra=_DOCUMENTATION.get(handler.__name__),
+        )
         if not path:
             router.add_api_route(
                 f"{PREFIX}/",
@@ -90,6 +107,73 @@ def softnix_router(context: WebContext) -> CompatRouter:
                 include_in_schema=False,
             )
     return router
+
+
+_TEXT: Schema = {"type": ["string", "null"]}
+_ID: Schema = {"type": ["string", "integer", "null"], "maxLength": ID_LIMIT}
+_OWNER: dict[str, Schema] = {
+    "owner_type": {"type": ["string", "null"], "description": "`user`, `chat` or `system`."},
+    "owner_id": _ID,
+}
+_RECIPIENT: dict[str, Schema] = {
+    "delivery_channel": {"type": ["string", "null"], "description": "`web_ui` or `telegram`."},
+    "delivery_target": _ID,
+}
+_ZONE: Schema = {"type": ["string", "null"], "description": "IANA name of a time zone."}
+_ENABLED: Schema = {"type": ["boolean", "null"]}
+_PROMPT: dict[str, Schema] = {
+    **_OWNER,
+    **_RECIPIENT,
+    "task": _TEXT,
+    "task_prompt": {"type": ["string", "null"], "description": "Same as `task`."},
+    "schedule_type": {"type": ["string", "null"], "description": "`one_time` or `cron`."},
+    "run_at": _TEXT,
+    "cron_expr": _TEXT,
+    "timezone": _ZONE,
+    "enabled": _ENABLED,
+}
+_CRON_PROMPT = {"task": "Summarise the news", "schedule_type": "cron", "cron_expr": "0 9 * * *"}
+_SENTENCE = request_body(
+    object_schema(
+        {
+            **_OWNER,
+            **_RECIPIENT,
+            "text": {"type": "string", "minLength": 1},
+            "timezone": _ZONE,
+            "enabled": _ENABLED,
+        },
+        ("text",),
+    )
+    | {"examples": [{"text": "every day at 9:00 summarise the news"}]}
+)
+#: By name of the handler.
+_DOCUMENTATION: Mapping[str, Schema] = {
+    "create": {"requestBody": request_body(object_schema(_PROMPT) | {"examples": [_CRON_PROMPT]})},
+    "patch": {"requestBody": request_body(object_schema(_PROMPT))},
+    "parse": {"requestBody": _SENTENCE},
+    "from_text": {"requestBody": _SENTENCE},
+    "all": {
+        "parameters": [
+            query_parameter("owner_type", "`user`, `chat` or `system`."),
+            query_parameter("owner_id", "Id of the owner."),
+            query_parameter("enabled", "`true` or `false`."),
+            query_parameter("status", "`enabled`, `disabled` or `all`."),
+            query_parameter("include_disabled", "`true` or `false`."),
+        ]
+    },
+    "runs": {
+        "parameters": [
+            query_parameter(
+                "limit",
+                "Maximum of runs.",
+                type="integer",
+                minimum=1,
+                maximum=MAX_RUNS,
+                default=DEFAULT_RUNS,
+            )
+        ]
+    },
+}
 
 
 class _Schedules:

@@ -100,7 +100,12 @@ def checked_item(data: object) -> Body:
 
 
 def checked_text_request(data: object) -> Body:
-    return _object(data, _FROM_TEXT)
+    """Checks also what parsing does not use."""
+    given = _object(data, _FROM_TEXT)
+    _channel(given, WEB_UI)
+    _id_text(given, "delivery_target")
+    _flag(given, "enabled", True)
+    return given
 
 
 def text_from(given: Body) -> str:
@@ -447,7 +452,10 @@ def listing_from(given: Mapping[str, str]) -> Listing:
 
 def limit_from(given: Mapping[str, str]) -> int:
     text = given.get("limit", str(DEFAULT_RUNS))
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_RUNS:
+    if (
+        not (text.isascii() and text.isdecimal())
+        or not 1 <= int(text.lstrip("0")[:9] or 0) <= MAX_RUNS
+    ):
         raise InvalidInput(
             _("limit must be between 1 and {maximum}", maximum=MAX_RUNS),
             field="limit",

@@ -535,7 +535,7 @@ async def stream(request: PageRequest) -> Response:
 @router.get("/runs/{id}/log.txt")
 async def download(request: PageRequest) -> Response:
     run = await request.context.runs.get(request.actor, RunId(request.path_params["id"]))
-    name = "".join(sign for sign in run.id if sign.isalnum() or sign in "-_")
+    name = "".join(sign for sign in run.id if sign.isascii() and (sign.isalnum() or sign in "-_"))
     return StreamingResponse(
         _text(request, run.id),
         media_type="text/plain; charset=utf-8",
