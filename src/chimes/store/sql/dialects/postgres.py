@@ -323,7 +323,11 @@ class PostgresDialect(Dialect):
         node_id: str,
     ) -> Rows:
         parameters = (now, list(capabilities), node_id)
-        return connection.exec_driver_sql(CLAIM % (limit, limit), parameters).all()
+        result = connection.exec_driver_sql(CLAIM % (limit, limit), parameters)
+        # The rows of the driver: building SQLAlchemy's takes longer than reading them.
+        rows: Rows = result.cursor.fetchall()
+        result.close()
+        return rows
 
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         return connection.exec_driver_sql(BLOCKED_KEYS, (list(numbers),)).scalars().all()
