@@ -19,7 +19,7 @@ import asyncpg
 import uvloop
 
 from chimes.store.sql.dialects.postgres import CLAIM, _columns, _end_claimed
-from chimes.store.sql.rows.run import STATE
+from chimes.store.sql.rows.run import ENDING
 from chimes.store.sql.rows.values import Values
 from chimes.store.sql.tables import RUN_COLUMNS
 from nodes.claimer import CAPABILITIES, join_store
@@ -30,37 +30,29 @@ BATCH = 250
 #: The settings of the store's own connections.
 SESSION = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off"}
 _NAMES = [each.name for each in RUN_COLUMNS]
-_ID, _FENCE, _AVAILABLE_AT, _CLAIMED_AT = (
-    _NAMES.index(name) for name in ("id", "claim_fence", "claim_available_at", "claim_claimed_at")
-)
+_ID, _FENCE = (_NAMES.index(name) for name in ("id", "claim_fence"))
 #: Microseconds that differ, as the times of attempts do.
 _moments = count(1_800_000_000_000_000)
 
 
-def succeeded(row: asyncpg.Record, node: str, finished_at: int) -> Values:
-    """The key and the columns of STATE of a run that has succeeded at its first attempt."""
+def succeeded(row: asyncpg.Record) -> Values:
+    """The columns of ENDING of a run that has succeeded at its first attempt."""
     values = {
-        "available_at": row[_AVAILABLE_AT],
-        "status": "succeeded",
-        "attempt": 1,
+        "id": row[_ID],
         "fence": row[_FENCE],
-        "node": node,
-        "claimed_at": row[_CLAIMED_AT],
-        "started_at": row[_CLAIMED_AT],
-        "finished_at": finished_at,
+        "status": "succeeded",
         "attempt_started_at": next(_moments),
         "attempt_finished_at": next(_moments),
         "result": '{"value":null}',
     }
-    return (row[_ID], *(values.get(name) for name in STATE))
+    return tuple(values.get(name) for name in ENDING)
 
 
-async def finish(connection: asyncpg.Connection, node: str, rows: list[asyncpg.Record]) -> int:
+async def finish(connection: asyncpg.Connection, rows: list[asyncpg.Record]) -> int:
     """The statement of `finish`: deletes the claims and writes the ends of their runs."""
-    now = next(_moments)
     rows = sorted(rows, key=lambda row: row[_ID])
-    parameters, kinds = _columns([succeeded(row, node, now) for row in rows])
-    ended = await connection.fetch(_end_claimed(kinds), *parameters, None)
+    parameters, kinds = _columns([succeeded(row) for row in rows])
+    ended = await connection.fetchval(_end_claimed(kinds), *parameters, None)
     if len(ended) != len(rows):
         raise RuntimeError(f"{len(rows)} claims, of which {len(ended)} ended")
     return len(ended)
@@ -76,7 +68,7 @@ async def work(connections: list[asyncpg.Connection], node: str) -> list[tuple[f
     next_claim = asyncio.create_task(claim())
     while rows := await next_claim:
         next_claim = asyncio.create_task(claim())
-        batches.append((await finish(finishing, node, rows), time.monotonic()))
+        batches.append((await finish(finishing, rows), time.monotonic()))
     return [(moment, count) for count, moment in batches]
 
 

@@ -91,10 +91,12 @@ def _take_claims(tx: Tx) -> object:
 
 
 def _end_claimed(tx: Tx) -> object:
-    ended = replace(a_run(), status=RunStatus.SUCCEEDED, fence=1, finished_at=at(5))
-    rows = [(run_id, *state_values(ended)) for run_id in ("c1", "c2", "x")]
-    found = tx.dialect.end_claimed(tx.connection, 7, rows)
-    assert sorted(found) == [("c1", 7), ("c2", 7)]
+    rows = [
+        (run_id, 1, "succeeded", 5, 6, '{"value":null}', None, None, None)
+        for run_id in ("c1", "c2", "x")
+    ]
+    found, moment = tx.dialect.end_claimed(tx.connection, 7, rows)
+    assert (sorted(found), moment) == (["c1", "c2"], 7)
     return found
 
 

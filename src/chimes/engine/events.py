@@ -287,7 +287,8 @@ Listener = Callable[[Event], None]
 class Events:
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         """A listener with an attribute `event_types` gets only events of these types: every run
-        emits several, and most listeners need few."""
+        emits several, and most listeners need few. `handlers` of a listener, by type, are called
+        instead of the listener itself."""
         self._listeners = tuple(listeners)
         self._listeners_of: dict[type[Event], tuple[Listener, ...]] = {}
 
@@ -304,7 +305,9 @@ class Events:
 
     def _select(self, kind: type[Event]) -> tuple[Listener, ...]:
         return tuple(
-            each for each in self._listeners if kind in getattr(each, "event_types", (kind,))
+            getattr(each, "handlers", {}).get(kind, each)
+            for each in self._listeners
+            if kind in getattr(each, "event_types", (kind,))
         )
 
 
@@ -326,12 +329,15 @@ class EventLogger:
     def __init__(self, log: logging.Logger = logger) -> None:
         self._log = log
         self._skewed = False
+        self.handlers: Mapping[type[Event], Callable[..., None]] = {
+            RunStarted: self._log_started,
+            RunEnded: self._log_ended,
+        }
 
     def __call__(self, event: Event) -> None:
         match event:
             case RunStarted():
-                if self._log.isEnabledFor(logging.DEBUG):
-                    self._write(logging.DEBUG, "run started", run=event.run, lag_ms=_ms(event.lag))
+                self._log_started(event)
             case RunEnded():
                 self._log_ended(event)
             case RunRetrying(run=run):
@@ -370,6 +376,10 @@ class EventLogger:
                 self._log_ownership(event)
             case _:
                 self._log_node(event)
+
+    def _log_started(self, event: RunStarted) -> None:
+        if self._log.isEnabledFor(logging.DEBUG):
+            self._write(logging.DEBUG, "run started", run=event.run, lag_ms=_ms(event.lag))
 
     def _log_ended(self, event: RunEnded) -> None:
         level = logging.INFO if event.run.status in EXPECTED_ENDS else logging.WARNING

@@ -136,58 +136,39 @@ class Executor:
         self._pool.submit(attempts)
 
     # --- executed -----------------------------------------------------------------------------
-    async def _execute(self, attempt: InFlightRun) -> None:
-        outcome = await self._run_attempt(attempt)
-        attempt.task = None
-        if not attempt.finishes_with_batch:
-            self._finish(attempt, outcome)
-            return
-        if not self._deferred:
-            asyncio.get_running_loop().call_soon(self._finish_deferred)
-        self._deferred.append((attempt, outcome))
-
-    async def _run_attempt(self, attempt: InFlightRun) -> Outcome | None:
-        """None: there is no completion to record. If the attempt did not start, no effect can have
-        happened and the run may be released."""
-        run = attempt.run
+    def _execute(self, attempt: InFlightRun) -> Awaitable[None] | None:
+        """Executes an attempt. Returns what is left of it if it has to wait."""
+        hit("run.claimed")
+        if _records_start(attempt.run):
+            return self._await(attempt, self._record_and_call(attempt))
         try:
-            hit("run.claimed")
-            if _records_start(run):
-                attempt.started_monotonic = self._clock.monotonic()
-                if not self._membership.trusted or not await self._record_start(run):
-                    return None
-            hit("run.started")
-            hit("run.before_effect")
-            # Checked last before the effect: the process may have been suspended meanwhile.
-            if not self._membership.trusted:
-                return None
-            call = self._begin(attempt)
-            runner = self._runners[run.definition.target.kind]
-            if run.resumable:
-                outcome = await self._execute_resumable(runner, call)
-            else:
-                outcome = await runner.execute(call)
+            called = self._call_target(attempt)
+        except Exception as error:
+            called = self._outcome_of_error(attempt, error)
+        if called is None or isinstance(called, Outcome):
+            self._end(attempt, called)
+            return None
+        return self._await(attempt, called)
+
+    async def _await(self, attempt: InFlightRun, rest: Awaitable[Outcome | None]) -> None:
+        try:
+            outcome = await rest
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if attempt.stop is None or task is None:
                 raise
             task.uncancel()
-            return self._outcome_of_stop(attempt)
-        except WrongNode:
-            attempt.started = False
-            attempt.capacity.yield_requirement(run.target.requirement)
-            self._events.emit(RunReleased(run=run))
-            return None
+            outcome = self._outcome_of_stop(attempt)
         except Exception as error:
-            self._events.emit(TargetRaised(run=run, error=error))
-            outcome = Outcome(
-                end=AttemptEnd.FAILED,
-                retryable=True,
-                error=joined(": ", (type(error).__name__, message_of(error))),
-                code="target_error",
-            )
-        attempt.ended = self._clock.monotonic()
-        return outcome
+            outcome = self._outcome_of_error(attempt, error)
+        self._end(attempt, outcome)
+
+    async def _record_and_call(self, attempt: InFlightRun) -> Outcome | None:
+        attempt.started_monotonic = self._clock.monotonic()
+        if not self._membership.trusted or not await self._record_start(attempt.run):
+            return None
+        called = self._call_target(attempt)
+        return called if called is None or isinstance(called, Outcome) else await called
 
     async def _record_start(self, run: Run) -> bool:
         try:
@@ -195,12 +176,29 @@ class Executor:
         except StoreUnavailable:
             return False
 
-    def _begin(self, attempt: InFlightRun) -> Call:
-        attempt.started_monotonic = self._clock.monotonic()
+    def _call_target(self, attempt: InFlightRun) -> Outcome | Awaitable[Outcome] | None:
+        """None: the attempt did not start, so no effect can have happened and the run may be
+        released."""
+        hit("run.started")
+        hit("run.before_effect")
+        # Checked last before the effect: the process may have been suspended meanwhile.
+        moment = self._clock.monotonic()
+        if not self._membership.is_trusted_at(moment):
+            return None
+        call = self._begin(attempt, moment)
+        runner = self._runners[call.run.definition.target.kind]
+        if call.run.resumable:
+            return self._execute_resumable(runner, call)
+        begin: Callable[[Call], Outcome | Awaitable[Outcome]]
+        begin = getattr(runner, "begin", runner.execute)
+        return begin(call)
+
+    def _begin(self, attempt: InFlightRun, moment: float) -> Call:
         run = attempt.run
         due = run.planned_at if run.attempt == 1 else run.available_at
         # The store has decided that the run is due: an earlier estimate of its time is wrong.
-        now = max(self._time.at(attempt.started_monotonic), due)
+        now = max(self._time.at(moment), due)
+        attempt.started_monotonic = moment
         attempt.started = True
         attempt.started_at = now
         self._events.emit(RunStarted(run=run, lag=(now - due).total_seconds()))
@@ -214,11 +212,37 @@ class Executor:
             unwritten=attempt.unwritten_logs,
         )
 
+    def _outcome_of_error(self, attempt: InFlightRun, error: Exception) -> Outcome | None:
+        """What a target raised that has to return an outcome."""
+        run = attempt.run
+        if isinstance(error, WrongNode):
+            attempt.started = False
+            attempt.capacity.yield_requirement(run.target.requirement)
+            self._events.emit(RunReleased(run=run))
+            return None
+        self._events.emit(TargetRaised(run=run, error=error))
+        return Outcome(
+            end=AttemptEnd.FAILED,
+            retryable=True,
+            error=joined(": ", (type(error).__name__, message_of(error))),
+            code="target_error",
+        )
+
     async def _execute_resumable(self, runner: TargetRunner, call: Call) -> Outcome:
         try:
             return await runner.execute(replace(call, steps=self._steps.open(call.run)))
         finally:
             self._steps.close(call.run)
+
+    def _end(self, attempt: InFlightRun, outcome: Outcome | None) -> None:
+        attempt.ended = self._clock.monotonic()
+        attempt.task = None
+        if not attempt.finishes_with_batch:
+            self._finish(attempt, outcome)
+            return
+        if not self._deferred:
+            asyncio.get_running_loop().call_soon(self._finish_deferred)
+        self._deferred.append((attempt, outcome))
 
     # --- outcome to completion ----------------------------------------------------------------
     def _finish_deferred(self) -> None:
@@ -455,7 +479,8 @@ class TaskPool:
     whenever all of them were found suspended, so that a large batch of slow attempts is soon under
     way."""
 
-    def __init__(self, execute: Callable[[InFlightRun], Awaitable[None]]) -> None:
+    def __init__(self, execute: Callable[[InFlightRun], Awaitable[None] | None]) -> None:
+        """`execute` returns what is left of an attempt that has to wait."""
         self._execute = execute
         self._queue: deque[InFlightRun] = deque()
         #: Tasks to start at once; more than one where attempts usually suspend.
@@ -500,7 +525,9 @@ class TaskPool:
                 continue
             attempt.task = task
             try:
-                await self._execute(attempt)
+                rest = self._execute(attempt)
+                if rest is not None:
+                    await rest
             except Exception:
                 self._start_tasks()
                 raise

@@ -280,8 +280,10 @@ class LogRetention:
     event_types = (RunEnded,)
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, RunEnded) and isinstance(event.run.target, SyncTarget):
-            target = event.run.target
+        if not isinstance(event, RunEnded) or event.run.definition.target.kind != "sync":
+            return
+        target = event.run.target
+        if isinstance(target, SyncTarget):
             self._pending[target.key] = target
             self._changed.set()
 
@@ -358,7 +360,11 @@ class CheckpointCleaner:
 
 def _checkpoint_names(run: Run) -> tuple[str, ...]:
     """The checkpoints of this run alone."""
-    match run.target:
+    target = run.definition.target
+    if target.kind == "task":
+        # Most runs: deciding by type is slower, and this is called for every run that ends.
+        return ()
+    match target:
         case AgentTarget():
             return agent_checkpoint_name(run.id), agent_callback_name(run.id)
         case ActionTarget():

@@ -232,7 +232,11 @@ class Membership:
     @property
     def trusted(self) -> bool:
         """Whether the lease is certainly valid. Noticing its end counts as losing it (`lose`)."""
-        if self._joined and self._clock.monotonic() >= self._trusted_until:
+        return self.is_trusted_at(self._clock.monotonic())
+
+    def is_trusted_at(self, moment: float) -> bool:
+        """`trusted`, at a moment that was just read from the monotonic clock."""
+        if self._joined and moment >= self._trusted_until:
             self.lose("no heartbeat was answered in time")
         return self._joined
 

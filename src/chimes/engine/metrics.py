@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from itertools import accumulate
 from typing import TypeVar
 
@@ -85,6 +85,19 @@ class Gauge:
         self.value = value
 
 
+class SizeGauge:
+    """The size of a collection when it is read."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Sized) -> None:
+        self._of = of
+
+    @property
+    def value(self) -> float:
+        return float(len(self._of))
+
+
 class Histogram:
     """Counts per bucket; a bound belongs to the bucket below it."""
 
@@ -105,7 +118,7 @@ class Histogram:
         return list(zip(names, accumulate(self.counts), strict=True))
 
 
-Instrument = Counter | LabeledCounter | Gauge | Histogram
+Instrument = Counter | LabeledCounter | Gauge | SizeGauge | Histogram
 InstrumentT = TypeVar("InstrumentT", bound=Instrument)
 
 
@@ -125,6 +138,9 @@ class MetricsCollector(Collector):
     def gauge(self, name: str, text: str) -> Gauge:
         return self._add(name, text, Gauge())
 
+    def size_gauge(self, name: str, text: str, of: Sized) -> SizeGauge:
+        return self._add(name, text, SizeGauge(of))
+
     def histogram(self, name: str, text: str, bounds: Sequence[float]) -> Histogram:
         return self._add(name, text, Histogram(bounds))
 
@@ -142,7 +158,7 @@ class MetricsCollector(Collector):
                     for labels, value in instrument.values.items():
                         family.add_metric(labels, value)
                     yield family
-                case Gauge():
+                case Gauge() | SizeGauge():
                     yield GaugeMetricFamily(name, text, value=instrument.value)
                 case Histogram():
                     yield HistogramMetricFamily(
@@ -217,7 +233,7 @@ class Metrics:
         for direction in ("prompt", "completion"):
             self.agent_tokens.inc(direction, by=0)
         self.fallback = metrics.gauge("fallback", "1 while schedules are timed from memory")
-        self.running = metrics.gauge("running", "Attempts in progress")
+        self.running = metrics.size_gauge("running", "Attempts in progress", self._started)
         self.clock_skew = metrics.gauge(
             "clock_skew_seconds", "Seconds that this machine's clock is ahead of the store's"
         )
@@ -232,23 +248,21 @@ class Metrics:
             "fire_batch_seconds", "Duration of firing one batch of due schedules", RUN_BUCKETS
         )
 
+        self.handlers: Mapping[type[Event], Callable[..., None]] = {
+            RunStarted: self._count_started,
+            RunEnded: self._count_ended,
+        }
+
     def text(self) -> bytes:
         """In the exposition format."""
         return generate_latest(self.registry)
 
     def __call__(self, event: Event) -> None:
         match event:
-            case RunStarted(run=run):
-                self.dispatched.value += 1
-                self._started.add(run.id)
-                self.running.value = len(self._started)
-                if run.attempt == 1:
-                    self.lag.observe(event.lag if event.lag > 0.0 else 0.0)
-            case RunEnded(run=run):
-                self._count_attempt(run, event.seconds)
-                self._count_run(run)
-                if run.definition.target.kind == "agent":
-                    self._count_usage(run)
+            case RunStarted():
+                self._count_started(event)
+            case RunEnded():
+                self._count_ended(event)
             case RunRetrying():
                 self._count_attempt(event.run, event.seconds)
                 self.retries.inc()
@@ -268,6 +282,20 @@ class Metrics:
                 self._count_delivery(event)
             case _:
                 self._count_rare(event)
+
+    def _count_started(self, event: RunStarted) -> None:
+        self.dispatched.value += 1
+        self._started.add(event.run.id)
+        if event.run.attempt == 1:
+            self.lag.observe(event.lag if event.lag > 0.0 else 0.0)
+
+    def _count_ended(self, event: RunEnded) -> None:
+        run = event.run
+        self._started.discard(run.id)
+        self.run_seconds.observe(event.seconds)
+        self._count_run(run)
+        if run.definition.target.kind == "agent":
+            self._count_usage(run)
 
     def _count_rare(self, event: Event) -> None:
         match event:
@@ -345,7 +373,6 @@ class Metrics:
 
     def _count_attempt(self, run: Run, seconds: float | None) -> None:
         self._started.discard(run.id)
-        self.running.value = len(self._started)
         if seconds is not None:
             self.run_seconds.observe(seconds)
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 else:
     import dataclasses
 
-    from msgspec import Struct
     from msgspec.structs import replace as replace_struct
 
     def replace(value, /, **changes):
         """Also for dataclasses, such as triggers; `copy.replace` of Python 3.13."""
-        if isinstance(value, Struct):
+        # Not isinstance: the metaclass of Structs is abstract, which makes it a slow question.
+        if hasattr(value, "__struct_fields__"):
             return replace_struct(value, **changes)
         return dataclasses.replace(value, **changes)

@@ -97,7 +97,10 @@ class TargetRunner(Protocol):
     async def execute(self, call: Call) -> Outcome:
         """Executes one attempt within `call.run.policy.timeout` in total. Remote failures become
         outcomes, never exceptions; asyncio cancellation means stop now. WrongNode before any
-        effect releases the run, and this node skips its requirement for a while."""
+        effect releases the run, and this node skips its requirement for a while.
+
+        A runner whose attempts often end without waiting may have a method `begin` too, which is
+        called instead and returns an outcome, or an awaitable of what is left."""
 
 
 class TargetError(Exception):

@@ -52,7 +52,7 @@ from chimes.store.sql.rows.access import (
     write_summaries,
 )
 from chimes.store.sql.rows.notifications import delivery_values
-from chimes.store.sql.rows.run import CLAIMS, state_values
+from chimes.store.sql.rows.run import CLAIMS, ending_values
 from chimes.store.sql.rows.values import clean, moment_of, schedule_number
 from chimes.store.sql.tables import BLOCKED, deliveries, queue, runs
 
@@ -259,10 +259,10 @@ class BlockedKeys:
 
 
 # --- runs that end without side effects -----------------------------------------------------------
-def plain_ends(completions: Sequence[Completion]) -> dict[RunId, Run]:
-    """The runs of the batch that end and affect nothing else, as they will be except for their
-    `finished_at`: without schedule, concurrency key, steps, notifications or logs."""
-    found: dict[RunId, Run] = {}
+def plain_ends(completions: Sequence[Completion]) -> dict[RunId, Completion]:
+    """The completions of the batch that end a run and affect nothing else: without schedule,
+    concurrency key, steps, notifications or logs."""
+    found: dict[RunId, Completion] = {}
     for each in completions:
         run = each.run
         if (
@@ -274,23 +274,29 @@ def plain_ends(completions: Sequence[Completion]) -> dict[RunId, Run]:
             and not each.logs
             and not run.definition.policy.delivery
             and not run.resumable
-            and run.claimed_at is not None
+            and not run.cancel_requested
+            and _is_storable(each.error, each.reason, each.attempt.error, each.result)
         ):
-            ended = complete(run, each, run.claimed_at)
-            if _is_storable(ended):
-                found[run.id] = ended
+            found[run.id] = each
     # Several completions of one run are decided one after another.
     return found if len({each.run_id for each in completions}) == len(completions) else {}
 
 
-def end(tx: Tx, ending: Mapping[RunId, Run]) -> dict[RunId, Run]:
+def end(tx: Tx, ending: Mapping[RunId, Completion]) -> dict[RunId, Run]:
     """Ends runs in one statement. Returns those that were owned and not to be canceled."""
-    rows = [(run_id, *state_values(ending[run_id])) for run_id in sorted(ending)]
+    rows = [
+        ending_values(run, each)
+        for _run_id, each in sorted(ending.items())
+        if (run := each.run) is not None
+    ]
+    ids, finished_at = tx.dialect.end_claimed(tx.connection, tx.clock_override(), rows)
+    now = moment_of(finished_at)
     ended: dict[RunId, Run] = {}
-    for run_id, finished_at in tx.dialect.end_claimed(tx.connection, tx.clock_override(), rows):
-        run = replace(ending[RunId(run_id)], finished_at=moment_of(finished_at))
+    for run_id in map(RunId, ids):
+        completion = ending[run_id]
+        assert completion.run is not None
+        ended[run_id] = run = complete(completion.run, completion, now)
         tx.wakes |= run.parent_id is not None
-        ended[run.id] = run
     return ended
 
 
@@ -395,18 +401,26 @@ def _take(tx: Tx, completions: Sequence[Completion], before: dict[_Held, Run]) -
 
 def _as_stored(tx: Tx, accepted: Sequence[Run]) -> Iterable[Run]:
     """Texts with characters that cannot be stored are returned as they were stored."""
-    odd = [run.id for run in accepted if not _is_storable(run)]
+    odd = [
+        run.id
+        for run in accepted
+        if not _is_storable(
+            run.error, run.reason, run.attempts[-1].error if run.attempts else "", run.result
+        )
+    ]
     if not odd:
         return accepted
     stored = read_runs(tx, odd)
     return [stored.get(run.id, run) for run in accepted]
 
 
-def _is_storable(run: Run) -> bool:
-    for words in (run.error, run.reason, run.attempts[-1].error if run.attempts else ""):
+def _is_storable(
+    error: str, reason: str, attempt_error: str, result: Mapping[str, object] | None
+) -> bool:
+    for words in (error, reason, attempt_error):
         if words and clean(words) != words:
             return False
-    return run.result is None or run.result == _NOTHING or str(run.result).isascii()
+    return result is None or result == _NOTHING or str(result).isascii()
 
 
 #: What a task returns that returns nothing, as most do.

@@ -194,11 +194,14 @@ class BoundedLog:
         write: Callable[[str, str], None],
         limits: LogLimits,
         redactor: Redactor | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        """`loop`: the running event loop, if the caller knows it; asking for it is a system call
+        before Python 3.12."""
         self._write = write
         self._limits = limits
         self._redactor = redactor or _DEFAULT_REDACTOR
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._lock = threading.Lock()
         self._lines = 0

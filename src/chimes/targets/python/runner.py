@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Generator
 from datetime import datetime, timedelta
 from functools import partial
+from types import CoroutineType
 from typing import Any, TypeAlias
 
 from chimes.clock import SystemClock
@@ -50,16 +51,14 @@ RAISED_BY_TASKS = (Exception, SystemExit, Cancel, asyncio.CancelledError)
 TaskCoroutine: TypeAlias = Coroutine[Any, Any, object]
 
 
-async def run_inline(invocation: Invocation) -> Outcome:
+def begin_inline(invocation: Invocation) -> Outcome | Coroutine[Any, Any, Outcome]:
     """Runs on the event loop. A coroutine is canceled at its deadline; a sync function blocks the
-    loop and cannot be stopped."""
+    loop and cannot be stopped. Returns what is left of a coroutine that has to wait."""
     try:
         called = invocation.scope.run(_call_inline, invocation)
     except RAISED_BY_TASKS as error:
         return invocation.exception_outcome(error)
-    if isinstance(called, Outcome):
-        return called
-    return await _finish_coroutine(invocation, called)
+    return called if isinstance(called, Outcome) else _finish_coroutine(invocation, called)
 
 
 def _call_inline(invocation: Invocation) -> Outcome | _StartedCoroutine:
@@ -68,7 +67,7 @@ def _call_inline(invocation: Invocation) -> Outcome | _StartedCoroutine:
     called = invocation.call()
     if not is_async(invocation.function):
         return outcome_of_value(called)
-    coroutine = called if asyncio.iscoroutine(called) else _await_object(called)
+    coroutine = called if isinstance(called, CoroutineType) else _await_object(called)
     try:
         waits_for = coroutine.send(None)
     except StopIteration as ended:
@@ -426,6 +425,7 @@ class PythonTask:
         #: Cached with the number of tasks: tasks may be declared while the node runs.
         self._capabilities: frozenset[str] = frozenset()
         self._task_count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: ThreadPool | None = None
         self._handlers: set[asyncio.Task[None]] = set()
 
@@ -447,6 +447,7 @@ class PythonTask:
 
     async def open(self) -> None:
         ensure_not_inside_task()
+        self._loop = asyncio.get_running_loop()
         self._threads = ThreadPool(self._thread_limit)
 
     async def close(self) -> None:
@@ -456,6 +457,10 @@ class PythonTask:
             self._threads.close()
 
     async def execute(self, call: Call) -> Outcome:
+        begun = self.begin(call)
+        return begun if isinstance(begun, Outcome) else await begun
+
+    def begin(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
         target = call.run.target
         assert isinstance(target, TaskTarget)
         try:
@@ -463,18 +468,18 @@ class PythonTask:
         except NotFound as error:
             call.log("error", error.message)
             return failed_outcome("unknown_task", error.message)
-        log = BoundedLog(call.log, LOG_LIMITS)
+        log = BoundedLog(call.log, LOG_LIMITS, loop=self._loop)
         began = CLOCK.monotonic()
         timeout = call.run.policy.timeout
         context = self._context(call, task, log, timeout, at=call.triggered_at, began=began)
         scope = contextvars.copy_context()
-        outcome: Outcome | None = None
+        called: Outcome | Coroutine[Any, Any, Outcome] | None = None
         try:
             # Validation of arguments may run application code.
             bound = scope.run(bind, task, target.args, context)
         except InvalidInput as error:
             log.system_line("error", error.message)
-            bound, outcome = _NOTHING, failed_outcome("bad_arguments", error.message)
+            bound, called = _NOTHING, failed_outcome("bad_arguments", error.message)
         invocation = Invocation(
             task=task,
             function=task.function,
@@ -486,19 +491,24 @@ class PythonTask:
             scope=scope,
             error=None,
         )
-        if outcome is None:
-            outcome = await self._run_function(invocation)
-        if outcome.end is not AttemptEnd.SUCCEEDED:
-            if _is_final(call, outcome):
-                now = call.triggered_at + timedelta(seconds=CLOCK.monotonic() - began)
-                await self._call_on_failure(call, invocation, outcome, now)
-        elif context.completion is not None and context.completion.recorded is not None:
-            # Only on success: a failed task has probably rolled back its transaction. If not, the
-            # store rejects the completion, because the run has ended.
-            written = context.completion.recorded
-            outcome = replace(outcome, completed=written.attempt, result=written.result)
-        log.close()
-        return outcome
+        if called is None:
+            called = self._call_function(invocation)
+        if not isinstance(called, Outcome) or called.end is not AttemptEnd.SUCCEEDED:
+            return self._finish(call, invocation, called, began)
+        return _close(invocation, called)
+
+    async def _finish(
+        self,
+        call: Call,
+        invocation: Invocation,
+        called: Outcome | Coroutine[Any, Any, Outcome],
+        began: float,
+    ) -> Outcome:
+        outcome = called if isinstance(called, Outcome) else await called
+        if outcome.end is not AttemptEnd.SUCCEEDED and _is_final(call, outcome):
+            now = call.triggered_at + timedelta(seconds=CLOCK.monotonic() - began)
+            await self._call_on_failure(call, invocation, outcome, now)
+        return _close(invocation, outcome)
 
     def _context(
         self,
@@ -516,26 +526,32 @@ class PythonTask:
             return Context(info, log.line)
         return Context(info, log.line, partial(completion_factory, call))
 
-    async def _run_function(self, invocation: Invocation) -> Outcome:
+    def _call_function(self, invocation: Invocation) -> Outcome | Coroutine[Any, Any, Outcome]:
+        """Returns what is left of a call that has to wait."""
         mode = invocation.task.mode
+        if mode is Isolation.PROCESS:
+            self._app = self._app or find_app_path(self._registry)
+            called = run_in_process(invocation.task.app_path or self._app, invocation)
+        # A sync handler of an async task must not block the loop.
+        elif (mode is Isolation.INLINE and invocation.error is None) or is_async(
+            invocation.function
+        ):
+            begun = begin_inline(invocation)
+            if isinstance(begun, Outcome):
+                return _flush(invocation, begun)
+            called = begun
+        else:
+            assert self._threads is not None, "open() comes first"
+            called = run_in_thread(self._threads, invocation)
+        return self._wait(invocation, called)
+
+    async def _wait(self, invocation: Invocation, called: Coroutine[Any, Any, Outcome]) -> Outcome:
         try:
-            if mode is Isolation.PROCESS:
-                self._app = self._app or find_app_path(self._registry)
-                outcome = await run_in_process(invocation.task.app_path or self._app, invocation)
-            # A sync handler of an async task must not block the loop.
-            elif (mode is Isolation.INLINE and invocation.error is None) or is_async(
-                invocation.function
-            ):
-                outcome = await run_inline(invocation)
-            else:
-                assert self._threads is not None, "open() comes first"
-                outcome = await run_in_thread(self._threads, invocation)
-        finally:
+            outcome = await called
+        except BaseException:
             invocation.context.flush_output()
-        if outcome.end is AttemptEnd.CANCELED and invocation.overdue:
-            # The function noticed its deadline before the worker did.
-            return invocation.timeout_outcome()
-        return outcome
+            raise
+        return _flush(invocation, outcome)
 
     async def _call_on_failure(
         self, call: Call, failed: Invocation, outcome: Outcome, now: datetime
@@ -572,7 +588,8 @@ class PythonTask:
             )
 
     async def _run_handler(self, invocation: Invocation) -> None:
-        outcome = await self._run_function(invocation)
+        called = self._call_function(invocation)
+        outcome = called if isinstance(called, Outcome) else await called
         if outcome.end is AttemptEnd.SUCCEEDED:
             return
         invocation.log.system_line("error", _("on_failure failed: {error}", error=outcome.error))
@@ -584,6 +601,29 @@ class PythonTask:
                 "error": outcome.error,
             },
         )
+
+
+def _flush(invocation: Invocation, outcome: Outcome) -> Outcome:
+    invocation.context.flush_output()
+    if outcome.end is AttemptEnd.CANCELED and invocation.overdue:
+        # The function noticed its deadline before the worker did.
+        return invocation.timeout_outcome()
+    return outcome
+
+
+def _close(invocation: Invocation, outcome: Outcome) -> Outcome:
+    completion = invocation.context.completion
+    if (
+        completion is not None
+        and completion.recorded is not None
+        and outcome.end is AttemptEnd.SUCCEEDED
+    ):
+        # Only on success: a failed task has probably rolled back its transaction. If not, the
+        # store rejects the completion, because the run has ended.
+        written = completion.recorded
+        outcome = replace(outcome, completed=written.attempt, result=written.result)
+    invocation.log.close()
+    return outcome
 
 
 def _is_final(call: Call, outcome: Outcome) -> bool:

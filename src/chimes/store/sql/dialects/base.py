@@ -196,11 +196,11 @@ class Dialect(ABC):
 
     def end_claimed(
         self, connection: Connection, now: int | None, rows: Sequence[Values]
-    ) -> Sequence[tuple[str, int]]:
+    ) -> tuple[Sequence[str], int]:
         """Deletes claims and ends their runs in one statement: those whose claim has the fence of
-        the row and no request to cancel. `rows`: id and the columns of STATE, sorted by id.
+        the row and no request to cancel. `rows`: the columns of ENDING, sorted by id.
         `finished_at` becomes the database's time, unless `now` is given. Returns the ids of the
-        runs that ended, each with that time. Only where `ends_at_once`."""
+        runs that ended, and that time. Only where `ends_at_once`."""
         raise NotImplementedError
 
     def take_claims(self, connection: Connection, fences: Sequence[tuple[str, int]]) -> Rows:

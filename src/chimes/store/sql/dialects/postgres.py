@@ -40,7 +40,7 @@ from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.store.port import MAX_CLOCK_STEP_BACK
 from chimes.store.sql.dialects.base import Dialect, Rows, TokenRequest
 from chimes.store.sql.dialects.statistics import PostgresStatistics
-from chimes.store.sql.rows.run import CLAIMS, STATE
+from chimes.store.sql.rows.run import CLAIMS, ENDING
 from chimes.store.sql.rows.values import Value, Values, moment_of
 from chimes.store.sql.tables import BLOCKED, CLAIMABLE, DUE, PENDING, deliveries, runs
 
@@ -140,22 +140,29 @@ RETURNING {", ".join(f"claims.{name}" for name in CLAIMS)}
 """
 
 # `TAKE_CLAIMS` and the update of the runs in one message, which commits by itself. What was taken
-# decides which runs end; a cancellation that is requested meanwhile keeps the claim. IS TRUE makes
-# a hash table of the taken ids: as a join, each would be compared with all others.
+# decides which runs end; a cancellation that is requested meanwhile keeps the claim. What a claim
+# knows of its run is not sent. IS TRUE makes a hash table of the taken ids: as a join, each would
+# be compared with all others. The ids are returned as one value, which the driver decodes faster
+# than rows.
 END_CLAIMED = """
 WITH clock AS MATERIALIZED (SELECT coalesce({now}::bigint, ({NOW})) AS at),
 ending AS MATERIALIZED ({values}), found AS MATERIALIZED (
-  SELECT ending.id FROM ending CROSS JOIN LATERAL (
-    SELECT 1 FROM claims WHERE claims.run_id = ending.id AND claims.fence = ending.fence OFFSET 0
+  SELECT ending.*, owned.* FROM ending CROSS JOIN LATERAL (
+    SELECT node, attempt, claimed_at, available_at FROM claims
+    WHERE claims.run_id = ending.id AND claims.fence = ending.fence OFFSET 0
   ) AS owned
 ), taken AS (
   DELETE FROM claims WHERE run_id = ANY (ARRAY(SELECT id FROM found)) AND cancel_requested = 0
   RETURNING run_id
 ), ended AS (
-  UPDATE runs SET {changes}, finished_at = clock.at FROM ending, clock
-  WHERE runs.id = ending.id AND (ending.id IN (SELECT run_id FROM taken)) IS TRUE
+  UPDATE runs SET {changes}, problem = nullif(found.status, 'succeeded'), node = found.node,
+    attempt = found.attempt, claimed_at = found.claimed_at, available_at = found.available_at,
+    started_at = coalesce(runs.started_at, greatest(found.claimed_at, found.available_at)),
+    finished_at = clock.at
+  FROM found, clock
+  WHERE runs.id = found.id AND (found.id IN (SELECT run_id FROM taken)) IS TRUE
 )
-SELECT run_id, clock.at FROM taken, clock
+SELECT ARRAY(SELECT run_id FROM taken), clock.at FROM clock
 """
 
 # Reads only the index, and no more of it than is needed to decide whether to prefetch.
@@ -323,17 +330,21 @@ class PostgresDialect(Dialect):
         node_id: str,
     ) -> Rows:
         parameters = (now, list(capabilities), node_id)
-        return connection.exec_driver_sql(CLAIM % (limit, limit), parameters).all()
+        result = connection.exec_driver_sql(CLAIM % (limit, limit), parameters)
+        # The rows of the driver: building SQLAlchemy's takes longer than reading them.
+        rows: Rows = result.cursor.fetchall()
+        result.close()
+        return rows
 
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         return connection.exec_driver_sql(BLOCKED_KEYS, (list(numbers),)).scalars().all()
 
     def end_claimed(
         self, connection: Connection, now: int | None, rows: Sequence[Values]
-    ) -> Sequence[tuple[str, int]]:
+    ) -> tuple[Sequence[str], int]:
         parameters, kinds = _columns(rows)
-        found = connection.exec_driver_sql(_end_claimed(kinds), (*parameters, now)).all()
-        return [(row[0], row[1]) for row in found]
+        ids, at = connection.exec_driver_sql(_end_claimed(kinds), (*parameters, now)).one()
+        return ids, at
 
     def take_claims(self, connection: Connection, fences: Sequence[tuple[str, int]]) -> Rows:
         ids, numbers = zip(*fences, strict=True)
@@ -454,12 +465,11 @@ def _update_all(table: Table, names: tuple[str, ...], kinds: str) -> str:
 
 @cache
 def _end_claimed(kinds: str) -> str:
-    names = ("id", *STATE)
     return END_CLAIMED.format(
-        now=f"${len(names) + 1}",
+        now=f"${len(ENDING) + 1}",
         NOW=NOW,
-        values=_values_sql(runs, names, kinds),
-        changes=", ".join(f'"{name}" = ending."{name}"' for name in STATE if name != "finished_at"),
+        values=_values_sql(runs, ENDING, kinds),
+        changes=", ".join(f'"{name}" = found."{name}"' for name in ENDING if name != "id"),
     )
 
 

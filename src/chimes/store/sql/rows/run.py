@@ -15,6 +15,7 @@ from chimes.model.ids import NodeId, RunId
 from chimes.model.run import (
     Attempt,
     AttemptEnd,
+    Completion,
     LogEntry,
     Origin,
     Run,
@@ -56,6 +57,11 @@ STATE = (
     *("available_at", "status", "attempt", "fence", "node", "claimed_at", "started_at"),
     *("finished_at", "attempt_started_at", "attempt_finished_at", "result", "error", "reason"),
     *("attempts", "cancel_requested", "problem"),
+)
+#: What the end of a run writes that its claim does not know.
+ENDING = (
+    *("id", "fence", "status", "attempt_started_at", "attempt_finished_at", "result", "error"),
+    *("reason", "attempts"),
 )
 QUEUE = (
     *("run_id", "rank", "available_at", "planned_at", "needs", "attempt", "fence", "blocked"),
@@ -132,9 +138,25 @@ def state_values(run: Run) -> Values:
         result_text(run.result),
         stored_text(run.error) if run.error else None,
         clean(reason) if reason else None,
-        attempts_text(run),
+        attempts_text(run.attempts, run),
         1 if run.cancel_requested and status is not RunStatus.RUNNING else None,
         status.value if ended and status is not RunStatus.SUCCEEDED else None,
+    )
+
+
+def ending_values(run: Run, completion: Completion) -> Values:
+    """In the order of ENDING."""
+    last, error, reason = completion.attempt, completion.error, completion.reason
+    return (
+        run.id,
+        run.fence,
+        completion.status.value,
+        micros(last.started_at),
+        micros(last.finished_at),
+        result_text(completion.result),
+        stored_text(error) if error else None,
+        clean(reason) if reason else None,
+        attempts_text((*run.attempts, last), run),
     )
 
 
@@ -311,9 +333,8 @@ def result_text(result: Mapping[str, object] | None) -> str | None:
 
 
 # --- attempts -------------------------------------------------------------------------------------
-def attempts_text(run: Run) -> str | None:
+def attempts_text(attempts: Sequence[Attempt], run: Run) -> str | None:
     """None if there are none, or if the columns of the run describe the only one."""
-    attempts = run.attempts
     if not attempts or (len(attempts) == 1 and _in_columns(attempts[0], run)):
         return None
     return encode([attempt_to_plain(attempt) for attempt in attempts])
