@@ -431,6 +431,7 @@ def test_redis_url_needs_only_a_host(url: str, tmp_path: Path) -> None:
         ("postgresql://u:hush@a:5432,b:65536/db", "invalid port 65536: expected 1 to 65535"),
         ("mariadb://u:hush@a,b/db", "a list of hosts is possible with postgresql:// only"),
         ("redis://a:6379,b:6379/0", "a list of hosts is possible with postgresql:// only"),
+        ("redis+sentinel://:hush@a:26379,b:26379/main/0", "Redis Sentinel is not supported"),
         ("mariadb://u:hush@h/?ssl=1", "the database name is missing"),
         ("redis-cluster://localhost", "unknown scheme redis-cluster://.*and redis://"),
         ("chimes.db", "sqlite:///chimes.db"),

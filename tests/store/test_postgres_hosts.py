@@ -258,3 +258,17 @@ async def test_a_killed_primary_is_replaced(own_pair: Pair, store: SqlStore) -> 
     assert (await store.counts()).schedules == 2
     with pytest.raises(OSError, match=r"."):
         await asyncpg.connect(host=HOST, port=own_pair.primary.port, user="chimes")
+
+
+async def test_a_former_primary_is_not_used_again(own_pair: Pair, store: SqlStore) -> None:
+    await fail_over(own_pair, store)
+    own_pair.primary.kill9()
+    await store.add_schedule(a_schedule())
+    # It accepts writes, as a primary does that was cut off and does not know of the fail-over.
+    await asyncio.to_thread(own_pair.primary.restart)
+    own_pair.standby.shut_down()
+    with pytest.raises(StoreUnavailable, match="it has timeline 1, but timeline 2 was in use"):
+        await store.add_schedule(a_schedule())
+    await asyncio.to_thread(own_pair.standby.restart)
+    await store.add_schedule(a_schedule())
+    assert await port_of(store) == own_pair.standby.port

@@ -24,6 +24,7 @@ SERVERS: Mapping[str, StoreKind] = {
     "mysql": "mariadb",
 }
 REDIS = ("redis", "rediss")
+SENTINEL = ("redis+sentinel", "rediss+sentinel", "redis-sentinel", "sentinel")
 #: File in the data directory with the identities of the Redis stores that this node has used.
 MARKER = "redis-stores.json"
 SUPPORTED_URLS = _(
@@ -111,6 +112,15 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
         raise _invalid_store(given, _("write a path as sqlite:///{given}", given=given))
     if scheme in REDIS:
         return _redis_location(given, rest, settings, data)
+    if scheme in SENTINEL:
+        raise _invalid_store(
+            given,
+            _(
+                "Redis Sentinel is not supported: Redis replicates asynchronously, so a fail-over"
+                " undoes acknowledged changes; use postgresql:// with a list of hosts, see"
+                " docs/guides/high-availability.md"
+            ),
+        )
     server = SERVERS.get(scheme.partition("+")[0])
     if server is not None:
         if not _has_database(rest):

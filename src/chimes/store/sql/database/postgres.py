@@ -62,6 +62,12 @@ _SESSION = {
 #: Stops a statement whose client has died. PostgreSQL 14 and later, not on all platforms.
 _CHECK = {"client_connection_check_interval": "500ms"}
 
+#: The server and its timeline, which a promotion raises; a standby has none.
+_HISTORY = (
+    "SELECT (SELECT system_identifier FROM pg_control_system()),"
+    " CASE WHEN pg_is_in_recovery() THEN ''"
+    " ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END"
+)
 #: Values of `target_session_attrs` with which a store can work; the others select standbys.
 _WRITABLE = ("read-write", "primary")
 
@@ -95,6 +101,10 @@ Host = tuple[str, int | None]
 
 class NoWritableServer(Exception):
     """No host of the list accepts writes; the message has the reason of each."""
+
+
+class ReplacedServer(Exception):
+    """A former leader that still accepts writes, although another server has replaced it."""
 
 
 class PostgresServer(Server):
@@ -140,6 +150,8 @@ class PostgresServer(Server):
         self._connections: WeakKeyDictionary[
             asyncpg.Connection, tuple[Host, asyncio.AbstractEventLoop]
         ] = WeakKeyDictionary()
+        #: System identifier and newest timeline of the servers that this process has used.
+        self._newest = (0, 0)
         self._lock = threading.Lock()
 
     # --- connections --------------------------------------------------------------------------
@@ -201,7 +213,7 @@ class PostgresServer(Server):
             while waiting or len(failed) < len(tried):
                 if waiting:
                     host = waiting.pop(0)
-                    tried[asyncio.create_task(self._open(host))] = host
+                    tried[asyncio.create_task(self._open_leader(host))] = host
                 await asyncio.wait(
                     [task for task, host in tried.items() if host not in failed],
                     timeout=NEXT_HOST_SECONDS if waiting else None,
@@ -225,6 +237,34 @@ class PostgresServer(Server):
         reasons = [f"{_shown(host)}: {_reason(error)}" for host, error in failed.items()]
         raise NoWritableServer(
             _("no server of the list accepts writes ({reasons})", reasons="; ".join(reasons))
+        )
+
+    async def _open_leader(self, host: Host) -> asyncpg.Connection:
+        connection = await self._open(host)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                system, timeline = await connection.fetchrow(_HISTORY)
+            self._check_history(int(system), int(timeline or "0", 16))
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    def _check_history(self, system: int, timeline: int) -> None:
+        """Rejects a former leader: one that was paused or cut off accepts writes again until it
+        learns that it was replaced, and what it accepts is lost."""
+        with self._lock:
+            known, newest = self._newest
+            if system != known or timeline >= newest:
+                self._newest = system, timeline
+                return
+        raise ReplacedServer(
+            _(
+                "it has timeline {timeline}, but timeline {newest} was in use; if it was restored"
+                " on purpose, restart this node",
+                timeline=timeline,
+                newest=newest,
+            )
         )
 
     def _follow(self, host: Host, connection: asyncpg.Connection) -> None:
@@ -292,11 +332,7 @@ class PostgresServer(Server):
         connection.exec_driver_sql("SET lock_timeout = '2s'")
 
     def identity(self, connection: Connection) -> str:
-        row = connection.exec_driver_sql(
-            "SELECT (SELECT system_identifier FROM pg_control_system()),"
-            " CASE WHEN pg_is_in_recovery() THEN ''"
-            " ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END"
-        ).one()
+        row = connection.exec_driver_sql(_HISTORY).one()
         return f"{row[0]}/{row[1]}"
 
     # --- waking -------------------------------------------------------------------------------
@@ -362,7 +398,7 @@ def _error_kind_of_one(error: BaseException) -> DatabaseErrorKind | None:
         if state in _REFUSED or state.startswith(_REFUSED_CLASSES):
             return DatabaseErrorKind.REFUSED
         return None
-    if isinstance(error, TimeoutError | NoWritableServer | asyncpg.TargetServerAttributeNotMatched):
+    if isinstance(error, _UNUSABLE):
         return DatabaseErrorKind.REFUSED
     if isinstance(error, ConnectionRefusedError | socket.gaierror):
         return DatabaseErrorKind.REFUSED
@@ -375,6 +411,12 @@ def _error_kind_of_one(error: BaseException) -> DatabaseErrorKind | None:
     return None
 
 
+_UNUSABLE = (
+    TimeoutError,
+    NoWritableServer,
+    ReplacedServer,
+    asyncpg.TargetServerAttributeNotMatched,
+)
 _CLOSED = re.compile("closed|closing|terminat|another operation", re.IGNORECASE)
 
 
