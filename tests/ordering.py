@@ -17,6 +17,7 @@ T = TypeVar("T")
 #: Tests that start processes and wait for them. Not files whose tests share an expensive fixture:
 #: each worker would set it up.
 SLOW = (
+    "tests/ha/",
     "tests/system/",
     "tests/sdk/",
     "tests/browser/",

@@ -1,8 +1,12 @@
 #!/bin/sh
-# As root, installs missing Debian packages that the tests need. No service is started: the tests
-# start their own servers.
+# As root, installs missing Debian packages that the tests need; with --long also those of the long
+# tests. No service is started: the tests start their own servers.
 set -eu
 missing=""
+long=""
+for argument in "$@"; do
+    [ "$argument" = --long ] && long=1
+done
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
 
 has() { command -v "$1" >/dev/null; }
@@ -27,6 +31,11 @@ has setpriv || missing="$missing util-linux"
 has "${CHIMES_CHROMIUM:-chromium-headless-shell}" || { has chromium && ! may_install; } ||
     missing="$missing chromium-headless-shell"
 has_fonts || missing="$missing fonts-noto-core fonts-noto-cjk"
+if [ -n "$long" ]; then
+    has patroni || missing="$missing patroni python3-etcd"
+    has etcd || missing="$missing etcd-server"
+    has ip || missing="$missing iproute2"
+fi
 [ -z "$missing" ] && exit 0
 
 if ! may_install; then

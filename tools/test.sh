@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 # Tests read no input. With a closed stdin the first opened file would get descriptor 0.
 exec </dev/null
 bin=.venv/bin
-sh tools/packages.sh
+sh tools/packages.sh "$@"
 # With it each worker compiles every test, and each process the whole package.
 unset PYTHONDONTWRITEBYTECODE
 # With a lower priority than the tests the checks would be the last to finish.

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import urllib.error
@@ -33,6 +34,7 @@ APP = "app"
 USER = "postgres"
 TEMPLATE = Path(__file__).with_name("patroni.yml")
 START_SECONDS = 180.0
+_ROUTINE = re.compile("no action|Lock owner|checkpoint|^ok|recovery process")
 
 
 class Member:
@@ -135,13 +137,11 @@ class Member:
             self.kill()
         self.etcd.end()
 
-    def logs(self) -> str:
-        found = [self.etcd.log, self.patroni.log]
-        return "\n".join(
-            f"--- {self.host} {log.stem}\n{log.read_text(errors='replace')[-3000:]}"
-            for log in found
-            if log.exists()
-        )
+    def log_lines(self) -> str:
+        """The last lines of Patroni and PostgreSQL about changes."""
+        text = self.patroni.log.read_text(errors="replace") if self.patroni.log.exists() else ""
+        lines = [each for each in text.splitlines() if not _ROUTINE.search(each)]
+        return "\n".join([f"--- {self.host}", *lines[-80:]])
 
 
 class Cluster:
@@ -154,8 +154,7 @@ class Cluster:
         try:
             self._start()
         except BaseException as error:
-            error.add_note("\n".join(member.logs() for member in self.members.values()))
-            self.stop()
+            self.__exit__(type(error), error)
             raise
 
     def _start(self) -> None:
@@ -183,7 +182,9 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
+        if error is not None:
+            error.add_note("\n".join(each.log_lines() for each in self.members.values()))
         self.stop()
 
     def on_app_host(self, work: Callable[..., T], *arguments: Any) -> T:
