@@ -76,6 +76,8 @@ class Member:
             # For machines that are busy with other tests.
             "heartbeat-interval": "300",
             "election-timeout": "3000",
+            # Patroni 3.0 overwrites the key of another leader with version 3 of the interface.
+            "enable-v2": "true",
             "log-level": "warn",
         }
         return [f"--{name}={value}" for name, value in options.items()]
