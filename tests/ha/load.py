@@ -208,6 +208,14 @@ class Load:
         wanted = len(self.receiver.calls) + count
         wait_until(lambda: len(self.receiver.calls) >= wanted, f"{count} calls", within)
 
+    def wait_until_on_time(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.is_on_time():
+                return True
+            time.sleep(0.1)
+        return False
+
     def is_on_time(self) -> bool:
         recent = self.receiver.calls[-SCHEDULES:]
         return bool(recent) and max(each.at - each.slot / STEP for each in recent) < LATE_SECONDS
@@ -305,10 +313,10 @@ class Counts:
     regressions: int = 0
     leases_lost: int = 0
     #: Seconds from the fault until another server accepts writes, until the next call, and until
-    #: calls are on time again.
+    #: calls are on time again; None: the machine was too busy for that.
     leader_after: float = 0.0
     calls_after: float = 0.0
-    on_time_after: float = 0.0
+    on_time_after: float | None = 0.0
 
     @property
     def unexplained(self) -> int:

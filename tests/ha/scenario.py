@@ -21,6 +21,7 @@ NODES = 2
 #: Load before the fault and after it.
 WARM_UP_CALLS = 1500
 COOL_DOWN_CALLS = 1500
+ON_TIME_SECONDS = 90.0
 
 
 def inject(cluster: Cluster, fault: Fault) -> Callable[[], None]:
@@ -69,13 +70,14 @@ def run(cluster: Cluster, fault: Fault) -> Counts:
                 led = time.time()
                 load.wait_for_calls(1)
                 heal()
-                wait_until(load.is_on_time, "calls on time", 300)
+                # On a busy machine 200 slots a second may be too many.
+                on_time = load.wait_until_on_time(ON_TIME_SECONDS)
                 load.wait_for_calls(COOL_DOWN_CALLS)
                 cluster.wait_until_healthy()
             finally:
                 observer.close()
         load.pause_schedules()
-        rows = wait_until(lambda: _all_ended(cluster, store), "every run to end", 120)
+        rows = wait_until(lambda: _all_ended(cluster, store), "every run to end", 300)
         records = Records(
             first=load.first,
             paused=load.paused,
@@ -87,6 +89,8 @@ def run(cluster: Cluster, fault: Fault) -> Counts:
     cluster.drop_database(database)
     found = count(records, may_lose_commits=cluster.mode == "async")
     after_fault(found, records.calls, at, led)
+    if not on_time:
+        found.on_time_after = None
     found.mode, found.fault, found.nodes = cluster.mode, fault, NODES
     found.seconds = round(time.monotonic() - begun, 1)
     found.regressions = events["the store lost committed data"]
