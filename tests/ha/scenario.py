@@ -19,9 +19,9 @@ Fault = Literal["kill", "pause", "partition", "isolate", "switchover"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 NODES = 2
 #: Load before the fault and after it.
-WARM_UP_CALLS = 1500
-COOL_DOWN_CALLS = 1500
-ON_TIME_SECONDS = 90.0
+WARM_UP_CALLS = 1000
+COOL_DOWN_CALLS = 1000
+ON_TIME_SECONDS = 60.0
 
 
 def inject(cluster: Cluster, fault: Fault) -> Callable[[], None]:
