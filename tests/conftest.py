@@ -97,13 +97,21 @@ def _database(kind: Kind) -> Iterator[str]:
 
 @pytest.fixture
 def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer timeouts of connections and transactions, for tests that are not about them.
+    """Longer timeouts of connections, locks and transactions, for tests that are not about them.
 
-    A connection may take seconds while other tests use the machine.
+    A connection may take seconds while other tests use the machine, and so may the transactions of
+    twenty concurrent callers that wait for the same lock.
     """
-    from chimes.store.sql.database import mariadb, postgres, server
+    from chimes.store.sql.database import mariadb, postgres, server, sqlite
 
     monkeypatch.setattr(server, "UNIT_SECONDS", 60.0)
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 60.0)
+    for limit in ("lock_timeout", "statement_timeout"):
+        monkeypatch.setitem(postgres._SESSION, limit, "60s")
+    longer = (
+        "SET SESSION innodb_lock_wait_timeout = 60, lock_wait_timeout = 60, max_statement_time = 60"
+    )
+    monkeypatch.setattr(mariadb, "_SESSION", (*mariadb._SESSION, longer))
     for database in (mariadb, postgres):
         monkeypatch.setattr(database, "CONNECT_SECONDS", 30.0)
         monkeypatch.setattr(database, "POOL_SECONDS", 30.0)
