@@ -8,24 +8,13 @@ import signal
 from collections.abc import Generator, Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests import examples
 from tests.bytecode import compile_all
 from tests.ordering import distribute, is_slow
 from tests.selection import is_everything, split
 from tests.servers import MARIADB, POSTGRES, session
 from tests.servers.kinds import Kind
-
-# Same examples on every machine. CHIMES_HYPOTHESIS=search generates new ones and takes longer.
-settings.register_profile(
-    "repeatable",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile("search", parent=settings.get_profile("default"), deadline=None)
-settings.load_profile(os.environ.get("CHIMES_HYPOTHESIS", "repeatable"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # and would not end when a test interrupts them.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    examples.choose(everything=is_everything(config))
     if not hasattr(config, "workerinput"):
         if config.getoption("numprocesses", None):
             compile_all(config)
