@@ -8,24 +8,13 @@ import signal
 from collections.abc import Generator, Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests import examples
 from tests.bytecode import compile_all
 from tests.ordering import distribute, is_slow
 from tests.selection import is_everything, split
 from tests.servers import MARIADB, POSTGRES, session
 from tests.servers.kinds import Kind
-
-# Same examples on every machine. CHIMES_HYPOTHESIS=search generates new ones and takes longer.
-settings.register_profile(
-    "repeatable",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile("search", parent=settings.get_profile("default"), deadline=None)
-settings.load_profile(os.environ.get("CHIMES_HYPOTHESIS", "repeatable"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # and would not end when a test interrupts them.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    examples.choose(everything=is_everything(config))
     if not hasattr(config, "workerinput"):
         if config.getoption("numprocesses", None):
             compile_all(config)
@@ -97,13 +87,21 @@ def _database(kind: Kind) -> Iterator[str]:
 
 @pytest.fixture
 def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer timeouts of connections and transactions, for tests that are not about them.
+    """Longer timeouts of connections, locks and transactions, for tests that are not about them.
 
-    A connection may take seconds while other tests use the machine.
+    A connection may take seconds while other tests use the machine, and so may the transactions of
+    twenty concurrent callers that wait for the same lock.
     """
-    from chimes.store.sql.database import mariadb, postgres, server
+    from chimes.store.sql.database import mariadb, postgres, server, sqlite
 
     monkeypatch.setattr(server, "UNIT_SECONDS", 60.0)
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 60.0)
+    for limit in ("lock_timeout", "statement_timeout"):
+        monkeypatch.setitem(postgres._SESSION, limit, "60s")
+    longer = (
+        "SET SESSION innodb_lock_wait_timeout = 60, lock_wait_timeout = 60, max_statement_time = 60"
+    )
+    monkeypatch.setattr(mariadb, "_SESSION", (*mariadb._SESSION, longer))
     for database in (mariadb, postgres):
         monkeypatch.setattr(database, "CONNECT_SECONDS", 30.0)
         monkeypatch.setattr(database, "POOL_SECONDS", 30.0)

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
@@ -19,6 +19,7 @@ from chimes.language import (
     warnings_in_words,
 )
 from chimes.triggers import Cron, Every, Note, Once, Trigger
+from tests.examples import examples
 from tests.language.expressions import ANY, meaning, parsed
 from tests.language.golden import ROWS, Row
 from tests.tables import each_row
@@ -91,7 +92,7 @@ def _check(words: str, lang: str) -> None:
 
 
 @languages
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(expression=ANY)
 def test_any_expression_has_a_description(lang: str, expression: str) -> None:
     trigger = parsed(expression)
@@ -105,7 +106,7 @@ def test_any_expression_has_a_description(lang: str, expression: str) -> None:
 
 
 @languages
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(expressions=st.lists(ANY, min_size=2, max_size=25, unique=True))
 def test_different_schedules_have_different_descriptions(lang: str, expressions: list[str]) -> None:
     seen: dict[str, str] = {}

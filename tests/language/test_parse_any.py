@@ -6,13 +6,14 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput, NeedsClarification
 from chimes.language import Parsed, describe, parse
 from chimes.language.parser import LONGEST_TEXT
 from chimes.triggers import Once
+from tests.examples import examples
 from tests.language.corpus import CLEAR, ROWS, Row
 from tests.tables import each_row
 
@@ -46,13 +47,13 @@ def _parsed_or_question(text: str) -> Parsed | NeedsClarification:
         return question
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.text(max_size=60))
 def test_any_text_gives_a_result_or_a_question(text: str) -> None:
     _check_result(text)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(MIXED_WORDS, st.sampled_from(["", " "]))
 def test_any_words_give_a_result_or_a_question(words: list[str], between: str) -> None:
     _check_result(between.join(words))
@@ -76,7 +77,7 @@ def _whole() -> st.SearchStrategy[Row]:
 WHOLE = st.deferred(_whole)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(WHOLE, WHOLE)
 def test_two_phrases_merge_only_if_both_times_are_kept(one: Row, other: Row) -> None:
     time_of_one = one.text.removesuffix(one.task).strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chimes.errors import NeedsClarification
@@ -13,6 +13,7 @@ from chimes.language import LANGUAGES, describe, parse
 from chimes.language.round_trip import parse_description
 from chimes.language.semantics import cron_values, numbers
 from chimes.triggers import Cron, Every, Once, Trigger
+from tests.examples import examples
 from tests.language.expressions import ANY, meaning, parsed
 from tests.language.golden import ROWS, Row
 from tests.tables import each_row
@@ -63,7 +64,7 @@ def test_golden_description_parses_back(lang: str, row: Row) -> None:
 
 
 @languages
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(expression=ANY)
 def test_description_of_any_expression_parses_back(lang: str, expression: str) -> None:
     trigger = parsed(expression)
@@ -84,7 +85,7 @@ ZONES = st.sampled_from(["Asia/Bangkok", "Asia/Shanghai", "America/Argentina/Bue
 
 
 @languages
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(step=STEPS, anchor=st.none() | MOMENTS, jitter=st.none() | STEPS, start=st.none() | MOMENTS)
 def test_description_of_any_interval_parses_back(
     lang: str,
@@ -99,7 +100,7 @@ def test_description_of_any_interval_parses_back(
 
 
 @languages
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(moment=MOMENTS, zone=ZONES)
 def test_description_of_any_moment_parses_back(lang: str, moment: datetime, zone: str) -> None:
     trigger = Once(moment, timezone=zone)
@@ -193,7 +194,7 @@ def test_hostile_numbers_are_rejected_quickly(lang: str, text: str) -> None:
 
 
 @languages
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_mixed_descriptions_do_not_raise(lang: str, data: st.DataObject) -> None:
     words = data.draw(st.sampled_from(ROWS)).words[lang]

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.model.ids import RunId
@@ -17,6 +17,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, set_cursor
 from chimes.triggers import Cron, Every
 from tests.builders import NOW, SECOND, a_schedule
+from tests.examples import examples
 
 ENOUGH_PASSES = 2000
 
@@ -106,7 +107,7 @@ def run_pattern(simulation: ScheduleSimulation, pattern: list[tuple[float, int]]
     return now
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     interval=seconds,
     jitter=st.floats(0, 1),
@@ -132,7 +133,7 @@ def test_every_slot_of_an_interval_is_covered(
     assert simulation.schedule.last_slot == (due[-1] if due else None)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(step=st.sampled_from([5, 15, 30]), policy=policies, pattern=ticks)
 def test_every_slot_of_a_cron_is_covered(
     step: int, policy: Policy, pattern: list[tuple[float, int]]
@@ -144,7 +145,7 @@ def test_every_slot_of_a_cron_is_covered(
     check(simulation, [NOW + number * timedelta(seconds=step) for number in range(count)])
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(interval=seconds, policy=policies, pattern=ticks, most=st.integers(1, 6))
 def test_every_slot_up_to_max_runs_is_covered(
     interval: int, policy: Policy, pattern: list[tuple[float, int]], most: int
@@ -168,7 +169,7 @@ def test_every_slot_up_to_max_runs_is_covered(
         check(simulation, [NOW + number * timedelta(seconds=interval) for number in range(count)])
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(interval=seconds, policy=policies, pattern=ticks, back=st.integers(1, 5))
 def test_setting_the_cursor_back_creates_no_duplicates(
     interval: int, policy: Policy, pattern: list[tuple[float, int]], back: int

@@ -20,6 +20,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.store.sql import SqlStore, open_mariadb
+from chimes.store.sql.database import mariadb as mariadb_server
 from chimes.store.sql.database.base import Tx, Work
 from chimes.store.sql.rows.values import schedule_number
 from chimes.triggers import Every
@@ -38,7 +39,7 @@ LONG = timedelta(minutes=10)
 
 
 @pytest.fixture
-async def stores(mariadb_url: str) -> AsyncIterator[list[SqlStore]]:
+async def stores(mariadb_url: str, patient_store: None) -> AsyncIterator[list[SqlStore]]:
     """Five stores, like five processes, each with a node."""
     made = [open_mariadb(mariadb_url) for _ in range(5)]
     for number, store in enumerate(made):
@@ -47,6 +48,13 @@ async def stores(mariadb_url: str) -> AsyncIterator[list[SqlStore]]:
     yield made
     for store in made:
         await store.close()
+
+
+@pytest.fixture
+def short_lock_timeout(patient_store: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second is the shortest lock timeout of MariaDB."""
+    shorter = (*mariadb_server._SESSION, "SET SESSION innodb_lock_wait_timeout = 1")
+    monkeypatch.setattr(mariadb_server, "_SESSION", shorter)
 
 
 async def add_due(store: SqlStore, many: int, **given: object) -> None:
@@ -255,7 +263,7 @@ async def test_a_transaction_is_retried_after_a_deadlock(
 
 # Another transaction holds a row for longer than the lock timeout.
 async def test_a_transaction_is_retried_after_a_lock_timeout(
-    stores: list[SqlStore], mariadb_url: str
+    short_lock_timeout: None, stores: list[SqlStore], mariadb_url: str
 ) -> None:
     await add_due(stores[0], 1)
     schedule = (await stores[0].fire_due(plan, limit=1)).others[0].schedule_id

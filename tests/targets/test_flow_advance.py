@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.model.ids import RunId, step_run_id
@@ -17,6 +17,7 @@ from chimes.targets.flow import Flow, FlowBuilder, RunIf
 from chimes.targets.flow.advance import BATCH, Elements, advance, ids_of
 from chimes.targets.flow.definition import MOST_ELEMENTS
 from tests.builders import ALICE, NOW, SECOND, a_run
+from tests.examples import examples
 
 Act = Callable[[str, Mapping[str, object]], Any]
 
@@ -339,7 +340,7 @@ def graphs(draw: st.DrawFn) -> tuple[Flow, frozenset[str]]:
     return flow.complete(), draw(st.frozensets(st.sampled_from(names)))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(graphs())
 def test_every_flow_ends_with_one_record_per_step(drawn: tuple[Flow, frozenset[str]]) -> None:
     flow, broken = drawn

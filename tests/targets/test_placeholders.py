@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.targets.http.request import MARKER, fill_body, fill_header, fill_url
+from tests.examples import examples
 from tests.tables import each_row
 
 FACTS = {
@@ -128,7 +129,7 @@ def expected_value(value: object) -> object:
     return [expected_value(inner) for inner in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.dictionaries(st.text() | st.sampled_from([*FACTS]), values),
     st.booleans(),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.triggers import Cron, Every, Once, Trigger
+from tests.examples import examples
 
 ZONES = [
     *("UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo"),
@@ -46,7 +47,7 @@ def count_by_iteration(trigger: Trigger, first: datetime, last: datetime) -> int
     return found
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(300)
 @given(
     st.sampled_from(EXPRESSIONS),
     st.sampled_from(ZONES),
@@ -64,7 +65,7 @@ def test_count_of_cron_fires(
     assert trigger.count_between(first, last) == count_by_iteration(trigger, first, last)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150)
 @given(
     st.sampled_from(["1s", "7m", "90m", "25h"]),
     st.sampled_from([None, "2026-03-01T00:00:00.5Z", "2027-01-01T00:00:00Z"]),

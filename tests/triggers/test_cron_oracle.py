@@ -6,10 +6,11 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from cron_oracle import CronOracle, days_from, utc
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chimes.triggers import Cron, parse_zone
+from tests.examples import examples
 
 ZONES = [
     "America/New_York",
@@ -82,7 +83,7 @@ def check(trigger: Cron, oracle: CronOracle, low: datetime, high: datetime) -> N
     assert backward[::-1] == expected
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(cases(), st.sampled_from(["chimes", "chimes", "vixie", "robfig"]), st.integers(3, 30))
 @example(("30 2 * * *", "Australia/Lord_Howe", utc(2026, 10, 3, 15, 30)), "chimes", 30)
 @example(("* 0 30 12 *", "Pacific/Apia", utc(2011, 12, 30, 10)), "chimes", 30)
@@ -95,7 +96,7 @@ def test_cron_matches_the_oracle_around_clock_changes(
     check(trigger, CronOracle(expression, zone, dst=dst), moment - span, moment + span)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(cases(), numbers(0, 59), st.booleans())
 def test_cron_with_seconds_matches_the_oracle(
     case: tuple[str, str, datetime], seconds: str, quartz: bool
@@ -112,7 +113,7 @@ def test_cron_with_seconds_matches_the_oracle(
     )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.one_of(numbers(1, 31), day_terms, mostly_any),
     numbers(1, 12),
@@ -131,7 +132,7 @@ def test_days_match_the_oracle_over_years(days: str, months: str, weekdays: str,
     assert found == walked
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(), st.integers(-(10**12), 10**12))
 def test_next_and_previous_are_inverse(case: tuple[str, str, datetime], shift: int) -> None:
     expression, zone, moment = case

@@ -8,12 +8,13 @@ from time import process_time
 import holidays
 import pytest
 from cron_oracle import DAYS, CronOracle, utc
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers import Cron, Every, Once
 from chimes.triggers.calendars import Calendar, Window
+from tests.examples import examples
 from tests.tables import each_row
 
 DAY = timedelta(days=1)
@@ -94,7 +95,7 @@ calendars = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.sampled_from(
         ["30 2 * * *", "0 9 * * *", "0 */6 * * *", "15 12 * * MON-FRI", "30 2,12 */2 * *"]
@@ -120,7 +121,7 @@ def test_cron_against_brute_force(expression: str, zone: str, entries: list[Entr
     assert back[::-1] == expected
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.sampled_from([3600, 5400, 25200, 86400, 90000, 3 * 86400 + 60]),
     st.booleans(),

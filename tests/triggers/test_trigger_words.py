@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 from cron_oracle import utc, zone_info
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidTrigger
@@ -21,6 +21,7 @@ from chimes.triggers import (
     zone_names,
 )
 from chimes.triggers.zones import Transitions, _rule_day
+from tests.examples import examples
 from tests.tables import each_row
 
 SECOND = timedelta(seconds=1)
@@ -233,14 +234,14 @@ def test_zones_are_cached() -> None:
     assert len(zone_names()) > 590
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.sampled_from(sorted(zone_names())), st.integers(0, 7 * 10**9))
 def test_offsets_match_zoneinfo(name: str, second: int) -> None:
     moment = datetime.fromtimestamp(second, UTC).astimezone(zone_info(name))
     assert parse_zone(name).offset_at(second) == moment.utcoffset() // SECOND
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from(sorted(zone_names())), st.data())
 def test_offsets_match_zoneinfo_at_each_change(name: str, data: st.DataObject) -> None:
     changes = parse_zone(name).near.instants

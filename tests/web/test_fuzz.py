@@ -7,9 +7,10 @@ import copy
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.web.rig import Rig, definition, serving
 
 FULL = definition(
@@ -73,20 +74,20 @@ async def check(rig: Rig, method: str, path: str, text: str) -> None:
         assert await rig.snapshot() == before
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.sampled_from(places(FULL)), json_values)
 def test_random_value_in_a_definition(path: tuple[Any, ...], value: object) -> None:
     asyncio.run(sent("POST", "/api/v1/schedules", put(FULL, path, value)))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.sampled_from(places(FULL)), json_values)
 def test_random_value_in_a_change(path: tuple[Any, ...], value: object) -> None:
     body = {path[0]: put(FULL, path, value)[path[0]]}
     asyncio.run(sent("PATCH", "/api/v1/schedules/base", body))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.sampled_from(
         [

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.cli.command import run
@@ -38,6 +38,7 @@ from chimes.web.dashboard.editor.trigger_fields import (
     trigger_fields,
 )
 from chimes.web.dashboard.editor.zones import KnownZones, search_zones, unique_zone
+from tests.examples import examples
 
 NOW = datetime(2026, 11, 16, 5, 0, tzinfo=UTC)
 #: Clocks go forward on the next day.
@@ -77,7 +78,7 @@ triggers = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(triggers, st.integers(0, 400 * 24), st.sampled_from(ZONES))
 def test_the_preview_matches_the_scheduler(trigger: Trigger, hours: int, mine: str) -> None:
     """Compares the preview of the form with the fires of the scheduler."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import holidays
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
@@ -50,6 +50,7 @@ from chimes.web.dashboard.editor.zones import (
     zone_error,
 )
 from tests.builders import a_schedule
+from tests.examples import examples
 from tests.language.corpus import CLEAR, WITH_RECIPIENTS
 
 NOW = datetime(2026, 11, 16, 5, 0, tzinfo=UTC)
@@ -135,7 +136,7 @@ def test_cron_field_names_are_translated_and_choices_are_valid(language: str) ->
             assert not any(each.invalid for each in cron_parts(" ".join(parts), "", language))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.text(alphabet="0159*/-,LW#? MONSUNQ@", max_size=24), st.sampled_from(["", "quartz"]))
 def test_any_cron_text_is_explained_or_marked(text: str, dialect: str) -> None:
     for each in cron_parts(text, dialect, "en"):
@@ -354,7 +355,7 @@ values = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(values)
 def test_argument_values_round_trip(args: dict[str, object]) -> None:
     """Values that a field cannot represent stay in the JSON field; booleans are not numbers."""

@@ -7,12 +7,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
 from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.kweaver.translate import cron
+from tests.examples import examples
 from tests.web.compat.kweaver.requests import KN1, body
 from tests.web.rig import serving
 from tests.web.test_fuzz import check, json_values
@@ -27,7 +28,7 @@ async def sent(method: str, path: str, given: Any) -> None:
         await check(rig, method, target, json.dumps(given))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.sampled_from([("POST", KN1), ("PUT", f"{KN1}/ID"), ("PUT", f"{KN1}/ID/status")]),
     st.sampled_from(FIELDS),
@@ -39,7 +40,7 @@ def test_random_value_causes_no_server_error(
     asyncio.run(sent(*route, body(**{field: value})))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.text(alphabet="0123456789*/?,-LW#@TZ=CRON_ MONJAN\tก", max_size=40))
 def test_random_cron_expression_is_valid_or_rejected(text: str) -> None:
     try:
