@@ -304,3 +304,23 @@ def test_a_listener_may_select_event_types() -> None:
     assert (
         picky.received == [each for each in EVERY_EVENT if isinstance(each, Picky.event_types)] * 2
     )
+
+
+def test_a_listener_may_have_handlers_by_type() -> None:
+    class Handling:
+        def __init__(self) -> None:
+            self.received: list[events.Event] = []
+            self.ended: list[events.Event] = []
+            self.handlers = {events.RunEnded: self.ended.append}
+
+        def __call__(self, event: events.Event) -> None:
+            self.received.append(event)
+
+    handling = Handling()
+    telling = events.Events([handling])
+    for event in EVERY_EVENT:
+        telling.emit(event)
+    ended = [each for each in EVERY_EVENT if isinstance(each, events.RunEnded)]
+    assert ended
+    assert handling.ended == ended
+    assert handling.received == [each for each in EVERY_EVENT if each not in ended]

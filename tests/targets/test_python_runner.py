@@ -19,7 +19,7 @@ import pytest
 from pydantic import BeforeValidator
 
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.run import Attempt, AttemptEnd, Completion
+from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome
 from chimes.targets.base import Call
 from chimes.targets.python import (
     Cancel,
@@ -57,6 +57,27 @@ async def execute_once(function: Callable[..., object], **given: Any) -> Execute
     options = given.pop("options", {})
     async with running(a_registry(function, **options)) as runner:
         return await execute(runner, function.__name__, **given)
+
+
+async def test_a_task_that_does_not_wait_ends_at_once() -> None:
+    async def plain(n: int) -> int:
+        return n + 1
+
+    async def waiting(n: int) -> int:
+        await asyncio.sleep(0)
+        return n + 2
+
+    async def broken() -> None:
+        raise Retry
+
+    async with running(a_registry(plain, waiting, broken)) as runner:
+        ended = runner.begin(a_call("plain", n=1))
+        assert isinstance(ended, Outcome)
+        assert ended.result == {"value": 2}
+        for name, given, value in (("waiting", {"n": 1}, {"value": 3}), ("broken", {}, None)):
+            rest = runner.begin(a_call(name, **given))
+            assert not isinstance(rest, Outcome)
+            assert (await rest).result == value
 
 
 # Contexts
