@@ -32,14 +32,14 @@ LEAST = {"every": 0.45, "cron": 0.4}
 
 RAW = "pgbench, one statement, Chimes' tables"
 LEAN = "pgbench, one statement, lean tables"
-_LEAN_TABLES = """
+LEAN_TABLES = """
 CREATE TABLE lean_schedules (id bigint PRIMARY KEY, next_run_at bigint, body text)
   WITH (fillfactor = 70);
 CREATE INDEX ON lean_schedules (next_run_at);
 CREATE TABLE lean_runs (schedule_id bigint, slot bigint, status text, body text,
   PRIMARY KEY (schedule_id, slot)) WITH (fillfactor = 70);
 """
-_LEAN_STATEMENT = f"""
+LEAN_STATEMENT = f"""
 WITH due AS (SELECT id, next_run_at FROM lean_schedules WHERE next_run_at <= 1000000000
  ORDER BY next_run_at LIMIT {BATCH} FOR NO KEY UPDATE SKIP LOCKED),
 made AS (INSERT INTO lean_runs SELECT id, next_run_at, 'running', 'x' FROM due
@@ -58,8 +58,8 @@ class Contest:
         self._script = folder / "statement.sql"
         self._script.write_text(self.tables.raw_statement(BATCH), encoding="utf-8")
         self._lean_script = folder / "lean.sql"
-        self._lean_script.write_text(_LEAN_STATEMENT, encoding="utf-8")
-        self.tables.sql(_LEAN_TABLES)
+        self._lean_script.write_text(LEAN_STATEMENT, encoding="utf-8")
+        self.tables.sql(LEAN_TABLES)
         self.children: list[Child] = start_claimers(
             "nodes/claimer.py", self.tables.url, 1, max(NODES)
         )

@@ -116,8 +116,9 @@ class ChimesTables:
         self._filled = max(self._filled, first + count)
 
     def make_due(self, count: int, *, first: int = 0) -> None:
-        """Makes schedules that exist due now."""
-        now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+        """Makes schedules that exist due now, each at its slot: the clock of the transaction is the
+        same for both columns and all rows."""
+        now = "(extract(epoch FROM now()) * 1000000)::bigint"
         self.sql(
             f"UPDATE cursors SET next_slot = {now}, next_run_at = {now}"
             f" FROM bench_keys AS k WHERE schedule = k.key AND {_among(first, count)}"

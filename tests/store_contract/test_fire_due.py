@@ -103,6 +103,18 @@ async def test_slot_taken_under_another_id_keeps_its_run(store: Store) -> None:
     assert await all_runs(store) == {taken.id: taken}
 
 
+async def test_taken_slot_keeps_no_other_schedule_of_the_pass_from_firing(store: Store) -> None:
+    await joined(store)
+    made = [await store.add_schedule(due_schedule()) for _ in range(5)]
+    (taken,) = await store.add_runs([a_run(made[2], slot=NOW, status=RunStatus.SUCCEEDED)])
+    fired = await store.fire_due(plan, limit=10, request=claim_request())
+    others = {schedule.id for schedule in made} - {made[2].id}
+    assert {run.schedule_id for run in fired.claimed} == others
+    assert len(fired.plans) == len(made)
+    found = await all_runs(store)
+    assert found == {taken.id: taken} | {run.id: run for run in fired.claimed}
+
+
 # The permit of a slot that already has a run goes to the next slot.
 async def test_refired_slot_does_not_block_the_next_slot(
     store: Store, clock: SettableClock
@@ -301,7 +313,7 @@ async def test_plan_gets_the_active_runs_oldest_first(store: Store, clock: Setta
 
     await store.fire_due(recording_plan, limit=10)
     # The third run is blocked and does not count.
-    assert heard == [FireContext(admitted=(rows[1].id, rows[0].id))]
+    assert [context.admitted for context in heard] == [(rows[1].id, rows[0].id)]
 
 
 async def test_plan_gets_the_last_success_of_the_dependency(

@@ -44,7 +44,9 @@ InboxId = NewType("InboxId", str)
 
 SLOT_NAMESPACE = uuid.UUID("8a3f6b52-6f0e-5d0b-9d5c-3c1c0c4d1e57")
 DECLARED_NAMESPACE = uuid.UUID("0c5a4a1c-3f5e-5a34-9a34-3f7f1b2a6d10")
-_SLOT_BYTES = SLOT_NAMESPACE.bytes
+_SLOT_HASH = hashlib.sha1(SLOT_NAMESPACE.bytes, usedforsecurity=False)
+#: The digit that has the variant of the UUID in its upper bits, by the digit of the hash.
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 _GENERATIONS = 20
 
 
@@ -107,11 +109,10 @@ def step_run_id(parent: RunId, step: str, index: int | None = None) -> RunId:
 
 def _uuid5(name: str) -> str:
     """`str(uuid.uuid5(SLOT_NAMESPACE, name))` without UUID objects: every fired slot needs one."""
-    digest = bytearray(hashlib.sha1(_SLOT_BYTES + name.encode(), usedforsecurity=False).digest())
-    digest[6] = digest[6] & 0x0F | 0x50
-    digest[8] = digest[8] & 0x3F | 0x80
-    text = digest.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
+    digest = _SLOT_HASH.copy()
+    digest.update(name.encode())
+    text = digest.hexdigest()
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
 
 
 def slot_key(schedule_id: ScheduleId, slot: datetime) -> str:

@@ -9,11 +9,21 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace as replace_struct
 
 from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Misfire, Overlap
-from chimes.model.run import Origin, Reason, Run, RunStatus, own_key, shared_key, unblock
+from chimes.model.run import (
+    Origin,
+    Reason,
+    Run,
+    RunDefinition,
+    RunStatus,
+    own_key,
+    shared_key,
+    unblock,
+)
 from chimes.model.schedule import (
     Schedule,
     due_time,
@@ -124,9 +134,29 @@ def _slots(schedule: Schedule, first: datetime | None) -> Iterator[datetime]:
 BLOCKING_RUN = "in_the_way"
 
 
+class RunTemplate(Struct, frozen=True, kw_only=True, gc=False):
+    """What the runs of one version of a schedule have in common."""
+
+    definition: RunDefinition
+    #: None: without a limit.
+    concurrency_key: str | None
+    concurrency_limit: int
+
+
+def run_template(schedule: Schedule) -> RunTemplate:
+    limit = schedule.policy.concurrency_limit
+    return RunTemplate(
+        definition=run_definition(schedule),
+        concurrency_key=concurrency_key(schedule) if limit < UNLIMITED else None,
+        concurrency_limit=limit,
+    )
+
+
 class FireContext(Struct, frozen=True, kw_only=True, gc=False):
     """State outside the schedule that a plan depends on."""
 
+    #: `run_template` of the schedule, from a store that remembers it; None: the plan makes it.
+    template: RunTemplate | None = None
     #: Runs of its concurrency key that count against the limit, oldest first.
     admitted: tuple[RunId, ...] = ()
     #: Those of `admitted` that belong to other schedules; only set if `cancels_only_own_runs`.
@@ -163,25 +193,27 @@ def plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
 
 def _plan_single_slot(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan | None:
     """None: the general plan is needed."""
-    head, due, policy = schedule.next_slot, schedule.next_run_at, schedule.policy
+    head, due, trigger = schedule.next_slot, schedule.next_run_at, schedule.trigger
     assert head is not None
     assert due is not None
+    template = context.template or run_template(schedule)
     if (
-        due < now - policy.misfire_grace
+        due < now - schedule.policy.misfire_grace
         or schedule.depends_on is not None
-        or len(context.admitted) >= policy.concurrency_limit
-        or not has_runs_left(schedule)
+        or len(context.admitted) >= template.concurrency_limit
         or due != due_time(schedule, head)
     ):
         return None
-    following = schedule.trigger.next_after(head)
+    if trigger.max_runs is not None and not has_runs_left(schedule):
+        return None
+    following = trigger.next_after(head)
     following_due = due_time(schedule, following)
     if following_due is not None and following_due <= now:
         return None
-    if not has_runs_left(schedule, 1):
+    if trigger.max_runs is not None and not has_runs_left(schedule, 1):
         following = following_due = None
-    run = slot_run(schedule, head, now)
-    moved = replace(
+    run = slot_run(schedule, head, now, template=template)
+    moved = replace_struct(
         schedule,
         fired_count=schedule.fired_count + 1,
         last_slot=head,
@@ -258,7 +290,8 @@ class _Admission:
         self.cancel: tuple[RunId, ...] = ()
 
     def decide(self, slot: datetime, *, catch_up: bool) -> Run:
-        run = slot_run(self._schedule, slot, self._now, catch_up=catch_up)
+        template = self._context.template
+        run = slot_run(self._schedule, slot, self._now, catch_up=catch_up, template=template)
         if self._dependency_unmet():
             return end_immediately(run, RunStatus.SKIPPED, Reason.DEPENDENCY, self._now)
         if self._admitted < self._limit:
@@ -309,21 +342,32 @@ def _missed(schedule: Schedule, late: LateSlots, now: datetime) -> Run:
     )
 
 
-def slot_run(schedule: Schedule, slot: datetime, now: datetime, *, catch_up: bool = False) -> Run:
+def slot_run(
+    schedule: Schedule,
+    slot: datetime,
+    now: datetime,
+    *,
+    catch_up: bool = False,
+    template: RunTemplate | None = None,
+) -> Run:
     """The queued run of a slot."""
     planned_at = schedule.next_run_at if slot == schedule.next_slot else due_time(schedule, slot)
     assert planned_at is not None
-    return _run(
-        schedule,
-        slot_run_id(schedule.id, slot),
-        Origin.SCHEDULE,
-        planned_at,
-        now,
+    template = template or run_template(schedule)
+    return Run(
+        id=slot_run_id(schedule.id, slot),
+        definition=template.definition,
         slot=slot,
-        available_at=now if catch_up else planned_at,
+        origin=Origin.SCHEDULE,
+        priority=schedule.priority,
         catch_up=catch_up,
+        concurrency_key=template.concurrency_key,
+        concurrency_limit=template.concurrency_limit,
+        fence=_first_fence(schedule, slot) - 1,
+        created_at=now,
+        planned_at=planned_at,
+        available_at=now if catch_up else planned_at,
         reason=Reason.CATCH_UP if catch_up else "",
-        fence=_first_fence(schedule, slot),
     )
 
 
@@ -375,29 +419,19 @@ def _run(
     origin: Origin,
     planned_at: datetime,
     now: datetime,
-    *,
-    slot: datetime | None = None,
-    available_at: datetime | None = None,
-    catch_up: bool = False,
-    reason: str = "",
-    fence: int = 1,
 ) -> Run:
-    """`fence` is that of its first claim."""
-    limit = schedule.policy.concurrency_limit
+    """A run that no slot plans."""
+    template = run_template(schedule)
     return Run(
         id=run_id,
-        definition=run_definition(schedule),
-        slot=slot,
+        definition=template.definition,
         origin=origin,
         priority=schedule.priority,
-        catch_up=catch_up,
-        concurrency_key=concurrency_key(schedule) if limit < UNLIMITED else None,
-        concurrency_limit=limit,
-        fence=fence - 1,
+        concurrency_key=template.concurrency_key,
+        concurrency_limit=template.concurrency_limit,
         created_at=now,
         planned_at=planned_at,
-        available_at=available_at or planned_at,
-        reason=reason,
+        available_at=planned_at,
     )
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace as replace_struct
 
 from chimes.i18n import Message, _, freeze
 from chimes.model import replace
@@ -259,7 +260,7 @@ class Completion(Struct, frozen=True, kw_only=True, gc=False):
 
 def claim(run: Run, node: NodeId, now: datetime) -> Run:
     """A prefetched run starts when it is due."""
-    return replace(
+    return replace_struct(
         run,
         status=RunStatus.RUNNING,
         attempt=run.attempt + 1,

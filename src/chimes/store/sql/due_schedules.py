@@ -13,7 +13,7 @@ import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -31,6 +31,7 @@ from chimes.model.planning import (
     cancels_only_own_runs,
     may_wait_behind_backlog,
     prefetch_plan,
+    run_template,
     runs_to_insert,
 )
 from chimes.model.run import (
@@ -75,7 +76,6 @@ from chimes.store.sql.rows.values import (
 from chimes.store.sql.tables import (
     BLOCKED,
     DUE,
-    SCHEDULE_COLUMNS,
     cursors,
     fire_batches,
     fire_failures,
@@ -95,10 +95,10 @@ NEXT_DUE = (
     .order_by(cursors.c.next_run_at)
     .limit(literal_column("1"))
 )
-_DEFINITION, _TARGET = (
-    [each.name for each in SCHEDULE_COLUMNS].index(name) for name in ("definition", "target")
-)
+_DEFINITION, _TARGET = (schedules.c.keys().index(name) for name in ("definition", "target"))
 _REVISION = len(CURSOR)
+#: `last_run_at`, `last_status`, `last_error` and `last_success_at`: a plan does not depend on them.
+_NO_STATS = (None, None, "", None)
 
 
 @cache
@@ -162,23 +162,17 @@ def fire_due(
     return _Pass(tx, plan, limit, request, node_id, prefetch).fire()
 
 
-#: The context of a schedule that waits for nothing.
-_FREE = FireContext()
-
-
 @dataclass(slots=True)
 class _Due:
     """A due schedule and what becomes of it."""
 
+    key: int
     known: KnownSchedule
     #: With its current cursor.
     schedule: Schedule
     context: FireContext
-    plan: FirePlan | None = None
-
-    @property
-    def key(self) -> int:
-        return self.known.key
+    #: Set by planning.
+    plan: FirePlan = field(init=False)
 
 
 class _Pass:
@@ -206,12 +200,9 @@ class _Pass:
         if not found:
             return None
         loaded, corrupt = self._load(found)
-        due = [each for each in loaded if self._can_fire(each.schedule)]
-        for each, context in zip(due, contexts_of(self._tx, due), strict=True):
-            each.context = context
-        upcoming = [each for each in due if self._is_upcoming(each.schedule)]
-        broken = self._plan_all([each for each in due if not self._is_upcoming(each.schedule)])
-        planned = [each for each in due if each.plan is not None]
+        due, upcoming = self._divide(loaded)
+        set_contexts(self._tx, [*due, *upcoming])
+        planned, broken = self._plan_all(due)
         more = len(found) == self._limit
         if not planned and not broken and not corrupt and upcoming:
             return self._prefetch(upcoming, more=more)
@@ -229,41 +220,48 @@ class _Pass:
     # --- reading ------------------------------------------------------------------------------
     def _load(self, found: Sequence[Sequence[Any]]) -> tuple[list[_Due], dict[ScheduleId, str]]:
         """Returns the schedules, and the errors of rows that this version cannot decode."""
-        known = self._tx.known.schedules
-        loaded: list[_Due] = []
-        missing: dict[int, int] = {}
+        remembered = self._tx.known.schedules
+        loaded: dict[int, _Due | None] = {}
+        missing: dict[int, Sequence[Any]] = {}
         for row in found:
-            entry = known.get(row[0])
-            if entry is not None and entry.revision == row[_REVISION]:
-                loaded.append(_Due(entry, with_cursor(entry.value, row[:_REVISION]), _FREE))
-            else:
-                missing[row[0]] = row[_REVISION]
-        corrupt = self._read(missing, loaded) if missing else {}
-        # A known order for equal times: schedules may compete for the capacity of a key.
-        loaded.sort(key=lambda each: (each.schedule.next_run_at, each.schedule.id))
-        return loaded, corrupt
-
-    def _read(self, revisions: Mapping[int, int], loaded: list[_Due]) -> dict[ScheduleId, str]:
-        """Adds the schedules with these keys and revisions; returns the errors of the others. Their
-        cursors are locked, so this reads the same cursors again."""
-        statement = _schedules_by_key(self._tx.dialect)
-        corrupt: dict[int, tuple[ScheduleId, str]] = {}
-        for row in self._tx.tuples(statement, {"keys": self._tx.dialect.listed(revisions.keys())}):
             key = row[0]
+            known = remembered.get(key)
+            if known is not None and known.revision == row[_REVISION]:
+                schedule = with_cursor(known.value, row[:_REVISION])
+                loaded[key] = _Due(key, known, schedule, known.context)
+            else:
+                # Keeps its place in the order of due times.
+                loaded[key] = None
+                missing[key] = row
+        corrupt = self._read(missing, loaded) if missing else {}
+        due = [each for each in loaded.values() if each is not None]
+        if any(each.known.shared_key is not None for each in due):
+            # A known order for equal times: schedules compete for the capacity of a key.
+            due.sort(key=lambda each: (each.schedule.next_run_at, each.schedule.id))
+        return due, corrupt
+
+    def _read(
+        self, found: Mapping[int, Sequence[Any]], loaded: dict[int, _Due | None]
+    ) -> dict[ScheduleId, str]:
+        """Adds the schedules of these cursors, by key; returns the errors of rows that cannot be
+        decoded."""
+        statement = _definitions_by_key(self._tx.dialect)
+        corrupt: dict[int, tuple[ScheduleId, str]] = {}
+        for row in self._tx.tuples(statement, {"keys": self._tx.dialect.listed(found.keys())}):
+            key = row[0]
+            cursor = found[key]
             try:
-                schedule = schedule_of(row)
+                schedule = schedule_of((*row, *cursor[1:_REVISION], *_NO_STATS))
             except Exception as error:
                 _log.exception("schedule %s cannot be read and is disabled", row[1])
                 reason = clean(f"{type(error).__name__}: {error}")
                 corrupt[key] = (ScheduleId(row[1]), reason)
                 continue
             definition = row[_DEFINITION] or set_definition(self._tx, key, schedule)
-            shared = shared_key(schedule.policy, schedule.target, schedule.owner)
-            number = -key if shared is None else number_of(shared)
-            entry = KnownSchedule(key, schedule, definition, shared, number, revisions[key])
-            loaded.append(_Due(entry, schedule, _FREE))
+            known = _known(key, schedule, definition, cursor[_REVISION])
+            loaded[key] = _Due(key, known, schedule, known.context)
             if row[_DEFINITION]:
-                self._tx.known.schedules.put(key, entry, len(row[_TARGET]))
+                self._tx.known.schedules.put(key, known, len(row[_TARGET]))
         disable_corrupt(self._tx, {key: error for key, (_, error) in corrupt.items()})
         return dict(corrupt.values())
 
@@ -284,32 +282,41 @@ class _Pass:
         return decoded
 
     # --- planning -----------------------------------------------------------------------------
-    def _is_upcoming(self, schedule: Schedule) -> bool:
-        return schedule.next_run_at is not None and schedule.next_run_at > self._now
+    def _divide(self, loaded: Sequence[_Due]) -> tuple[Sequence[_Due], Sequence[_Due]]:
+        """Returns the schedules that are due, and those that can be prefetched."""
+        now = self._now
+        if self._until == now:
+            return loaded, ()
+        due: list[_Due] = []
+        upcoming: list[_Due] = []
+        for each in loaded:
+            time = each.schedule.next_run_at
+            if time is None or time <= now:
+                due.append(each)
+            elif self._request and can_prefetch(each.schedule, self._request.capabilities, now):
+                upcoming.append(each)
+        return due, upcoming
 
-    def _can_fire(self, schedule: Schedule) -> bool:
-        return not self._is_upcoming(schedule) or (
-            self._request is not None
-            and can_prefetch(schedule, self._request.capabilities, self._now)
-        )
-
-    def _plan_all(self, due: Sequence[_Due]) -> dict[int, Schedule]:
-        """Plans; returns the schedules that cannot be planned, by key."""
+    def _plan_all(self, due: Sequence[_Due]) -> tuple[list[_Due], dict[int, Schedule]]:
+        """Returns the planned schedules and those that cannot be planned, by key."""
+        plan, now = self._plan, self._now
+        planned: list[_Due] = []
         broken: dict[int, Schedule] = {}
         for each in due:
             schedule = each.schedule
             try:
-                firing = self._plan(schedule, each.context, self._now)
+                firing = plan(schedule, each.context, now)
                 if schedule.next_slot is None and not firing.on_time:
                     # Resumed by SQL.
-                    after = skip_taken_slots(self._tx, schedule, firing.schedule, self._now)
+                    after = skip_taken_slots(self._tx, schedule, firing.schedule, now)
                     firing = replace(firing, schedule=after)
             except Exception as error:
                 stopped = stop_with_error(schedule, f"{type(error).__name__}: {error}")
                 broken[each.key] = stopped
             else:
                 each.plan = firing
-        return broken
+                planned.append(each)
+        return planned, broken
 
     def _plan_in_order(
         self, planned: Sequence[_Due], free: set[RunId]
@@ -320,7 +327,6 @@ class _Pass:
         gained: dict[str, tuple[RunId, ...]] = {}
         new: dict[int, tuple[Run, ...]] = {}
         for each in planned:
-            assert each.plan is not None
             key = each.known.shared_key
             if key is not None and gained.get(key):
                 context = replace(
@@ -336,11 +342,10 @@ class _Pass:
         return new
 
     # --- writing ------------------------------------------------------------------------------
-    def _write(self, planned: Sequence[_Due], broken: Mapping[int, Schedule]) -> FireResult:
+    def _write(self, planned: Sequence[_Due], broken: dict[int, Schedule]) -> FireResult:
         new, stop = self._select_new(planned)
-        move_cursors(
-            self._tx, {each.key: _plan_of(each).schedule for each in planned} | dict(broken)
-        )
+        moved = {each.key: each.plan.schedule for each in planned}
+        move_cursors(self._tx, moved | broken if broken else moved)
         self._write_summaries(planned, broken)
         claimed = {} if stop else self._claim_new(new)
         inserted = self._insert(planned, [claimed.get(run.id, run) for run in new])
@@ -352,12 +357,14 @@ class _Pass:
             claimed = self._claim_new(inserted)
             write_changes(self._tx, [(current[run.id], run) for run in claimed.values()])
         others = [run for run in inserted if run.id not in claimed]
-        ids = {run.id for run in inserted}
+        if len(inserted) < len(new):
+            ids = {run.id for run in inserted}
+            claimed = {run_id: run for run_id, run in claimed.items() if run_id in ids}
         self._tx.wakes |= bool(stop) or any(run.claimable for run in others)
         return FireResult(
-            claimed=tuple(run for run in claimed.values() if run.id in ids),
+            claimed=tuple(claimed.values()),
             others=tuple(others),
-            plans=tuple((each.schedule, _plan_of(each)) for each in planned),
+            plans=tuple([(each.schedule, each.plan) for each in planned]),
         )
 
     def _select_new(self, planned: Sequence[_Due]) -> tuple[list[Run], list[RunId]]:
@@ -365,41 +372,43 @@ class _Pass:
         # A single run may turn out to exist when it is inserted; several depend on each other.
         others = [each for each in planned if not _is_alone(each)]
         if not others:
-            return [_plan_of(each).runs[0] for each in planned], []
-        every = [run for each in others for run in _plan_of(each).runs]
+            return [each.plan.runs[0] for each in planned], []
+        every = [run for each in others for run in each.plan.runs]
         existing = ExistingRuns(self._tx, every)
         free = {run.id for run in every if existing.add(run)}
         new: list[Run] = []
         dependent = self._plan_in_order(others, free)
         for each in planned:
-            new += _plan_of(each).runs if _is_alone(each) else dependent[each.key]
+            new += each.plan.runs if _is_alone(each) else dependent[each.key]
         # A slot that has its row already stops no other run.
         stop = [
             run_id
             for each in others
-            if any(run.id in free for run in _plan_of(each).runs)
-            for run_id in _plan_of(each).cancel
+            if any(run.id in free for run in each.plan.runs)
+            for run_id in each.plan.cancel
         ]
         return new, stop
 
     def _prefetch(self, upcoming: Sequence[_Due], *, more: bool) -> FireResult:
         """Prefetches as many as there are free permits for."""
+        planned: list[_Due] = []
         for each in upcoming:
             assert each.schedule.next_run_at is not None
             with suppress(Exception):  # handled when the schedule is due
                 firing = self._plan(each.schedule, each.context, each.schedule.next_run_at)
-                each.plan = prefetch_plan(firing, self._now) if firing.on_time else None
-        planned = [each for each in upcoming if each.plan is not None]
-        claimed = self._claim_new([_plan_of(each).runs[0] for each in planned], early=True)
-        chosen = [each for each in planned if _plan_of(each).runs[0].id in claimed]
+                if firing.on_time:
+                    each.plan = prefetch_plan(firing, self._now)
+                    planned.append(each)
+        claimed = self._claim_new([each.plan.runs[0] for each in planned], early=True)
+        chosen = [each for each in planned if each.plan.runs[0].id in claimed]
         if not chosen:
             return FireResult()
-        move_cursors(self._tx, {each.key: _plan_of(each).schedule for each in chosen})
+        move_cursors(self._tx, {each.key: each.plan.schedule for each in chosen})
         inserted = self._insert(chosen, list(claimed.values()))
         record_batch(self._tx, self._batch_id, self._node_id, self._now)
         hit("fire.before_commit")
         ids = {run.id for run in inserted}
-        plans = [(each.schedule, _plan_of(each)) for each in chosen]
+        plans = [(each.schedule, each.plan) for each in chosen]
         return FireResult(
             claimed=tuple(inserted),
             plans=tuple((before, firing) for before, firing in plans if firing.runs[0].id in ids),
@@ -409,10 +418,9 @@ class _Pass:
     def _write_summaries(self, planned: Sequence[_Due], broken: Mapping[int, Schedule]) -> None:
         """A slot that is skipped or missed is the last run of its schedule."""
         changed = {
-            each.key: _plan_of(each).schedule
+            each.key: each.plan.schedule
             for each in planned
-            if not _plan_of(each).on_time
-            and any(run.status.terminal for run in _plan_of(each).runs)
+            if not each.plan.on_time and any(run.status.terminal for run in each.plan.runs)
         }
         if changed:
             stored = _statuses(self._tx, changed)
@@ -421,7 +429,10 @@ class _Pass:
 
     def _insert(self, planned: Sequence[_Due], new: Sequence[Run]) -> list[Run]:
         known: dict[str, KnownSchedule] = {each.schedule.id: each.known for each in planned}
-        inserted = insert_runs(self._tx, new, batch_id=self._batch_id, known=known)
+        # Only a cursor that was set back meets a slot that has a run.
+        inserted = insert_runs(
+            self._tx, new, batch_id=self._batch_id, known=known, likely_free=True
+        )
         write_outbox_of_inserted(self._tx, inserted, self._now)
         return inserted
 
@@ -454,13 +465,27 @@ class _Pass:
 
 def _is_alone(due: _Due) -> bool:
     """Whether the plan is one run that depends on no other run of the pass."""
-    plan = _plan_of(due)
-    return plan.on_time and due.schedule.policy.concurrency_key is None
+    return due.plan.on_time and due.known.shared_key is None
 
 
-def _plan_of(due: _Due) -> FirePlan:
-    assert due.plan is not None
-    return due.plan
+def _known(key: int, schedule: Schedule, definition: int, revision: int) -> KnownSchedule:
+    shared = shared_key(schedule.policy, schedule.target, schedule.owner)
+    return KnownSchedule(
+        key=key,
+        value=schedule,
+        definition=definition,
+        shared_key=shared,
+        concurrency=-key if shared is None else number_of(shared),
+        revision=revision,
+        context=FireContext(template=run_template(schedule)),
+        independent=shared is None and schedule.depends_on is None,
+    )
+
+
+@cache
+def _definitions_by_key(dialect: Dialect) -> Select[Any]:
+    """What people wrote, without the cursor, which is locked and known, and the last run."""
+    return select(schedules).where(dialect.among(schedules.c.key, "keys"))
 
 
 @cache
@@ -488,48 +513,53 @@ _BACKLOG = (
 WITH_BACKLOG = select(schedules.c.key).where(_BACKLOG.is_not(None))
 
 
-def contexts_of(tx: Tx, due: Sequence[_Due]) -> list[FireContext]:
-    """Returns the planning context of each schedule. The schedules are locked."""
+def set_contexts(tx: Tx, due: Sequence[_Due]) -> None:
+    """Sets the planning context of each schedule. The schedules are locked."""
     if not due:
-        return []
+        return
     # Keys of a schedule's own are locked with the schedules.
     lock_keys(tx, {key for each in due if (key := each.known.shared_key) is not None})
-    numbers = [each.known.concurrency for each in due]
-    admitted = admitted_runs(tx, set(numbers))
-    careful = {
-        number
-        for number, each in zip(numbers, due, strict=True)
-        if cancels_only_own_runs(each.schedule)
-    }
-    owners = _owners(tx, [run_id for number in careful for run_id in admitted.get(number, ())])
-    succeeded = _successes(
-        tx, {each.schedule.depends_on.schedule_id for each in due if each.schedule.depends_on}
+    admitted = admitted_runs(tx, {each.known.concurrency for each in due})
+    if admitted:
+        special = [
+            each for each in due if not each.known.independent or each.known.concurrency in admitted
+        ]
+    else:
+        special = [each for each in due if not each.known.independent]
+    if special:
+        _set_special_contexts(tx, special, admitted)
+
+
+def _set_special_contexts(
+    tx: Tx, due: Sequence[_Due], admitted: Mapping[int, Sequence[RunId]]
+) -> None:
+    """Of schedules that have active runs, share a key or depend on another schedule."""
+    own_only = [each for each in due if cancels_only_own_runs(each.schedule)]
+    owners = _owners(
+        tx, [run_id for each in own_only for run_id in admitted.get(each.known.concurrency, ())]
     )
+    dependencies = [each.schedule.depends_on for each in due]
+    succeeded = _successes(tx, {each.schedule_id for each in dependencies if each is not None})
     backlog = _with_backlog(
         tx,
         [
             each.key
-            for number, each in zip(numbers, due, strict=True)
-            if may_wait_behind_backlog(each.schedule, len(admitted.get(number, ())))
+            for each in due
+            if may_wait_behind_backlog(each.schedule, len(admitted.get(each.known.concurrency, ())))
         ],
     )
-    if not admitted and not succeeded and not backlog:
-        return [_FREE] * len(due)
-    return [
-        FireContext(
-            admitted=tuple(admitted.get(number, ())),
-            others=frozenset(
-                run_id for run_id in admitted.get(number, ()) if owners.get(run_id) != each.key
-            )
-            if cancels_only_own_runs(each.schedule)
-            else frozenset(),
-            dependency_succeeded_at=succeeded.get(each.schedule.depends_on.schedule_id)
-            if each.schedule.depends_on
-            else None,
+    for each, depends_on in zip(due, dependencies, strict=True):
+        active = admitted.get(each.known.concurrency, ())
+        others: frozenset[RunId] = frozenset()
+        if cancels_only_own_runs(each.schedule):
+            others = frozenset(run_id for run_id in active if owners.get(run_id) != each.key)
+        each.context = replace(
+            each.context,
+            admitted=tuple(active),
+            others=others,
+            dependency_succeeded_at=succeeded.get(depends_on.schedule_id) if depends_on else None,
             backlog=each.key in backlog,
         )
-        for number, each in zip(numbers, due, strict=True)
-    ]
 
 
 def _owners(tx: Tx, ids: Sequence[RunId]) -> dict[RunId, int | None]:

@@ -13,9 +13,11 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from msgspec import Struct
 from sqlalchemy import Column, Connection, Executable, Row, Select, Table
 
 from chimes.clock import Clock
+from chimes.model.planning import FireContext
 from chimes.model.run import RunDefinition
 from chimes.model.schedule import Schedule
 from chimes.store.sql.dialects.base import Dialect, Rows
@@ -60,7 +62,7 @@ class StoredDefinition(NamedTuple):
     error: str = ""
 
 
-class KnownSchedule(NamedTuple):
+class KnownSchedule(Struct, frozen=True, kw_only=True, gc=False):
     """A schedule as of a revision; cursor and last run are those of the time when it was read."""
 
     key: int
@@ -72,6 +74,10 @@ class KnownSchedule(NamedTuple):
     #: Its concurrency key as a number.
     concurrency: int
     revision: int
+    #: For a plan while none of its runs is active.
+    context: FireContext
+    #: Whether a plan depends on nothing else than the schedule and its own active runs.
+    independent: bool
 
 
 class KnownRows:
@@ -99,6 +105,7 @@ class Tx:
         "dialect",
         "joined",
         "known",
+        "repeats_conflicts",
         "schedules_usable",
         "wakes",
         "wrote_definitions",
@@ -113,6 +120,7 @@ class Tx:
         *,
         reading: bool = False,
         joined: bool = False,
+        repeats_conflicts: bool = False,
     ) -> None:
         """Without a clock, the database's clock is used. `joined`: the transaction belongs to the
         caller and cannot be repeated."""
@@ -120,6 +128,9 @@ class Tx:
         self.dialect = dialect
         self.known = known
         self.joined = joined
+        #: Whether an insert that finds its key taken makes the database repeat the transaction,
+        #: with False here: so the first try need not be prepared for it.
+        self.repeats_conflicts = repeats_conflicts
         #: Whether definitions were added that are not committed yet and must not be relied on.
         self.wrote_definitions = False
         #: Numbers of the concurrency keys of active runs.

@@ -795,9 +795,12 @@ class _Unit(Generic[T]):
         self.alone = alone
         self.committing = False
         self.wakes = False
+        self._tries = 0
 
     def execute(self, connection: Connection) -> T:
-        tx = Tx(connection, self._dialect, self._clock, self._known)
+        self._tries += 1
+        first = self._tries == 1
+        tx = Tx(connection, self._dialect, self._clock, self._known, repeats_conflicts=first)
         self.committing = self.alone
         answer = self._work(tx)
         self.committing = True

@@ -194,6 +194,11 @@ class Dialect(ABC):
         """Returns those of the concurrency keys that have blocked runs. One lookup per key, because
         a key may have tens of thousands of blocked runs and one is enough."""
 
+    @abstractmethod
+    def slot_runs(self, connection: Connection, slots: Sequence[tuple[int, int]]) -> Rows:
+        """Returns (id, schedule, slot) of the runs that have one of these slots of a schedule's
+        key. One lookup in the unique index per slot."""
+
     def end_claimed(
         self, connection: Connection, now: int | None, rows: Sequence[Values]
     ) -> tuple[Sequence[str], int]:

@@ -63,6 +63,14 @@ WHERE (
 ) = 1
 """
 
+SLOT_RUNS = """
+SELECT runs.id, runs.schedule, runs.slot
+FROM JSON_TABLE(
+  %(slots)s, '$[*]' COLUMNS (`key` BIGINT PATH '$[0]', at BIGINT PATH '$[1]')
+) AS wanted STRAIGHT_JOIN runs FORCE INDEX (runs_by_slot)
+ON runs.schedule = wanted.`key` AND runs.slot = wanted.at
+"""
+
 # In the order of the index; other channels are filtered out, and rows that another node has locked
 # are skipped.
 PENDING_DELIVERIES = f"""
@@ -187,6 +195,9 @@ class MariadbDialect(Dialect):
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         parameters = {"numbers": _plain(list(numbers))}
         return connection.exec_driver_sql(BLOCKED_KEYS, parameters).scalars().all()
+
+    def slot_runs(self, connection: Connection, slots: Sequence[tuple[int, int]]) -> Rows:
+        return connection.exec_driver_sql(SLOT_RUNS, {"slots": _plain(slots)}).all()
 
     def pending(
         self,

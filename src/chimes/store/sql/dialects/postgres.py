@@ -125,6 +125,13 @@ SELECT number FROM unnest($1::bigint[]) AS wanted(number) WHERE EXISTS (
 )
 """
 
+SLOT_RUNS = """
+SELECT id, schedule, slot FROM unnest($1::bigint[], $2::bigint[]) AS wanted(key, at)
+CROSS JOIN LATERAL (
+  SELECT id, schedule, slot FROM runs WHERE schedule = wanted.key AND slot = wanted.at OFFSET 0
+) AS found
+"""
+
 # The fence of a row never changes: a run that is claimed again gets another row, which this
 # statement does not see. A join with a table that was empty at its last ANALYZE would read the
 # whole table for each id: so rows are looked up one by one (OFFSET keeps that from becoming a join)
@@ -338,6 +345,10 @@ class PostgresDialect(Dialect):
 
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         return connection.exec_driver_sql(BLOCKED_KEYS, (list(numbers),)).scalars().all()
+
+    def slot_runs(self, connection: Connection, slots: Sequence[tuple[int, int]]) -> Rows:
+        keys, times = zip(*slots, strict=True)
+        return connection.exec_driver_sql(SLOT_RUNS, (list(keys), list(times))).all()
 
     def end_claimed(
         self, connection: Connection, now: int | None, rows: Sequence[Values]

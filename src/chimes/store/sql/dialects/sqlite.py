@@ -48,6 +48,13 @@ SELECT value FROM json_each(:numbers) WHERE EXISTS (
 )
 """
 
+SLOT_RUNS = """
+SELECT runs.id, runs.schedule, runs.slot FROM json_each(:slots) AS wanted
+CROSS JOIN runs INDEXED BY runs_by_slot
+ON runs.schedule = json_extract(wanted.value, '$[0]')
+AND runs.slot = json_extract(wanted.value, '$[1]')
+"""
+
 # In the order of the index; other channels are filtered out within it.
 PENDING_DELIVERIES = f"""
 SELECT {_names(deliveries.c)} FROM deliveries INDEXED BY deliveries_pending
@@ -174,6 +181,9 @@ class SqliteDialect(Dialect):
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         parameters = {"numbers": self.listed(numbers)}
         return connection.exec_driver_sql(BLOCKED_KEYS, parameters).scalars().all()
+
+    def slot_runs(self, connection: Connection, slots: Sequence[tuple[int, int]]) -> Rows:
+        return connection.exec_driver_sql(SLOT_RUNS, {"slots": self.listed(slots)}).all()
 
     def pending(
         self,

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, func, or_, select, update
+from sqlalchemy import Select, bindparam, func, select, update
 
 from chimes.clock import EPOCH
 from chimes.errors import message_of
@@ -286,18 +286,10 @@ def load_runs(tx: Tx, ids: Collection[RunId]) -> dict[RunId, Run]:
 
 def find_slot_runs(tx: Tx, pairs: Collection[tuple[str, int]]) -> Rows:
     """Returns (id, schedule, slot) of the runs that have one of these (schedule_id, slot)."""
-    by_schedule: dict[int, set[int]] = {}
-    for schedule_id, slot in pairs:
-        by_schedule.setdefault(schedule_number(schedule_id), set()).add(slot)
-    if not by_schedule:
+    if not pairs:
         return ()
-    # One range of the unique index for each schedule.
-    ranges = [
-        and_(runs.c.schedule == key, runs.c.slot.in_(sorted(slots)))
-        for key, slots in sorted(by_schedule.items())
-    ]
-    columns = (runs.c.id, runs.c.schedule, runs.c.slot)
-    return tx.rows(select(*columns).where(or_(*ranges), runs.c.slot.is_not(None)))
+    slots = sorted({(schedule_number(schedule_id), slot) for schedule_id, slot in pairs})
+    return tx.dialect.slot_runs(tx.connection, slots)
 
 
 class ExistingRuns:
@@ -345,16 +337,18 @@ def insert_runs(
     *,
     batch_id: int | None = None,
     known: Mapping[str, KnownSchedule] = NO_SCHEDULES,
+    likely_free: bool = False,
 ) -> list[Run]:
     """Inserts runs whose id and slot are free; returns those that were inserted. `known`: schedules
-    whose current definition is known to be stored."""
+    whose current definition is known to be stored. `likely_free`: expect that all are free, and let
+    the transaction be repeated if one is not."""
     if not new:
         return []
     rows: list[Values] = []
     others: list[Run] = []
     for run in new:
         schedule = known.get(run.definition.schedule_id or "")
-        if schedule is None or not _is_current(run.definition, schedule.value):
+        if schedule is None or not _is_current(run.definition, schedule):
             others.append(run)
             continue
         number = None if run.concurrency_key is None else schedule.concurrency
@@ -368,15 +362,20 @@ def insert_runs(
         text = None if args is None else encode_object(args)
         rows.append(planned_values(run, key, number, text, batch_id) + state_values(run))
     names = (*PLANNED, *STATE)
-    added = set(tx.dialect.insert_missing(tx.connection, runs, names, rows, unique="id"))
-    inserted = [run for run in new if run.id in added]
+    if likely_free and tx.repeats_conflicts:
+        tx.dialect.insert_many(tx.connection, runs, names, rows)
+        inserted = list(new)
+    else:
+        added = set(tx.dialect.insert_missing(tx.connection, runs, names, rows, unique="id"))
+        inserted = [run for run in new if run.id in added]
     _insert_active(tx, inserted)
     return inserted
 
 
-def _is_current(definition: RunDefinition, schedule: Schedule) -> bool:
+def _is_current(definition: RunDefinition, known: KnownSchedule) -> bool:
     """Whether it is the definition of this version of the schedule."""
-    return (
+    template, schedule = known.context.template, known.value
+    return (template is not None and definition is template.definition) or (
         definition.target is schedule.target
         and definition.policy is schedule.policy
         and definition.schedule_version == schedule.version

@@ -12,12 +12,12 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace as replace_struct
 from sqlalchemy import bindparam, select, update
 
 from chimes.clock import MICROSECOND
 from chimes.errors import message_of
 from chimes.i18n import _, from_stored
-from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.policy import Policy
 from chimes.model.run import RunDefinition
@@ -109,14 +109,21 @@ def edit_values(schedule: Schedule) -> dict[str, Value]:
 
 def cursor_values(key: int, schedule: Schedule) -> Values:
     """In the order of CURSOR."""
+    slot, due = schedule.next_slot, schedule.next_run_at
+    last, enqueued, purged = (
+        schedule.last_slot,
+        schedule.last_enqueued_at,
+        schedule.purged_until,
+    )
+    number = None if slot is None else micros(slot)
     return (
         key,
-        maybe_micros(schedule.next_slot),
-        maybe_micros(schedule.next_run_at),
-        maybe_micros(schedule.last_slot),
-        maybe_micros(schedule.last_enqueued_at),
+        number,
+        number if due is slot else maybe_micros(due),
+        None if last is None else micros(last),
+        None if enqueued is None else micros(enqueued),
         schedule.fired_count,
-        maybe_micros(schedule.purged_until),
+        None if purged is None else micros(purged),
     )
 
 
@@ -135,7 +142,7 @@ def stats_values(key: int, summary: LastRunSummary | Schedule) -> Values:
 def with_cursor(schedule: Schedule, row: Sequence[Any]) -> Schedule:
     """The schedule with the cursor of a row of CURSOR."""
     _key, next_slot, next_run_at, last_slot, last_enqueued_at, fired_count, purged_until = row
-    return replace(
+    return replace_struct(
         schedule,
         next_slot=maybe_moment(next_slot),
         next_run_at=maybe_moment(next_run_at),

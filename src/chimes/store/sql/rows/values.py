@@ -120,7 +120,7 @@ def owner_of(owner_type: str, owner_id: str) -> Owner:
 
 @lru_cache(maxsize=4096)
 def trigger_of(text: str) -> Trigger:
-    return trigger_from_dict(json.loads(text))
+    return trigger_from_dict(_loads(text))
 
 
 _ITS_ZONE = '"timezone":"'
@@ -156,7 +156,7 @@ def target_of(text: str) -> Target:
 # As many as targets: recipients are part of a policy, and often differ.
 @lru_cache(maxsize=4096)
 def policy_of(text: str) -> Policy:
-    return policy_from_plain(json.loads(text))
+    return policy_from_plain(_loads(text))
 
 
 @lru_cache(maxsize=4096)
