@@ -1,9 +1,8 @@
-"""Too little processor time, nodes that all stop, and many schedules due at the same moment."""
+"""Too little processor time, nodes that all stop, and four processes on one file."""
 
 from __future__ import annotations
 
 import asyncio
-import resource
 import signal
 import subprocess
 import sys
@@ -16,16 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from chimes.clock import SystemClock
-from chimes.engine.events import RunEnded
 from chimes.model.listing import RunQuery
-from chimes.model.run import RunStatus
 from chimes.store.sql import open_sqlite
-from chimes.triggers import Every
-from tests.builders import a_schedule
-from tests.engine.rig import FAR, Rig, until
 from tests.servers.copies import copied_database
-from tests.store_contract.stores import KINDS, Home
 from tests.system.conftest import Start
 from tests.system.node import Node, wait_until
 from tests.system.receiver import Receiver
@@ -114,37 +106,6 @@ def test_all_nodes_suspended_catch_up(postgres: str, start: Start, receiver: Rec
         node.send(signal.SIGCONT)
     receiver.wait_for("/s0", 20)
     check_history(nodes[0], receiver, schedules)
-
-
-@pytest.mark.usefixtures("patient_store")
-@pytest.mark.parametrize("count", [10_000, 100_000])
-async def test_many_schedules_due_at_once_on_postgresql(count: int, tmp_path: Path) -> None:
-    """All run, each once, and no lease is lost to the load. `make bench` measures the lateness."""
-    kind = next(each for each in KINDS if each.name == "postgresql")
-    home = Home(kind, tmp_path, SystemClock())
-    rig = Rig(await home.open(), kind.name)
-    try:
-        slot = await rig.now()
-        trigger = Every(FAR, anchor=slot)
-        for _ in range(count // 500):
-            await rig.store.load(
-                [a_schedule(trigger=trigger, next_slot=slot, next_run_at=slot) for _ in range(500)]
-            )
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        began = time.monotonic()
-        await rig.engine()
-        await until(lambda: len(rig.emitted(RunEnded)) >= count, within=700)
-        seconds = time.monotonic() - began
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-        print(f"{count} due at once: {seconds:.1f} s, {grown} MiB")
-        assert len(rig.runner.calls) == count
-        assert len({call.run.id for call in rig.runner.calls}) == count
-        assert {call.run.attempt for call in rig.runner.calls} == {1}
-        counts = await rig.store.counts()
-        assert counts.runs == {RunStatus.SUCCEEDED: count}
-    finally:
-        await rig.close()
-        await home.close()
 
 
 def test_four_processes_share_a_sqlite_file(

@@ -36,7 +36,6 @@ async def access(request: PageRequest) -> Response:
 
 @router.post("/system/access/users")
 async def create_user(request: PageRequest) -> Response:
-    is_first = not await request.context.access.auth_enabled()
     try:
         user = await request.users.create(
             request.actor,
@@ -46,10 +45,6 @@ async def create_user(request: PageRequest) -> Response:
         )
     except FORM_ERRORS as error:
         return await _page(request, error=await request.form_error(error), form="user")
-    request.context.access.end_open_mode()
-    denied = await request.context.setup.find_denied(limit=_MAX_DENIED) if is_first else ()
-    if denied:
-        return await _page(request, denied=denied)
     return request.redirect_with_toast(_("User {name} created.", name=user.name), to=_PATH)
 
 
