@@ -127,6 +127,16 @@ async def test_the_first_key_lists_the_callbacks_that_it_denies(rig: Rig) -> Non
     assert (warning["code"], warning["field"]) == ("egress_denied", "target.url")
 
 
+async def test_the_first_user_lists_the_callbacks_that_it_denies(rig: Rig) -> None:
+    with_egress(rig, EgressRules(open_mode=False))
+    await rig.create(name="private", target=HTTP | {"url": "http://10.1.2.3:8080/"})
+    await rig.create(name="public", target=HTTP | {"url": "http://93.184.216.34/"})
+    body = {"name": "anna", "password": "correct horse battery", "role": "admin"}
+    made = (await rig.client.post("/api/v1/users", json=body)).json()
+    assert [each["schedule_name"] for each in made["warnings"]] == ["private"]
+    assert "egress_allow" in made["warnings"][0]["message"]
+
+
 async def test_pages_show_warnings_in_needs_attention_the_editor_and_with_a_new_key() -> None:
     async with browsing() as browser:
         with_egress(browser.rig, EgressRules(open_mode=False))

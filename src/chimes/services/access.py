@@ -98,6 +98,10 @@ class AccessService:
         """The last result of `auth_enabled`, for rules that cannot await the store."""
         return not self._auth_enabled
 
+    def end_open_mode(self) -> None:
+        """For the node that creates a user: it need not wait for the next check."""
+        self._auth_enabled = True
+
     async def authenticate(self, presented: str, *, interface: str, address: str = "") -> Actor:
         """The actor of a key. Every failure has the same error and takes the same time."""
         digest = _digest(presented)

@@ -38,6 +38,7 @@ from chimes.web.api.responses import (
     Out,
     OwnerOut,
     Responses,
+    ScheduleWarningOut,
     SystemOut,
     problem,
     returns,
@@ -292,6 +293,12 @@ class UserOut(Out):
     created_by: str
 
 
+class NewUserOut(UserOut):
+    warnings: list[ScheduleWarningOut] = Field(
+        description="Schedules whose callbacks are denied once keys are required."
+    )
+
+
 class UserPage(Out):
     items: list[UserOut]
 
@@ -303,14 +310,20 @@ async def list_users(context: Context, actor: Caller) -> Response:
     return JSONResponse({"items": [_user_out(user) for user in found]})
 
 
-@user_router.post("", status_code=201, responses=returns(UserOut, 201) | CONFLICT | BODY_ERRORS)
-async def create_user(body: UserIn, context: Context, actor: Caller) -> Response:
+@user_router.post("", status_code=201, responses=returns(NewUserOut, 201) | CONFLICT | BODY_ERRORS)
+async def create_user(
+    body: UserIn, context: Context, actor: Caller, lang: NegotiatedLanguage
+) -> Response:
     """Create a dashboard user. Objects of the user belong to `user:NAME`. Once a user exists, every
     request needs a key or a session."""
+    is_first = not await context.access.auth_enabled()
     user = await UserService(context.store).create(
         actor, name=body.name, password=body.password, role=body.role
     )
-    response = JSONResponse(_user_out(user), status_code=201)
+    context.access.end_open_mode()
+    denied = await context.setup.find_denied(limit=MAX_WARNINGS) if is_first else ()
+    content = _user_out(user) | {"warnings": [misconfigured_out(each, lang) for each in denied]}
+    response = JSONResponse(content, status_code=201)
     response.headers["Location"] = f"/api/v1/users/{user.name}"
     return response
 
