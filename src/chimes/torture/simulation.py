@@ -14,11 +14,11 @@ import gc
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from chimes.clock import to_micros
+from chimes.clock import SystemClock, to_micros
 from chimes.config import Settings
 from chimes.engine import Engine
 from chimes.engine.events import (
@@ -58,6 +58,7 @@ from chimes.torture.history import (
     version_from,
 )
 from chimes.torture.planted_bugs import planted
+from chimes.torture.report import make_report
 from chimes.torture.virtual_loop import VirtualLoop, context_of, current_node
 from chimes.triggers import trigger_from_dict
 
@@ -86,7 +87,8 @@ FAULTS = {
     "crash_after_commit": 4,
     "lost_answer": 6,
     "stall_short": 4,
-    "stall_long": 4,
+    "stall_long": 3,
+    "stall_after_commit": 3,
     "cut": 4,
     "blackhole": 2,
     "slow": 3,
@@ -94,6 +96,7 @@ FAULTS = {
     "drain": 2,
     "store_cut": 1,
 }
+CLOCK_OFFSETS = (-3600.0, -600.0, -5.0, 0.0, 5.0, 600.0, 3600.0)
 
 
 def _policy(**more: Any) -> Policy:
@@ -180,6 +183,9 @@ class Link:
         answer = await world.execute(self._node, verb, args, named)
         if fault == "crash_after_commit":
             await self._die()
+        if fault == "stall_after_commit":
+            world.stall(self._node)
+            await asyncio.sleep(0)  # continues when the node does
         if fault == "lost_answer":
             world.reached["lost_answers"] += 1
             raise StoreUnavailable("the answer was lost")
@@ -265,8 +271,7 @@ class SimulatedNode:
         self.healed = asyncio.Event()
         self.link = Link(self.world, self)
         self.engine = self.services = None
-        task = self.world.loop.create_task(self._boot(), context=context_of(self.number))
-        self.world.kept.append(task)
+        self.world.loop.create_task(self._boot(), context=context_of(self.number))
 
     async def _boot(self) -> None:
         world = self.world
@@ -286,9 +291,7 @@ class SimulatedNode:
                     heartbeat_thread=False,
                 )
                 await engine.start()
-                self.services = await build_services(
-                    SETTINGS, cast(Store, self.link), self.clock
-                )
+                self.services = await build_services(SETTINGS, cast(Store, self.link), self.clock)
                 self.engine = engine
                 return
             except StoreUnavailable:
@@ -323,8 +326,6 @@ class Simulation:
         self.effects: list[Effect] = []
         self.reached: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
-        #: Tasks of dead nodes: collecting them would run their clean-up.
-        self.kept: list[object] = []
         self._fault_spans: list[FaultSpan] = []
         self._log_lines: list[RunLogLine] = []
         self._observed: list[ObservedRun] = []
@@ -354,6 +355,13 @@ class Simulation:
         finally:
             self._clock.offset = 0.0
 
+    def stall(self, node: SimulatedNode) -> None:
+        """Suspends the node for longer than its lease."""
+        self.reached["stalls_in_calls"] += 1
+        self.loop.suspend(node.number)
+        seconds = LEASE * self.rng.uniform(1.05, 1.6)
+        self.loop.call_later(seconds, self.loop.resume, node.number, context=context_of(0))
+
     def listen(self, event: Event) -> None:
         match event:
             case RunEnded():
@@ -376,13 +384,10 @@ class Simulation:
         )
         self._log_lines.append(line)
 
-    async def on_node(
-        self, node: SimulatedNode, work: Any, *, within: float = CALL_SECONDS
-    ) -> Any:
+    async def on_node(self, node: SimulatedNode, work: Any, *, within: float = CALL_SECONDS) -> Any:
         """Runs a coroutine as part of a node; None without an answer in time."""
         done = asyncio.Event()
         task = self.loop.create_task(work, context=context_of(node.number))
-        self.kept.append(task)
         task.add_done_callback(lambda _task: done.set(), context=context_of(0))
         try:
             await asyncio.wait_for(done.wait(), within)
@@ -403,7 +408,6 @@ class Simulation:
         try:
             return self.loop.run(self._run())
         finally:
-            self.kept.clear()
             if collecting:
                 gc.enable()
 
@@ -523,13 +527,19 @@ class Simulation:
                 node.link.fault, node.link.turn = kind, rng.randint(1, 12)
                 await asyncio.sleep(rng.uniform(0.5, 2.0))
                 node.link.turn = 0
+            case "stall_after_commit":
+                node.link.fault, node.link.turn = kind, rng.randint(1, 12)
+                await asyncio.sleep(2.0 + 1.6 * LEASE)
+                node.link.turn = 0
             case "stall_short" | "stall_long":
                 share = (0.02, 0.6) if kind == "stall_short" else (1.05, 1.6)
                 loop.suspend(node.number)
                 await asyncio.sleep(LEASE * rng.uniform(*share))
                 loop.resume(node.number)
             case "clock":
-                node.clock.offset = rng.choice((-3600.0, -600.0, -5.0, 5.0, 600.0, 3600.0, 0.0))
+                # The planted bug would make up for an hour of slots.
+                offsets = (-5.0, 5.0) if self._node_clock else CLOCK_OFFSETS
+                node.clock.offset = rng.choice(offsets)
                 await asyncio.sleep(0.1)
             case "drain":
                 await node.drain()
@@ -671,6 +681,64 @@ def simulate(seed: int, *, nodes: int = NODES, bug: str = "") -> tuple[Report, S
         world = Simulation(seed, nodes=nodes, bug=bug)
         case = world.run()
     return check(case), world, digest(case)
+
+
+def simulate_seeds(
+    seeds: Sequence[int],
+    *,
+    nodes: int = NODES,
+    bug: str = "",
+    command: str = "",
+    progress: Callable[[int], None] = lambda seed: None,
+) -> dict[str, Any]:
+    """The report of several seeds: the counts are sums, the lateness is the worst of them."""
+    began = SystemClock().now()
+    faults: Counter[str] = Counter()
+    reached: Counter[str] = Counter()
+    digests = hashlib.sha256()
+    merged: Report | None = None
+    for seed in seeds:
+        found, world, history = simulate(seed, nodes=nodes, bug=bug)
+        merged = found if merged is None else _sum(merged, found)
+        faults += world.faults
+        reached += world.reached
+        digests.update(history.encode())
+        progress(seed)
+    assert merged is not None, "no seeds"
+    wanted = ("takeovers", "fenced_writes", "lost_answers", "crashes_in_calls")
+    missing = [f"{name}: 0 of 1" for name in wanted if not reached[name]]
+    return make_report(
+        merged,
+        store="memory",
+        faults=faults,
+        reached=reached,
+        missing=missing,
+        facts={
+            "began_at": began.isoformat(timespec="seconds"),
+            "command": command,
+            "kind": "simulation",
+            "simulated": True,
+            "seeds": f"{seeds[0]}-{seeds[-1]}",
+            "seed_gives": "the same history",
+            "digest": digests.hexdigest(),
+            "planted_bug": bug,
+            "nodes": nodes,
+        },
+    )
+
+
+def _sum(one: Report, other: Report) -> Report:
+    def added(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
+        return {name: a[name] + b[name] for name in a}
+
+    late = {name: max(one.latency_s[name], other.latency_s[name]) for name in one.latency_s}
+    return Report(
+        violations={kind: one.violations[kind] + other.violations[kind] for kind in one.violations},
+        targets=added(one.targets, other.targets),
+        runs=added(one.runs, other.runs),
+        effects=added(one.effects, other.effects),
+        latency_s=late,
+    )
 
 
 def digest(case: Case) -> str:

@@ -9,13 +9,14 @@ between any two steps.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import random
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 #: What is not part of a node: clients, faults.
@@ -35,8 +36,12 @@ def current_node() -> int:
     return _node.get()
 
 
-class VirtualLoop(asyncio.AbstractEventLoop):
+class VirtualLoop:
+    """The part of `asyncio.AbstractEventLoop` that the engine uses; no files, no threads."""
+
     def __init__(self, seed: int) -> None:
+        self._loop = cast(asyncio.AbstractEventLoop, self)
+        self._tasks: list[asyncio.Task[Any]] = []
         self._rng = random.Random(seed)  # noqa: S311
         self._time = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle, int]] = []
@@ -44,6 +49,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready: dict[int, deque[asyncio.Handle]] = {}
         self._suspended: set[int] = set()
         self._dead: set[int] = set()
+        self._closed = False
         self.steps = 0
         #: Errors that no task handled.
         self.errors: list[str] = []
@@ -63,16 +69,25 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         task: asyncio.Task[T] = self.create_task(main)
         before = events._get_running_loop()
-        events._set_running_loop(self)
+        events._set_running_loop(self._loop)
         try:
             while not task.done():
                 self._step()
         finally:
+            self._close_tasks()
             events._set_running_loop(before)
-            # What is left of the nodes must not run when it is collected.
-            self._dead.update(self._ready)
-            self._ready.clear()
         return task.result()
+
+    def _close_tasks(self) -> None:
+        """Ends what is left of the nodes while there is a loop: their clean-up may need one."""
+        self._closed = True
+        for task in self._tasks:
+            coroutine = task.get_coro()
+            if not task.done() and isinstance(coroutine, Coroutine):
+                with contextlib.suppress(BaseException):
+                    coroutine.close()
+        self._tasks.clear()
+        self._ready.clear()
 
     def _step(self) -> None:
         ready = [node for node in self._ready if node not in self._suspended]
@@ -102,7 +117,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 self._enqueue(handle, node)
 
     def _enqueue(self, handle: asyncio.Handle, node: int) -> None:
-        if node not in self._dead:
+        if not self._closed and node not in self._dead:
             self._ready.setdefault(node, deque()).append(handle)
 
     # --- the interface of an event loop -------------------------------------------------------
@@ -112,7 +127,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = asyncio.Handle(callback, args, self._loop, context)
         self._enqueue(handle, _node.get() if context is None else context.get(_node, WORLD))
         return handle
 
@@ -137,7 +152,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = asyncio.TimerHandle(when, callback, args, self._loop, context)
         self._count += 1
         node = _node.get() if context is None else context.get(_node, WORLD)
         heapq.heappush(self._timers, (when, self._count, handle, node))
@@ -147,13 +162,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         pass
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return asyncio.Future(loop=self._loop)
 
     def create_task(
         self, coro: Any, *, name: object = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
         named = None if name is None else str(name)
-        return asyncio.Task(coro, loop=self, name=named, context=context)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self._loop, name=named, context=context)
+        self._tasks.append(task)
+        return task
 
     def get_debug(self) -> bool:
         return False
