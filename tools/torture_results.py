@@ -44,6 +44,8 @@ HEADER = (
 def row_of(report: dict[str, Any]) -> dict[str, Any]:
     if report["planted_bug"]:
         raise SystemExit("a report of a planted bug is no result")
+    if report["result"] == "violation":
+        raise SystemExit("a violation is a bug: fix it, and list the run in docs/reliability.md")
     row = {name: report[name] for name in FIELDS if name in report}
     violations = {kind: count for kind, count in report["violations"].items() if count}
     return row | {"violations": violations}
