@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import shlex
 import shutil
@@ -83,6 +84,10 @@ _BUG_COLUMNS = (
     "--restart-command", metavar="COMMAND", default="", help="Command that restarts the server."
 )
 @click.option("--drop", is_flag=True, help="Empty the database after a run without violations.")
+@click.option(
+    "--simulate", is_flag=True, help="Simulate nodes under a virtual clock; no database is needed."
+)
+@click.option("--seeds", metavar="A-B", help="Seeds of the simulation. Default: 1-20.")
 @click.option("--self-test", is_flag=True, help="Plant bugs and check that each is found.")
 @click.option(
     "--report", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON."
@@ -114,10 +119,58 @@ def torture(ctx: click.Context, /, output: Output, **options: Any) -> None:
       chimes torture --store postgresql://chimes@db.example.org/torture --minutes 10
       chimes torture --store redis://localhost/9 --drop --report report.json
       chimes torture --store sqlite:////tmp/torture.db --self-test
+      chimes torture --simulate --seeds 1-100
     """
+    if options["simulate"]:
+        ctx.exit(_simulate(options, output))
     if sys.platform != "linux":
         raise CommandError(_("chimes torture needs Linux"), USAGE)
     ctx.exit(_on_a_store(options, output))
+
+
+def _simulate(options: Mapping[str, Any], output: Output) -> int:
+    from chimes.torture.simulation import NODES, simulate_seeds
+
+    if options["url"]:
+        raise CommandError(_("--simulate needs no --store"), USAGE)
+    seeds = _parse_seeds(options["seeds"] or "1-20")
+    nodes = options["nodes"] or NODES
+    # Lost leases and silent stores are what is simulated.
+    logging.disable(logging.CRITICAL)
+    if options["self_test"]:
+        return _simulated_self_test(seeds, options, output)
+    report = simulate_seeds(seeds, nodes=nodes, command=_command())
+    _write(options["report"], report)
+    _print(report, output)
+    return _CODES[report["result"]]
+
+
+def _simulated_self_test(seeds: range, options: Mapping[str, Any], output: Output) -> int:
+    from chimes.torture.planted_bugs import BUGS
+    from chimes.torture.simulation import simulate
+
+    rows: list[Json] = []
+    for name, bug in BUGS.items():
+        row: dict[str, Any] = {"id": name, "planted_bug": name, "about": bug.about, "found": False}
+        for number, seed in enumerate(seeds, 1):
+            checked, _world, _digest = simulate(seed, bug=name)
+            violations = {kind: len(found) for kind, found in checked.violations.items() if found}
+            row |= {"rounds": number, "violations": violations}
+            row["found"] = bool(bug.shown_by & violations.keys())
+            if row["found"]:
+                break
+        rows.append(row)
+    return _print_bugs(rows, options, output)
+
+
+def _parse_seeds(text: str) -> range:
+    first, dash, last = text.partition("-")
+    valid = first.isdecimal() and (last.isdecimal() or not dash)
+    if not valid or int(last or first) < int(first):
+        raise CommandError(
+            _("Invalid seeds {seeds!r}: expected two numbers, as in 1-20", seeds=text), USAGE
+        )
+    return range(int(first), int(last or first) + 1)
 
 
 def _on_a_store(options: Mapping[str, Any], output: Output) -> int:
@@ -213,6 +266,10 @@ async def _self_test(
             if row["found"]:
                 break
         rows.append(row)
+    return _print_bugs(rows, options, output)
+
+
+def _print_bugs(rows: list[Json], options: Mapping[str, Any], output: Output) -> int:
     missed = [str(row["planted_bug"]) for row in rows if not row["found"]]
     _write(options["report"], {"tool": "chimes torture --self-test", "bugs": rows})
     output.rows(rows, _BUG_COLUMNS)

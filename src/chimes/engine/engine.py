@@ -27,7 +27,13 @@ from chimes.engine.executor import Executor
 from chimes.engine.flow_steps import FlowSteps
 from chimes.engine.in_flight import Capacity, Pool, StopReason, build_pools
 from chimes.engine.maintenance import LogRetention, Maintenance
-from chimes.engine.membership import FailoverWatch, Heartbeat, Membership, StoreClock
+from chimes.engine.membership import (
+    FailoverWatch,
+    Heartbeat,
+    Membership,
+    StoreClock,
+    new_node_id,
+)
 from chimes.engine.poller import DrainGate, Duty, Poller
 from chimes.engine.reconciler import SPACING, LeaseRecovery, Reconciler
 from chimes.engine.recorder import ResultLimit
@@ -64,17 +70,20 @@ class Engine:
         clock: Clock | None = None,
         roles: Iterable[str] | None = None,
         node_id: NodeId | None = None,
+        node_ids: Callable[[], NodeId] = new_node_id,
         version: str = "",
         listeners: Iterable[Listener] = (),
         defaults: Mapping[str, RunDefaults] = MappingProxyType({}),
         senders: Iterable[Sender] = (),
         queues: Iterable[str] = (),
         rng: random.Random | None = None,
+        heartbeat_thread: bool = True,
     ) -> None:
         """Must be called on the event loop on which the engine runs.
 
         `node_id` is the id for the first lease; a node that loses its lease joins again under a new
-        id. `defaults`: policies of its tasks and flows, published to other nodes. `senders`: the
+        id, from `node_ids`. `heartbeat_thread`: False only where one loop simulates several nodes.
+        `defaults`: policies of its tasks and flows, published to other nodes. `senders`: the
         channels through which a worker sends notifications. `queues`: the task queues that it
         serves, for display; empty: all."""
         clock = clock or SystemClock()
@@ -119,6 +128,7 @@ class Engine:
             ),
             defaults=defaults,
             node_id=node_id,
+            node_ids=node_ids,
         )
         self._steps = FlowSteps(store, time, clock, settings.poll_interval)
         self._executor = Executor(
@@ -157,6 +167,7 @@ class Engine:
             ).report,
             on_drain=self._set_draining,
             period=settings.heartbeat,
+            thread=heartbeat_thread,
         )
         self._claiming, self._recording = self._build_pollers(clock, time)
         self._drain: asyncio.Task[None] | None = None

@@ -286,9 +286,10 @@ class Heartbeat:
         report: Callable[[], NodeReport] = NodeReport,
         on_drain: Callable[[bool], None] = lambda drain: None,
         period: timedelta | None = None,
+        thread: bool = True,
     ) -> None:
         """`report` is called in the thread; `on_cancel`, and `on_drain` with whether the node is
-        to drain, are called in the engine's loop."""
+        to drain, are called in the engine's loop. Without `thread` it beats in that loop, too."""
         self._report = report
         self._on_drain = on_drain
         #: A drain request that the node has not reported yet.
@@ -305,12 +306,20 @@ class Heartbeat:
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="chimes heartbeat", daemon=True)
+        self._in_thread = thread
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._engine_loop = asyncio.get_running_loop()
-        self._thread.start()
+        if self._in_thread:
+            self._thread.start()
+        else:
+            self._task = asyncio.create_task(self._loop())
 
     async def stop(self) -> None:
+        if self._task is not None:
+            self._stopped.set()
+            await self._task
         if not self._thread.is_alive():
             return
         own_loop = self._own_loop

@@ -185,10 +185,10 @@ def dump_from(entries: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Schedule]
     runs: list[Run] = []
     for entry in entries:
         if entry.get("kind") == "schedule":
-            found = _schedule(entry["value"])
+            found = schedule_from(entry["value"])
             schedules[found.id] = found
         elif entry.get("kind") == "run":
-            runs.append(_run(entry["value"]))
+            runs.append(run_from(entry["value"]))
     return schedules, runs
 
 
@@ -211,7 +211,7 @@ def version_from(
     )
 
 
-def _schedule(value: Mapping[str, Any]) -> Schedule:
+def schedule_from(value: Mapping[str, Any]) -> Schedule:
     return Schedule(
         id=value["id"],
         version=version_from(value, acknowledged=False),
@@ -219,7 +219,7 @@ def _schedule(value: Mapping[str, Any]) -> Schedule:
     )
 
 
-def _run(value: Mapping[str, Any]) -> Run:
+def run_from(value: Mapping[str, Any]) -> Run:
     policy = value.get("policy", {})
     return Run(
         id=value["id"],

@@ -19,7 +19,9 @@ from chimes.torture.nodes import Node
 from chimes.torture.oracle import SECOND, text_of
 
 ENDED = "succeeded,failed,timeout,canceled,skipped,missed,unknown"
+#: Timeouts of an API call, under faults and after them.
 CALL_SECONDS = 4.0
+SLOW_CALL_SECONDS = 30.0
 #: Schedules are created until there are this many times as many as at the start.
 MAX_GROWTH = 1.2
 Note = Callable[..., None]
@@ -53,10 +55,10 @@ class Workload:
         self._paused: set[str] = set()
         self._doubtful: set[str] = set()
         self._http: aiohttp.ClientSession | None = None
+        self._patience = aiohttp.ClientTimeout(total=CALL_SECONDS)
 
     async def __aenter__(self) -> Workload:
-        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
-        self._http = aiohttp.ClientSession(timeout=timeout)
+        self._http = aiohttp.ClientSession()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -87,9 +89,11 @@ class Workload:
             await self._one_call()
 
     async def wind_down(self, within: float) -> list[str]:
-        """Pauses all schedules and returns those that could not be paused."""
+        """Pauses all schedules and returns those that could not be paused. It gives up after this
+        many seconds without progress: a slow machine may need minutes for all of them."""
         deadline = time.monotonic() + within
         gate = asyncio.Semaphore(8)
+        self._patience = aiohttp.ClientTimeout(total=SLOW_CALL_SECONDS)
 
         async def settled(schedule_id: str) -> bool:
             async with gate:
@@ -98,6 +102,8 @@ class Workload:
         left = sorted({*self._idle, *self._doubtful})
         while left and time.monotonic() < deadline:
             done = await asyncio.gather(*(settled(each) for each in left))
+            if any(done):
+                deadline = time.monotonic() + within
             left = [each for each, ok in zip(left, done, strict=True) if not ok]
         return left
 
@@ -252,7 +258,9 @@ class Workload:
         url = f"http://127.0.0.1:{self._rng.choice(ports)}{path}"
         headers = {"Idempotency-Key": key} if key and method == "POST" else {}
         try:
-            async with self._http.request(method, url, json=body, headers=headers) as answer:
+            async with self._http.request(
+                method, url, json=body, headers=headers, timeout=self._patience
+            ) as answer:
                 text = await answer.text()
                 return answer.status, (await answer.json() if text else None)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):

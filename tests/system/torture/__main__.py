@@ -8,6 +8,7 @@ It exits with the code of the command.
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,8 @@ def supervised(server: PrivateServer, pid_file: Path) -> Iterator[str]:
 def main(name: str, options: Sequence[str]) -> int:
     if name not in (*SERVERS, *FILES):
         raise SystemExit(f"{name} is none of {', '.join((*SERVERS, *FILES))}")
+    # Ends the command and the server, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         tempfile.TemporaryDirectory(prefix="chimes-torture-") as directory,
         target(name, Path(directory)) as store,

@@ -344,8 +344,10 @@ class MemoryStore:
             return {slot: self._state.runs[run_id] for slot, run_id in found.items() if run_id}
 
     async def list_runs(self, query: RunQuery) -> Page[Run]:
+        unfinished = query.statuses and not any(status.terminal for status in query.statuses)
         with self._lock:
-            return select_runs(self._state.runs.values(), query)
+            rows = self._state.active if unfinished else self._state.runs
+            return select_runs(rows.values(), query)
 
     async def next_available(self) -> datetime | None:
         with self._lock:
