@@ -25,6 +25,8 @@ from tests.store import old_databases
 
 REPOSITORY = Path(__file__).parents[2]
 
+NEXT = str(int(HEAD) + 1)
+
 
 async def opened(url: str) -> SqlStore:
     store = open_postgres(url)
@@ -106,8 +108,8 @@ async def test_an_older_schema_is_rejected_until_migrated(
     as_next_version(monkeypatch)
     with pytest.raises(SchemaMismatch, match="chimes store migrate"):
         await opened(postgres_url)
-    assert await open_postgres(postgres_url).migrate() == ("1", "2")
-    assert await open_postgres(postgres_url).migrate() == ("2", "2")
+    assert await open_postgres(postgres_url).migrate() == (HEAD, NEXT)
+    assert await open_postgres(postgres_url).migrate() == (NEXT, NEXT)
     new = await opened(postgres_url)
     schedule = await running.add_schedule(a_schedule())
     assert await new.get_schedule(schedule.id) == schedule
@@ -122,10 +124,10 @@ def as_next_version(monkeypatch: pytest.MonkeyPatch) -> None:
         connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS later (id INTEGER)")
 
     for module in ("migrations", "database.server"):
-        monkeypatch.setattr(f"chimes.store.sql.{module}.REVISIONS", (*migrations.REVISIONS, "2"))
-        monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", "2")
-        monkeypatch.setattr(f"chimes.store.sql.{module}.OLDEST", "2")
-    monkeypatch.setattr(migrations, "CHANGES", (("2", step),))
+        monkeypatch.setattr(f"chimes.store.sql.{module}.REVISIONS", (*migrations.REVISIONS, NEXT))
+        monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", NEXT)
+        monkeypatch.setattr(f"chimes.store.sql.{module}.OLDEST", NEXT)
+    monkeypatch.setattr(migrations, "CHANGES", (*migrations.CHANGES, (NEXT, step)))
 
 
 # A newer schema that is marked as compatible is used; another one is refused.
