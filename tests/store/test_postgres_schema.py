@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from chimes.errors import SchemaMismatch, StoreUnavailable
 from chimes.store.epoch import Epoch, describe_rollback
 from chimes.store.sql import SqlStore, migrations, open_postgres
-from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
+from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS, baseline
 from chimes.store.sql.tables import metadata
 from tests.builders import a_node, a_schedule, an_entry
 from tests.servers import POSTGRES, shared
@@ -141,7 +141,8 @@ async def test_a_newer_schema_names_its_oldest_compatible_release(
     await store.add_schedule(a_schedule())
     await store.close()
     assert "newer than this version" in caplog.text
-    stricter = "UPDATE store_facts SET value = value + 1 WHERE name = 'min_revision'"
+    oldest = baseline.REVISION_OFFSET + int(NEXT)
+    stricter = f"UPDATE store_facts SET value = {oldest} WHERE name = 'min_revision'"
     await apply(postgres_url, stricter)
     with pytest.raises(SchemaMismatch, match="update Chimes"):
         await opened(postgres_url)
