@@ -7,12 +7,14 @@ from functools import partial
 import pytest
 
 from chimes.config import Settings
-from chimes.errors import InvalidTrigger, QuotaExceeded
+from chimes.errors import InvalidInput, InvalidTrigger, QuotaExceeded
 from chimes.model import replace
 from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
 from chimes.runtime.composition import build_services
 from chimes.services.access import AccessService
+from chimes.services.runs import RunRequest
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Every
@@ -51,3 +53,32 @@ async def test_quotas_apply_as_soon_as_a_key_exists() -> None:
     clock.advance(1)
     with pytest.raises(QuotaExceeded):
         await services.schedules.create(MEMBER, anywhere(owner=ALICE))
+
+
+async def test_members_may_not_overtake_everybody_by_priority() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock)
+    services = await build_services(Settings(max_priority_member=5), store, clock)
+    await AccessService(store, clock).create(Actor(), name="x", role=Role.ADMIN)
+    clock.advance(1)
+    with pytest.raises(InvalidInput, match="at most 5") as refused:
+        await services.schedules.create(MEMBER, anywhere(owner=ALICE, priority=6))
+    assert refused.value.field == "priority"
+    made = await services.schedules.create(MEMBER, anywhere(owner=ALICE, priority=5))
+
+    def raised(schedule: Schedule) -> Schedule:
+        return replace(schedule, priority=1000)
+
+    with pytest.raises(InvalidInput, match="at most 5"):
+        await services.schedules.change(MEMBER, made.id, raised)
+    request = RunRequest(target=made.target, policy=made.policy, priority=6)
+    with pytest.raises(InvalidInput, match="at most 5"):
+        await services.manual_runs.start(MEMBER, request)
+    # What an admin has set stays when a member changes something else, and may be lowered.
+    await services.schedules.change(Actor(), made.id, raised)
+    changed = await services.schedules.change(MEMBER, made.id, lambda s: replace(s, name="other"))
+    assert changed.priority == 1000
+    lowered = await services.schedules.change(MEMBER, made.id, lambda s: replace(s, priority=-1))
+    assert lowered.priority == -1
+    # By default members may not raise it at all.
+    assert Settings().max_priority_member == 0

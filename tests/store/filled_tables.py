@@ -230,6 +230,7 @@ def _waiting(n: int) -> dict[str, Any]:
         "blocked": n // KEYS % 2,
         "concurrency": -key_of(n % KEYS + 1),
         "concurrency_limit": 5,
+        "owner": n % 5 + 1,
     }
 
 

@@ -171,10 +171,12 @@ FIRING: Mapping[str, Hot] = {
 }
 EXECUTION: Mapping[str, Hot] = {
     "next available": _hot(
-        lambda tx: tx.dialect.next_available(tx.connection), "queue_order queue_claimable", 7
+        lambda tx: tx.dialect.next_available(tx.connection),
+        "queue_order queue_turns queue_claimable",
+        7,
     ),
-    # One entry of the index for each of three ranks, and what is claimed.
-    "claim": _hot(_claim, "queue_order queue_claimable pk", 47, ordered=True),
+    # An entry of the index for each of three ranks and five owners, and what is claimed.
+    "claim": _hot(_claim, "queue_order queue_turns queue_claimable pk", 80, ordered=True),
     "take claims": _hot(_take_claims, "pk", 6),
     "load runs": _hot(lambda tx: access.load_runs(tx, ["c1", "q2", "h3"]), "pk", 12),
     "last runs": _hot(lambda tx: access.load_summaries(tx, THREE), "pk", 3),

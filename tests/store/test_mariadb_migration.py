@@ -18,13 +18,21 @@ from chimes.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from chimes.failpoints import Injected
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
 from chimes.store.sql.database.mariadb import GALERA, MariadbServer, check_version
-from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS, baseline, mariadb_view
+from chimes.store.sql.migrations import (
+    CHANGES,
+    HEAD,
+    REVISIONS,
+    SERVER_VERSIONS,
+    baseline,
+    mariadb_view,
+)
 from chimes.store.sql.tables import metadata
 from tests.builders import a_schedule
 from tests.servers import MARIADB, shared, start_mariadb
 from tests.store.mariadb_rig import database_of, name_of, opened, sql
 
 ROOT = Path(__file__).parents[2]
+NEXT = str(int(HEAD) + 1)
 
 
 async def schema(url: str) -> dict[str, list[tuple[object, ...]]]:
@@ -162,14 +170,14 @@ async def test_an_older_schema_is_rejected_until_migrated(
 
     async with opened(mariadb_url) as running:
         for module in ("migrations", "database.server"):
-            monkeypatch.setattr(f"chimes.store.sql.{module}.REVISIONS", ("1", "2"))
-            monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", "2")
-            monkeypatch.setattr(f"chimes.store.sql.{module}.OLDEST", "2")
-        monkeypatch.setattr("chimes.store.sql.migrations.CHANGES", (("2", step),))
+            monkeypatch.setattr(f"chimes.store.sql.{module}.REVISIONS", (*REVISIONS, NEXT))
+            monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", NEXT)
+            monkeypatch.setattr(f"chimes.store.sql.{module}.OLDEST", NEXT)
+        monkeypatch.setattr("chimes.store.sql.migrations.CHANGES", (*CHANGES, (NEXT, step)))
         with pytest.raises(SchemaMismatch, match="chimes store migrate"):
             await open_mariadb(mariadb_url).open()
-        assert await open_mariadb(mariadb_url).migrate() == ("1", "2")
-        assert await open_mariadb(mariadb_url).migrate() == ("2", "2")
+        assert await open_mariadb(mariadb_url).migrate() == (HEAD, NEXT)
+        assert await open_mariadb(mariadb_url).migrate() == (NEXT, NEXT)
         async with opened(mariadb_url) as new:
             schedule = await running.add_schedule(a_schedule())
             assert await new.get_schedule(schedule.id) == schedule

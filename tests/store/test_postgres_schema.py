@@ -17,13 +17,15 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from chimes.errors import SchemaMismatch, StoreUnavailable
 from chimes.store.epoch import Epoch, describe_rollback
 from chimes.store.sql import SqlStore, migrations, open_postgres
-from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
+from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS, baseline
 from chimes.store.sql.tables import metadata
 from tests.builders import a_node, a_schedule, an_entry
 from tests.servers import POSTGRES, shared
 from tests.store import old_databases
 
 REPOSITORY = Path(__file__).parents[2]
+
+NEXT = str(int(HEAD) + 1)
 
 
 async def opened(url: str) -> SqlStore:
@@ -106,8 +108,8 @@ async def test_an_older_schema_is_rejected_until_migrated(
     as_next_version(monkeypatch)
     with pytest.raises(SchemaMismatch, match="chimes store migrate"):
         await opened(postgres_url)
-    assert await open_postgres(postgres_url).migrate() == ("1", "2")
-    assert await open_postgres(postgres_url).migrate() == ("2", "2")
+    assert await open_postgres(postgres_url).migrate() == (HEAD, NEXT)
+    assert await open_postgres(postgres_url).migrate() == (NEXT, NEXT)
     new = await opened(postgres_url)
     schedule = await running.add_schedule(a_schedule())
     assert await new.get_schedule(schedule.id) == schedule
@@ -122,10 +124,10 @@ def as_next_version(monkeypatch: pytest.MonkeyPatch) -> None:
         connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS later (id INTEGER)")
 
     for module in ("migrations", "database.server"):
-        monkeypatch.setattr(f"chimes.store.sql.{module}.REVISIONS", (*migrations.REVISIONS, "2"))
-        monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", "2")
-        monkeypatch.setattr(f"chimes.store.sql.{module}.OLDEST", "2")
-    monkeypatch.setattr(migrations, "CHANGES", (("2", step),))
+        monkeypatch.setattr(f"chimes.store.sql.{module}.REVISIONS", (*migrations.REVISIONS, NEXT))
+        monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", NEXT)
+        monkeypatch.setattr(f"chimes.store.sql.{module}.OLDEST", NEXT)
+    monkeypatch.setattr(migrations, "CHANGES", (*migrations.CHANGES, (NEXT, step)))
 
 
 # A newer schema that is marked as compatible is used; another one is refused.
@@ -139,7 +141,8 @@ async def test_a_newer_schema_names_its_oldest_compatible_release(
     await store.add_schedule(a_schedule())
     await store.close()
     assert "newer than this version" in caplog.text
-    stricter = "UPDATE store_facts SET value = value + 1 WHERE name = 'min_revision'"
+    oldest = baseline.REVISION_OFFSET + int(NEXT)
+    stricter = f"UPDATE store_facts SET value = {oldest} WHERE name = 'min_revision'"
     await apply(postgres_url, stricter)
     with pytest.raises(SchemaMismatch, match="update Chimes"):
         await opened(postgres_url)

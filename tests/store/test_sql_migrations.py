@@ -21,6 +21,7 @@ from chimes.store.sql.tables import metadata
 from tests.builders import a_schedule
 
 Schema = dict[str, str]
+NEXT = str(int(migrations.HEAD) + 1)
 
 
 @pytest.fixture
@@ -90,11 +91,11 @@ def as_next_version(monkeypatch: pytest.MonkeyPatch) -> None:
     def step(connection: Connection) -> None:
         connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS later (id INTEGER)")
 
-    revisions = (*migrations.REVISIONS, "2")
+    revisions = (*migrations.REVISIONS, NEXT)
     for module in ("migrations", "database.sqlite"):
         monkeypatch.setattr(f"chimes.store.sql.{module}.REVISIONS", revisions)
-        monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", "2")
-    monkeypatch.setattr(migrations, "CHANGES", (("2", step),))
+        monkeypatch.setattr(f"chimes.store.sql.{module}.HEAD", NEXT)
+    monkeypatch.setattr(migrations, "CHANGES", (*migrations.CHANGES, (NEXT, step)))
 
 
 async def test_later_versions_change_a_file_when_they_open_it(
@@ -109,7 +110,7 @@ async def test_later_versions_change_a_file_when_they_open_it(
     await store.open()
     assert await store.get_schedule(schedule.id) == schedule
     await store.close()
-    assert query(path, "SELECT version_num FROM alembic_version") == [("2",)]
+    assert query(path, "SELECT version_num FROM alembic_version") == [(NEXT,)]
     assert query(path, "SELECT * FROM later") == []
 
 

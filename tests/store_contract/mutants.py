@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -15,11 +15,19 @@ from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.node import HeartbeatResult, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, plan_deliveries
 from chimes.model.planning import FirePlan
-from chimes.model.run import Completion, LogEntry, Run, RunStatus, mark_lost
+from chimes.model.run import (
+    NO_TURNS,
+    Completion,
+    LogEntry,
+    Run,
+    RunStatus,
+    Turns,
+    mark_lost,
+)
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore
 from chimes.store.memory.state import State
-from chimes.store.port import ClaimRequest, CompletionResult, ScheduleChange
+from chimes.store.port import ClaimRequest, CompletionResult, LastTurns, ScheduleChange
 
 
 class NoFence(MemoryStore):
@@ -40,13 +48,25 @@ class NoFenceIncrease(MemoryStore):
     """A second claim does not raise the fence."""
 
     def _hand_out(
-        self, claimable: Sequence[Run], request: ClaimRequest, now: datetime
+        self,
+        runs: Iterable[Run],
+        request: ClaimRequest,
+        now: datetime,
+        turns: Turns = NO_TURNS,
     ) -> dict[RunId, Run]:
-        taken = super()._hand_out(claimable, request, now)
+        taken = super()._hand_out(runs, request, now, turns)
         same = {run.id: replace(run, fence=1) for run in taken.values()}
         for run in same.values():
             self._state.put_run(run)
         return same
+
+
+class ForgetsTurns(MemoryStore):
+    """Every claim begins with the same owner."""
+
+    async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
+        self._turns = LastTurns()
+        return await super().claim(request)
 
 
 @dataclass(slots=True)
@@ -322,6 +342,7 @@ class OpenDeliveries(MemoryStore):
 MUTANTS: tuple[type[MemoryStore], ...] = (
     NoFence,
     NoFenceIncrease,
+    ForgetsTurns,
     NoUnique,
     NoPoison,
     HeartbeatRevives,

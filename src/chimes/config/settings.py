@@ -77,6 +77,8 @@ class Settings:
     #: Key file of Ksana: one key per line, `#` comments.
     auth_keys_file: Path | None = None
     max_schedules_per_owner: int = 1000
+    #: The highest priority that members may choose, so that none overtakes all others.
+    max_priority_member: int = 0
     #: Bytes of stored results per owner; 0: no limit; None: 1 GiB, without a limit for the system.
     max_result_bytes_per_owner: int | None = None
     requests_per_second: float = 20.0
@@ -445,6 +447,7 @@ _SETTINGS = (
     Field("admin_token", text, secret=True),
     Field("auth_keys_file", path, ("AUTH_KEYS_FILE",)),
     Field("max_schedules_per_owner", number(1, 10_000_000)),
+    Field("max_priority_member", number(0, 1000)),
     Field("max_result_bytes_per_owner", number(0, 10**15)),
     Field("requests_per_second", rate),
     Field(

@@ -5,7 +5,7 @@ A run changes state only through the functions below (table in ARCHITECTURE.md).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -454,6 +454,63 @@ def queue_order(run: Run) -> tuple[int, datetime, datetime, str]:
     """Sort key of the queue: rank, then `available_at`, then `planned_at`, so that the slots of
     one catch-up run in order."""
     return (-run.rank, run.available_at, run.planned_at, run.id)
+
+
+@lru_cache(maxsize=65_536)
+def owner_number(owner: str) -> int:
+    """The place of an owner among those who take turns: 63 bits of a hash, never 0."""
+    digest = hashlib.blake2b(owner.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1 or 1
+
+
+#: The owner that was served last, by rank.
+Turns = Mapping[int, int]
+NO_TURNS: Turns = {}
+
+
+def take_turns(runs: Iterable[Run], free: int, turns: Turns = NO_TURNS) -> list[Run]:
+    """The `free` runs that are claimed next: by rank, and within a rank in turn between owners.
+
+    The owner after the last one begins. Each gets an equal share of `free`, in queue order; what
+    others leave goes to those with more runs."""
+    waiting: dict[int, dict[int, list[Run]]] = {}
+    for run in sorted(runs, key=queue_order):
+        owners = waiting.setdefault(run.rank, {})
+        owners.setdefault(owner_number(str(run.owner)), []).append(run)
+    chosen: list[Run] = []
+    for rank, owners in waiting.items():
+        if len(chosen) >= free:
+            break
+        last = turns.get(rank, 0)
+        order = sorted(owners, key=lambda number: (number <= last, number))
+        share = share_of(free, len(order))
+        chosen += [run for number in order for run in owners[number][:share]]
+        chosen += [run for number in order for run in owners[number][share:]]
+    return chosen[: max(0, free)]
+
+
+def share_of(free: int, owners: int) -> int:
+    """How many of `free` runs each of so many owners gets at least, if it has as many."""
+    return -(-free // owners)
+
+
+#: Ranks whose last owner is remembered.
+_MOST_RANKS: Final = 200
+
+
+def advance_turns(turns: Turns, served: Iterable[tuple[int, int]]) -> Turns:
+    """`turns` after a claim of runs with these ranks and owners."""
+    last: dict[int, int] = {}
+    for rank, number in set(served):
+        before = turns.get(rank, 0)
+        if rank not in last or _distance(before, number) > _distance(before, last[rank]):
+            last[rank] = number
+    return {**turns, **last} if len(turns) < _MOST_RANKS else last
+
+
+def _distance(last: int, number: int) -> int:
+    """How far an owner is from the last one in the order of turns, at least 1."""
+    return (number - last - 1) % 2**64 + 1
 
 
 #: Fragments that complete a sentence such as "Skipped: …".

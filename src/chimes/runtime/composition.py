@@ -164,12 +164,15 @@ async def build_services(
     )
     # Without keys every local user is an admin; members come only from chats.
     while_open = Limits(
-        quotas=replace(quotas, auth_enabled=False), shortest_interval_member=MIN_INTERVAL_MEMBER
+        quotas=replace(quotas, auth_enabled=False),
+        shortest_interval_member=MIN_INTERVAL_MEMBER,
+        priority_member=settings.max_priority_member,
     )
     limits = Limits(
         quotas=quotas,
         shortest_interval_member=MIN_INTERVAL_MEMBER,
         shortest_interval_admin=MIN_INTERVAL_ADMIN,
+        priority_member=settings.max_priority_member,
         runs=RUN_LIMITS,
     )
 

@@ -13,7 +13,7 @@ from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import InboxId, RunId, ScheduleId, manual_run_id
 from chimes.model.planning import backfill_run, manual_run
-from chimes.model.policy import Overlap
+from chimes.model.policy import PRIORITY, Overlap
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Run, RunStatus, backfill_key, own_key
 from chimes.model.schedule import Schedule
@@ -92,6 +92,9 @@ class ManualRuns:
         request = replace(
             request, policy=with_default_zones(request.policy, rules.default_timezone)
         )
+        explicit = request.explicit_fields
+        if explicit is None or PRIORITY in explicit:
+            rules.check_priority_allowed(actor, owner, request.priority, request.target)
         request = with_defaults(request, await rules.get_run_defaults(request.target))
         await rules.refresh_limits()
         await rules.run_quotas.check(actor, owner)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
@@ -48,7 +48,7 @@ from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
 from chimes.model.planning import FireContext, FirePlan
 from chimes.model.recipient import Channel
-from chimes.model.run import Completion, LogEntry, Run
+from chimes.model.run import Completion, LogEntry, Run, Turns, advance_turns, owner_number
 from chimes.model.schedule import Schedule
 
 # --- requests and results
@@ -504,8 +504,11 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
 
     async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
         """Claim up to `request.free` claimable runs that the node can execute, with available_at <=
-        now, by rank (highest first), then available_at, planned_at, id. Nothing if the node's
-        lease is not alive. Returns them as after `claim`: attempt + 1, fence + 1."""
+        now: by rank (highest first), within a rank in turn between owners (`take_turns`), of one
+        owner by available_at, planned_at, id. The turns of a rank continue where the last claim of
+        this process with the same capabilities ended. Where many owners wait, a claim may serve
+        the first 32 in turn and others by available_at. Nothing if the node's lease is not alive.
+        Returns them in queue order as after `claim`: attempt + 1, fence + 1."""
 
     async def start(self, run_id: RunId, fence: int) -> bool:
         """Set the started mark. False: the run was lost, do not start."""
@@ -740,3 +743,28 @@ def grant_tokens(left: float, *, granted: int, rate: float, count: int) -> Token
 def refilled_until(at: datetime, now: datetime) -> datetime:
     """The time up to which the bucket is refilled; `at` is the previous one."""
     return at if timedelta() < at - now < MAX_CLOCK_STEP_BACK else now
+
+
+#: Sets of capabilities: pools, without those that they leave to other nodes for a while.
+_MOST_POOLS = 100
+
+
+class LastTurns:
+    """The last owner of each rank, for each set of capabilities: pools with different ones take
+    turns separately, or one could always meet the same owner."""
+
+    def __init__(self) -> None:
+        self._turns: dict[frozenset[str], Turns] = {}
+
+    def get(self, capabilities: frozenset[str]) -> Turns:
+        return self._turns.get(capabilities, {})
+
+    def advance(self, capabilities: frozenset[str], claimed: Iterable[Run]) -> None:
+        served = {(run.rank, run.definition.owner) for run in claimed}
+        if not served:
+            return
+        numbers = [(rank, owner_number(str(owner))) for rank, owner in served]
+        turns = advance_turns(self.get(capabilities), numbers)
+        if len(self._turns) >= _MOST_POOLS:
+            self._turns.clear()
+        self._turns[capabilities] = turns

@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 
 from chimes.errors import QuotaExceeded
 from chimes.model import replace
-from chimes.model.access import Quota
+from chimes.model.access import SYSTEM_OWNER, Quota
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import end_immediately, slot_run
 from chimes.model.policy import Policy
@@ -30,7 +30,7 @@ from chimes.model.schedule import (
 from chimes.model.target import Target
 from chimes.store.port import ScheduleEdit
 from chimes.triggers import Every, Once
-from tests.builders import NOW, TARGET, a_schedule, an_entry
+from tests.builders import BOB, NOW, TARGET, a_schedule, an_entry
 from tests.store_contract.machine.strategies import INTERVALS, POLICIES, index, targets
 from tests.store_contract.machine.work import WorkRules
 
@@ -71,6 +71,7 @@ class ScheduleRules(WorkRules):
             target=does,
             policy=self._pick(POLICIES, number),
             priority=priority,
+            owner=BOB if number % 4 == 3 else SYSTEM_OWNER,
             depends_on=Dependency(schedule_id=ScheduleId("s0")) if depends and number % 3 else None,
             created_at=now,
             updated_at=now,

@@ -35,6 +35,7 @@ from chimes.model.policy import (
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.sync import HIGH, SYNC_TIMEOUT, task_policy
+from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -47,6 +48,7 @@ from chimes.model.target import (
     parse_pair_key,
 )
 from chimes.model.validation import (
+    PRIORITY_LIMIT,
     SHORTEST_INTERVAL,
     check_fires,
     check_interval,
@@ -80,6 +82,8 @@ class Limits:
     quotas: QuotaRule = no_quotas
     shortest_interval_member: timedelta = SHORTEST_INTERVAL
     shortest_interval_admin: timedelta = SHORTEST_INTERVAL
+    #: The highest priority that members may choose.
+    priority_member: int = PRIORITY_LIMIT
     runs: RunLimits = NO_RUN_LIMITS
 
 
@@ -161,14 +165,34 @@ class ScheduleRules:
         """Checks the interval limit and that the trigger fires. `allow_overdue` accepts a `once`
         trigger in the past. Schedules of chats always have the limit of members."""
         limits = self._limits()
-        admin = actor.role is Role.ADMIN and owner.type is not OwnerType.CHAT
         check_interval(
             trigger,
-            limits.shortest_interval_admin if admin else limits.shortest_interval_member,
+            limits.shortest_interval_admin
+            if _is_admin(actor, owner)
+            else limits.shortest_interval_member,
             now,
         )
         if not (allow_overdue and isinstance(trigger, Once) and trigger.instant <= now):
             check_fires(trigger, now)
+
+    def check_priority_allowed(
+        self, actor: Actor, owner: Owner, priority: int, target: Target
+    ) -> None:
+        """Raises InvalidInput for a chosen priority above the limit of members: their runs would
+        go before those of all others. Sync tasks have classes of their own."""
+        most = self._limits().priority_member
+        if isinstance(target, SyncTarget):
+            most = max(most, NOW_CLASS)
+        if priority > most and not _is_admin(actor, owner):
+            raise InvalidInput(
+                _(
+                    "the priority of members is at most {most} (max_priority_member): choose a"
+                    " lower one, or ask an admin",
+                    most=most,
+                ),
+                field="priority",
+                code="priority_limit",
+            )
 
     # --- targets and recipients ---------------------------------------------------------------
     def check_target_allowed(self, actor: Actor, target: Target, before: Target | None) -> None:
@@ -257,6 +281,11 @@ class ScheduleRules:
                 field="depends_on.schedule_id",
                 code="cycle",
             )
+
+
+def _is_admin(actor: Actor, owner: Owner) -> bool:
+    """Schedules of chats always have the limits of members."""
+    return actor.role is Role.ADMIN and owner.type is not OwnerType.CHAT
 
 
 def refuse_agents(actor: Actor, target: Target) -> None:

@@ -30,6 +30,7 @@ from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import ScheduleId, new_schedule_id
 from chimes.model.listing import AuditQuery, Page, ScheduleQuery, ScheduleSort
 from chimes.model.planning import FireContext, FirePlan, end_immediately, plan, slot_run
+from chimes.model.policy import PRIORITY
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     UPCOMING_LIMIT,
@@ -306,6 +307,8 @@ class ScheduleService:
             raise NotAllowed()
         rules = self.rules
         await rules.refresh_limits()
+        if explicit_fields is None or PRIORITY in explicit_fields:
+            rules.check_priority_allowed(actor, draft.owner, draft.priority, draft.target)
         defaults = await rules.get_run_defaults(draft.target)
         if explicit_fields is not None and defaults is not None:
             draft = apply_run_defaults(draft, defaults, explicit_fields)
@@ -373,9 +376,12 @@ class ScheduleService:
                 await calculate([trigger], check)
 
         def apply(before: Schedule, now: datetime) -> Schedule:
-            after = drop_pair_key(before, apply_defaults(edit(before)))
+            edited = edit(before)
+            after = drop_pair_key(before, apply_defaults(edited))
             if after == before:
                 return before
+            if edited.priority != before.priority:
+                rules.check_priority_allowed(actor, before.owner, edited.priority, after.target)
             after = validate_schedule(after, before)
             if after.target != before.target:
                 rules.check_target_allowed(actor, after.target, before.target)

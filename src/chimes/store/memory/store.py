@@ -58,10 +58,12 @@ from chimes.model.planning import (
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import (
+    NO_TURNS,
     Completion,
     LogEntry,
     Reason,
     Run,
+    Turns,
     cancel,
     cancel_step,
     claim,
@@ -73,6 +75,7 @@ from chimes.model.run import (
     queue_order,
     release_or_cancel,
     request_cancel,
+    take_turns,
 )
 from chimes.model.schedule import (
     Schedule,
@@ -88,6 +91,7 @@ from chimes.store.port import (
     FireResult,
     IdempotencyRecord,
     Item,
+    LastTurns,
     Planner,
     ScheduleChange,
     ScheduleEdit,
@@ -117,6 +121,7 @@ class MemoryStore:
         self._lock: AbstractContextManager[object, None] = threading.RLock()
         self._wakeup = Wakeup()
         self._state = State()
+        self._turns = LastTurns()
 
     async def _commit(self, *, durable: bool = True) -> None:
         """Called after every change, before the method returns; a persistent subclass returns only
@@ -356,7 +361,9 @@ class MemoryStore:
 
     async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
         with self._lock:
-            taken = self._hand_out(self._state.active.values(), request, self._clock.now())
+            waiting, turns = self._state.active.values(), self._turns.get(request.capabilities)
+            taken = self._hand_out(waiting, request, self._clock.now(), turns)
+            self._turns.advance(request.capabilities, taken.values())
         if taken:
             await self._commit()
         return tuple(taken.values())
@@ -515,24 +522,24 @@ class MemoryStore:
         return after
 
     def _hand_out(
-        self, runs: Iterable[Run], request: ClaimRequest, now: datetime
+        self,
+        runs: Iterable[Run],
+        request: ClaimRequest,
+        now: datetime,
+        turns: Turns = NO_TURNS,
     ) -> dict[RunId, Run]:
         """Claim the first claimable ones of `runs`, if the lease of the node is alive."""
         if not self._state.alive(request.node_id, now):
             return {}
-        claimable = sorted(
-            (
-                run
-                for run in runs
-                if run.claimable
-                and run.available_at <= now
-                and run.target.requirement in request.capabilities
-            ),
-            key=queue_order,
+        claimable = (
+            run
+            for run in runs
+            if run.claimable
+            and run.available_at <= now
+            and run.target.requirement in request.capabilities
         )
-        taken = {
-            run.id: claim(run, request.node_id, now) for run in claimable[: max(0, request.free)]
-        }
+        chosen = sorted(take_turns(claimable, request.free, turns), key=queue_order)
+        taken = {run.id: claim(run, request.node_id, now) for run in chosen}
         for run in taken.values():
             self._state.put_run(run)
         return taken

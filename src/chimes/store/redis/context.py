@@ -22,7 +22,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.store.codec.records import audit_to_plain
-from chimes.store.port import Wakeup
+from chimes.store.port import LastTurns, Wakeup
 from chimes.store.redis.connection import Connections
 from chimes.store.redis.rows import Revision, RunRows, ScheduleRows
 from chimes.store.redis.scripts import READING, URGENT, WRITING
@@ -176,6 +176,7 @@ class Context:
         self.sender = f"{os.getpid()}-{uuid4().hex[:12]}"
         self.run_rows = RunRows()
         self.schedule_rows = ScheduleRows()
+        self.turns = LastTurns()
         #: Keys of definitions that this process has seen in the store.
         self._stored: set[str] = set()
         #: Counter of conflicts that were resolved by reading again.

@@ -30,7 +30,15 @@ from chimes.model.notification import (
 from chimes.model.planning import cancels_only_own_runs, concurrency_key
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
-from chimes.model.run import LogEntry, Reason, Run, RunDefinition, RunStatus
+from chimes.model.run import (
+    LogEntry,
+    Reason,
+    Run,
+    RunDefinition,
+    RunStatus,
+    Turns,
+    owner_number,
+)
 from chimes.model.schedule import Schedule
 from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
 from chimes.model.target import HttpTarget, SyncTarget
@@ -277,13 +285,18 @@ _DIGITS = 18
 
 
 def member(run: Run) -> str:
-    """The queue member, sorted like `queue_order`; see `needs_of` in the Lua."""
+    """The queue member, sorted like `queue_order`; see `needs_of` and `owner_of` in the Lua."""
     available = max(0, to_micros(run.available_at))
     planned = max(0, to_micros(run.planned_at))
     return (
         f"{_RANKS - run.rank:020d}{available:0{_DIGITS}d}{planned:0{_DIGITS}d}"
-        f"{run.id}\n{run.target.requirement}"
+        f"{run.id}\n{run.target.requirement}\n{owner_number(str(run.owner)):019d}"
     )
+
+
+def turn_words(turns: Turns) -> list[str]:
+    """Ranks and owners in turn, as the queue has them."""
+    return flat((f"{_RANKS - rank:020d}", f"{owner:019d}") for rank, owner in turns.items())
 
 
 def rank_of(order: str) -> int | None:

@@ -22,7 +22,14 @@ from chimes.store.port import ClaimRequest
 from chimes.store.redis.completion import CompletionEffects, take_claimed
 from chimes.store.redis.context import AuditTrail, Context
 from chimes.store.redis.listing import MOST
-from chimes.store.redis.rows import log_entry, log_rows, outbox_rows, rest_of, task_row
+from chimes.store.redis.rows import (
+    log_entry,
+    log_rows,
+    outbox_rows,
+    rest_of,
+    task_row,
+    turn_words,
+)
 from chimes.store.redis.wire import Wire, micros, moment, rows, text, texts
 
 
@@ -115,8 +122,11 @@ async def next_available(ctx: Context) -> datetime | None:
 
 async def claim(ctx: Context, request: ClaimRequest) -> tuple[Run, ...]:
     capabilities = sorted(request.capabilities)
-    _, (answer,) = await ctx.write("claim", request.node_id, str(request.free), capabilities)
-    return await take_claimed(ctx, rows(answer))
+    turns = turn_words(ctx.turns.get(request.capabilities))
+    _, (answer,) = await ctx.write("claim", request.node_id, str(request.free), capabilities, turns)
+    claimed = await take_claimed(ctx, rows(answer))
+    ctx.turns.advance(request.capabilities, claimed)
+    return claimed
 
 
 async def start(ctx: Context, run_id: RunId, fence: int) -> bool:

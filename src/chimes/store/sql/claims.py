@@ -42,17 +42,21 @@ def anything_available(tx: Tx) -> bool:
 
 def claim_at_once(tx: Tx, request: ClaimRequest) -> list[Run]:
     """`claim`, where the database needs only one statement for it."""
-    wanted = (request.capabilities, request.free, request.node_id)
-    return decode_runs(tx, tx.dialect.claim(tx.connection, tx.clock_override(), *wanted))
+    turns = tx.known.turns.get(request.capabilities)
+    wanted = (request.capabilities, request.free, request.node_id, turns)
+    claimed = decode_runs(tx, tx.dialect.claim(tx.connection, tx.clock_override(), *wanted))
+    tx.known.turns.advance(request.capabilities, claimed)
+    return claimed
 
 
 def claim(tx: Tx, request: ClaimRequest) -> list[Run]:
-    """Moves due runs from the queue to the claims, in queue order. Corrupt runs are claimed too;
+    """Moves due runs from the queue to the claims. Corrupt runs are claimed too;
     the caller ends them."""
     now = tx.now()
     if not is_alive(tx, request.node_id, now):
         return []
-    wanted = (tx.connection, micros(now), request.capabilities, request.free)
+    turns = tx.known.turns.get(request.capabilities)
+    wanted = (tx.connection, micros(now), request.capabilities, request.free, turns)
     ids = [row[0] for row in tx.dialect.claimable(*wanted)]
     if not ids:
         return []
@@ -66,6 +70,7 @@ def claim(tx: Tx, request: ClaimRequest) -> list[Run]:
     now = tx.now()
     claimed = [claim_run(found[run_id], request.node_id, now) for run_id in ids]
     write_changes(tx, [(found[run.id], run) for run in claimed])
+    tx.known.turns.advance(request.capabilities, claimed)
     return claimed
 
 

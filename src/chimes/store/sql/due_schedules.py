@@ -43,6 +43,7 @@ from chimes.model.run import (
     queue_order,
     request_cancel,
     shared_key,
+    take_turns,
 )
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
@@ -458,9 +459,11 @@ class _Pass:
             and run.target.requirement in request.capabilities
         ]
         # They come in the order of their due times, which is that of the queue for equal ranks.
-        if len(waiting) > request.free or len({run.rank for run in waiting}) > 1:
+        if chosen := len(waiting) > request.free:
+            waiting = take_turns(waiting, request.free)
+        if chosen or len({run.rank for run in waiting}) > 1:
             waiting.sort(key=queue_order)
-        return {run.id: claim(run, request.node_id, now) for run in waiting[: request.free]}
+        return {run.id: claim(run, request.node_id, now) for run in waiting}
 
 
 def _is_alone(due: _Due) -> bool:

@@ -326,6 +326,8 @@ queue = _table(
     #: `concurrency_keys.key`.
     Column("concurrency", BigInteger),
     Column("concurrency_limit", BigInteger, nullable=False),
+    #: The owner (`owner_number`), for turns within a rank; 0 in rows of programs of schema 1.
+    Column("owner", BigInteger, nullable=False, server_default="0"),
 )
 # Ascending in rank on MariaDB, although the highest goes first: ranks are read one by one, and a
 # descending column would keep it from jumping from rank to rank. `needs` is last, so that runs for
@@ -338,6 +340,19 @@ Index(
 _index(
     "queue_order",
     *(queue.c.rank.desc(), queue.c.available_at, queue.c.planned_at, queue.c.run_id),
+    sqlite_where=text(CLAIMABLE),
+    postgresql_where=text(CLAIMABLE),
+).ddl_if(callable_=_not_on(MARIADB))
+# The same runs by owner: a claim jumps from owner to owner and reads the head of each.
+Index(
+    "queue_turns",
+    *(queue.c.blocked, queue.c.rank, queue.c.owner, queue.c.available_at, queue.c.planned_at),
+    *(queue.c.run_id, queue.c.needs),
+).ddl_if(dialect=MARIADB)
+_index(
+    "queue_turns",
+    *(queue.c.rank.desc(), queue.c.owner, queue.c.available_at, queue.c.planned_at),
+    queue.c.run_id,
     sqlite_where=text(CLAIMABLE),
     postgresql_where=text(CLAIMABLE),
 ).ddl_if(callable_=_not_on(MARIADB))

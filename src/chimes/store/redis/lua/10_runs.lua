@@ -69,13 +69,42 @@ local function claimable(s)
   return s.status == 'queued' and s.blocked == '' and s.member ~= ''
 end
 
--- A member of a queue: 56 digits (rank, available, planned), the id, a line feed, the requirement.
+-- A member of a queue: 56 digits (rank, available, planned), the id, and after line feeds the
+-- requirement and the owner, whom members of earlier versions lack.
+local NO_OWNER = string.rep('0', 19)
+
 local function needs_of(member)
-  return string.sub(member, string.find(member, '\n', 57, true) + 1)
+  local first = string.find(member, '\n', 57, true)
+  local second = string.find(member, '\n', first + 1, true)
+  return string.sub(member, first + 1, second and second - 1)
+end
+
+local function owner_of(member)
+  local first = string.find(member, '\n', 57, true)
+  local second = string.find(member, '\n', first + 1, true)
+  return second and string.sub(member, second + 1) or NO_OWNER
 end
 
 local function id_of(member)
   return string.sub(member, 57, string.find(member, '\n', 57, true) - 1)
+end
+
+-- Runs that are due are in the set `turns:REQUIREMENT`, by rank and owner: the owner stands after
+-- the rank.
+local function turn_of(member)
+  return string.sub(member, 1, 20) .. owner_of(member) .. string.sub(member, 21)
+end
+
+local function member_of(turn)
+  return string.sub(turn, 1, 20) .. string.sub(turn, 40)
+end
+
+local function add_turn(member)
+  call('ZADD', C .. 'turns:' .. needs_of(member), 0, turn_of(member))
+end
+
+local function remove_turn(member)
+  return call('ZREM', C .. 'turns:' .. needs_of(member), turn_of(member))
 end
 
 local function available_of(member)
@@ -91,7 +120,7 @@ end
 local function enqueue(id, s)
   call('ZADD', C .. 'available', s.available, id)
   if tonumber(s.available) <= now then
-    call('ZADD', C .. 'ready:' .. needs_of(s.member), 0, s.member)
+    add_turn(s.member)
   else
     call('ZADD', C .. 'delayed', s.available, s.member)
   end
@@ -99,9 +128,7 @@ end
 
 local function dequeue(id, s)
   call('ZREM', C .. 'available', id)
-  if call('ZREM', C .. 'ready:' .. needs_of(s.member), s.member) == 0 then
-    call('ZREM', C .. 'delayed', s.member)
-  end
+  if remove_turn(s.member) == 0 then call('ZREM', C .. 'delayed', s.member) end
 end
 
 local function reindex_key(id, a, b, key, created)

@@ -15,6 +15,48 @@ local function append_audit(number, hash, entry)
   call('HSET', C .. 'audit:head', 'number', number, 'hash', hash)
 end
 
+-- How many of `free` runs each of so many owners gets at least, if it has as many.
+local function share_of(free, owners)
+  return math.ceil(free / owners)
+end
+
+-- The first `free` of these members of queues: by rank, and within a rank in turn between owners
+-- (`take_turns`).
+local function in_turn(members, free)
+  table.sort(members, sooner)
+  if #members <= free then return members end
+  local ranks, chosen = {}, {}
+  for _, member in ipairs(members) do
+    local rank, owner = string.sub(member, 1, 20), owner_of(member)
+    local last = ranks[#ranks]
+    if not last or last.rank ~= rank then
+      last = {rank = rank, owners = {}, runs = {}}
+      ranks[#ranks + 1] = last
+    end
+    if not last.runs[owner] then
+      last.owners[#last.owners + 1] = owner
+      last.runs[owner] = {}
+    end
+    table.insert(last.runs[owner], member)
+  end
+  for _, each in ipairs(ranks) do
+    table.sort(each.owners)
+    local share = share_of(free, #each.owners)
+    for phase = 1, 2 do
+      for _, owner in ipairs(each.owners) do
+        local runs = each.runs[owner]
+        local first, last = 1, math.min(share, #runs)
+        if phase == 2 then first, last = share + 1, #runs end
+        for place = first, last do
+          if #chosen < free then chosen[#chosen + 1] = runs[place] end
+        end
+      end
+    end
+  end
+  table.sort(chosen, sooner)
+  return chosen
+end
+
 -- Claims the runs of the first `free` of these members of queues.
 local function hand_out(members, node, free)
   local claimed = {}

@@ -52,7 +52,7 @@ function verbs.fire()
         members[#members + 1] = s.member
       end
     end
-    table.sort(members, sooner)
+    members = in_turn(members, free)
   end
   local taken, mine, rest = hand_out(members, node, free), {}, {}
   for place = 1, #taken do mine[id_of(members[place])] = true end

@@ -20,6 +20,7 @@ from chimes.clock import Clock
 from chimes.model.planning import FireContext
 from chimes.model.run import RunDefinition
 from chimes.model.schedule import Schedule
+from chimes.store.port import LastTurns
 from chimes.store.sql.dialects.base import Dialect, Rows
 from chimes.store.sql.migrations import Progress
 from chimes.store.sql.rows.values import Value, micros
@@ -88,6 +89,7 @@ class KnownRows:
         #: Key and mark of use by digest.
         self.digests: Memory[str, tuple[int, int]] = Memory(20_000)
         self.schedules: Memory[int, KnownSchedule] = Memory(20_000)
+        self.turns = LastTurns()
 
     def clear(self) -> None:
         for each in (self.definitions, self.digests, self.schedules):

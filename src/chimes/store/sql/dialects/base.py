@@ -7,7 +7,7 @@ databases understand is a statement of SQLAlchemy beside the function that execu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 
 from chimes.clock import Clock
+from chimes.model.run import NO_TURNS, Turns, share_of
 from chimes.store.sql.dialects.statistics import StatisticsDialect
 from chimes.store.sql.rows.run import CLAIMS
 from chimes.store.sql.rows.values import Value, Values
@@ -37,6 +38,9 @@ from chimes.store.sql.tables import CLAIMABLE, claims, queue
 Rows = Sequence[Row[Any]]
 
 _ABOVE_ALL = 2**63 - 1
+#: Owners that one claim visits in each rank. If there are more, the rest of the claim is in queue
+#: order, and the next claim continues with other owners.
+MOST_OWNERS = 32
 #: Ranks are read one by one: rank comes first in queue order, so a plain scan would step over every
 #: retry that waits for its time in a high rank.
 _NEXT_RANK = (
@@ -157,29 +161,80 @@ class Dialect(ABC):
         capabilities: Collection[str],
         limit: int,
         node_id: str,
+        turns: Turns = NO_TURNS,
     ) -> Rows:
-        """Claims runs for a node, if the lease of the node has not ended. Returns rows of
-        RUN_COLUMNS. Only where `claims_at_once`."""
+        """Claims runs for a node, in the order of `claimable`, if the lease of the node has not
+        ended. Returns rows of RUN_COLUMNS. Only where `claims_at_once`."""
         raise NotImplementedError
 
     def claimable(
-        self, connection: Connection, now: int, capabilities: Collection[str], limit: int
-    ) -> Rows:
-        """Returns claimable rows of `queue` in queue order, locked until the transaction ends."""
+        self,
+        connection: Connection,
+        now: int,
+        capabilities: Collection[str],
+        limit: int,
+        turns: Turns = NO_TURNS,
+    ) -> list[Row[Any]]:
+        """Returns claimable rows of `queue`, by rank and within a rank as `take_turns` describes,
+        locked until the transaction ends."""
         found: list[Row[Any]] = []
         if not capabilities:
             return found
+        wanted = {"now": now, "capabilities": self.listed(capabilities)}
         for rank in self._ranks(connection):
-            parameters = {
-                "rank": rank,
-                "now": now,
-                "capabilities": self.listed(capabilities),
-                "most": limit - len(found),
-            }
-            found.extend(connection.execute(self._due_of_rank, parameters).all())
+            in_rank = wanted | {"rank": rank}
+            owners = self.owners(connection, rank, turns.get(rank, 0))
+            if len(owners) == 1:
+                found += self._due(connection, self._due_of_rank, in_rank, limit - len(found))
+            else:
+                found += self._in_turn(connection, in_rank, owners, limit, limit - len(found))
             if len(found) >= limit:
                 break
         return found
+
+    def _in_turn(
+        self,
+        connection: Connection,
+        in_rank: Mapping[str, object],
+        owners: Sequence[int],
+        limit: int,
+        most: int,
+    ) -> list[Row[Any]]:
+        """Returns up to `most` rows of the owners, each its share of `limit`, then what is left."""
+        waiting = [
+            number
+            for number in owners
+            if connection.execute(self._has_due, {**in_rank, "owner": number}).first()
+        ]
+        found: list[Row[Any]] = []
+        more: list[int] = []
+        for number in waiting:
+            share = min(share_of(limit, len(waiting)), most - len(found))
+            given = {**in_rank, "owner": number}
+            rows = self._due(connection, self._due_of_owner, given, share)
+            found += rows
+            if len(rows) == share:
+                more.append(number)
+        for number in more:
+            if len(found) < most:
+                given = {**in_rank, "owner": number}
+                rest = self._due(connection, self._due_of_owner, given, most)
+                found = self._added(found, rest, most)
+        if len(found) < most and len(owners) > MOST_OWNERS:
+            rest = self._due(connection, self._due_of_rank, in_rank, most)
+            found = self._added(found, rest, most)
+        return found
+
+    @staticmethod
+    def _added(found: list[Row[Any]], rest: Rows, most: int) -> list[Row[Any]]:
+        known = {row[0] for row in found}
+        return [*found, *(row for row in rest if row[0] not in known)][:most]
+
+    @staticmethod
+    def _due(
+        connection: Connection, statement: Select[Any], given: Mapping[str, object], most: int
+    ) -> Rows:
+        return connection.execute(statement, {**given, "most": most}).all() if most > 0 else ()
 
     def next_available(self, connection: Connection) -> int | None:
         """Returns the earliest available_at of the claimable runs."""
@@ -239,18 +294,44 @@ class Dialect(ABC):
 
     @cached_property
     def _due_of_rank(self) -> Select[Any]:
+        return self._first_due("queue_order")
+
+    @cached_property
+    def _due_of_owner(self) -> Select[Any]:
+        return self._first_due("queue_turns").where(queue.c.owner == bindparam("owner"))
+
+    @cached_property
+    def _has_due(self) -> Select[Any]:
+        one = select(queue.c.run_id).where(*self._is_due, queue.c.owner == bindparam("owner"))
+        return self.with_index(one, "queue_turns").limit(literal_column("1"))
+
+    @property
+    def _is_due(self) -> tuple[ColumnElement[bool], ...]:
+        return (
+            queue.c.blocked == literal_column("0"),
+            queue.c.rank == bindparam("rank"),
+            queue.c.available_at <= bindparam("now"),
+            self.among(queue.c.needs, "capabilities"),
+        )
+
+    def _first_due(self, index: str) -> Select[Any]:
         statement = (
             select(queue)
-            .where(
-                text(CLAIMABLE),
-                queue.c.rank == bindparam("rank"),
-                queue.c.available_at <= bindparam("now"),
-                self.among(queue.c.needs, "capabilities"),
-            )
+            .where(*self._is_due)
             .order_by(queue.c.available_at, queue.c.planned_at, queue.c.run_id)
             .limit(bindparam("most"))
         )
+        statement = self.with_index(statement, index)
         return self.for_update(statement, skip=True) if self.locks_rows else statement
+
+    @abstractmethod
+    def owners(self, connection: Connection, rank: int, last: int) -> Sequence[int]:
+        """Returns owners with claimable runs of the rank, in the order of their turns after the
+        last one; at most one more than MOST_OWNERS. Jumps from owner to owner in the index."""
+
+    def with_index(self, statement: Select[Any], index: str) -> Select[Any]:
+        """Makes the database use this index of `queue`, where it might choose another one."""
+        return statement
 
     # --- prefetch -------------------------------------------------------------------------------
     def due_times(self, connection: Connection, until: int, limit: int) -> Sequence[int]:

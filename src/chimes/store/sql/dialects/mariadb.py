@@ -33,10 +33,10 @@ from sqlalchemy import (
 
 from chimes.clock import MICROSECOND, Clock
 from chimes.store.port import MAX_CLOCK_STEP_BACK
-from chimes.store.sql.dialects.base import Dialect, Rows, TokenRequest
+from chimes.store.sql.dialects.base import MOST_OWNERS, Dialect, Rows, TokenRequest
 from chimes.store.sql.dialects.statistics import MariadbStatistics
 from chimes.store.sql.rows.values import Value, Values
-from chimes.store.sql.tables import BLOCKED, PENDING, deliveries
+from chimes.store.sql.tables import BLOCKED, CLAIMABLE, PENDING, deliveries, queue
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
@@ -70,6 +70,14 @@ FROM JSON_TABLE(
 ) AS wanted STRAIGHT_JOIN runs FORCE INDEX (runs_by_slot)
 ON runs.schedule = wanted.`key` AND runs.slot = wanted.at
 """
+
+# MariaDB does not jump from owner to owner within one statement: grouping reads every run.
+_OWNER = f"""
+SELECT owner FROM queue FORCE INDEX (queue_turns)
+WHERE {CLAIMABLE} AND `rank` = %(rank)s AND owner > %(after)s ORDER BY owner {{}} LIMIT 1
+"""
+NEXT_OWNER = _OWNER.format("")
+ENDS = f"({_OWNER.format('')}) UNION ALL ({_OWNER.format('DESC')})"
 
 # In the order of the index; other channels are filtered out, and rows that another node has locked
 # are skipped.
@@ -191,6 +199,31 @@ class MariadbDialect(Dialect):
         self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
     ) -> None:
         _update_many(connection, table, tuple(names), rows)
+
+    def owners(self, connection: Connection, rank: int, last: int) -> Sequence[int]:
+        """One round trip if there is one owner."""
+        given = {"rank": rank, "after": -1}
+        ends = connection.exec_driver_sql(ENDS, given).scalars().all()
+        found = sorted(set(ends))
+        if len(found) < 2:
+            return found
+        first, final = found
+        # In a circle, from the last owner until the circle is closed.
+        found, after = [], last
+        while len(found) <= MOST_OWNERS:
+            owner = first
+            if after < final:
+                given = {"rank": rank, "after": after}
+                owner = connection.exec_driver_sql(NEXT_OWNER, given).scalar() or final
+            if found and owner == found[0]:
+                break
+            found.append(owner)
+            after = owner
+        return found
+
+    def with_index(self, statement: Select[Any], index: str) -> Select[Any]:
+        name = "queue_claimable" if index == "queue_order" else index
+        return statement.with_hint(queue, f"FORCE INDEX ({name})")
 
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         parameters = {"numbers": _plain(list(numbers))}

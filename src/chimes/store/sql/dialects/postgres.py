@@ -37,8 +37,9 @@ from sqlalchemy.sql.expression import cast
 
 from chimes.clock import Clock
 from chimes.model.planning import PREFETCH_CUTOFF
+from chimes.model.run import NO_TURNS, Turns
 from chimes.store.port import MAX_CLOCK_STEP_BACK
-from chimes.store.sql.dialects.base import Dialect, Rows, TokenRequest
+from chimes.store.sql.dialects.base import MOST_OWNERS, Dialect, Rows, TokenRequest
 from chimes.store.sql.dialects.statistics import PostgresStatistics
 from chimes.store.sql.rows.run import CLAIMS, ENDING
 from chimes.store.sql.rows.values import Value, Values, moment_of
@@ -85,26 +86,83 @@ SELECT min((
 )) FROM ranks WHERE rank IS NOT NULL
 """
 
+# Owners with claimable runs of a rank, in the order of their turns: after the last one, then from
+# the first one on (`wrapped`). One entry of the index for each.
+_LAST_OWNER = """
+coalesce((
+  SELECT last.owner FROM unnest($4::bigint[], $5::bigint[]) AS last(rank, owner)
+  WHERE last.rank = ranks.rank
+), 0)
+"""
+_OWNER = f"""
+SELECT queue.owner, %s AS wrapped FROM queue
+WHERE {CLAIMABLE} AND queue.rank = ranks.rank AND %s ORDER BY queue.owner LIMIT 1
+"""
+_LATER = "queue.owner > owners.owner AND queue.owner <= owners.until"
+_FROM_START = "queue.owner <= owners.last AND NOT owners.wrapped"
+_OWNERS = f"""
+owners(owner, wrapped, place, last, until) AS (
+  SELECT last, false, 0, last, {2**63 - 1} FROM (SELECT {_LAST_OWNER} AS last) AS start
+  UNION ALL
+  SELECT next.owner, next.wrapped, owners.place + 1, owners.last,
+    CASE WHEN next.wrapped THEN owners.last ELSE {2**63 - 1} END
+  FROM owners CROSS JOIN LATERAL (
+    ({_OWNER % ("owners.wrapped", _LATER)}) UNION ALL ({_OWNER % ("true", _FROM_START)}) LIMIT 1
+  ) AS next
+  WHERE owners.place <= {MOST_OWNERS}
+)
+"""
+
 # A claim is one message: it reads the clock, checks the node's lease, moves the runs from the queue
 # to the claims and returns them. So it commits by itself, and the server executes it while the
-# process executes its runs. The inner LIMIT applies to each rank, the outer one to all; rows are
+# process executes its runs. In each rank every owner gets its share (`take_turns`), in `shares`;
+# what is left goes to the owners in turn, or in queue order if there are too many of them. Rows are
 # locked one by one as they are returned, so that no more are locked than are claimed. Rows that
 # another node has locked are skipped without a wait. LIMIT is a literal: as a parameter it would be
 # planned with a guess.
 _FOUND = ("run_id", "available_at", "attempt", "fence", "concurrency")
+_DUE = f"""
+{CLAIMABLE} AND queue.rank = ranks.rank AND available_at <= (SELECT at FROM clock)
+AND needs = ANY ($2::text[])
+"""
+_FIRST = f"""
+SELECT {", ".join(_FOUND)} FROM queue WHERE {_DUE} AND %s
+ORDER BY available_at, planned_at, run_id LIMIT %s FOR UPDATE SKIP LOCKED
+"""
+_NOT_SHARED = "run_id <> ALL (ARRAY(SELECT shares.run_id FROM shares))"
+_ALL_FOUND = ", ".join(f"heads.{name}" for name in _FOUND)
 CLAIM = f"""
 WITH RECURSIVE clock AS MATERIALIZED (SELECT coalesce($1::bigint, ({NOW})) AS at), {
     _RANKS
     % "EXISTS (SELECT 1 FROM nodes, clock WHERE nodes.id = $3::text AND lease_until > clock.at)"
 }, found AS MATERIALIZED (
-  SELECT {", ".join(f"heads.{name}" for name in _FOUND)}
-  FROM ranks CROSS JOIN LATERAL (
-    SELECT {", ".join(_FOUND)} FROM queue
-    WHERE {CLAIMABLE} AND queue.rank = ranks.rank AND available_at <= (SELECT at FROM clock)
-    AND needs = ANY ($2::text[])
-    ORDER BY available_at, planned_at, run_id LIMIT %d
-    FOR UPDATE SKIP LOCKED
-  ) AS heads WHERE ranks.rank IS NOT NULL LIMIT %d
+  SELECT {_ALL_FOUND} FROM ranks CROSS JOIN LATERAL (
+    WITH RECURSIVE {_OWNERS}, waiting AS MATERIALIZED (
+      SELECT owners.owner, count(*) OVER () AS number FROM owners CROSS JOIN LATERAL (
+        SELECT 1 FROM queue WHERE {_DUE} AND queue.owner = owners.owner LIMIT 1
+      ) AS head WHERE owners.place > 0
+    ), shares AS MATERIALIZED (
+      SELECT {_ALL_FOUND} FROM waiting CROSS JOIN LATERAL (
+        {
+    _FIRST
+    % (
+        "queue.owner = waiting.owner",
+        "(%(limit)d + waiting.number - 1) / waiting.number",
+    )
+}
+      ) AS heads
+    )
+    SELECT {", ".join(_FOUND)} FROM shares
+    UNION ALL
+    SELECT {_ALL_FOUND} FROM waiting CROSS JOIN LATERAL (
+      {_FIRST % (f"queue.owner = waiting.owner AND {_NOT_SHARED}", "%(limit)d")}
+    ) AS heads WHERE waiting.number > 1
+    UNION ALL
+    SELECT {_ALL_FOUND} FROM (SELECT WHERE (SELECT count(*) FROM owners) > {
+    MOST_OWNERS + 1
+}) AS many
+    CROSS JOIN LATERAL ({_FIRST % (_NOT_SHARED, "%(limit)d")}) AS heads
+  ) AS heads WHERE ranks.rank IS NOT NULL LIMIT %(limit)d
 ), gone AS (
   DELETE FROM queue WHERE run_id = ANY (ARRAY(SELECT run_id FROM found))
 ), taken AS (
@@ -335,13 +393,18 @@ class PostgresDialect(Dialect):
         capabilities: Collection[str],
         limit: int,
         node_id: str,
+        turns: Turns = NO_TURNS,
     ) -> Rows:
-        parameters = (now, list(capabilities), node_id)
-        result = connection.exec_driver_sql(CLAIM % (limit, limit), parameters)
+        ranks, owners = list(turns), list(turns.values())
+        parameters = (now, list(capabilities), node_id, ranks, owners)
+        result = connection.exec_driver_sql(CLAIM % {"limit": limit}, parameters)
         # The rows of the driver: building SQLAlchemy's takes longer than reading them.
         rows: Rows = result.cursor.fetchall()
         result.close()
         return rows
+
+    def owners(self, connection: Connection, rank: int, last: int) -> Sequence[int]:
+        raise NotImplementedError  # part of `claim`
 
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         return connection.exec_driver_sql(BLOCKED_KEYS, (list(numbers),)).scalars().all()

@@ -30,10 +30,10 @@ from sqlalchemy.exc import IntegrityError
 
 from chimes.clock import MICROSECOND, Clock
 from chimes.store.port import MAX_CLOCK_STEP_BACK
-from chimes.store.sql.dialects.base import Dialect, Rows, TokenRequest
+from chimes.store.sql.dialects.base import MOST_OWNERS, Dialect, Rows, TokenRequest
 from chimes.store.sql.dialects.statistics import SqliteStatistics
 from chimes.store.sql.rows.values import Value, Values
-from chimes.store.sql.tables import BLOCKED, PENDING, deliveries
+from chimes.store.sql.tables import BLOCKED, CLAIMABLE, PENDING, deliveries
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
@@ -53,6 +53,25 @@ SELECT runs.id, runs.schedule, runs.slot FROM json_each(:slots) AS wanted
 CROSS JOIN runs INDEXED BY runs_by_slot
 ON runs.schedule = json_extract(wanted.value, '$[0]')
 AND runs.slot = json_extract(wanted.value, '$[1]')
+"""
+
+_NEXT_OWNER = f"""
+SELECT owner FROM queue INDEXED BY queue_turns
+WHERE {CLAIMABLE} AND rank = :rank AND owner > %s ORDER BY owner LIMIT 1
+"""
+_OWNERS = f"""
+%s(owner, place) AS (
+  SELECT ({_NEXT_OWNER}), 1
+  UNION ALL
+  SELECT ({_NEXT_OWNER}), place + 1 FROM %s AS found
+  WHERE found.owner IS NOT NULL AND place <= {MOST_OWNERS}
+)
+"""
+OWNERS = f"""
+WITH RECURSIVE {_OWNERS % ("later", ":last", "found.owner", "later")},
+{_OWNERS % ("earlier", "-1", "found.owner", "earlier")}
+SELECT owner FROM later WHERE owner IS NOT NULL
+UNION ALL SELECT owner FROM earlier WHERE owner <= :last LIMIT {MOST_OWNERS + 1}
 """
 
 # In the order of the index; other channels are filtered out within it.
@@ -177,6 +196,9 @@ class SqliteDialect(Dialect):
     ) -> None:
         for chunk in _chunks(rows):
             _execute(connection, _update_all(table, tuple(names), len(chunk)), chunk)
+
+    def owners(self, connection: Connection, rank: int, last: int) -> Sequence[int]:
+        return connection.exec_driver_sql(OWNERS, {"rank": rank, "last": last}).scalars().all()
 
     def blocked_keys(self, connection: Connection, numbers: Collection[int]) -> Sequence[int]:
         parameters = {"numbers": self.listed(numbers)}

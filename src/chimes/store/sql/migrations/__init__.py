@@ -14,17 +14,17 @@ from sqlalchemy import Connection
 from chimes.errors import SchemaMismatch
 from chimes.failpoints import hit
 from chimes.i18n import _
-from chimes.store.sql.migrations import baseline
+from chimes.store.sql.migrations import baseline, changes
 
 #: What leads from the first schema to the newest: the name of each later one, oldest first, and its
 #: step. On PostgreSQL and SQLite, a step may be part of a transaction; on MariaDB it has to be
 #: repeatable, because every change of the schema commits there.
-CHANGES: tuple[tuple[str, Callable[[Connection], None]], ...] = ()
+CHANGES: tuple[tuple[str, Callable[[Connection], None]], ...] = (("2", changes.add_queue_owner),)
 #: Oldest first.
 REVISIONS = ("1", *(name for name, _step in CHANGES))
 HEAD = REVISIONS[-1]
 #: The oldest schema that this code works with.
-OLDEST = "1"
+OLDEST = "2"
 
 #: Earlier schemas that `conversion` converts.
 CONVERTIBLE = ("0009", "0010")

@@ -62,13 +62,13 @@ def create_tables(connection: Connection) -> None:
         connection.execute(CreateTable(table, if_not_exists=True))
         for index in sorted(table.indexes, key=lambda each: str(each.name)):
             hit("migrate.step")
-            _create_index(connection, index)
+            create_index(connection, index)
     for statement in _more_statements(connection.dialect.name):
         hit("migrate.step")
         connection.exec_driver_sql(statement)
 
 
-def _create_index(connection: Connection, index: Index) -> None:
+def create_index(connection: Connection, index: Index) -> None:
     """Unlike `execute`, this respects `ddl_if`."""
     create: Any = CreateIndex(index, if_not_exists=True)
     create._invoke_with(connection)

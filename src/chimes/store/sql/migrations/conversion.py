@@ -29,7 +29,7 @@ from sqlalchemy.schema import DropTable
 from chimes.errors import SchemaMismatch
 from chimes.failpoints import hit
 from chimes.i18n import _
-from chimes.model.run import Attempt, AttemptEnd, own_key
+from chimes.model.run import Attempt, AttemptEnd, own_key, owner_number
 from chimes.store.sql.migrations import CONVERTING, HEAD, Progress, baseline, record
 from chimes.store.sql.rows.run import OWN_KEY, attempts_of
 from chimes.store.sql.rows.schedule import definition_digest
@@ -494,7 +494,8 @@ def _in_columns(only: Attempt, row: Row) -> bool:
 
 def _queue_values(row: Row, concurrency: int | None) -> Values:
     same = {name: row[name] for name in _SAME_IN_QUEUE}
-    return {"run_id": row["id"], **same, "concurrency": concurrency}
+    owner = owner_number(f"{row['owner_type']}:{row['owner_id']}")
+    return {"run_id": row["id"], **same, "concurrency": concurrency, "owner": owner}
 
 
 def _claim_values(row: Row, concurrency: int | None) -> Values:

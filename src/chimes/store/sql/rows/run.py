@@ -22,6 +22,7 @@ from chimes.model.run import (
     RunDefinition,
     RunStatus,
     own_key,
+    owner_number,
 )
 from chimes.store.codec.records import attempt_from_plain, attempt_to_plain
 from chimes.store.sql.rows.values import (
@@ -67,7 +68,7 @@ ENDING = (
 )
 QUEUE = (
     *("run_id", "rank", "available_at", "planned_at", "needs", "attempt", "fence", "blocked"),
-    *("concurrency", "concurrency_limit"),
+    *("concurrency", "concurrency_limit", "owner"),
 )
 CLAIMS = (
     *("run_id", "node", "attempt", "fence", "started", "cancel_requested", "claimed_at"),
@@ -205,6 +206,7 @@ def queue_values(run: Run, concurrency: int | None) -> Values:
         int(run.blocked),
         concurrency,
         run.concurrency_limit,
+        owner_number(str(run.definition.owner)),
     )
 
 
