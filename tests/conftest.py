@@ -25,6 +25,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("search", parent=settings.get_profile("default"), deadline=None)
+# Stores on servers need a key to encrypt secrets; processes that tests start inherit it.
+os.environ.setdefault("CHIMES_SECRET_KEY", "p9U0xkCq3vJ1mYwN8sT5bHfR2dLgZoE7iAaX6uVtKyM=")
 settings.load_profile(os.environ.get("CHIMES_HYPOTHESIS", "repeatable"))
 
 
