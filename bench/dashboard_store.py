@@ -198,7 +198,8 @@ def rows_of(every: list[Schedule], number: int) -> Iterator[Rows]:
     yield named(
         tables.cursors,
         [
-            dict(zip(CURSOR, cursor_values(key, each), strict=True)) | edit_values(each)
+            dict(zip(CURSOR, cursor_values(key, each), strict=True))
+            | edit_values(each, schedule_values(each))
             for key, each in keyed
         ],
     )

@@ -16,6 +16,9 @@ from tests.selection import is_everything, split
 from tests.servers import MARIADB, POSTGRES, session
 from tests.servers.kinds import Kind
 
+# Stores on servers need a key to encrypt secrets; processes that tests start inherit it.
+os.environ.setdefault("CHIMES_SECRET_KEY", "p9U0xkCq3vJ1mYwN8sT5bHfR2dLgZoE7iAaX6uVtKyM=")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -33,7 +33,7 @@ def fill_schedules(path: Path, schedules: Sequence[Schedule]) -> None:
         for table, values in (
             ("schedules", {"key": key, **schedule_values(schedule), "definition": number}),
             ("definitions", {"key": number, "digest": digest, **definition, "used_at": 0}),
-            ("cursors", cursor | edit_values(schedule)),
+            ("cursors", cursor | edit_values(schedule, schedule_values(schedule))),
             ("schedule_stats", stats),
         ):
             rows.setdefault(table, []).append(values)

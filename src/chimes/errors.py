@@ -26,6 +26,7 @@
         │   └── StoreLost       it is empty or another store, where there was data
         ├── StoreUnsafe         its settings would lose acknowledged writes
         ├── StoreLocked         another process owns an exclusive store
+        ├── SecretUnreadable    a stored secret cannot be decrypted with the keys of this node
         └── SchemaMismatch      the stored schema is older or newer than this code
 
 The docstring of an error class is its default message.
@@ -217,6 +218,10 @@ class StoreUnsafe(StoreError):
 
 class StoreLocked(StoreError):
     """Another process is using this store"""
+
+
+class SecretUnreadable(StoreError):
+    """A stored secret cannot be decrypted"""
 
 
 class SchemaMismatch(StoreError):

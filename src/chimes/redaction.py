@@ -11,6 +11,8 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 HIDDEN = "***"
+#: What an encrypted value begins with (`chimes.envelope`).
+SEALED = "chimes:sealed:"
 
 _Mask = Callable[[Mapping[str, object]], dict[str, object]]
 
@@ -106,6 +108,39 @@ def _mask_body(body: str) -> object:
     if isinstance(found, dict):
         return mask_arguments(found)
     return {"characters": len(body)}
+
+
+def replace_secrets(
+    value: Mapping[str, object], replace: Callable[[str, object], object]
+) -> dict[str, object]:
+    """Replaces whole values of stored JSON that are or contain what `mask_secrets` recognises.
+    `replace` gets the name of the field and its value."""
+    return {name: _replaced(name, item, replace) for name, item in value.items()}
+
+
+def _replaced(name: str, value: object, replace: Callable[[str, object], object]) -> object:
+    if isinstance(value, str):
+        return replace(name, value) if value and _is_secret_text(name, value) else value
+    if name == "headers" and isinstance(value, Mapping):
+        return {
+            key: replace(key, item)
+            if item and is_secret_name(key)
+            else _replaced(key, item, replace)
+            for key, item in value.items()
+        }
+    if not isinstance(value, Mapping | list | tuple) or not value:
+        return value
+    if is_secret_field(name):
+        return replace(name, value)
+    if isinstance(value, Mapping):
+        return replace_secrets(value, replace)
+    return [_replaced(name, item, replace) for item in value]
+
+
+def _is_secret_text(name: str, text: str) -> bool:
+    if is_secret_field(name) or text.startswith(SEALED) or has_secrets(text):
+        return True
+    return name in ("url", "to") and mask_url(text) != text
 
 
 def unmask_headers(headers: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
@@ -263,7 +298,7 @@ def _spans(text: str) -> list[_Span]:
     start = text.lstrip()[:2]
     # A form may begin with a placeholder, a JSON document does not.
     if start[:1] in ("{", "[") and not (start == "{{" and "=" in text and form.match(text)):
-        return _JsonScanner(text).spans() if _may_have_secrets(text) else []
+        return _JsonScanner(text).spans() if may_have_secrets(text) else []
     if url.fullmatch(text):
         return _url_spans(text)
     if "=" in text and form.match(text):
@@ -502,7 +537,8 @@ _HINTS = (
 )
 
 
-def _may_have_secrets(text: str) -> bool:
+def may_have_secrets(text: str) -> bool:
+    """Whether a JSON document has to be searched for secrets."""
     folded = text.casefold()
     return any(hint in folded for hint in _HINTS)
 

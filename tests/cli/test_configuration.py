@@ -69,7 +69,17 @@ def test_doctor_without_problems(cli: Cli) -> None:
     assert {row[0] for row in found.rows} == {"✓"}
     names = [row[1] for row in found.rows]
     assert names == [
-        *("python", "packages", "time zones", "configuration", "server", "store", "clock", "disk")
+        *(
+            "python",
+            "packages",
+            "time zones",
+            "configuration",
+            "server",
+            "store",
+            "secrets",
+            "clock",
+            "disk",
+        )
     ]
     assert "No problems" in found.err
 

@@ -101,6 +101,9 @@ async def test_ksana_file_is_written_back_compatible(tmp_path: Path) -> None:
     (ping,) = data["jobs"]
     ours = ping.pop("chimes")
     assert list(ping) == KSANA_KEYS
+    headers = ping["http"]["headers"]
+    assert headers["X-Token"].startswith("chimes:sealed:1:")
+    headers["X-Token"] = json.loads(KSANA_FILE)["jobs"][0]["http"]["headers"]["X-Token"]
     assert [ping] == json.loads(KSANA_FILE)["jobs"]
     assert ours["namespace"] == "ksana"
     async with opened(tmp_path, SettableClock(BEFORE_SAMPLE)) as store:

@@ -15,10 +15,14 @@ from importlib import import_module
 from pathlib import Path
 
 from chimes.clock import Clock
+from chimes.envelope import Keyring, new_key
 from chimes.store.port import Store
 from tests.servers import MARIADB, POSTGRES
 from tests.servers.prepared import Prepared
 from tests.servers.redis_places import empty_redis_url
+
+#: Of the stores on servers; embedded ones have a file.
+KEYRING = Keyring([new_key()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,7 @@ def _on_server(opener: str) -> Callable[[Path, Clock], Store]:
         if not known.exists():
             known.write_text(_prepared(opener).take())
         open_it = getattr(import_module("chimes.store.sql"), opener)
-        store: Store = open_it(known.read_text(), clock=clock)
+        store: Store = open_it(known.read_text(), clock=clock, keyring=KEYRING)
         return store
 
     return make
@@ -93,7 +97,8 @@ def _redis(directory: Path, clock: Clock) -> Store:
     known = directory / "redis"
     if not known.exists():
         known.write_text(empty_redis_url())
-    store: Store = import_module("chimes.store.redis").open_redis(known.read_text(), clock=clock)
+    open_redis = import_module("chimes.store.redis").open_redis
+    store: Store = open_redis(known.read_text(), clock=clock, keyring=KEYRING)
     return store
 
 

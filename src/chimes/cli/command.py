@@ -181,6 +181,7 @@ _ERROR_CODES: tuple[tuple[type[errors.ChimesError], int], ...] = (
     (errors.SchemaMismatch, PROBLEMS),
     (errors.StoreUnsafe, PROBLEMS),
     (errors.StoreLost, PROBLEMS),
+    (errors.SecretUnreadable, PROBLEMS),
     (errors.StoreUnavailable, UNREACHABLE),
 )
 _STATUS_CODES = {
@@ -317,6 +318,7 @@ COMMANDS = {
     "store": LazyCommand(
         "chimes.cli.store", "store", "Migrate, export, import and copy the store."
     ),
+    "secret": LazyCommand("chimes.cli.secret", "secret", "Manage the encryption of secrets."),
     "key": LazyCommand("chimes.cli.admin", "key", "Create, list and revoke API keys."),
     "user": LazyCommand("chimes.cli.admin", "user", "Manage the users of the dashboard."),
     "audit": LazyCommand("chimes.cli.admin", "audit", "Show and verify the audit log."),

@@ -29,6 +29,7 @@ from chimes.cli.output import Json, Output, echo, echo_err, localize
 from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, StoreLocation, load_settings, store_location
 from chimes.config.settings import FIELDS
+from chimes.envelope import VARIABLE
 from chimes.errors import ChimesError, ConfigError, SchemaMismatch, StoreLocked, StoreUnsafe
 from chimes.i18n import Message, _, counted, joined
 from chimes.redaction import escape_control
@@ -387,6 +388,30 @@ class Diagnostics:
             return [Check(name, CHECK_WARNING, detail, _("enable time synchronisation (NTP)"))]
         return [Check(name, CHECK_OK, _("{time}, in step with the server", time=now))]
 
+    def secrets(self) -> list[Check]:
+        """The key that encrypts secrets."""
+        from chimes.runtime.composition import build_store
+
+        name = _("secrets")
+        if self._location is None or self._location.kind == "memory":
+            return []
+        try:
+            keys = (keyring := build_store(self._location, SystemClock()).keyring).keys()
+        except ConfigError as error:
+            return [Check(name, CHECK_PROBLEM, error.message, _("see `chimes secret --help`"))]
+        if keys:
+            return [Check(name, CHECK_OK, _("encrypted with key {id}", id=keys[0].id))]
+        if keyring.can_seal:
+            return [Check(name, CHECK_OK, _("the key is made with the first secret"))]
+        return [
+            Check(
+                name,
+                CHECK_WARNING,
+                _("{variable} is not set: new secrets are refused", variable=VARIABLE),
+                _("give all nodes the key that `chimes secret generate-key` prints"),
+            )
+        ]
+
     def disk(self) -> list[Check]:
         if self._location is None or self._location.path is None:
             return []
@@ -516,6 +541,7 @@ def _checks(diagnostics: Diagnostics) -> Iterator[Callable[[], list[Check]]]:
     yield diagnostics.configuration
     yield diagnostics.server
     yield diagnostics.store
+    yield diagnostics.secrets
     yield diagnostics.schedules
     yield diagnostics.clock
     yield diagnostics.disk

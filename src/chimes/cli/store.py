@@ -36,6 +36,7 @@ from chimes.cli.options import (
 from chimes.cli.output import CHANGES, Column, Json, Output, echo_err, getter
 from chimes.clock import SystemClock
 from chimes.config import Settings, StoreLocation, load_settings, masked_store_url, store_location
+from chimes.envelope import NO_KEYS, VARIABLE, Keyring, read_key_file, use_keys
 from chimes.errors import ChimesError, InvalidInput
 from chimes.i18n import _, counted
 from chimes.model.access import ApiKey
@@ -48,8 +49,6 @@ from chimes.model.schedule import Schedule
 from chimes.store.codec.records import (
     audit_from_plain,
     audit_to_plain,
-    checkpoint_from_plain,
-    checkpoint_to_plain,
     delivery_from_plain,
     delivery_to_plain,
     inbox_from_plain,
@@ -58,9 +57,12 @@ from chimes.store.codec.records import (
     key_to_plain,
     log_from_plain,
     log_to_plain,
+    open_checkpoint,
     run_from_plain,
     run_to_plain,
+    seal_checkpoint,
 )
+from chimes.store.codec.secrets import open_parts, seal_plain
 from chimes.store.codec.values import Plain, Reader, schedule_from_plain, schedule_to_plain
 from chimes.store.port import InitializableStore, Item, MigratableStore, RunLog, Store
 
@@ -169,6 +171,19 @@ async def _migrate(location: StoreLocation) -> None:
             before, after = await store.migrate(progress)
         if before is not None and before != after:
             echo_err(_("Migrated the schema from {before} to {after}.", before=before, after=after))
+    await _seal_old_secrets(location)
+
+
+async def _seal_old_secrets(location: StoreLocation) -> None:
+    """Encrypts secrets that earlier versions stored in plain text."""
+    from chimes.cli.secret import reseal_all
+
+    async with open_store(location) as opened:
+        if not opened.keyring.can_seal or location.kind == "memory":
+            return
+        count = await reseal_all(opened)
+    if count:
+        echo_err(counted("Encrypted {count} secret.", "Encrypted {count} secrets.", count))
 
 
 class MigrationProgress:
@@ -245,7 +260,8 @@ async def _status(location: StoreLocation, output: Output) -> None:
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @store_options
 def export(settings: Settings, file: Path | None) -> None:
-    """Export everything to FILE or stdout as JSON Lines. The export contains hashes of API keys.
+    """Export everything to FILE or stdout as JSON Lines. Secrets are encrypted with the key of the
+    store, which an import needs. The export contains hashes of API keys.
 
     \b
     Examples:
@@ -270,8 +286,15 @@ async def _export(location: StoreLocation, file: Path | None) -> int:
     # The header line is not an item.
     count = -1
     async with open_store(location) as opened:
+        if not opened.keyring.can_seal:
+            echo_err(
+                _(
+                    "Warning: {variable} is not set, so the export contains secrets in plain text.",
+                    variable=VARIABLE,
+                )
+            )
         with _output_file(file) as stream:
-            async for line in export_lines(opened.dump()):
+            async for line in export_lines(opened.dump(), opened.keyring):
                 stream.write(line + "\n")
                 count += 1
     return count
@@ -279,15 +302,23 @@ async def _export(location: StoreLocation, file: Path | None) -> int:
 
 @click.command("import", cls=Command)
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option(
+    "--key-file",
+    type=click.Path(path_type=Path),
+    help="File with the keys of the exported secrets. Default: the keys of this store.",
+)
 @store_options
-def import_(settings: Settings, file: Path) -> None:
+def import_(settings: Settings, file: Path, key_file: Path | None) -> None:
     """Import an export from FILE (- is stdin). Existing items are not changed.
 
     \b
     Examples:
       chimes store import backup.jsonl
       zcat backup.jsonl.gz | chimes store import -
+      chimes store import backup.jsonl --key-file old/secret.key
     """
+    if key_file is not None:
+        use_keys(read_key_file(key_file))
     seen, new = asyncio.run(_import(store_location(settings), file))
     echo_err(
         counted(
@@ -300,16 +331,22 @@ def import_(settings: Settings, file: Path) -> None:
 
 
 async def _import(location: StoreLocation, file: Path) -> tuple[int, int]:
+    from chimes.runtime.composition import build_store
+
+    opened = build_store(location, SystemClock())
     with _input_file(file) as stream:
-        # Read completely first: an invalid line must not leave a partial import.
+        # Read completely first: an invalid line must not leave a partial import, nor a store.
         items = list(parse_export(stream))
 
     async def given() -> AsyncIterator[Item]:
         for item in items:
             yield item
 
-    async with open_store(location) as opened:
+    await opened.open()
+    try:
         return await load_all(opened, given())
+    finally:
+        await opened.close()
 
 
 @click.command("copy-to", cls=Command)
@@ -518,12 +555,12 @@ _BATCH = 500
 _MAX_LINE_LENGTH = 64 * 1024 * 1024
 
 
-def encode_item(item: Item) -> tuple[str, Plain]:
+def encode_item(item: Item, keyring: Keyring) -> tuple[str, Plain]:
     match item:
         case Schedule():
-            return "schedule", schedule_to_plain(item)
+            return "schedule", seal_plain(schedule_to_plain(item), keyring)
         case Run():
-            return "run", run_to_plain(item)
+            return "run", seal_plain(run_to_plain(item), keyring)
         case RunLog():
             entries = [log_to_plain(entry) for entry in item.entries]
             return "log", {"run_id": item.run_id, "entries": entries}
@@ -532,9 +569,9 @@ def encode_item(item: Item) -> tuple[str, Plain]:
         case ApiKey():
             return "key", key_to_plain(item)
         case Checkpoint():
-            return "state", checkpoint_to_plain(item)
+            return "state", seal_checkpoint(item, keyring)
         case Delivery():
-            return "delivery", delivery_to_plain(item)
+            return "delivery", seal_plain(delivery_to_plain(item), keyring)
         case InboxItem():
             return "inbox", inbox_to_plain(item)
 
@@ -546,21 +583,24 @@ def _log(data: object) -> RunLog:
 
 
 _READERS: dict[str, Callable[[object], Item]] = {
-    "schedule": schedule_from_plain,
-    "run": run_from_plain,
+    "schedule": lambda plain: schedule_from_plain(open_parts(plain)),
+    "run": lambda plain: run_from_plain(open_parts(plain)),
     "log": _log,
     "audit": audit_from_plain,
     "key": key_from_plain,
-    "state": checkpoint_from_plain,
-    "delivery": delivery_from_plain,
+    "state": open_checkpoint,
+    "delivery": lambda plain: delivery_from_plain(open_parts(plain)),
     "inbox": inbox_from_plain,
 }
 
 
-async def export_lines(items: AsyncIterator[Item]) -> AsyncIterator[str]:
+async def export_lines(
+    items: AsyncIterator[Item], keyring: Keyring = NO_KEYS
+) -> AsyncIterator[str]:
+    """Secrets are sealed with the first key."""
     yield json.dumps({"chimes_export": FORMAT, "version": __version__})
     async for item in items:
-        kind, plain = encode_item(item)
+        kind, plain = encode_item(item, keyring)
         yield json.dumps({"kind": kind, "value": plain}, ensure_ascii=False, separators=(",", ":"))
 
 

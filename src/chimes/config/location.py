@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
@@ -42,6 +42,8 @@ class StoreLocation:
     #: Redis only: `Settings.allow_volatile`, and the file that identifies the store.
     allow_volatile: bool = False
     marker: Path | None = None
+    #: `Settings.secret_key`.
+    secret_key: str = field(default="", repr=False)
 
     @property
     def url(self) -> str:
@@ -87,7 +89,7 @@ def resolve_store_url(settings: Settings) -> str:
 
 
 def store_location(settings: Settings, *, base: Path | None = None) -> StoreLocation:
-    """The location of the store.
+    """The location of the store, with the key of its secrets.
 
     Empty or `sqlite`: `chimes.db` in the data directory. `json`: the data directory itself.
     `memory` or `memory://`: not persistent.
@@ -98,7 +100,10 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
     does not; or, if neither exists, its first directory exists and that of the relative one does
     not.
     """
-    here = base or Path.cwd()
+    return replace(_location(settings, base or Path.cwd()), secret_key=settings.secret_key)
+
+
+def _location(settings: Settings, here: Path) -> StoreLocation:
     data = here / settings.data_dir
     given = settings.store.strip()
     if given in ("", "sqlite"):

@@ -12,6 +12,7 @@ from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 
+from chimes.envelope import BadKey, parse_keys
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers.values import format_duration_go, parse_duration, suggest_name
@@ -64,6 +65,9 @@ class Settings:
     audit_retention: timedelta | None = None
     #: Signs the checkpoint of pruned audit entries.
     audit_key: str = ""
+    #: Encrypts the secrets in the store: 32 bytes in base64; further keys, after commas, only
+    #: decrypt. Empty: a generated file in the data directory of an embedded store.
+    secret_key: str = ""
     #: Callbacks to private addresses; None: allowed in open mode only.
     allow_private_targets: bool | None = None
     egress_allow: tuple[str, ...] = ()
@@ -315,6 +319,15 @@ def choice(*known: str) -> Read:
     return read
 
 
+def secret_keys(value: object) -> str:
+    given = text(value)
+    try:
+        parse_keys(given)
+    except BadKey as bad:
+        raise Expected(bad.args[0]) from None
+    return given
+
+
 def roles(value: object) -> tuple[str, ...]:
     given = tuple(dict.fromkeys(each.lower() for each in names(value)))
     wanted = _("one or more of {known}", known=", ".join(ROLES))
@@ -436,6 +449,7 @@ _SETTINGS = (
     Field("retention", duration(minimum=timedelta(hours=1))),
     Field("audit_retention", duration(minimum=timedelta(days=1))),
     Field("audit_key", text, secret=True),
+    Field("secret_key", secret_keys, secret=True),
     Field("allow_private_targets", flag),
     Field("egress_allow", names),
     Field("egress_only", names),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import ChainMap
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.egress import Egress, EgressRules, ModeEgress
+from chimes.envelope import KEY_FILE, Keyring, SecretKey, parse_keys
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
 from chimes.model import replace
@@ -71,7 +72,8 @@ class Services:
 
 
 def build_store(location: StoreLocation, clock: Clock) -> Store:
-    """The adapter for a location; not yet opened."""
+    """The adapter for a location; not yet opened. ConfigError if the key file is not safe."""
+    given = parse_keys(location.secret_key) if location.secret_key else ()
     match location.kind:
         case "memory":
             from chimes.store.memory import MemoryStore
@@ -80,15 +82,16 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
         case "sqlite":
             from chimes.store.sql import open_sqlite
 
-            return open_sqlite(_path_of(location), clock=clock)
+            path = _path_of(location)
+            return open_sqlite(path, clock=clock, keyring=_keyring(given, path.parent))
         case "postgresql":
             from chimes.store.sql import open_postgres
 
-            return open_postgres(location.server)
+            return open_postgres(location.server, keyring=Keyring(given))
         case "mariadb":
             from chimes.store.sql import open_mariadb
 
-            return open_mariadb(location.server)
+            return open_mariadb(location.server, keyring=Keyring(given))
         case "redis":
             try:
                 from chimes.store.redis import open_redis
@@ -98,12 +101,22 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
                 message = _("store: redis:// requires its driver: pip install 'chimes[redis]'")
                 raise ConfigError(message, key="store") from None
             return open_redis(
-                location.server, allow_volatile=location.allow_volatile, marker=location.marker
+                location.server,
+                allow_volatile=location.allow_volatile,
+                marker=location.marker,
+                keyring=Keyring(given),
             )
         case "json":
             from chimes.store.jsonfile import JsonFileStore
 
-            return JsonFileStore(_path_of(location), clock=clock)
+            path = _path_of(location)
+            return JsonFileStore(path, clock=clock, keyring=_keyring(given, path))
+
+
+def _keyring(given: Sequence[SecretKey], directory: Path) -> Keyring:
+    keyring = Keyring(given, file=directory / KEY_FILE)
+    keyring.reload()
+    return keyring
 
 
 async def inspect_redis_store(location: StoreLocation) -> RedisInspection:

@@ -114,6 +114,11 @@ async def _serve(
         capabilities=lambda: capabilities,
         sources=sources.known,
     )
+    if not store.keyring.can_seal and store.keyring.durable:
+        logging.getLogger(__name__).warning(
+            "CHIMES_SECRET_KEY is not set: secrets that the store has are in plain text, and new "
+            "ones are refused"
+        )
     retry = partial(retry_startup, location, clock)
     await retry(store.open)
     try:

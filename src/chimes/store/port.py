@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from chimes.envelope import Keyring
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
 from chimes.model.access import ApiKey, Owner, Quota
@@ -387,6 +388,16 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
 
     async def status(self) -> StoreStatus:
         """For health, doctor and `store status`."""
+
+    @property
+    def keyring(self) -> Keyring:
+        """The keys of the secrets in this store. Every method encrypts the secrets that it writes
+        with the first of them; without a key it writes them as they are."""
+
+    async def reseal(self) -> int:
+        """Encrypt all stored secrets with the first key, in batches while others work. Returns how
+        many values were encrypted; 0: all of them are. Safe to repeat and to interrupt. Raises
+        SecretUnreadable if the key of one is missing."""
 
     # --- time ---------------------------------------------------------------------------------
     async def now(self) -> datetime:

@@ -34,6 +34,7 @@ _TABLE: tuple[tuple[type[errors.ChimesError], int, str, str], ...] = (
     (errors.RateLimited, 429, "rate_limited", _("Too many requests")),
     (errors.StoreReadOnly, 503, "store_read_only", _("The store takes no changes at the moment")),
     (errors.StoreLost, 503, "store_lost", _("The store has lost data")),
+    (errors.SecretUnreadable, 500, "secret_unreadable", _("A stored secret cannot be decrypted")),
     (errors.StoreError, 503, "store_unavailable", _("The store cannot answer at the moment")),
 )
 
@@ -181,7 +182,7 @@ def _problem_of_known(error: errors.ChimesError, status: int, code: str, title: 
         )
     headers: dict[str, str] = {}
     detail = error.message
-    if isinstance(error, errors.StoreError):
+    if isinstance(error, errors.StoreError) and not isinstance(error, errors.SecretUnreadable):
         detail, headers = title, {"Retry-After": "5"}
     if isinstance(error, errors.RateLimited):
         headers = {"Retry-After": str(max(1, math.ceil(error.retry_after.total_seconds())))}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chimes.config import Settings
 from chimes.egress import Egress
+from chimes.envelope import VARIABLE
 from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model import replace
@@ -63,6 +64,8 @@ from chimes.services.access import (
     no_quotas,
 )
 from chimes.services.preferences import PreferenceService
+from chimes.store.codec.secrets import secrets_of
+from chimes.store.codec.values import recipient_to_plain, target_to_plain
 from chimes.store.port import Store
 from chimes.triggers import Every, Once, Trigger
 from chimes.triggers.calendars import holidays_are_loaded, load_holidays
@@ -113,7 +116,7 @@ class ScheduleRules:
         """
         self._store = store
         self.check_target = check_target
-        self.check_recipients = check_recipients
+        self._check_recipients = check_recipients
         self.egress = egress
         self.default_timezone = default_timezone
         self.refresh_limits = refresh_limits
@@ -205,6 +208,33 @@ class ScheduleRules:
         if disables_tls_check and actor.role is not Role.ADMIN:
             raise NotAllowed(_("only an admin may disable TLS certificate checks"))
         self.check_target(target)
+        if self._lacks_key:
+            known = [] if before is None else secrets_of(target_to_plain(before))
+            self._refuse_secrets("target", target_to_plain(target), known)
+
+    def check_recipients(self, recipients: Sequence[Recipient]) -> None:
+        self._check_recipients(recipients)
+        if self._lacks_key:
+            for each in recipients:
+                self._refuse_secrets("delivery", recipient_to_plain(each), [])
+
+    @property
+    def _lacks_key(self) -> bool:
+        keyring = self._store.keyring
+        return keyring.durable and not keyring.can_seal
+
+    def _refuse_secrets(self, field: str, plain: dict[str, object], known: list[object]) -> None:
+        """The store cannot encrypt new secrets. Those that it has in plain text may stay."""
+        if any(each not in known for each in secrets_of(plain)):
+            raise InvalidInput(
+                _(
+                    "secrets cannot be stored: this store needs {variable}. Set it to the output "
+                    "of `chimes secret generate-key` on all nodes, or leave the secret out",
+                    variable=VARIABLE,
+                ),
+                field=field,
+                code="secret_key_missing",
+            )
 
     async def check_recipient(self, actor: Actor, recipient: Recipient) -> None:
         """Raises InvalidInput if the actor's schedules may not notify this recipient."""

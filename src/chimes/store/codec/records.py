@@ -6,8 +6,10 @@ import contextlib
 import json
 from collections.abc import Mapping
 
+from chimes.envelope import Keyring
 from chimes.errors import InvalidInput
 from chimes.i18n import _
+from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
@@ -16,6 +18,7 @@ from chimes.model.node import NodeReport
 from chimes.model.notification import Artifact, Delivery, InboxItem
 from chimes.model.policy import RunDefaults
 from chimes.model.run import Attempt, LogEntry, Run, RunDefinition
+from chimes.store.codec.secrets import open_text, seal_text
 from chimes.store.codec.values import (
     Plain,
     codec_of,
@@ -170,3 +173,13 @@ key_from_plain = _key.decode
 _checkpoint = declare_codec(Checkpoint, always=Checkpoint.__struct_fields__)
 checkpoint_to_plain = _checkpoint.encode
 checkpoint_from_plain = _checkpoint.decode
+
+
+def seal_checkpoint(checkpoint: Checkpoint, keyring: Keyring) -> Plain:
+    value = seal_text(checkpoint.value, checkpoint.name, keyring)
+    return _checkpoint.encode(replace(checkpoint, value=value))
+
+
+def open_checkpoint(data: object) -> Checkpoint:
+    stored = _checkpoint.decode(data)
+    return replace(stored, value=open_text(stored.value, stored.name))

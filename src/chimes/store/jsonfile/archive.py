@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 
+from chimes.envelope import NO_KEYS, Keyring, keys_in
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.audit import AuditEntry
@@ -31,6 +32,7 @@ from chimes.store.codec.records import (
     run_from_plain,
     run_to_plain,
 )
+from chimes.store.codec.secrets import open_parts, seal_plain
 from chimes.store.codec.values import Reader
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.document import encode_line
@@ -101,11 +103,32 @@ class Archive:
             disk.remove(path)
         disk.sync_directory(self._directory)
 
+    def reseal(self, encode: Callable[[object], dict[str, object]]) -> int:
+        """Replaces lines whose secrets `encode` encrypts with another key; returns how many."""
+        count = 0
+        for path in sorted(self._directory.glob(f"{self._stem}-*.jsonl")):
+            lines = (disk.read(path) or b"").splitlines(keepends=True)
+            replaced = 0
+            for at, line in enumerate(lines):
+                try:
+                    new = encode_line(encode(json.loads(line)))
+                except (InvalidInput, ValueError, TypeError):
+                    continue
+                if keys_in(new) != keys_in(line):
+                    lines[at] = new
+                    replaced += 1
+            if replaced:
+                disk.replace(path, b"".join(lines))
+                disk.sync_directory(self._directory)
+            count += replaced
+        return count
+
 
 class RunArchive:
     """Ended runs with their logs."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, keyring: Keyring = NO_KEYS) -> None:
+        self._keyring = keyring
         self._archive = Archive(directory, "runs")
         self._forgotten: dict[Path, int] = {}
 
@@ -114,7 +137,10 @@ class RunArchive:
         return self._archive.unreadable
 
     def append(self, runs: Iterable[tuple[Run, Iterable[LogEntry]]]) -> None:
-        self._archive.append((age(run)[0], encode_line(_plain(run, log))) for run, log in runs)
+        self._archive.append((age(run)[0], encode_line(self._plain(run, log))) for run, log in runs)
+
+    def reseal(self) -> int:
+        return self._archive.reseal(lambda data: self._plain(*_run(data)))
 
     def read(self, pruned_until: Mark | None, take: Callable[[Run, list[LogEntry]], None]) -> None:
         def one(data: object) -> None:
@@ -137,18 +163,19 @@ class RunArchive:
                     self._archive.rewrite(path, lambda data: age(_run(data)[0]) > pruned_until)
                     del self._forgotten[path]
 
+    def _plain(self, run: Run, log: Iterable[LogEntry]) -> dict[str, object]:
+        sealed = seal_plain(run_to_plain(run), self._keyring)
+        return {"run": sealed, "logs": [log_to_plain(entry) for entry in log]}
+
     def _count_forgotten(self, run: Run) -> None:
         path = self._archive.path_for(age(run)[0])
         self._forgotten[path] = self._forgotten.get(path, 0) + 1
 
 
-def _plain(run: Run, log: Iterable[LogEntry]) -> dict[str, object]:
-    return {"run": run_to_plain(run), "logs": [log_to_plain(entry) for entry in log]}
-
-
 def _run(data: object) -> tuple[Run, list[LogEntry]]:
     read = Reader(data)
-    return read.read("run", run_from_plain), [log_from_plain(line) for line in read.items("logs")]
+    run = read.read("run", lambda plain: run_from_plain(open_parts(plain)))
+    return run, [log_from_plain(line) for line in read.items("logs")]
 
 
 class AuditArchive:
@@ -187,7 +214,8 @@ class AuditArchive:
 
 
 class MessageArchive:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, keyring: Keyring = NO_KEYS) -> None:
+        self._keyring = keyring
         self._archive = Archive(directory, "messages")
         #: Lines without a reference after the last cleanup.
         self._waste = 0
@@ -197,18 +225,16 @@ class MessageArchive:
         return self._archive.unreadable
 
     def append(self, deliveries: Iterable[Delivery], items: Iterable[InboxItem]) -> None:
-        self._archive.append(
-            [
-                *(
-                    (each.created_at, encode_line({"delivery": delivery_to_plain(each)}))
-                    for each in deliveries
-                ),
-                *(
-                    (item.created_at, encode_line({"inbox": inbox_to_plain(item)}))
-                    for item in items
-                ),
-            ]
-        )
+        rows: list[Delivery | InboxItem] = [*deliveries, *items]
+        self._archive.append((each.created_at, encode_line(self._plain(each))) for each in rows)
+
+    def reseal(self) -> int:
+        return self._archive.reseal(lambda data: self._plain(_row(data)))
+
+    def _plain(self, row: Delivery | InboxItem) -> dict[str, object]:
+        if isinstance(row, Delivery):
+            return {"delivery": seal_plain(delivery_to_plain(row), self._keyring)}
+        return {"inbox": inbox_to_plain(row)}
 
     def read(self) -> tuple[dict[DeliveryId, Delivery], dict[InboxId, InboxItem]]:
         deliveries: dict[DeliveryId, Delivery] = {}
@@ -247,7 +273,7 @@ class MessageArchive:
 def _row(data: object) -> Delivery | InboxItem:
     read = Reader(data)
     if read.has("delivery"):
-        return read.read("delivery", delivery_from_plain)
+        return read.read("delivery", lambda plain: delivery_from_plain(open_parts(plain)))
     if read.has("inbox"):
         return read.read("inbox", inbox_from_plain)
     raise InvalidInput(_("it is neither a delivery nor an inbox item"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
+from chimes.envelope import NO_KEYS, Keyring
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _, joined
 from chimes.model.access import ApiKey
@@ -22,8 +23,6 @@ from chimes.model.schedule import Schedule
 from chimes.store.codec.records import (
     audit_from_plain,
     audit_to_plain,
-    checkpoint_from_plain,
-    checkpoint_to_plain,
     delivery_from_plain,
     delivery_to_plain,
     inbox_from_plain,
@@ -32,9 +31,12 @@ from chimes.store.codec.records import (
     key_to_plain,
     log_from_plain,
     log_to_plain,
+    open_checkpoint,
     run_from_plain,
     run_to_plain,
+    seal_checkpoint,
 )
+from chimes.store.codec.secrets import RESPONSE, open_parts, open_text, seal_plain, seal_text
 from chimes.store.codec.values import (
     Plain,
     Reader,
@@ -103,7 +105,7 @@ def _contents(data: Plain, jobs: list[Plain], now: datetime) -> Contents:
     with contextlib.suppress(InvalidInput, ValueError):  # nothing depends on it
         written_at = moment(data.get("updated_at"))
     read = Reader(data.get(DETAILS) or {})
-    deleted = tuple(schedule_from_plain(each) for each in read.items("deleted"))
+    deleted = tuple(schedule_from_plain(open_parts(each)) for each in read.items("deleted"))
     ids = {schedule.id for schedule in deleted}
     loaded = []
     for raw in jobs:
@@ -114,16 +116,18 @@ def _contents(data: Plain, jobs: list[Plain], now: datetime) -> Contents:
     contents = Contents(
         jobs=tuple(loaded),
         deleted=deleted,
-        runs=tuple(run_from_plain(each) for each in read.items("runs")),
+        runs=tuple(run_from_plain(open_parts(each)) for each in read.items("runs")),
         logs={
             RunId(run_id): [log_from_plain(line) for line in _list(lines)]
             for run_id, lines in read.mapping("logs").items()
         },
         audit=tuple(audit_from_plain(each) for each in read.items("audit")),
         keys=tuple(key_from_plain(each) for each in read.items("keys")),
-        states=tuple(checkpoint_from_plain(each) for each in read.items("states")),
+        states=tuple(open_checkpoint(each) for each in read.items("states")),
         requests=dict(_request_from_plain(each) for each in read.items("requests")),
-        deliveries=tuple(delivery_from_plain(each) for each in read.items("deliveries")),
+        deliveries=tuple(
+            delivery_from_plain(open_parts(each)) for each in read.items("deliveries")
+        ),
         inbox=tuple(inbox_from_plain(each) for each in read.items("inbox")),
         filed_deliveries=tuple(DeliveryId(str(e)) for e in read.items("filed_deliveries")),
         filed_items=tuple(read.items("filed_inbox")),
@@ -156,7 +160,7 @@ def _request_from_plain(
     answer = IdempotencyRecord(
         fingerprint=read.text("fingerprint"),
         status=read.integer("status", 0),
-        body=read.text("body", ""),
+        body=open_text(read.text("body", ""), RESPONSE),
         headers=tuple((str(k), str(v)) for k, v in map(_list, read.items("headers"))),
     )
     request = (read.text("scope"), read.text("key")), (answer, read.time("until"))
@@ -173,7 +177,8 @@ V = TypeVar("V")
 class Encoder:
     """Caches the encoded rows, so that a write encodes only what changed."""
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: Contents, keyring: Keyring = NO_KEYS) -> None:
+        self._keyring = keyring
         self._jobs = {job.schedule.id: job for job in contents.jobs}
         self._extras = contents.extras
         self._rows: dict[str, dict[object, tuple[object, bytes]]] = {}
@@ -188,7 +193,7 @@ class Encoder:
         }
         pruned = generation.pruned_until
         sections = [
-            ("runs", self._section("runs", generation.runs, run_to_plain), b"[]"),
+            ("runs", self._section("runs", generation.runs, self._sealed(run_to_plain)), b"[]"),
             ("logs", self._logs(generation), b"{}"),
             (
                 "audit",
@@ -196,10 +201,10 @@ class Encoder:
                 b"[]",
             ),
             ("keys", self._section("keys", generation.keys, key_to_plain), b"[]"),
-            ("states", self._section("states", generation.states, checkpoint_to_plain), b"[]"),
+            ("states", self._section("states", generation.states, self._checkpoint), b"[]"),
             (
                 "deliveries",
-                self._section("deliveries", generation.deliveries, delivery_to_plain),
+                self._section("deliveries", generation.deliveries, self._sealed(delivery_to_plain)),
                 b"[]",
             ),
             ("inbox", self._section("inbox", generation.inbox, inbox_to_plain), b"[]"),
@@ -210,7 +215,7 @@ class Encoder:
                 b"[]",
             ),
             ("requests", self._requests(generation.requests), b"[]"),
-            ("deleted", self._section("deleted", deleted, schedule_to_plain), b"[]"),
+            ("deleted", self._section("deleted", deleted, self._sealed(schedule_to_plain)), b"[]"),
             ("absent", [_dump(each) for each in sorted(filter(None, absent))], b"[]"),
             (
                 "pruned_until",
@@ -235,12 +240,23 @@ class Encoder:
     def _job(self, schedule: Schedule) -> Plain:
         loaded = self._jobs.get(schedule.id)
         if loaded is None:
-            return job_to_plain(schedule)
+            return job_to_plain(schedule, self._keyring)
         read = loaded.schedule
         untouched = schedule.trigger == read.trigger and schedule.target == read.target
         if loaded.broken is not None and untouched:
             return loaded.broken
-        return job_to_plain(schedule, NO_EXTRAS if loaded.broken is not None else loaded.extras)
+        extras = NO_EXTRAS if loaded.broken is not None else loaded.extras
+        return job_to_plain(schedule, self._keyring, extras)
+
+    def _sealed(self, to_plain: Callable[[V], Plain]) -> Callable[[V], Plain]:
+        return lambda value: seal_plain(to_plain(value), self._keyring)
+
+    def _checkpoint(self, checkpoint: Checkpoint) -> Plain:
+        return seal_checkpoint(checkpoint, self._keyring)
+
+    def forget(self) -> None:
+        """Encodes every row again at the next write."""
+        self._rows.clear()
 
     def _section(
         self,
@@ -284,7 +300,7 @@ class Encoder:
                 "until": to_text(until),
                 "fingerprint": answer.fingerprint,
                 "status": answer.status,
-                "body": answer.body,
+                "body": seal_text(answer.body, RESPONSE, self._keyring),
                 "headers": [list(header) for header in answer.headers],
             }
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from chimes.clock import EPOCH, MICROSECOND
 from chimes.egress import parse_http_url
+from chimes.envelope import NO_KEYS, Keyring
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import Message, _, from_stored, to_stored
 from chimes.model import replace
@@ -34,6 +35,7 @@ from chimes.model.target import (
     is_pair_key,
 )
 from chimes.model.validation import check_target
+from chimes.store.codec.secrets import open_plain, seal_fields
 from chimes.store.codec.values import (
     Plain,
     drop_empty,
@@ -117,7 +119,10 @@ class Extras:
 NO_EXTRAS = Extras()
 
 
-def job_to_plain(schedule: Schedule, extras: Extras = NO_EXTRAS) -> Plain:
+def job_to_plain(
+    schedule: Schedule, keyring: Keyring = NO_KEYS, extras: Extras = NO_EXTRAS
+) -> Plain:
+    """`seen` is the digest of the job as it is written, with its secrets sealed."""
     given, policy, target = given_texts(schedule), schedule.policy, schedule.target
     job: Plain = {
         "id": schedule.id,
@@ -135,7 +140,8 @@ def job_to_plain(schedule: Schedule, extras: Extras = NO_EXTRAS) -> Plain:
         "last_error": schedule.last_error,
         **extras.job,
     }
-    return job | {DETAILS: {**_details(schedule), SEEN: digest(job)}}
+    job = seal_fields(job, keyring)
+    return job | {DETAILS: {**seal_fields(_details(schedule), keyring), SEEN: digest(job)}}
 
 
 def _details(schedule: Schedule) -> Plain:
@@ -405,26 +411,30 @@ class LoadedJob:
 
 
 def read_job(raw: Plain, job_id: ScheduleId, *, now: datetime, written_at: datetime) -> LoadedJob:
-    """Never raises and never drops: an invalid job is loaded disabled, with its error."""
+    """Never drops: an invalid job is loaded disabled, with its error. SecretUnreadable if a secret
+    cannot be decrypted."""
+    written = digest(raw)
+    original, raw = raw, open_plain(raw)
     try:
         details = raw.get(DETAILS)
         if details is None:
             schedule, by_hand = _plain_job(raw, job_id, now, written_at), False
         else:
-            schedule, by_hand = _known_job(raw, job_id, mapping(details, DETAILS), now)
+            details = mapping(details, DETAILS)
+            by_hand = written != details.get(SEEN)
+            schedule = _known_job(raw, job_id, details, now, by_hand=by_hand)
         return LoadedJob(
             schedule=_with_record(schedule, raw), extras=extras_of(raw), edited=by_hand
         )
     except (InvalidInput, ValueError, TypeError, OverflowError) as error:
         return _broken(
-            raw, job_id, str(_("jobs.json: {message}", message=message_of(error))), written_at
+            original, job_id, str(_("jobs.json: {message}", message=message_of(error))), written_at
         )
 
 
 def _known_job(
-    raw: Plain, job_id: ScheduleId, details: Plain, now: datetime
-) -> tuple[Schedule, bool]:
-    by_hand = digest(raw) != details.get(SEEN)
+    raw: Plain, job_id: ScheduleId, details: Plain, now: datetime, *, by_hand: bool
+) -> Schedule:
     policy = policy_of(raw, mapping(details.get("policy"), "policy"), check=by_hand)
     target = target_of(raw, check=by_hand)
     own = {name: value for name, value in details.items() if name != SEEN}
@@ -440,9 +450,7 @@ def _known_job(
             "last_error": _last_error(raw, own),
         }
     )
-    if not by_hand:
-        return _with_cursor(before, now), False
-    return _edited_job(before, raw, now), True
+    return _edited_job(before, raw, now) if by_hand else _with_cursor(before, now)
 
 
 def _edited_job(before: Schedule, raw: Plain, now: datetime) -> Schedule:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from chimes.clock import Clock
+from chimes.envelope import KEY_FILE, Keyring, keys_in
 from chimes.errors import StoreUnavailable, message_of
 from chimes.i18n import _, counted, joined
 from chimes.model.audit import AUDIT_CHECKPOINT, AuditEntry, checkpoint_from_text
@@ -189,22 +190,29 @@ class JsonFileStore(MemoryStore):
     _state: FileState
     _lock: StateLock
 
-    def __init__(self, directory: Path, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, clock: Clock | None = None, keyring: Keyring | None = None
+    ) -> None:
+        """Without a keyring the keys are in a file in the directory."""
         super().__init__(clock=clock)
+        self.keyring = keyring or Keyring(file=directory / KEY_FILE)
         self._directory = directory
         self._lock = StateLock()
         self._state = FileState()
         self._directory_lock = DirectoryLock(directory)
         self._generations = Generations(directory)
-        self._run_archive = RunArchive(directory)
+        self._run_archive = RunArchive(directory, self.keyring)
         self._audit_archive = AuditArchive(directory)
-        self._message_archive = MessageArchive(directory)
-        self._encoder = Encoder(Contents())
+        self._message_archive = MessageArchive(directory, self.keyring)
+        self._encoder = Encoder(Contents(), self.keyring)
         self._durable = Generation()
         self._writing: Generation | None = None
         self._commits: GroupCommit | None = None
         self._pace = WriteRateWarning(self._clock)
         self._unwritten = False
+        #: The next write encrypts everything again; how many values had another key.
+        self._reseals = False
+        self._resealed = 0
         self._degraded: tuple[str, ...] = ()
         self._write_error = ""
 
@@ -225,6 +233,14 @@ class JsonFileStore(MemoryStore):
             schema="1",
             degraded=joined("; ", filter(None, (*self._degraded, self._write_error))),
         )
+
+    async def reseal(self) -> int:
+        """Both generations and all archives, by the thread that writes them."""
+        self._resealed = 0
+        for _generation in ("current", "previous"):
+            self._reseals = True
+            await self._commit()
+        return self._resealed
 
     async def size(self) -> int | None:
         return await asyncio.to_thread(disk.size_of, self._directory)
@@ -274,7 +290,7 @@ class JsonFileStore(MemoryStore):
             keys={key.id: key for key in contents.keys},
             states={kept.name: kept for kept in contents.states},
         )
-        self._encoder = Encoder(contents)
+        self._encoder = Encoder(contents, self.keyring)
         self._load_rows(contents)
         lost = self._load_messages(contents)
         self._degraded = tuple(filter(None, (reason, *self._complaints(contents), lost)))
@@ -366,6 +382,9 @@ class JsonFileStore(MemoryStore):
     def _write(self, begin: Callable[[], None]) -> None:
         """Write one generation."""
         self._archive()
+        if self._reseals:
+            self._reseals = False
+            self._resealed += self._reseal()
         with self._lock:
             begin()
             self._unwritten = False
@@ -381,6 +400,13 @@ class JsonFileStore(MemoryStore):
             )
         if generation.forgotten_audit:
             self._audit_archive.forget(generation.forgotten_audit)
+
+    def _reseal(self) -> int:
+        self._encoder.forget()
+        key = self.keyring.current()
+        found = keys_in(disk.read(self._generations.current) or b"")
+        count = sum(each != key.id for each in found) if key else 0
+        return count + self._run_archive.reseal() + self._message_archive.reseal()
 
     def _undo(self, error: Exception) -> None:
         if not isinstance(error, OSError):

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from chimes.clock import Clock, SystemClock
+from chimes.envelope import IN_MEMORY, Keyring
 from chimes.errors import AlreadyExists, NotFound
 from chimes.failpoints import hit
 from chimes.i18n import _
@@ -116,6 +117,9 @@ from chimes.store.selection import (
 
 
 class MemoryStore:
+    #: Nothing is written down.
+    keyring: Keyring = IN_MEMORY
+
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock: AbstractContextManager[object, None] = threading.RLock()
@@ -137,6 +141,9 @@ class MemoryStore:
 
     async def status(self) -> StoreStatus:
         return StoreStatus(kind="memory", location=_("this process"), schema="-")
+
+    async def reseal(self) -> int:
+        return 0
 
     async def size(self) -> int | None:
         return None

@@ -43,10 +43,12 @@ class CompletionEffects:
 
     def __init__(
         self,
+        ctx: Context,
         now: datetime,
         runs: Mapping[RunId, tuple[Run, str]],
         children: Mapping[RunId, list[RunId]],
     ) -> None:
+        self._keyring = ctx.keyring
         self.now = now
         self.runs = {run_id: run for run_id, (run, _) in runs.items()}
         self._revs = {run_id: rev for run_id, (_, rev) in runs.items()}
@@ -106,7 +108,7 @@ class CompletionEffects:
 
     def post(self, run: Run) -> None:
         """Before the summary, because a recovery depends on the previous status."""
-        self.ops += outbox_ops(run)
+        self.ops += outbox_ops(run, self._keyring)
 
     def unblock(self, run: Run) -> None:
         # Also for a corrupt run: the script knows its key.
@@ -156,7 +158,7 @@ async def _finish_plain(ctx: Context, completions: Sequence[Completion]) -> Comp
         ops.append(["put", run.id, flat(changes.items())])
         if completion.logs:
             ops.append(["log", run.id, log_rows(completion.logs)])
-        ops += outbox_ops(after)
+        ops += outbox_ops(after, ctx.keyring)
         if run.schedule_id is not None:
             ops.append(
                 ["summary", run.schedule_id, run.id, after.status.value, to_stored(after.error)]
@@ -173,7 +175,7 @@ async def _finish(ctx: Context, completions: Sequence[Completion]) -> Completion
     refused: list[RunId] = []
     ids = list(dict.fromkeys(completion.run_id for completion in completions))
     now, runs, children = await ctx.read_runs_with_steps(ids)
-    effects = CompletionEffects(now, runs, children)
+    effects = CompletionEffects(ctx, now, runs, children)
     wakes = False
     for completion in completions:
         run = effects.runs.get(completion.run_id)
@@ -207,7 +209,7 @@ async def take_claimed(ctx: Context, records: Sequence[Wire]) -> tuple[Run, ...]
 async def _end_corrupt(ctx: Context, run_id: RunId) -> None:
     now, runs, children = await ctx.read_runs_with_steps([run_id])
     if run_id in runs:
-        effects = CompletionEffects(now, runs, children)
+        effects = CompletionEffects(ctx, now, runs, children)
         effects.apply(fail_unreadable(effects.runs[run_id], now))
         await ctx.commit(effects.expected, effects.ops, wakes=True)
 

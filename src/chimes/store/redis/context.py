@@ -15,6 +15,7 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from chimes.clock import Clock, SystemClock
+from chimes.envelope import NO_KEYS, Keyring
 from chimes.errors import StoreBusy, StoreLost
 from chimes.i18n import _
 from chimes.model.audit import AuditEntry, chain_entry
@@ -165,8 +166,11 @@ class AuditTrail:
 class Context:
     """Passed to every function of the store."""
 
-    def __init__(self, connections: Connections, clock: Clock | None = None) -> None:
+    def __init__(
+        self, connections: Connections, clock: Clock | None = None, keyring: Keyring = NO_KEYS
+    ) -> None:
         """Without a clock the server's clock is used; a clock is for tests."""
+        self.keyring = keyring
         self.connections = connections
         self.clock = clock
         self.wakeup = Wakeup()
@@ -174,8 +178,8 @@ class Context:
         self.store_id = ""
         #: Sender id, to ignore own wake-up messages.
         self.sender = f"{os.getpid()}-{uuid4().hex[:12]}"
-        self.run_rows = RunRows()
-        self.schedule_rows = ScheduleRows()
+        self.run_rows = RunRows(keyring)
+        self.schedule_rows = ScheduleRows(keyring)
         self.turns = LastTurns()
         #: Keys of definitions that this process has seen in the store.
         self._stored: set[str] = set()

@@ -210,7 +210,7 @@ async def _planned_unit(ctx: Context, unit: _Unit, firing: FirePlan, *, careful:
 
 async def _cancel(ctx: Context, unit: _Unit, now: datetime) -> None:
     _, runs, children = await ctx.read_runs_with_steps(unit.cancel)
-    effects = CompletionEffects(now, runs, children)
+    effects = CompletionEffects(ctx, now, runs, children)
     for run_id in unit.cancel:
         if run_id in effects.runs:
             effects.cancel(effects.runs[run_id], Reason.REPLACED)
@@ -242,7 +242,7 @@ async def _write(
         if word == "done":
             done.inserted += unit.inserted
             done.stopped |= bool(unit.cancel)
-            done.notified |= any(map(outbox_ops, unit.inserted))
+            done.notified |= any(outbox_ops(run, ctx.keyring) for run in unit.inserted)
             if unit.broken:
                 done.broken.append(unit.schedule)
             elif unit.plan is not None:
@@ -255,7 +255,7 @@ def _unit_row(ctx: Context, unit: _Unit, definitions: dict[str, str]) -> Wire:
         ["insert", run.id, ctx.run_rows.new_fields(run, definitions), task_row(run)]
         for run in unit.inserted
     ]
-    ops += [op for run in unit.inserted for op in outbox_ops(run)]
+    ops += [op for run in unit.inserted for op in outbox_ops(run, ctx.keyring)]
     fields = cursor_fields(unit.schedule)
     if unit.outcome:
         fields |= outcome_fields(unit.schedule)

@@ -21,6 +21,7 @@ from chimes.store.codec.records import (
     key_from_plain,
     key_to_plain,
 )
+from chimes.store.codec.secrets import seal_text
 from chimes.store.port import Item, RunLog
 from chimes.store.redis.context import Context
 from chimes.store.redis.listing import MOST, Scan, scan_records
@@ -122,9 +123,10 @@ def _adopted(ctx: Context, item: Item, definitions: dict[str, str]) -> Wire:
         case ApiKey():
             return ["value", "keys", item.id, to_json(key_to_plain(item))]
         case Checkpoint():
-            row = checkpoint_row(item.value, micros(item.changed_at), item.run_id)
+            value = seal_text(item.value, item.name, ctx.keyring)
+            row = checkpoint_row(value, micros(item.changed_at), item.run_id)
             return ["value", "states", item.name, row]
         case Delivery():
-            return ["delivery", item.id, delivery_fields(item)]
+            return ["delivery", item.id, delivery_fields(item, ctx.keyring)]
         case InboxItem():
             return ["inbox", item.id, inbox_fields(item)]

@@ -46,7 +46,7 @@ async def add_delivery(ctx: Context, delivery: Delivery, audit: AuditEntry | Non
         if delivery.id in found:
             return found[delivery.id].delivery
         expected: list[Wire] = [["delivery", delivery.id, ""]]
-        ops: list[Wire] = [["delivery", delivery.id, delivery_fields(delivery)]]
+        ops: list[Wire] = [["delivery", delivery.id, delivery_fields(delivery, ctx.keyring)]]
         await ctx.commit(expected, ops, audit, wakes=True)
         return delivery
 

@@ -34,6 +34,15 @@ from chimes.store.codec.records import (
     report_from_text,
     report_to_text,
 )
+from chimes.store.codec.secrets import (
+    RESPONSE,
+    open_text,
+    reseal_json,
+    reseal_parts,
+    reseal_text,
+    seal_text,
+)
+from chimes.store.codec.values import content_digest
 from chimes.store.port import (
     NODE_EVENT_RETENTION,
     IdempotencyRecord,
@@ -133,7 +142,7 @@ async def _lose(
     now = None
     if ids:
         now, found, children = await ctx.read_runs_with_steps(ids)
-    effects = CompletionEffects(now or await ctx.now(), found, children)
+    effects = CompletionEffects(ctx, now or await ctx.now(), found, children)
     alive: set[NodeId] = set()
     if holders is None and ids:
         # Since the orphans were found, another node may have rescued a run and a live node may have
@@ -378,7 +387,8 @@ async def remember_request(
 
 
 async def answer_request(ctx: Context, scope: str, key: str, answer: IdempotencyRecord) -> None:
-    await ctx.write("answer", _named(scope, key), _remembered_row(answer))
+    sealed = replace(answer, body=seal_text(answer.body, RESPONSE, ctx.keyring))
+    await ctx.write("answer", _named(scope, key), _remembered_row(sealed))
 
 
 async def forget_request(ctx: Context, scope: str, key: str) -> None:
@@ -400,7 +410,7 @@ def _remembered(row: str) -> IdempotencyRecord:
     return IdempotencyRecord(
         fingerprint=fingerprint,
         status=status,
-        body=body,
+        body=open_text(body, RESPONSE),
         headers=tuple((name, value) for name, value in headers),
     )
 
@@ -409,7 +419,8 @@ def _remembered(row: str) -> IdempotencyRecord:
 
 
 async def save_checkpoint(ctx: Context, run_id: RunId, fence: int, name: str, value: str) -> bool:
-    _unused, (answer,) = await ctx.write("keep_state", run_id, str(fence), name, value)
+    sealed = seal_text(value, name, ctx.keyring)
+    _unused, (answer,) = await ctx.write("keep_state", run_id, str(fence), name, sealed)
     return answer == "1"
 
 
@@ -428,7 +439,8 @@ async def set_checkpoint(
         check_version(before, expected)
         ops: list[Wire] = [["unset", "states", name]]
         if value is not None:
-            ops = [["set", "states", name, checkpoint_row(value, micros(now), "")]]
+            sealed = seal_text(value, name, ctx.keyring)
+            ops = [["set", "states", name, checkpoint_row(sealed, micros(now), "")]]
         await ctx.commit([["value", "states", name, row]], ops, audit)
         return before
 
@@ -441,4 +453,63 @@ def checkpoint_row(value: str, changed: str, run_id: str) -> str:
 
 def decode_checkpoint(name: str, row: str) -> Checkpoint:
     value, changed, run_id = json.loads(row)
-    return Checkpoint(name=name, value=value, changed_at=moment(changed), run_id=RunId(run_id))
+    return Checkpoint(
+        name=name,
+        value=open_text(value, name),
+        changed_at=moment(changed),
+        run_id=RunId(run_id),
+    )
+
+
+# --- encryption with another key
+
+_RESEALED = 200
+#: Kind of records, and the sorted set of all.
+_SECRET_RECORDS = (
+    *(("schedule", "schedules:ever"), ("definition", "definitions"), ("run", "runs")),
+    ("delivery", "deliveries"),
+)
+
+
+async def reseal(ctx: Context) -> int:
+    """Kept responses are left out: they expire within a day."""
+    count = 0
+    for kind, index in _SECRET_RECORDS:
+        first, found = 0, 1
+        while found:
+            _unused, (answer, number) = await ctx.read(
+                "secret_texts", kind, index, str(first), str(_RESEALED)
+            )
+            first, found = first + _RESEALED, int(text(number))
+            pairs = [texts(each) for each in rows(answer)]
+            count += await _replace_texts(
+                ctx, [(kind, name, old, _resealed(kind, old, ctx)) for name, old in pairs]
+            )
+    _unused, (answer,) = await ctx.read("pairs", "states")
+    states = zip(texts(answer)[::2], texts(answer)[1::2], strict=True)
+    return count + await _replace_texts(
+        ctx, [("state", name, row, _resealed_state(name, row, ctx)) for name, row in states]
+    )
+
+
+async def _replace_texts(ctx: Context, wanted: list[tuple[str, str, str, str]]) -> int:
+    changed: list[Wire] = [
+        [kind, name, old, new, content_digest(new)] for kind, name, old, new in wanted if old != new
+    ]
+    if not changed:
+        return 0
+    _unused, (count,) = await ctx.write("reseal", changed)
+    return int(text(count))
+
+
+def _resealed(kind: str, stored: str, ctx: Context) -> str:
+    return reseal_json(stored, ctx.keyring) if kind == "run" else reseal_parts(stored, ctx.keyring)
+
+
+def _resealed_state(name: str, row: str, ctx: Context) -> str:
+    try:
+        value, changed, run_id = json.loads(row)
+    except ValueError:
+        return row
+    new = reseal_text(value, name, ctx.keyring)
+    return row if new == value else checkpoint_row(new, changed, run_id)

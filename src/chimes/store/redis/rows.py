@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from chimes.clock import EPOCH, to_micros
+from chimes.envelope import NO_KEYS, Keyring
 from chimes.errors import message_of
 from chimes.i18n import _, from_stored, to_stored
 from chimes.model import replace
@@ -53,6 +54,13 @@ from chimes.store.codec.records import (
     inbox_to_plain,
     run_state_from_plain,
     run_state_to_plain,
+)
+from chimes.store.codec.secrets import (
+    has_secret_parts,
+    open_json,
+    open_parts,
+    seal_json,
+    seal_plain,
 )
 from chimes.store.codec.values import (
     Plain,
@@ -126,7 +134,7 @@ class StoredDefinition:
 
 def decode_definition(key: str, definition: str) -> StoredDefinition:
     try:
-        return StoredDefinition(definition_from_plain(json.loads(definition)))
+        return StoredDefinition(definition_from_plain(open_parts(json.loads(definition))))
     except Exception as error:
         _log.warning("definition %s cannot be read: %s", key, error)
         plain, damage = _decode_parts(definition, _DEFINITION, tuple(_DEFINITION))
@@ -199,7 +207,7 @@ def corrupt_parts(body: str) -> set[str]:
 def _mend_body(body: str, schedule_id: str) -> tuple[str, set[str]]:
     """The body of a schedule with placeholders for corrupt parts, and their names."""
     try:
-        schedule_from_plain(json.loads(body))
+        schedule_from_plain(open_parts(json.loads(body)))
         return body, set()
     except Exception:
         plain, damage = _decode_parts(body, _SCHEDULE, _NEEDED_OF_SCHEDULE)
@@ -225,6 +233,8 @@ def _decode_parts(
         if name not in plain and name not in needed:
             continue
         try:
+            if name in plain:
+                plain |= open_parts({name: plain[name]})
             read(plain.get(name))
         except Exception:
             plain[name] = instead
@@ -359,7 +369,8 @@ def log_entry(row: str, number: int) -> LogEntry:
 class RunRows:
     """Encodes and decodes runs, and remembers definitions: they never change."""
 
-    def __init__(self) -> None:
+    def __init__(self, keyring: Keyring = NO_KEYS) -> None:
+        self._keyring = keyring
         self._bodies: DecodeCache[Run] = DecodeCache()
         self._definitions: DecodeCache[StoredDefinition] = DecodeCache()
         #: The last definition of each schedule or kind of request, to encode it once.
@@ -382,8 +393,16 @@ class RunRows:
         name = definition.schedule_id or definition.target.requirement
         last = self._encoded.get(name)
         if last is None or last[0] != definition:
-            encoded = to_json(definition_to_plain(definition))
-            last = definition, content_digest(encoded), encoded
+            plain = definition_to_plain(definition)
+            encoded = to_json(plain)
+            key = self._keyring.current() if has_secret_parts(plain) else None
+            if key is None:
+                last = definition, content_digest(encoded), encoded
+            else:
+                # Equal definitions have the same digest, but cannot be guessed from it.
+                digest = key.digest(encoded)[:32]
+                encoded = to_json(seal_plain(plain, self._keyring))
+                last = definition, digest, encoded
             self._encoded.keep(name, last, len(encoded))
             self._definitions.keep(last[1], StoredDefinition(definition), len(encoded))
         return last[1:]
@@ -399,7 +418,7 @@ class RunRows:
         sync = run.target if isinstance(run.target, SyncTarget) else None
         fields = {
             "def": key,
-            "args": "" if args is None else to_json(dict(args)),
+            "args": "" if args is None else seal_json(to_json(dict(args)), self._keyring),
             "body": to_json(plain),
             "schedule": run.schedule_id or "",
             "slot": micros(run.slot),
@@ -478,7 +497,7 @@ class RunRows:
         return replace(
             base,
             id=RunId(run_id),
-            definition=with_args(definition, json.loads(args)) if args else definition,
+            definition=with_args(definition, json.loads(open_json(args))) if args else definition,
             slot=maybe_moment(slot),
             parent_id=RunId(parent) if parent else None,
             concurrency_key=concurrency_key or None,
@@ -538,7 +557,7 @@ def _decode_rest(rest: str) -> dict[str, Any]:
 _RUN_CHECKS: _Checks = {
     "body": (_decode_body, '{"origin":"manual"}'),
     "rest": (_decode_rest, ""),
-    "args": (lambda args: _object(json.loads(args or "{}")), ""),
+    "args": (lambda args: _object(json.loads(open_json(args or "{}"))), ""),
     "status": (_STATUSES.__getitem__, RunStatus.FAILED.value),
     **dict.fromkeys(("slot", "claimed", "first", "finished"), (maybe_moment, "")),
     **dict.fromkeys(("created", "planned", "available"), (moment, "0")),
@@ -629,7 +648,8 @@ class Revision:
 class ScheduleRows:
     """Decodes schedules, and remembers what people wrote by its digest."""
 
-    def __init__(self) -> None:
+    def __init__(self, keyring: Keyring = NO_KEYS) -> None:
+        self._keyring = keyring
         self._bodies: DecodeCache[Schedule] = DecodeCache()
 
     def fields(self, schedule: Schedule) -> list[Wire]:
@@ -637,7 +657,7 @@ class ScheduleRows:
         plain = schedule_to_plain(schedule)
         for name in _BESIDE_SCHEDULE_ROWS:
             plain.pop(name, None)
-        body = to_json(plain)
+        body = to_json(seal_plain(plain, self._keyring))
         revision = content_digest(body)
         self._bodies.keep(revision, schedule, len(body))
         return _schedule_fields(schedule, body, revision)
@@ -690,7 +710,7 @@ class ScheduleRows:
         base = self._bodies.get(digest)
         if base is None:
             assert body is not None
-            base = schedule_from_plain(json.loads(body))
+            base = schedule_from_plain(open_parts(json.loads(body)))
             self._bodies.keep(digest, base, len(body))
         return replace(
             base,
@@ -737,7 +757,7 @@ _RECOVERED_FROM = [
 ]
 
 
-def outbox_rows(run: Run) -> list[Wire]:
+def outbox_rows(run: Run, keyring: Keyring) -> list[Wire]:
     """The deliveries that a script writes for an ended run: the normal ones, and those to use if
     the previous run has one of these statuses. The script knows the time and the previous
     status."""
@@ -745,18 +765,22 @@ def outbox_rows(run: Run) -> list[Wire]:
     now = run.finished_at or run.created_at
     usual = plan_deliveries(run, None, now)
     if run.status is not RunStatus.SUCCEEDED or not run.policy.delivery:
-        return [_new(usual), [], []]
-    return [_new(usual), _new(plan_deliveries(run, RunStatus.FAILED, now)), _RECOVERED_FROM]
+        return [_new(usual, keyring), [], []]
+    recovered = plan_deliveries(run, RunStatus.FAILED, now)
+    return [_new(usual, keyring), _new(recovered, keyring), _RECOVERED_FROM]
 
 
-def outbox_ops(run: Run) -> list[Wire]:
+def outbox_ops(run: Run, keyring: Keyring) -> list[Wire]:
     """The same as commit operations; empty without deliveries."""
-    rows = outbox_rows(run)
+    rows = outbox_rows(run, keyring)
     return [["post", run.schedule_id or "", *rows]] if any(rows[:2]) else []
 
 
-def _new(deliveries: tuple[Delivery, ...]) -> list[Wire]:
-    return [[each.id, flat((_delivery_fields(each) | _times(each)).items())] for each in deliveries]
+def _new(deliveries: tuple[Delivery, ...], keyring: Keyring) -> list[Wire]:
+    return [
+        [each.id, flat((_delivery_fields(each, keyring) | _times(each)).items())]
+        for each in deliveries
+    ]
 
 
 def _times(delivery: Delivery) -> dict[str, str]:
@@ -765,16 +789,16 @@ def _times(delivery: Delivery) -> dict[str, str]:
     return {} if waits else {"created": "@now", "available": "@now"}
 
 
-def delivery_fields(delivery: Delivery) -> list[str]:
-    return flat(_delivery_fields(delivery).items())
+def delivery_fields(delivery: Delivery, keyring: Keyring) -> list[str]:
+    return flat(_delivery_fields(delivery, keyring).items())
 
 
-def _delivery_fields(delivery: Delivery) -> dict[str, str]:
+def _delivery_fields(delivery: Delivery, keyring: Keyring) -> dict[str, str]:
     plain = delivery_to_plain(delivery)
     for name in _BESIDE_MESSAGE_ROWS:
         plain.pop(name, None)
     return {
-        "body": to_json(plain),
+        "body": to_json(seal_plain(plain, keyring)),
         "run": delivery.run_id or "",
         "schedule": delivery.schedule_id or "",
         "owner": str(delivery.owner),
@@ -818,7 +842,7 @@ def delivery_of(record: Wire) -> DeliveryRow:
 
 
 def _delivery(fields: dict[str, str]) -> Delivery:
-    plain: Plain = json.loads(fields["body"])
+    plain: Plain = open_parts(json.loads(fields["body"]))
     error, code, receipt = json.loads(fields["rest"]) if fields["rest"] else ("", "", "")
     base = delivery_from_plain(plain | {"id": fields["id"], "state": fields["state"]} | _ANY_TIMES)
     return replace(

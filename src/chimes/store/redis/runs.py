@@ -80,7 +80,7 @@ def _new_row(ctx: Context, run: Run, definitions: dict[str, str]) -> Wire:
         str(run.concurrency_limit),
         run.parent_id or "",
         over,
-        *outbox_rows(run),
+        *outbox_rows(run, ctx.keyring),
     ]
 
 
@@ -137,7 +137,7 @@ async def start(ctx: Context, run_id: RunId, fence: int) -> bool:
 async def release(ctx: Context, claims: Sequence[tuple[RunId, int]]) -> None:
     async def attempt() -> None:
         now, runs, children = await ctx.read_runs_with_steps([run_id for run_id, _ in claims])
-        effects = CompletionEffects(now, runs, children)
+        effects = CompletionEffects(ctx, now, runs, children)
         for run_id, fence in claims:
             run = effects.runs.get(run_id)
             if run is not None and owns_fence(run, fence):
@@ -155,7 +155,7 @@ async def cancel_run(
         now, runs, children = await ctx.read_runs_with_steps([run_id])
         if run_id not in runs:
             return None
-        effects = CompletionEffects(now, runs, children)
+        effects = CompletionEffects(ctx, now, runs, children)
         after = effects.cancel(effects.runs[run_id], reason)
         await ctx.commit(effects.expected, effects.ops, audit, wakes=True)
         return after

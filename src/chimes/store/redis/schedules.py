@@ -110,7 +110,7 @@ async def _is_taken(ctx: Context, schedule_id: ScheduleId, slot: datetime) -> bo
 def _insert_new(ctx: Context, run: Run, definitions: dict[str, str]) -> Wire:
     fields = ctx.run_rows.new_fields(run, definitions)
     key: list[Wire] = [run.schedule_id or "", micros(run.slot)]
-    return ["insert_new", run.id, fields, task_row(run), *key, *outbox_rows(run)]
+    return ["insert_new", run.id, fields, task_row(run), *key, *outbox_rows(run, ctx.keyring)]
 
 
 async def _end_waiting(
@@ -125,7 +125,7 @@ async def _end_waiting(
     children: dict[RunId, list[RunId]] = {}
     if waiting:
         _unused, runs, children = await ctx.read_runs_with_steps(waiting)
-    effects = CompletionEffects(now, runs, children)
+    effects = CompletionEffects(ctx, now, runs, children)
     for run_id in waiting:
         run = effects.runs.get(run_id)
         if run is None or run.status.terminal or run.holder is not None:

@@ -23,7 +23,7 @@ _WRITERS = {
     (*_MESSAGES, "47_messages"): ("claim_deliveries", "prune_messages", "forget_inbox"),
     (*_MESSAGES, "20_schedules", "46_records"): (
         *("drop_logs", "keep_state", "prune", "forget_runs", "join", "beat", "epoch", "load"),
-        *("remember", "answer", "forget_request", "purge_schedules", "drop_definitions"),
+        *("remember", "answer", "forget_request", "purge_schedules", "drop_definitions", "reseal"),
     ),
     ("20_schedules", "60_migration"): (
         *("begin_conversion", "old_records", "convert", "end_conversion"),

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from chimes.clock import Clock, SystemClock
+from chimes.envelope import NO_KEYS, Keyring
 from chimes.errors import StoreLost
 from chimes.model.access import ApiKey, Owner, Quota
 from chimes.model.audit import AuditEntry
@@ -98,10 +99,12 @@ class RedisStore:
         clock: Clock | None = None,
         allow_volatile: bool = False,
         marker: Path | None = None,
+        keyring: Keyring = NO_KEYS,
     ) -> None:
         """Without a clock the server's clock is used; a clock is for tests."""
+        self.keyring = keyring
         self._connections = Connections(address)
-        self._context = Context(self._connections, clock)
+        self._context = Context(self._connections, clock, keyring)
         self._clock = clock
         self._elapsed = SystemClock()
         self._allow_volatile = allow_volatile
@@ -157,6 +160,9 @@ class RedisStore:
             return stored.layout, LAYOUT
         finally:
             await self._connections.close()
+
+    async def reseal(self) -> int:
+        return await records.reseal(self._context)
 
     async def status(self) -> StoreStatus:
         return StoreStatus(

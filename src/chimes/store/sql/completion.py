@@ -66,7 +66,10 @@ def write_outbox(tx: Tx, new: Sequence[Delivery]) -> None:
     """Inserts deliveries; existing ones stay unchanged."""
     if new:
         rows = sorted(new, key=lambda delivery: delivery.id)
-        tx.run(tx.dialect.insert_new(deliveries), [delivery_values(row) for row in rows])
+        tx.run(
+            tx.dialect.insert_new(deliveries),
+            [delivery_values(row, tx.dialect.keyring) for row in rows],
+        )
         tx.wakes = True
 
 

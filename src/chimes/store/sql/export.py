@@ -146,6 +146,7 @@ def _load_runs(tx: Tx, items: Sequence[Run]) -> int:
 
 
 def _adopt(tx: Tx, item: _Other) -> int:
+    keyring = tx.dialect.keyring
     match item:
         case RunLog():
             return _adopt_log(tx, item)
@@ -157,9 +158,9 @@ def _adopt(tx: Tx, item: _Other) -> int:
         case ApiKey():
             return tx.run(tx.dialect.insert_new(api_keys), key_values(item))
         case Checkpoint():
-            return tx.run(tx.dialect.insert_new(kept_states), checkpoint_values(item))
+            return tx.run(tx.dialect.insert_new(kept_states), checkpoint_values(item, keyring))
         case Delivery():
-            return tx.run(tx.dialect.insert_new(deliveries), delivery_values(item))
+            return tx.run(tx.dialect.insert_new(deliveries), delivery_values(item, keyring))
         case InboxItem():
             return tx.run(tx.dialect.insert_new(inbox), item_values(item))
         case _:

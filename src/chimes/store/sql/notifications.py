@@ -54,7 +54,8 @@ OLD_ITEMS = (
 
 
 def add_delivery(tx: Tx, delivery: Delivery, audit: AuditEntry | None) -> Delivery:
-    if not tx.run(tx.dialect.insert_new(deliveries), delivery_values(delivery)):
+    values = delivery_values(delivery, tx.dialect.keyring)
+    if not tx.run(tx.dialect.insert_new(deliveries), values):
         return _load(tx, {delivery.id})[delivery.id]
     if audit is not None:
         append_audit(tx, audit)

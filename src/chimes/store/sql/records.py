@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from chimes.clock import MICROSECOND
+from chimes.envelope import Keyring
 from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
 from chimes.model.access import ApiKey, Role, Scope
@@ -20,6 +21,7 @@ from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import owns_fence
+from chimes.store.codec.secrets import RESPONSE, open_text, seal_text
 from chimes.store.epoch import Epoch
 from chimes.store.port import IdempotencyRecord, TokenGrant, grant_tokens
 from chimes.store.sql.database.base import Tx
@@ -186,13 +188,15 @@ def remember_request(
         return request_of(existing)
     tx.run(_EXPIRED, {"now": micros(now)})
     row = {"scope": _fit_scope(scope), "request_key": key, "expires_at": micros(now + keep)}
+    empty = IdempotencyRecord(fingerprint=fingerprint)
     # Of two concurrent first requests the second waits here, and is then retried as a whole.
-    tx.run(insert(requests), row | request_values(IdempotencyRecord(fingerprint=fingerprint)))
+    tx.run(insert(requests), row | request_values(empty, tx.dialect.keyring))
     return None
 
 
 def answer_request(tx: Tx, scope: str, key: str, answer: IdempotencyRecord) -> None:
-    tx.run(_ANSWER, {"of_scope": _fit_scope(scope), "of_key": key, **request_values(answer)})
+    values = request_values(answer, tx.dialect.keyring)
+    tx.run(_ANSWER, {"of_scope": _fit_scope(scope), "of_key": key, **values})
 
 
 def forget_request(tx: Tx, scope: str, key: str) -> None:
@@ -212,7 +216,7 @@ def save_checkpoint(tx: Tx, run_id: RunId, fence: int, name: str, value: str) ->
     if run is None or not owns_fence(run, fence):
         return False
     values = checkpoint_values(
-        Checkpoint(name=name, value=value, changed_at=tx.now(), run_id=run_id)
+        Checkpoint(name=name, value=value, changed_at=tx.now(), run_id=run_id), tx.dialect.keyring
     )
     if tx.run(_CHANGE, {"this_name": name, **values}) == 0:
         _add(tx, values)
@@ -232,7 +236,8 @@ def set_checkpoint(
     before = None if row is None else checkpoint_of(row)
     check_version(before, expected)
     if value is not None:
-        values = checkpoint_values(Checkpoint(name=name, value=value, changed_at=tx.now()))
+        new = Checkpoint(name=name, value=value, changed_at=tx.now())
+        values = checkpoint_values(new, tx.dialect.keyring)
         # Depends on the row found: a row inserted meanwhile is the previous value.
         if before is None:
             _add(tx, values)
@@ -389,10 +394,10 @@ def key_of(row: Row[Any]) -> ApiKey:
     )
 
 
-def checkpoint_values(checkpoint: Checkpoint) -> dict[str, Value]:
+def checkpoint_values(checkpoint: Checkpoint, keyring: Keyring) -> dict[str, Value]:
     return {
         "name": checkpoint.name,
-        "value": clean(checkpoint.value),
+        "value": seal_text(clean(checkpoint.value), checkpoint.name, keyring),
         "changed_at": micros(checkpoint.changed_at),
         "run_id": checkpoint.run_id,
     }
@@ -401,17 +406,17 @@ def checkpoint_values(checkpoint: Checkpoint) -> dict[str, Value]:
 def checkpoint_of(row: Row[Any]) -> Checkpoint:
     return Checkpoint(
         name=row.name,
-        value=row.value,
+        value=open_text(row.value, row.name),
         changed_at=moment_of(row.changed_at),
         run_id=RunId(row.run_id),
     )
 
 
-def request_values(answer: IdempotencyRecord) -> dict[str, Value]:
+def request_values(answer: IdempotencyRecord, keyring: Keyring) -> dict[str, Value]:
     return {
         "fingerprint": answer.fingerprint,
         "status": answer.status,
-        "body": clean(answer.body),
+        "body": seal_text(clean(answer.body), RESPONSE, keyring),
         "headers": encode([list(header) for header in answer.headers]),
     }
 
@@ -420,6 +425,6 @@ def request_of(row: Row[Any]) -> IdempotencyRecord:
     return IdempotencyRecord(
         fingerprint=row.fingerprint,
         status=row.status,
-        body=row.body,
+        body=open_text(row.body, RESPONSE),
         headers=tuple((name, value) for name, value in json.loads(row.headers)),
     )

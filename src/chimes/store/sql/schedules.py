@@ -40,7 +40,7 @@ from chimes.store.sql.rows.schedule import (
     STATS,
     cursor_values,
     edit_values,
-    schedule_values,
+    sealed_values,
     stats_values,
     store_definitions,
 )
@@ -71,13 +71,14 @@ def insert_schedule(tx: Tx, schedule: Schedule) -> bool:
     """Returns False if the id exists."""
     key = schedule_number(schedule.id)
     (definition,) = store_definitions(tx, [run_definition(schedule)])
-    values = schedule_values(schedule) | {"key": key, "definition": definition}
+    sealed = sealed_values(schedule, tx.dialect.keyring)
+    values = sealed | {"key": key, "definition": definition}
     names = tuple(schedules.c.keys())
     row = tuple(values[name] for name in names)
     if not tx.dialect.insert_missing(tx.connection, schedules, names, [row], unique="id"):
         return False
     cursor = dict(zip(CURSOR, cursor_values(key, schedule), strict=True))
-    tx.run(insert(cursors), cursor | edit_values(schedule))
+    tx.run(insert(cursors), cursor | edit_values(schedule, sealed))
     tx.run(insert(schedule_stats), dict(zip(STATS, stats_values(key, schedule), strict=True)))
     return True
 

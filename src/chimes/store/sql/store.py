@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
+from chimes.envelope import NO_KEYS, Keyring
 from chimes.model.access import ApiKey, Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
@@ -72,6 +73,7 @@ from chimes.store.sql import (
     records,
     rollups,
     schedules,
+    secrets,
 )
 from chimes.store.sql import runs as stored_runs
 from chimes.store.sql.database.base import Database, Tx, Work
@@ -90,8 +92,9 @@ _log = logging.getLogger(__name__)
 
 
 class SqlStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, keyring: Keyring = NO_KEYS) -> None:
         self._database = database
+        self.keyring = database.dialect.keyring = keyring
         #: The node that joined last through this store; recorded with the batches that it fires.
         self._node_id: NodeId | None = None
         self._epoch: Epoch | None = None
@@ -149,6 +152,9 @@ class SqlStore:
 
     async def migrate(self, progress: Progress | None = None) -> tuple[str | None, str]:
         return await self._database.migrate(progress)
+
+    async def reseal(self) -> int:
+        return await secrets.reseal(self._database)
 
     async def status(self) -> StoreStatus:
         return StoreStatus(

@@ -217,3 +217,39 @@ function verbs.load()
   wake()
   return {NOW, tostring(count)}
 end
+
+local seal = {}
+
+function seal.schedule(id, before, after, revision)
+  if call('HGET', schedule_key(id), 'body') ~= before then return false end
+  call('HSET', schedule_key(id), 'body', after)
+  call('HSET', cursor_key(id), 'revision', revision)
+  return true
+end
+
+function seal.run(id, before, after)
+  return call('HGET', run_key(id), 'args') == before and call('HSET', run_key(id), 'args', after)
+end
+
+function seal.definition(id, before, after)
+  return call('GET', definition_key(id)) == before and call('SET', definition_key(id), after)
+end
+
+function seal.delivery(id, before, after)
+  return call('HGET', delivery_key(id), 'body') == before
+    and call('HSET', delivery_key(id), 'body', after)
+end
+
+function seal.state(name, before, after)
+  return call('HGET', C .. 'states', name) == before and call('HSET', C .. 'states', name, after)
+end
+
+-- Replaces texts that have not changed meanwhile. args: kind, id, text before and after, digest of
+-- the new text, each.
+function verbs.reseal()
+  local count = 0
+  for _, each in ipairs(args[1]) do
+    if seal[each[1]](each[2], each[3], each[4], each[5]) then count = count + 1 end
+  end
+  return {NOW, tostring(count)}
+end

@@ -285,6 +285,25 @@ function verbs.value()
   return {NOW, call('HGET', C .. args[1], args[2]) or ''}
 end
 
+local SECRET_TEXTS = {
+  schedule = function(id) return call('HGET', schedule_key(id), 'body') end,
+  run = function(id) return call('HGET', run_key(id), 'args') end,
+  definition = function(id) return call('GET', definition_key(id)) end,
+  delivery = function(id) return call('HGET', delivery_key(id), 'body') end,
+}
+
+-- args: kind of records, sorted set of all, first rank, how many. The texts that may have secrets:
+-- id and text of each, and how many records there were.
+function verbs.secret_texts()
+  local texts, first = {}, tonumber(args[3])
+  local ids = call('ZRANGE', C .. args[2], first, first + tonumber(args[4]) - 1)
+  for _, id in ipairs(ids) do
+    local text = SECRET_TEXTS[args[1]](id)
+    if text then texts[#texts + 1] = {id, text} end
+  end
+  return {NOW, texts, tostring(#ids)}
+end
+
 function verbs.values()
   return {NOW, call('HVALS', C .. args[1])}
 end

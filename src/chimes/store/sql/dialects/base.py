@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 
 from chimes.clock import Clock
+from chimes.envelope import NO_KEYS, Keyring
 from chimes.model.run import NO_TURNS, Turns, share_of
 from chimes.store.sql.dialects.statistics import StatisticsDialect
 from chimes.store.sql.rows.run import CLAIMS
@@ -72,6 +73,8 @@ class Dialect(ABC):
     #: Whether nodes claim runs shortly before they are due: `due_times`, `next_prefetch` and
     #: `confirm_claims` are implemented.
     prefetches: bool = False
+    #: How this store encrypts secrets.
+    keyring: Keyring = NO_KEYS
 
     # --- time and errors ----------------------------------------------------------------------
     @abstractmethod

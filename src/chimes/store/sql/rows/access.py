@@ -30,6 +30,7 @@ from chimes.model.schedule import (
     run_definition,
 )
 from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
+from chimes.store.codec.secrets import open_json, seal_json
 from chimes.store.codec.values import labels_from_plain, split_args, with_args
 from chimes.store.sql.database.base import KnownSchedule, StoredDefinition, Tx
 from chimes.store.sql.dialects.base import Dialect, Rows
@@ -57,7 +58,7 @@ from chimes.store.sql.rows.schedule import (
     edit_values,
     load_definitions,
     schedule_of,
-    schedule_values,
+    sealed_values,
     stats_values,
     store_definitions,
     summary_of,
@@ -182,11 +183,12 @@ def write_schedule(tx: Tx, schedule: Schedule) -> None:
     key = schedule_number(schedule.id)
     touch_definition(tx, key)
     (definition,) = store_definitions(tx, [run_definition(schedule)])
-    values = schedule_values(schedule) | {"definition": definition, "this_key": key}
+    sealed = sealed_values(schedule, tx.dialect.keyring)
+    values = sealed | {"definition": definition, "this_key": key}
     del values["id"]
     tx.run(_WRITE_SCHEDULE, values)
     cursor = dict(zip(CURSOR[1:], cursor_values(key, schedule)[1:], strict=True))
-    tx.run(_EDIT_CURSOR, cursor | edit_values(schedule) | {"this_key": key})
+    tx.run(_EDIT_CURSOR, cursor | edit_values(schedule, sealed) | {"this_key": key})
     write_summaries(tx, {key: schedule})
 
 
@@ -229,7 +231,7 @@ def _decode(row: Sequence[Any], stored: StoredDefinition | None) -> Run:
     args = row[_ARGS]
     if args is not None and not error:
         try:
-            definition = with_args(definition, decode_object(args))
+            definition = with_args(definition, decode_object(open_json(args)))
         except Exception as reason:
             parts = "args"
             error = str(_("{parts} of this run cannot be read: {error}", parts=parts, error=reason))
@@ -359,7 +361,7 @@ def insert_runs(
     stored = store_definitions(tx, [definition for definition, _ in parts])
     for run, (_definition, args), key in zip(others, parts, stored, strict=True):
         number = tx.concurrency[run.id] = concurrency_number(run)
-        text = None if args is None else encode_object(args)
+        text = None if args is None else seal_json(encode_object(args), tx.dialect.keyring)
         rows.append(planned_values(run, key, number, text, batch_id) + state_values(run))
     names = (*PLANNED, *STATE)
     if likely_free and tx.repeats_conflicts:
@@ -488,7 +490,7 @@ _SCHEDULE: Mapping[str, _Part] = {
     "policy": (policy_of, policy_text(Policy())),
     "labels": (lambda text: labels_from_plain(decode_object(text)), "{}"),
     "depends_on": (dependency_of, None),
-    "compat_data": (decode_object, "{}"),
+    "compat_data": (lambda text: decode_object(open_json(text)), "{}"),
     "last_status": (STATUSES.__getitem__, None),
 }
 _RUN: Mapping[str, _Part] = {

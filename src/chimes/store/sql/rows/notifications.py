@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from chimes.errors import InvalidInput, message_of
+from chimes.envelope import Keyring
+from chimes.errors import InvalidInput, SecretUnreadable, message_of
 from chimes.i18n import _, from_stored
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
@@ -16,6 +17,7 @@ from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Reason
 from chimes.store.codec.records import artifacts_from_plain, artifacts_to_plain
+from chimes.store.codec.secrets import open_json, seal_json
 from chimes.store.codec.values import recipient_from_plain, recipient_to_plain
 from chimes.store.sql.rows.values import (
     Value,
@@ -31,11 +33,11 @@ from chimes.store.sql.rows.values import (
 
 _log = logging.getLogger(__name__)
 
-_DAMAGE = (ValueError, TypeError, InvalidInput)
+_DAMAGE = (ValueError, TypeError, InvalidInput, SecretUnreadable)
 _MAX_CODE_LENGTH = 64
 
 
-def delivery_values(delivery: Delivery) -> dict[str, Value]:
+def delivery_values(delivery: Delivery, keyring: Keyring) -> dict[str, Value]:
     return {
         "id": delivery.id,
         "run_id": delivery.run_id or "",
@@ -44,7 +46,7 @@ def delivery_values(delivery: Delivery) -> dict[str, Value]:
         "owner_type": delivery.owner.type.value,
         "owner_id": delivery.owner.id,
         "channel": delivery.recipient.channel.value,
-        "recipient": encode(recipient_to_plain(delivery.recipient)),
+        "recipient": seal_json(encode(recipient_to_plain(delivery.recipient)), keyring),
         "occasion": delivery.notify_on.value,
         "created_at": micros(delivery.created_at),
         **progress_values(delivery),
@@ -71,7 +73,7 @@ def delivery_of(row: Row[Any]) -> Delivery:
     rows."""
     error, code = from_stored(row.error), row.code
     try:
-        recipient = recipient_from_plain(json.loads(row.recipient))
+        recipient = recipient_from_plain(json.loads(open_json(row.recipient)))
         notify_on, state = NotifyOn(row.occasion), DeliveryState(row.state)
         owner = owner_of(row.owner_type, row.owner_id)
     except _DAMAGE as damage:

@@ -16,6 +16,7 @@ from msgspec.structs import replace as replace_struct
 from sqlalchemy import bindparam, select, update
 
 from chimes.clock import MICROSECOND
+from chimes.envelope import Keyring
 from chimes.errors import message_of
 from chimes.i18n import _, from_stored
 from chimes.model.access import SYSTEM_OWNER
@@ -23,6 +24,7 @@ from chimes.model.policy import Policy
 from chimes.model.run import RunDefinition
 from chimes.model.schedule import Dependency, LastRunSummary, Schedule
 from chimes.model.target import HttpTarget, SyncTarget, Target
+from chimes.store.codec.secrets import has_secret_fields, open_json, seal_json
 from chimes.store.codec.values import (
     USED_INTERVAL,
     content_digest,
@@ -58,6 +60,8 @@ CURSOR = (
     *("schedule", "next_slot", "next_run_at", "last_slot", "last_enqueued_at", "fired_count"),
     "purged_until",
 )
+#: Columns of `schedules` with values that people chose, which may be secret.
+SECRET_COLUMNS = ("target", "policy", "compat_data")
 STATS = ("schedule", "last_run_at", "last_status", "last_error", "last_success_at")
 
 DEFINITION = tuple(definitions.c.keys())
@@ -101,10 +105,19 @@ def schedule_values(schedule: Schedule) -> dict[str, Value]:
     }
 
 
-def edit_values(schedule: Schedule) -> dict[str, Value]:
-    """The columns of `cursors` that an edit changes besides those of `cursor_values`."""
+def sealed_values(schedule: Schedule, keyring: Keyring) -> dict[str, Value]:
+    """`schedule_values` with the secrets sealed."""
+    values = schedule_values(schedule)
+    for name in SECRET_COLUMNS:
+        values[name] = seal_json(str(values[name]), keyring)
+    return values
+
+
+def edit_values(schedule: Schedule, values: Mapping[str, Value]) -> dict[str, Value]:
+    """The columns of `cursors` that an edit changes besides those of `cursor_values`. `values`: the
+    columns as they are stored."""
     live = schedule.enabled and schedule.deleted_at is None
-    return {"revision": number_of(encode(schedule_values(schedule))), "live": int(live)}
+    return {"revision": number_of(encode(values)), "live": int(live)}
 
 
 def cursor_values(key: int, schedule: Schedule) -> Values:
@@ -206,7 +219,7 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
         pause_note=from_stored(pause_note),
         pause_until=maybe_moment(pause_until),
         depends_on=None if depends_on is None else dependency_of(depends_on),
-        compat_data={} if compat_data == "{}" else decode_object(compat_data),
+        compat_data={} if compat_data == "{}" else decode_object(open_json(compat_data)),
         next_slot=maybe_moment(next_slot),
         next_run_at=maybe_moment(next_run_at),
         last_slot=maybe_moment(last_slot),
@@ -324,7 +337,25 @@ def _placeholder(kind: str, needs: str) -> Target:
 
 def definition_digest(values: Mapping[str, Value]) -> str:
     """Equal for definitions whose columns are equal."""
-    return content_digest(json.dumps([values[name] for name in _DEFINING], ensure_ascii=False))
+    return content_digest(_defining_text(values))
+
+
+def _defining_text(values: Mapping[str, Value]) -> str:
+    return json.dumps([values[name] for name in _DEFINING], ensure_ascii=False)
+
+
+def _seal_definition(tx: Tx, row: dict[str, Value]) -> str:
+    """Seals the secrets of a row. Returns its digest: of the plain values, so that equal ones are
+    found again, but with the key, so that they cannot be guessed."""
+    keyring = tx.dialect.keyring
+    names = ("target", "policy")
+    key = keyring.current() if any(has_secret_fields(str(row[name])) for name in names) else None
+    if key is None:
+        return definition_digest(row)
+    digest = key.digest(_defining_text(row))[:32]
+    for name in names:
+        row[name] = seal_json(str(row[name]), keyring)
+    return digest
 
 
 def load_definitions(tx: Tx, keys: Collection[int]) -> dict[int, StoredDefinition]:
@@ -355,7 +386,7 @@ def store_definitions(tx: Tx, wanted: Sequence[RunDefinition]) -> list[int]:
         digest = encoded.get(id(definition))
         if digest is None:
             row = definition_values(definition)
-            digest = encoded[id(definition)] = definition_digest(row)
+            digest = encoded[id(definition)] = _seal_definition(tx, row)
             values[digest] = {"digest": digest, **row, "used_at": now}
         digests.append(digest)
     keys = {digest: number_of(digest) for digest in values}

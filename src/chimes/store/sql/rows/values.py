@@ -22,6 +22,8 @@ from chimes.model.access import Owner, OwnerType
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import Target, TaskTarget
+from chimes.redaction import SEALED
+from chimes.store.codec.secrets import open_json, open_plain
 from chimes.store.codec.values import (
     policy_from_plain,
     policy_to_plain,
@@ -145,6 +147,8 @@ def zone_in(text: str) -> str | None:
 @lru_cache(maxsize=4096)
 def target_of(text: str) -> Target:
     plain = _loads(text)
+    if SEALED in text:
+        plain = open_plain(plain)
     # Task arguments differ from run to run, so decoding is not cached and has to be fast.
     if isinstance(plain, dict) and plain.keys() == _TASK and plain["kind"] == "task":
         name, args = plain["name"], plain["args"]
@@ -156,7 +160,7 @@ def target_of(text: str) -> Target:
 # As many as targets: recipients are part of a policy, and often differ.
 @lru_cache(maxsize=4096)
 def policy_of(text: str) -> Policy:
-    return policy_from_plain(_loads(text))
+    return policy_from_plain(_loads(open_json(text)))
 
 
 @lru_cache(maxsize=4096)

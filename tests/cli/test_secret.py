@@ -1,0 +1,78 @@
+"""`chimes secret`, and secrets in exports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chimes.envelope import _known, parse_keys
+from tests.cli.conftest import Cli
+
+SECRET = "tok-5ecret-value"
+ADD = (
+    *("add", "0 9 1 1 *", "--name", "Far away", "-q"),
+    *("--http", f"http://x.example/?token={SECRET}"),
+)
+
+
+def files(directory: Path) -> bytes:
+    return b"".join(
+        each.read_bytes()
+        for each in directory.rglob("*")
+        if each.name != "secret.key" and each.is_file()
+    )
+
+
+@pytest.mark.parametrize("store", ["sqlite:///one/one.db", "json:///one"])
+def test_export_rotate_and_import(cli: Cli, tmp_path: Path, store: str) -> None:
+    (tmp_path / "one").mkdir()
+    assert cli(*ADD, CHIMES_STORE=store).code == 0
+    export = tmp_path / "export.jsonl"
+    assert cli("store", "export", str(export), CHIMES_STORE=store).code == 0
+    first = (tmp_path / "one" / "secret.key").read_bytes()
+    assert SECRET.encode() not in files(tmp_path)
+    rotated = cli("secret", "rotate", CHIMES_STORE=store)
+    assert rotated.code == 0, rotated.err
+    assert "Encrypted " in rotated.err
+    assert "still accepted" in rotated.err
+    dropped = cli("secret", "rotate", "--drop-old", CHIMES_STORE=store)
+    assert dropped.code == 0, dropped.err
+    assert SECRET.encode() not in files(tmp_path)
+    assert cli("doctor", "--json", CHIMES_STORE=store).out.count("encrypted with key") == 1
+    _known.clear()
+    shown = cli("show", "far-away", "--json", CHIMES_STORE=store)
+    assert json.loads(shown.out)["target"]["url"] == "http://x.example/?token=***"
+    # Another store has another key: the export needs its own.
+    other = store.replace("one", "two")
+    (tmp_path / "two").mkdir()
+    refused = cli("store", "import", str(export), CHIMES_STORE=other)
+    assert refused.code == 6
+    assert "line 2" in refused.err
+    assert "which this node does not have" in refused.err
+    keys = tmp_path / "old.key"
+    keys.write_bytes(first)
+    keys.chmod(0o600)
+    imported = cli("store", "import", str(export), "--key-file", str(keys), CHIMES_STORE=other)
+    assert imported.code == 0, imported.err
+    assert SECRET.encode() not in files(tmp_path)
+    assert cli("store", "export", CHIMES_STORE=other).out.count("chimes:sealed:1:") >= 1
+
+
+def test_a_server_store_needs_the_key(cli: Cli, postgres_url: str) -> None:
+    refused = cli(*ADD, CHIMES_STORE=postgres_url)
+    assert refused.code == 6
+    assert "CHIMES_SECRET_KEY" in refused.err
+    assert cli("secret", "rotate", CHIMES_STORE=postgres_url).code == 2
+    assert "new secrets are refused" in cli("doctor", CHIMES_STORE=postgres_url).out
+    key = cli("secret", "generate-key").out.strip()
+    assert len(parse_keys(key)) == 1
+    accepted = cli(*ADD, CHIMES_STORE=postgres_url, CHIMES_SECRET_KEY=key)
+    assert accepted.code == 0, accepted.err
+    # Without the key the schedule is shown with the reason, and can be deleted.
+    _known.clear()
+    shown = cli("show", "far-away", "--json", CHIMES_STORE=postgres_url)
+    assert shown.code == 0, shown.err
+    assert "which this node does not have" in json.loads(shown.out)["last_error"]
+    assert cli("rm", "far-away", "--yes", CHIMES_STORE=postgres_url).code == 0
