@@ -99,7 +99,7 @@ def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(server, "UNIT_SECONDS", 60.0)
     monkeypatch.setattr(sqlite, "LOCK_SECONDS", 60.0)
-    for limit in ("lock_timeout", "statement_timeout"):
+    for limit in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
         monkeypatch.setitem(postgres._SESSION, limit, "60s")
     longer = (
         "SET SESSION innodb_lock_wait_timeout = 60, lock_wait_timeout = 60, max_statement_time = 60"

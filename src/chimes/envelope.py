@@ -247,16 +247,13 @@ class Keyring:
         self._given = tuple(given)
         self._file = file
         self.durable = durable
+        #: Whether it has a key, or can make one.
+        self.can_seal = bool(self._given) or file is not None
         self._filed: tuple[SecretKey, ...] = ()
         self._read_at: tuple[int, int, int] | None = None
         self._lock = threading.Lock()
         use_keys(self._given)
         _rings.add(self)
-
-    @property
-    def can_seal(self) -> bool:
-        """Whether it has a key, or can make one."""
-        return bool(self._given) or self._file is not None
 
     @property
     def file(self) -> Path | None:

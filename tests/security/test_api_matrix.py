@@ -306,6 +306,8 @@ async def test_table_lists_every_route() -> None:
     assert routes == set(TABLE)
 
 
+# Hundreds of applications are built, one for each row that changes something.
+@pytest.mark.timeout(600)
 @each_row("route", TABLE, ids=" ".join)
 async def test_status_of_every_route_by_role(scene_pool: ScenePool, route: tuple[str, str]) -> None:
     answers: dict[str, int] = {}

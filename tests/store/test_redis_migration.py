@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from chimes.cli.store import encode_item
+from chimes.envelope import NO_KEYS
 from chimes.errors import SchemaMismatch, StoreLost
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import DeliveryQuery, RunQuery, ScheduleQuery
@@ -88,7 +89,7 @@ async def migrate(url: str, clock: SettableClock) -> tuple[str | None, str]:
 
 
 async def exported(store: Store) -> list[Any]:
-    items = [encode_item(item) for item in await contents(store)]
+    items = [encode_item(item, NO_KEYS) for item in await contents(store)]
     return [json.loads(json.dumps(item)) for item in items]
 
 
@@ -107,7 +108,7 @@ async def check(store: RedisStore) -> None:
     for name, plain in runs.items():
         run = await store.get_run(RunId(name))
         assert run is not None
-        assert json.loads(json.dumps(encode_item(run))) == ["run", plain]
+        assert json.loads(json.dumps(encode_item(run, NO_KEYS))) == ["run", plain]
     for status in RunStatus:
         listed = (await store.list_runs(RunQuery(statuses=(status,), limit=None))).items
         wanted = {name for name, plain in runs.items() if plain["status"] == status}

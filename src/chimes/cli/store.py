@@ -62,8 +62,14 @@ from chimes.store.codec.records import (
     run_to_plain,
     seal_checkpoint,
 )
-from chimes.store.codec.secrets import open_parts, seal_plain
-from chimes.store.codec.values import Plain, Reader, schedule_from_plain, schedule_to_plain
+from chimes.store.codec.values import (
+    Plain,
+    Reader,
+    open_parts,
+    schedule_from_plain,
+    schedule_to_plain,
+    seal_plain,
+)
 from chimes.store.port import InitializableStore, Item, MigratableStore, RunLog, Store
 
 if TYPE_CHECKING:

@@ -64,8 +64,7 @@ from chimes.services.access import (
     no_quotas,
 )
 from chimes.services.preferences import PreferenceService
-from chimes.store.codec.secrets import secrets_of
-from chimes.store.codec.values import recipient_to_plain, target_to_plain
+from chimes.store.codec.values import recipient_to_plain, secrets_of, target_to_plain
 from chimes.store.port import Store
 from chimes.triggers import Every, Once, Trigger
 from chimes.triggers.calendars import holidays_are_loaded, load_holidays

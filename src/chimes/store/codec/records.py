@@ -18,13 +18,14 @@ from chimes.model.node import NodeReport
 from chimes.model.notification import Artifact, Delivery, InboxItem
 from chimes.model.policy import RunDefaults
 from chimes.model.run import Attempt, LogEntry, Run, RunDefinition
-from chimes.store.codec.secrets import open_text, seal_text
 from chimes.store.codec.values import (
     Plain,
     codec_of,
     declare_codec,
+    open_text,
     policy_from_plain,
     policy_to_plain,
+    seal_text,
 )
 
 # --- runs, attempts and log entries ---------------------------------------------------------------

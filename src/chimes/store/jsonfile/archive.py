@@ -32,8 +32,7 @@ from chimes.store.codec.records import (
     run_from_plain,
     run_to_plain,
 )
-from chimes.store.codec.secrets import open_parts, seal_plain
-from chimes.store.codec.values import Reader
+from chimes.store.codec.values import Reader, open_parts, seal_plain
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.document import encode_line
 from chimes.store.jsonfile.state import Mark, age

@@ -36,13 +36,17 @@ from chimes.store.codec.records import (
     run_to_plain,
     seal_checkpoint,
 )
-from chimes.store.codec.secrets import RESPONSE, open_parts, open_text, seal_plain, seal_text
 from chimes.store.codec.values import (
+    RESPONSE,
     Plain,
     Reader,
     moment,
+    open_parts,
+    open_text,
     schedule_from_plain,
     schedule_to_plain,
+    seal_plain,
+    seal_text,
     to_text,
 )
 from chimes.store.jsonfile.jobs import DETAILS, NO_EXTRAS, LoadedJob, job_to_plain, read_job

@@ -35,14 +35,15 @@ from chimes.model.target import (
     is_pair_key,
 )
 from chimes.model.validation import check_target
-from chimes.store.codec.secrets import open_plain, seal_fields
 from chimes.store.codec.values import (
     Plain,
     drop_empty,
     maybe_text,
+    open_plain,
     policy_to_plain,
     schedule_from_plain,
     schedule_to_plain,
+    seal_fields,
     target_from_plain,
     to_text,
 )

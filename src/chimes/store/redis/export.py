@@ -21,7 +21,7 @@ from chimes.store.codec.records import (
     key_from_plain,
     key_to_plain,
 )
-from chimes.store.codec.secrets import seal_text
+from chimes.store.codec.values import seal_text
 from chimes.store.port import Item, RunLog
 from chimes.store.redis.context import Context
 from chimes.store.redis.listing import MOST, Scan, scan_records

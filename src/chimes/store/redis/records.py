@@ -34,15 +34,15 @@ from chimes.store.codec.records import (
     report_from_text,
     report_to_text,
 )
-from chimes.store.codec.secrets import (
+from chimes.store.codec.values import (
     RESPONSE,
+    content_digest,
     open_text,
     reseal_json,
     reseal_parts,
     reseal_text,
     seal_text,
 )
-from chimes.store.codec.values import content_digest
 from chimes.store.port import (
     NODE_EVENT_RETENTION,
     IdempotencyRecord,

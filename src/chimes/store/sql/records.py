@@ -21,7 +21,7 @@ from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import owns_fence
-from chimes.store.codec.secrets import RESPONSE, open_text, seal_text
+from chimes.store.codec.values import RESPONSE, open_text, seal_text
 from chimes.store.epoch import Epoch
 from chimes.store.port import IdempotencyRecord, TokenGrant, grant_tokens
 from chimes.store.sql.database.base import Tx

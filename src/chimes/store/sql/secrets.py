@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Column, Table, and_, bindparam, or_, select, update
 
-from chimes.store.codec.secrets import RESPONSE, reseal_json, reseal_text
+from chimes.store.codec.values import RESPONSE, reseal_json, reseal_text
 from chimes.store.sql.database.base import Database, Tx
 from chimes.store.sql.rows.schedule import SECRET_COLUMNS
 from chimes.store.sql.tables import (

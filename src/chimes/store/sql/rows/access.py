@@ -30,8 +30,7 @@ from chimes.model.schedule import (
     run_definition,
 )
 from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
-from chimes.store.codec.secrets import open_json, seal_json
-from chimes.store.codec.values import labels_from_plain, split_args, with_args
+from chimes.store.codec.values import labels_from_plain, open_json, seal_json, split_args, with_args
 from chimes.store.sql.database.base import KnownSchedule, StoredDefinition, Tx
 from chimes.store.sql.dialects.base import Dialect, Rows
 from chimes.store.sql.locks import lock_schedules

@@ -17,8 +17,7 @@ from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Reason
 from chimes.store.codec.records import artifacts_from_plain, artifacts_to_plain
-from chimes.store.codec.secrets import open_json, seal_json
-from chimes.store.codec.values import recipient_from_plain, recipient_to_plain
+from chimes.store.codec.values import open_json, recipient_from_plain, recipient_to_plain, seal_json
 from chimes.store.sql.rows.values import (
     Value,
     clean,

@@ -24,12 +24,14 @@ from chimes.model.policy import Policy
 from chimes.model.run import RunDefinition
 from chimes.model.schedule import Dependency, LastRunSummary, Schedule
 from chimes.model.target import HttpTarget, SyncTarget, Target
-from chimes.store.codec.secrets import has_secret_fields, open_json, seal_json
 from chimes.store.codec.values import (
     USED_INTERVAL,
     content_digest,
     dependency_from_plain,
+    has_secret_fields,
     labels_from_plain,
+    open_json,
+    seal_json,
 )
 from chimes.store.sql.database.base import StoredDefinition, Tx
 from chimes.store.sql.rows.values import (

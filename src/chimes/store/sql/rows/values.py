@@ -23,8 +23,9 @@ from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import Target, TaskTarget
 from chimes.redaction import SEALED
-from chimes.store.codec.secrets import open_json, open_plain
 from chimes.store.codec.values import (
+    open_json,
+    open_plain,
     policy_from_plain,
     policy_to_plain,
     target_from_plain,
