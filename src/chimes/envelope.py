@@ -148,10 +148,6 @@ _known: dict[str, SecretKey] = {}
 _rings: WeakSet[Keyring] = WeakSet()
 
 
-def is_sealed(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(SEALED)
-
-
 def open_sealed(text: str, field: str) -> object:
     """The value in an envelope. SecretUnreadable without its key."""
     found = _ENVELOPE.fullmatch(text)

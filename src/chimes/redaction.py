@@ -28,6 +28,11 @@ _ORDINARY_FIELDS = frozenset({"code", "key"})
 
 
 @lru_cache(maxsize=1)
+def is_sealed(value: object) -> bool:
+    """Whether the value is an envelope of `chimes.envelope`."""
+    return isinstance(value, str) and value.startswith(SEALED)
+
+
 def _secret_names() -> re.Pattern[str]:
     return re.compile(rf"{_SENSITIVE_WORDS}|^({_SENSITIVE_NAMES})$", re.IGNORECASE)
 

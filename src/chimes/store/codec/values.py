@@ -20,7 +20,7 @@ from msgspec import NODEFAULT, UNSET, Struct
 from msgspec.structs import asdict
 
 from chimes.clock import EPOCH, MICROSECOND
-from chimes.envelope import Keyring, is_sealed, key_of, open_sealed
+from chimes.envelope import Keyring, key_of, open_sealed
 from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _, from_stored, to_stored
 from chimes.model import replace
@@ -31,7 +31,7 @@ from chimes.model.recipient import Digest, Recipient
 from chimes.model.run import Run, RunDefinition
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import TARGETS, ActionTarget, HttpTarget, Target, TaskTarget
-from chimes.redaction import SEALED, has_secrets, may_have_secrets, replace_secrets
+from chimes.redaction import SEALED, has_secrets, is_sealed, may_have_secrets, replace_secrets
 from chimes.triggers import Trigger, trigger_from_dict
 
 # --- strict reading of JSON data ------------------------------------------------------------------
