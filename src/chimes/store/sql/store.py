@@ -73,7 +73,6 @@ from chimes.store.sql import (
     records,
     rollups,
     schedules,
-    secrets,
 )
 from chimes.store.sql import runs as stored_runs
 from chimes.store.sql.database.base import Database, Tx, Work
@@ -81,6 +80,7 @@ from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.listing import SCHEDULE_SORTS
 from chimes.store.sql.migrations import HEAD, Progress
 from chimes.store.sql.rows import access
+from chimes.store.sql.rows import secrets as stored_secrets
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class SqlStore:
         return await self._database.migrate(progress)
 
     async def reseal(self) -> int:
-        return await secrets.reseal(self._database)
+        return await stored_secrets.reseal(self._database)
 
     async def status(self) -> StoreStatus:
         return StoreStatus(
