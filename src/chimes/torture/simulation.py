@@ -449,12 +449,11 @@ class Simulation:
             if isinstance(ended, Exception):
                 raise ended
         end = self.loop.time() + DRAIN_SECONDS
-        while self._has_requests() and self.loop.time() < end:
+        while self.loop.time() < end:
+            alive = {node.number for node in self.nodes if node.alive}
+            if alive.isdisjoint(self._requests.values()):
+                break
             await asyncio.sleep(0.1)
-
-    def _has_requests(self) -> bool:
-        """Whether a live node has yet to answer a request."""
-        return any(node.alive and node.number in self._requests.values() for node in self.nodes)
 
     async def _wind_down(self) -> None:
         left = sorted({*self._idle, *self._doubtful})
