@@ -197,6 +197,23 @@ async def test_a_run_canceled_before_its_first_step_is_released(node: Node) -> N
     assert (back.status, back.attempt, work.runner.calls) == (RunStatus.QUEUED, 0, [])
 
 
+# The node was suspended between the commit of a claim and its answer, and has joined again since.
+async def test_a_claim_of_a_former_lease_is_not_executed(node: Node) -> None:
+    work = Work(node)
+    await node.memory.add_runs([a_run()])
+    request = ClaimRequest(
+        node_id=node.membership.node_id, capabilities=frozenset({"http"}), free=1
+    )
+    runs = await node.memory.claim(request)
+    node.membership.lose("it was suspended")
+    await until(node.membership.lost.is_set)
+    await LeaseRecovery(node.faults.store, node.membership, work.executor).run_once()
+    assert node.membership.trusted
+    assert work.executor.accept(runs, work.capacity) == 0
+    assert work.executor.releasable == ((runs[0].id, 1),)
+    assert work.executor.empty.is_set()
+
+
 # A completion may be written late, before the old lease has ended.
 async def test_joining_again_keeps_unwritten_completions(
     node: Node, monkeypatch: pytest.MonkeyPatch

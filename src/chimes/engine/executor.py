@@ -110,7 +110,9 @@ class Executor:
         accepted = 0
         ready: list[InFlightRun] = []
         for run in runs:
-            if not self._accepting:
+            # A claim of a former lease: its answer arrived after this node had joined again.
+            lost = run.holder is not None and run.holder != self._membership.node_id
+            if lost or not self._accepting:
                 self._releasable.append((run.id, run.fence))
                 continue
             attempt = InFlightRun(run, capacity, self.recorder.logs.watch, self._time.now)

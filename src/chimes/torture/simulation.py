@@ -333,6 +333,8 @@ class Simulation:
         self._triggers: dict[str, Trigger] = {}
         self._idle: list[str] = []
         self._doubtful: set[str] = set()
+        #: Requests without an answer yet, and their nodes.
+        self._requests: dict[asyncio.Task[Any], int] = {}
         self._made = 0
         self._healed = 0
 
@@ -388,9 +390,17 @@ class Simulation:
         """Runs a coroutine as part of a node; None without an answer in time."""
         done = asyncio.Event()
         task = self.loop.create_task(work, context=context_of(node.number))
-        task.add_done_callback(lambda _task: done.set(), context=context_of(0))
+        self._requests[task] = node.number
+
+        def end(task: asyncio.Task[Any]) -> None:
+            del self._requests[task]
+            done.set()
+
+        task.add_done_callback(end, context=context_of(0))
         try:
-            await asyncio.wait_for(done.wait(), within)
+            # Not `wait_for`: in Python 3.11 it drops a cancellation that comes with the answer.
+            async with asyncio.timeout(within):
+                await done.wait()
         except TimeoutError:
             return None
         error = task.exception()
@@ -422,14 +432,28 @@ class Simulation:
             asyncio.create_task(self._observe()),
         ]
         await self._inject()
-        for task in background:
-            task.cancel()
+        await self._stop_clients(background)
         self._healed = self.now()
         await self._wind_down()
         await self._finished()
         if self.loop.errors:
             raise RuntimeError(self.loop.errors[0])
         return await self._case()
+
+    async def _stop_clients(self, clients: Sequence[asyncio.Task[None]]) -> None:
+        """Waits for the nodes' answers, too: a request that takes effect later could undo a pause
+        of the wind-down."""
+        for client in clients:
+            client.cancel()
+        for ended in await asyncio.gather(*clients, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+        end = self.loop.time() + DRAIN_SECONDS
+        while self.loop.time() < end:
+            alive = {node.number for node in self.nodes if node.alive}
+            if alive.isdisjoint(self._requests.values()):
+                break
+            await asyncio.sleep(0.1)
 
     async def _wind_down(self) -> None:
         left = sorted({*self._idle, *self._doubtful})

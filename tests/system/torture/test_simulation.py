@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from chimes.cli.command import OK, USAGE
-from chimes.engine.scheduler import Scheduler
 from chimes.torture.checker import Report
-from chimes.torture.planted_bugs import BUGS
+from chimes.torture.planted_bugs import BUGS, planted
 from chimes.torture.simulation import Simulation, simulate
 from chimes.torture.virtual_loop import VirtualLoop, context_of
 from tests.forking import run_chimes
@@ -32,12 +31,12 @@ def test_seeds_have_no_violation_and_reach_every_event() -> None:
         assert report.targets["must"] > 500
         assert report.runs["terminal"] == report.runs["rows"]
         assert world.faults.total() > 15
+        assert not any(each.enabled for each in world.store._state.schedules.values())
         reached |= {name for name, count in world.reached.items() if count}
     assert reached >= {"takeovers", "fenced_writes", "lost_answers", "crashes_in_calls"}
 
 
 @pytest.mark.parametrize("bug", BUGS)
-@pytest.mark.long
 def test_planted_bugs_are_found(bug: str) -> None:
     for seed in range(1, 21):
         report, _, _ = simulate(seed, bug=bug)
@@ -46,11 +45,13 @@ def test_planted_bugs_are_found(bug: str) -> None:
     raise AssertionError(f"{bug} was not found")
 
 
-def test_a_planted_bug_is_found_and_removed_again() -> None:
-    before = Scheduler._fire
-    report, _, _ = simulate(1, bug="not_atomic")
-    assert report.violations["slot_lost"]
-    assert Scheduler._fire is before
+def test_planted_bugs_are_removed_again() -> None:
+    for name, bug in BUGS.items():
+        places = [(owner, attribute) for owner, attribute, _ in bug.patches()]
+        before = [getattr(*place) for place in places]
+        with planted(name):
+            assert all(getattr(*place) != each for place, each in zip(places, before, strict=True))
+        assert [getattr(*place) for place in places] == before
 
 
 def test_command_has_the_same_history_in_another_process(tmp_path: Path) -> None:
@@ -71,6 +72,55 @@ def test_invalid_seeds_are_refused(tmp_path: Path) -> None:
         refused = run_chimes(["torture", "--simulate", "--seeds", wrong], cwd=tmp_path)
         assert refused.returncode == USAGE, refused.stderr
         assert "Invalid seeds" in refused.stderr
+
+
+# --- clients --------------------------------------------------------------------------------------
+def test_a_client_that_is_canceled_together_with_its_answer_stops() -> None:
+    world = Simulation(1)
+    seen = set[str]()
+
+    async def cancel_after(steps: int) -> None:
+        answer = asyncio.Event()
+        client = asyncio.create_task(world.on_node(world.nodes[0], answer.wait()))
+        await asyncio.sleep(1)
+        answer.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        canceled = client.cancel()
+        await asyncio.wait({client})
+        assert client.cancelled() == canceled, f"after {steps} steps"
+        seen.add("canceled" if canceled else "answered")
+
+    async def main() -> None:
+        for steps in range(12):
+            await cancel_after(steps)
+
+    world.loop.run(main())
+    assert seen == {"canceled", "answered"}
+
+
+def test_requests_end_before_the_wind_down_unless_their_node_is_dead() -> None:
+    world = Simulation(1)
+    node, dead = world.nodes[:2]
+    answered: list[float] = []
+
+    async def request() -> None:
+        await asyncio.sleep(30)
+        answered.append(world.loop.time())
+
+    async def main() -> None:
+        for each in (node, dead):
+            each.number, each.alive = world.new_number(), True
+        clients = [
+            asyncio.create_task(world.on_node(each, request(), within=60)) for each in (node, dead)
+        ]
+        await asyncio.sleep(1)
+        dead.die()
+        await world._stop_clients(clients)
+
+    world.loop.run(main())
+    assert answered == [30]
+    assert world.loop.time() < 31
 
 
 # --- virtual loop ---------------------------------------------------------------------------------
