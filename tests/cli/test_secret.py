@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,15 @@ ADD = (
     *("add", "0 9 1 1 *", "--name", "Far away", "-q"),
     *("--http", f"http://x.example/?token={SECRET}"),
 )
+
+
+@pytest.fixture(autouse=True)
+def _keys_of_other_tests() -> Iterator[None]:
+    """The commands run in this process, and some tests let it forget its keys."""
+    before = dict(_known)
+    yield
+    _known.clear()
+    _known.update(before)
 
 
 def files(directory: Path) -> bytes:

@@ -102,6 +102,13 @@ async def fail_over(pair: Pair, store: SqlStore) -> None:
     await asyncio.to_thread(promote, pair.standby)
 
 
+async def kill(server: PrivateServer) -> None:
+    """Kills the server and waits for its sessions, which end a moment after it."""
+    pids = [pid for (pid,) in server.admin("SELECT pid FROM pg_stat_activity")]
+    server.kill9()
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
 # --- connecting ---------------------------------------------------------------------------------
 async def test_a_list_of_hosts_reaches_the_primary(pair: Pair) -> None:
     standby, primary = (f"{HOST}:{each.port}" for each in (pair.standby, pair.primary))
@@ -253,7 +260,7 @@ async def test_calls_to_a_paused_primary_are_retried_on_the_new_one(
 
 async def test_a_killed_primary_is_replaced(own_pair: Pair, store: SqlStore) -> None:
     await fail_over(own_pair, store)
-    own_pair.primary.kill9()
+    await kill(own_pair.primary)
     await store.add_schedule(a_schedule())
     assert (await store.counts()).schedules == 2
     with pytest.raises(OSError, match=r"."):
@@ -262,7 +269,7 @@ async def test_a_killed_primary_is_replaced(own_pair: Pair, store: SqlStore) -> 
 
 async def test_a_former_primary_is_not_used_again(own_pair: Pair, store: SqlStore) -> None:
     await fail_over(own_pair, store)
-    own_pair.primary.kill9()
+    await kill(own_pair.primary)
     await store.add_schedule(a_schedule())
     # It accepts writes, as a primary does that was cut off and does not know of the fail-over.
     await asyncio.to_thread(own_pair.primary.restart)
