@@ -132,8 +132,10 @@ async def test_a_kill_after_sending_a_digest_repeats_the_whole_digest(tmp_path: 
             async with another_node(store, api):
                 done = await eventually(lambda: _delivered(store), lambda found: len(found) == 4)
             assert {each.receipt for each in done if each.id != digest.id} == {digest.id}
-            first, second = api.texts
-            assert first == second
+            # A slow node may send it once more.
+            first, *repeated = api.texts
+            assert repeated
+            assert set(repeated) == {first}
             assert first.startswith("Digest: 3 runs")
     finally:
         await store.close()

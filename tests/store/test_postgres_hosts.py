@@ -258,6 +258,7 @@ async def test_calls_to_a_paused_primary_are_retried_on_the_new_one(
         own_pair.primary.resume()
 
 
+@pytest.mark.long
 async def test_a_killed_primary_is_replaced(own_pair: Pair, store: SqlStore) -> None:
     await fail_over(own_pair, store)
     await kill(own_pair.primary)

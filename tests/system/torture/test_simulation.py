@@ -36,7 +36,9 @@ def test_seeds_have_no_violation_and_reach_every_event() -> None:
     assert reached >= {"takeovers", "fenced_writes", "lost_answers", "crashes_in_calls"}
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize(
+    "bug", [pytest.param(each, marks=[pytest.mark.long] * (each != "not_atomic")) for each in BUGS]
+)
 def test_planted_bugs_are_found(bug: str) -> None:
     for seed in range(1, 21):
         report, _, _ = simulate(seed, bug=bug)
