@@ -62,7 +62,8 @@ async def work(connections: list[asyncpg.Connection], node: str) -> list[tuple[f
     claiming, finishing = connections
 
     async def claim() -> list[asyncpg.Record]:
-        return await claiming.fetch(CLAIM % (BATCH, BATCH), None, list(CAPABILITIES), node)
+        statement = CLAIM % {"limit": BATCH}
+        return await claiming.fetch(statement, None, list(CAPABILITIES), node, [], [])
 
     batches = []
     next_claim = asyncio.create_task(claim())
