@@ -458,7 +458,7 @@ def queue_order(run: Run) -> tuple[int, datetime, datetime, str]:
 
 @lru_cache(maxsize=65_536)
 def owner_number(owner: str) -> int:
-    """The place of an owner among those who take turns: 63 bits of a hash, never 0."""
+    """The place of an owner in the rotation of turns: 63 bits of a hash, never 0."""
     digest = hashlib.blake2b(owner.encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) >> 1 or 1
 
