@@ -140,7 +140,8 @@ async def test_a_small_batch_is_not_prefetched(rig: Rig) -> None:
 
 async def test_prefetch_keeps_permits_free(rig: Rig) -> None:
     await rig.engine(workers=60)
-    made, _ = await prefetched_batch(rig, 22, left=20, by=60 - 6)
+    # Within MIN_LEAD, and far ahead: the test does not wait for the slot.
+    made, _ = await prefetched_batch(rig, 50, left=20, by=60 - 6)
     (other,) = await rig.ended(await rig.due_now())
     assert other.status is RunStatus.SUCCEEDED
     assert other.claimed_at is not None
@@ -150,12 +151,13 @@ async def test_prefetch_keeps_permits_free(rig: Rig) -> None:
 async def test_prefetch_uses_the_last_permits_shortly_before(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Long before, so that a busy machine is in time; the test does not wait for the slot.
+    # Long before, so that a busy machine is in time; the test does not wait for the slot. The first
+    # runs have eight seconds, and another batch, which would cost half a minute, is rarely needed.
     lead = timedelta(seconds=20)
     for module in ("prefetch", "scheduler"):
         monkeypatch.setattr(f"chimes.engine.{module}.FULL_CAPACITY_LEAD", lead)
     await rig.engine(workers=60, poll_interval=timedelta(seconds=30))
-    made, first = await prefetched_batch(rig, 22, left=20, by=60 - 6)
+    made, first = await prefetched_batch(rig, 28, left=20, by=60 - 6)
     runs = await eventually(rig.runs, lambda runs: len(runs) >= 60)
     last = [run for run in runs if run not in first]
     assert len(last) == 6
@@ -234,7 +236,7 @@ async def test_an_edited_schedule_that_is_still_due_runs_once(rig: Rig) -> None:
 
 async def test_a_run_canceled_while_prefetched_never_starts(rig: Rig) -> None:
     await rig.engine(workers=PERMITS)
-    _, runs = await prefetched_batch(rig, 4, left=2.5)
+    _, runs = await prefetched_batch(rig, 6, left=2.5)
     await rig.store.cancel_run(runs[0].id, Reason.CANCELED_BY_HAND)
     ended = {run.id: run for run in await all_ended(rig, BATCH)}
     assert ended[runs[0].id].status is RunStatus.CANCELED

@@ -16,7 +16,6 @@ from chimes.model.listing import AuditQuery
 from chimes.services import users as users_module
 from chimes.services.users import (
     CONCURRENT_HASHES,
-    MAX_AUDITED_FAILURES,
     MAX_FAILED_LOGINS,
     MAX_FAILED_PER_ADDRESS,
     MAX_FAILED_PER_NAME,
@@ -192,23 +191,27 @@ async def test_sessions_of_an_account_are_bounded(
 
 @pytest.mark.usefixtures("quick_hash")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_failed_sign_ins_do_not_fill_the_audit_log(kind: StoreKind, tmp_path: Path) -> None:
+async def test_failed_sign_ins_do_not_fill_the_audit_log(
+    kind: StoreKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited, per_address = 20, 10
+    monkeypatch.setattr(users_module, "MAX_AUDITED_FAILURES", audited)
+    monkeypatch.setattr(users_module, "MAX_FAILED_PER_ADDRESS", per_address)
     async with served(kind, tmp_path) as server:
         await create_user(server)
-        addresses = MAX_AUDITED_FAILURES // MAX_FAILED_PER_ADDRESS + 1
-        for number in range(addresses):
+        for number in range(audited // per_address + 1):
             async with server.client(f"127.0.1.{number + 1}") as client:
-                for attempt in range(MAX_FAILED_PER_ADDRESS):
+                for attempt in range(per_address):
                     name = f"user{number}-{attempt}"
                     answer = await server.sign_in(client, user=name, password=WRONG)
                     assert answer.status_code == 401
         entries = await server.rig.store.list_audit(AuditQuery(verb="sign_in", limit=500))
-        assert len(entries) == MAX_AUDITED_FAILURES
+        assert len(entries) == audited
         server.rig.clock.advance(3600)
         async with server.client() as client:
             await server.sign_in(client, user="late", password=WRONG)
         entries = await server.rig.store.list_audit(AuditQuery(verb="sign_in", limit=500))
-        assert len(entries) == MAX_AUDITED_FAILURES + 1
+        assert len(entries) == audited + 1
 
 
 async def test_an_unknown_name_costs_the_work_of_a_wrong_password(
