@@ -13,15 +13,17 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.envelope import Keyring, new_key
-from chimes.model.access import Role
+from chimes.model.access import Actor, Role, Scope
 from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.notification import DeliveryState
 from chimes.notifications.webhook import Webhook
+from chimes.services.secrets import SecretService, resolve_secrets
 from chimes.store.port import Store
 from chimes.targets.http import HttpCallback
 from tests.builders import ALICE, BOB
 from tests.engine.rig import Rig as Node
 from tests.engine.rig import eventually
+from tests.store_contract import stores
 from tests.store_contract.conftest import DURABLE, _name
 from tests.store_contract.stores import Home
 from tests.store_contract.test_secrets_at_rest import raw
@@ -216,7 +218,7 @@ async def test_a_secret_is_used_and_never_shown(scene: Scene, home: Home) -> Non
     assert len(sink.requests) == before
     audit = await store.list_audit(AuditQuery())
     verbs = [each.verb for each in audit if each.object_kind == "secret"]
-    assert verbs == ["delete_secret", "replace_secret", "create_secret", "create_secret"]
+    assert verbs == ["delete_secret", "set_secret", "set_secret", "set_secret"]
     assert leaked(repr(audit)) == []
     assert leaked("\n".join(scene.answers)) == []
     assert leaked("\n".join([repr(each) async for each in runs_and_logs(store)])) == []
@@ -246,6 +248,11 @@ async def test_secrets_belong_to_their_owner(scene: Scene) -> None:
     assert (await scene("DELETE", f"{SECRETS}/TOKEN", who=bob)).status_code == 404
     refused = await scene("POST", "/api/v1/schedules", body, who=bob)
     assert refused.json()["errors"][0]["code"] == "unknown_secret"
+    agent = await scene.web.context.access.create(
+        Actor(), name="agent", role=Role.MEMBER, owner=ALICE, scopes=[*Scope]
+    )
+    refused = await scene("POST", "/api/v1/schedules", body, who={"X-API-Key": agent.text})
+    assert (refused.status_code, "may not use secrets" in refused.text) == (403, True)
     run = await scene("POST", "/api/v1/runs", {"target": target}, who=bob)
     assert run.json()["errors"][0]["code"] == "unknown_secret"
     # An admin may act for her, and her schedules use her secrets.
@@ -266,10 +273,6 @@ async def test_secrets_belong_to_their_owner(scene: Scene) -> None:
 async def test_a_new_key_encrypts_secrets_again(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chimes.model.access import Actor
-    from chimes.services.secrets import SecretService, resolve_secrets
-    from tests.store_contract import stores
-
     old, new = new_key(), new_key()
     monkeypatch.setattr(stores, "KEYRING", Keyring([old]))
     store = await home.open()

@@ -68,20 +68,17 @@ class SecretService:
 
     async def put(
         self, actor: Actor, name: str, value: str, owner: Owner | None = None
-    ) -> tuple[NamedSecret, bool]:
-        """Stores or replaces a value. Returns the secret and whether it is new."""
+    ) -> NamedSecret:
+        """Stores or replaces a value."""
         owner = self._writable(actor, name, owner)
         check_secret_name(name)
         check_secret_value(value)
         self._require_key()
         now = await self._store.now()
         at = format_moment(now)
-        created = True
 
         def change(stored: Document) -> tuple[Document, AuditEntry | None]:
-            nonlocal created
-            created = name not in stored
-            if created and len(stored) >= MAX_SECRETS:
+            if name not in stored and len(stored) >= MAX_SECRETS:
                 raise InvalidInput(
                     _("an owner has at most {most} secrets: delete one", most=MAX_SECRETS),
                     field="name",
@@ -89,11 +86,11 @@ class SecretService:
                 )
             before = cast(Mapping[str, object], stored.get(name, {"created_at": at}))
             new = {"secret": value, "created_at": before["created_at"], "updated_at": at}
-            verb = "create_secret" if created else "replace_secret"
-            return stored | {name: new}, entry(actor, verb, "secret", name, at=now, owner=owner)
+            audit = entry(actor, "set_secret", "secret", name, at=now, owner=owner)
+            return stored | {name: new}, audit
 
         stored = await _document(self._store, owner).change(change)
-        return _secret(stored, name, owner), created
+        return _secret(stored, name, owner)
 
     async def remove(
         self, actor: Actor, name: str, owner: Owner | None = None, *, force: bool = False

@@ -242,7 +242,7 @@ class ScheduleRules:
         """Raises InvalidInput if the actor's schedules may not notify this recipient."""
         try:
             self.check_recipients([recipient])
-            await self.check_secrets(actor.owner, None, [recipient])
+            await self.check_secrets(actor, actor.owner, None, [recipient])
             await check_chats(self._store, actor, [recipient])
         except InvalidInput as error:
             error.field = (error.field or "").removeprefix("delivery[0].")
@@ -250,6 +250,7 @@ class ScheduleRules:
 
     async def check_secrets(
         self,
+        actor: Actor,
         owner: Owner,
         target: Target | None,
         recipients: Sequence[Recipient],
@@ -257,10 +258,12 @@ class ScheduleRules:
     ) -> None:
         """Raises InvalidInput if the target or a recipient names a secret that the owner does not
         have. `known`: names that the schedule has already; its runs fail with the reason."""
+        names = secret_names(target, recipients) - frozenset(known)
+        if names and actor.is_agent:
+            # What an agent reads may make it send the secrets elsewhere.
+            raise NotAllowed(_("an agent may not use secrets"))
         parts = [("target", target), *_places(recipients)]
-        for name in await self._secrets.missing(
-            owner, secret_names(target, recipients) - frozenset(known)
-        ):
+        for name in await self._secrets.missing(owner, names):
             place = next(
                 f"{part}.{field}"
                 for part, value in parts

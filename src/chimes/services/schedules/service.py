@@ -319,7 +319,7 @@ class ScheduleService:
             [draft.trigger],
             partial(self.prepare, actor, draft, now, zone=zone, allow_overdue=allow_overdue),
         )
-        await rules.check_secrets(schedule.owner, schedule.target, schedule.policy.delivery)
+        await rules.check_secrets(actor, schedule.owner, schedule.target, schedule.policy.delivery)
         await check_chats(self._store, actor, schedule.policy.delivery)
         await rules.check_name(schedule, None)
         await rules.check_dependency(actor, schedule)
@@ -407,7 +407,7 @@ class ScheduleService:
             return changed
 
         await rules.check_secrets(
-            wanted.owner, wanted.target, wanted.policy.delivery, names_used(schedule)
+            actor, wanted.owner, wanted.target, wanted.policy.delivery, names_used(schedule)
         )
         await check_chats(self._store, actor, wanted.policy.delivery, schedule.policy.delivery)
         await rules.check_name(replace(wanted, name=clean_name(wanted.name)), schedule)

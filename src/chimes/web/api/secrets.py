@@ -94,7 +94,7 @@ async def put_secret(
     actor: Caller,
 ) -> Response:
     """Store a secret, or replace its value. Attempts that begin later use the new value."""
-    found, _created = await context.secrets.put(actor, name, body.value, owner_filter(query.owner))
+    found = await context.secrets.put(actor, name, body.value, owner_filter(query.owner))
     return JSONResponse(_secret_out(found))
 
 
