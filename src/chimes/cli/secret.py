@@ -103,7 +103,7 @@ def list_secrets(backend: Backend, output: Output, owner: str | None) -> None:
     \b
     Examples:
       chimes secret list
-      chimes secret list --owner user:alice -o json
+      chimes secret list --owner user:alice --json
     """
     output.rows(items_of(get(backend, "/secrets", owner=owner)), _COLUMNS)
 
