@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
 #: What an encrypted value begins with (`chimes.envelope`).
@@ -27,12 +28,12 @@ _SENSITIVE_NAMES = r"key|sig|code|jwt"
 _ORDINARY_FIELDS = frozenset({"code", "key"})
 
 
-@lru_cache(maxsize=1)
 def is_sealed(value: object) -> bool:
     """Whether the value is an envelope of `chimes.envelope`."""
     return isinstance(value, str) and value.startswith(SEALED)
 
 
+@lru_cache(maxsize=1)
 def _secret_names() -> re.Pattern[str]:
     return re.compile(rf"{_SENSITIVE_WORDS}|^({_SENSITIVE_NAMES})$", re.IGNORECASE)
 
@@ -48,14 +49,47 @@ def is_secret_field(name: str) -> bool:
     return name.lower() not in _ORDINARY_FIELDS and is_secret_name(name)
 
 
+#: What a placeholder begins with, and that of a named secret, whose value is filled in at execution
+#: (`chimes.model.secret`).
+PLACEHOLDER_MARK = "{{"
+_PLACEHOLDER = r"\{\{ *secret\.([A-Za-z_][A-Za-z0-9_-]{0,63}) *\}\}"
+
+
+@lru_cache(maxsize=1)
+def secret_placeholders() -> re.Pattern[str]:
+    return re.compile(_PLACEHOLDER)
+
+
+@lru_cache(maxsize=1)
+def _only_placeholders() -> re.Pattern[str]:
+    return re.compile(rf"(?:(?i:Bearer|Basic|Token|ApiKey) +)?{_PLACEHOLDER}(?::{_PLACEHOLDER})*")
+
+
+def is_placeholder(value: object) -> bool:
+    """Whether a value names secrets instead of containing one, perhaps after a scheme such as
+    Bearer. It is shown where a secret would be hidden."""
+    return (
+        isinstance(value, str)
+        and PLACEHOLDER_MARK in value
+        and _only_placeholders().fullmatch(value) is not None
+    )
+
+
+def _mask(value: object) -> object:
+    return value if is_placeholder(value) else HIDDEN
+
+
 def mask_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: HIDDEN if is_secret_name(name) else value for name, value in headers.items()}
+    return {
+        name: HIDDEN if is_secret_name(name) and not is_placeholder(value) else value
+        for name, value in headers.items()
+    }
 
 
 def mask_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     """Hide non-empty values under secret-looking names, and secrets in texts, at any depth."""
     return {
-        name: HIDDEN if is_secret_field(name) and value else _mask_nested(value)
+        name: _mask(value) if is_secret_field(name) and value else _mask_nested(value)
         for name, value in arguments.items()
     }
 
@@ -90,7 +124,7 @@ def mask_secrets(value: Mapping[str, object]) -> dict[str, object]:
 
 def _mask_value(name: str, value: object) -> object:
     if name == "headers" and isinstance(value, Mapping):
-        return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
+        return {key: _mask(item) if is_secret_name(key) else item for key, item in value.items()}
     if name in ("args", "input", "params", "identities"):
         return mask_arguments({name: value})[name]
     if name == "body" and isinstance(value, str):
@@ -100,7 +134,7 @@ def _mask_value(name: str, value: object) -> object:
     if name == "to" and isinstance(value, str) and "://" in value:
         return mask_url(value)
     if is_secret_field(name):
-        return [HIDDEN for _ in value] if isinstance(value, list) else HIDDEN
+        return [_mask(each) for each in value] if isinstance(value, list) else _mask(value)
     return _mask_nested(value, mask_secrets)
 
 
@@ -129,7 +163,7 @@ def _replaced(name: str, value: object, replace: Callable[[str, object], object]
     if name == "headers" and isinstance(value, Mapping):
         return {
             key: replace(key, item)
-            if item and is_secret_name(key)
+            if item and is_secret_name(key) and not is_placeholder(item)
             else _replaced(key, item, replace)
             for key, item in value.items()
         }
@@ -143,6 +177,8 @@ def _replaced(name: str, value: object, replace: Callable[[str, object], object]
 
 
 def _is_secret_text(name: str, text: str) -> bool:
+    if is_placeholder(text):
+        return False
     if is_secret_field(name) or text.startswith(SEALED) or has_secrets(text):
         return True
     return name in ("url", "to") and mask_url(text) != text
@@ -299,6 +335,20 @@ def _content(raw: str) -> str:
 
 def _spans(text: str) -> list[_Span]:
     """In the order of the text; they do not overlap."""
+    return _without_placeholders(text, _all_spans(text))
+
+
+def _without_placeholders(text: str, spans: list[_Span]) -> list[_Span]:
+    if not spans or PLACEHOLDER_MARK not in text:
+        return spans
+    return [
+        span
+        for span in spans
+        if not (span.secret and is_placeholder(_content(text[span.start : span.end])))
+    ]
+
+
+def _all_spans(text: str) -> list[_Span]:
     form, url, url_inside = _text_patterns()
     start = text.lstrip()[:2]
     # A form may begin with a placeholder, a JSON document does not.
@@ -489,7 +539,8 @@ def query_pairs(query: str) -> list[tuple[str, str, str]]:
 
 def mask_url(url: str) -> str:
     """The URL, or its path and query, without password and values of secret parameters."""
-    return _spliced(url, ((span.start, span.end, HIDDEN) for span in _url_spans(url)))
+    spans = _without_placeholders(url, _url_spans(url))
+    return _spliced(url, ((span.start, span.end, HIDDEN) for span in spans))
 
 
 @lru_cache(maxsize=1)
@@ -596,6 +647,46 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
             r"\1" + HIDDEN,
         ),
     )
+
+
+# --- known values, wherever they occur ------------------------------------------------------------
+#: Shorter lines and encodings occur everywhere; masking them would garble results.
+_MIN_PART_LENGTH = 8
+
+
+def echoed_forms(values: Iterable[str]) -> tuple[str, ...]:
+    """Values as a receiver or a program may repeat them: as they are, line by line, in a URL, in
+    JSON and in base64, also within a longer text such as `user:password`. Longest first, so that
+    none is part of another."""
+    found: set[str] = set()
+    for value in values:
+        found |= {value, quote(value, safe=""), quote(value), quote_plus(value)}
+        found |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+        parts = {each.strip() for each in value.splitlines()}
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            parts |= set(_base64_cores(value.encode("utf-8", "replace"), encode))
+        found |= {part for part in parts if len(part) >= _MIN_PART_LENGTH}
+    return tuple(sorted(found - {""}, key=lambda form: (-len(form), form)))
+
+
+def _base64_cores(value: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:
+    """The characters that depend on the value alone, at each of the three alignments."""
+    for before in range(3):
+        length = before + len(value)
+        yield encode(bytes(before) + value).decode()[-(-before * 8 // 6) : length * 8 // 6]
+
+
+def mask_known(value: object, secrets: Sequence[str]) -> object:
+    """Masks secrets in a text, or in JSON-like data at any depth."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, HIDDEN)
+        return value
+    if isinstance(value, Mapping):
+        return {mask_known(key, secrets): mask_known(each, secrets) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [mask_known(each, secrets) for each in value]
+    return value
 
 
 class Redactor:

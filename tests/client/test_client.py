@@ -262,3 +262,31 @@ async def test_async_client_has_the_same_methods(keyed_server: Server) -> None:
         assert await other.list_schedules() == []
     finally:
         await other.close()
+
+
+def test_secrets(client: Client) -> None:
+    name = f"S{uuid.uuid4().hex[:8]}"
+    stored = client.set_secret(name, "the-5ecret-value")
+    assert (stored.name, stored.owner) == (name, "system:default")
+    target = HttpTarget(url=f"http://127.0.0.1:7999/{{{{secret.{name}}}}}")
+    schedule = client.schedule(new_name(), "0 2 1 1 *", target)
+    (found,) = [each for each in client.list_secrets() if each.name == name]
+    assert found.schedules == ((schedule.id, schedule.name),)
+    assert (found.created_at, found.schedule_count) == (stored.created_at, 1)
+    assert "5ecret" not in repr(found)
+    with pytest.raises(InvalidInput, match="there is no secret 'NOT_STORED'"):
+        client.schedule(new_name(), "0 2 * * *", HttpTarget(url="http://h/{{secret.NOT_STORED}}"))
+    with pytest.raises(Conflict, match=schedule.name):
+        client.delete_secret(name)
+    assert client.list_secrets(owner="user:nobody") == []
+    assert client.delete_secret(name, force=True)
+    assert not client.delete_secret(name)
+
+
+async def test_secrets_asynchronously(keyed_server: Server) -> None:
+    name = f"S{uuid.uuid4().hex[:8]}"
+    async with AsyncClient(keyed_server.url, KEY) as client:
+        stored = await client.set_secret(name, "the-5ecret-value", owner="user:ada")
+        assert stored.owner == "user:ada"
+        assert [each.name for each in await client.list_secrets(owner="user:ada")] == [name]
+        assert await client.delete_secret(name, owner="user:ada")

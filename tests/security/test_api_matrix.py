@@ -105,6 +105,10 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("post", "/api/v1/users"): (401, 403, 403, 403, 201, 403),
     ("patch", "/api/v1/users/{name}"): (401, 403, 403, 403, 200, 403),
     ("delete", "/api/v1/users/{name}"): (401, 403, 403, 403, 204, 403),
+    # Those of the caller, who has none.
+    ("get", "/api/v1/secrets"): READ_LIST,
+    ("put", "/api/v1/secrets/{name}"): (401, 403, 200, 403, 200, 200),
+    ("delete", "/api/v1/secrets/{name}"): (401, 403, 404, 403, 404, 404),
     ("get", "/api/v1/sources"): OPERATORS,
     # The rig has no source file.
     ("post", "/api/v1/sources/reload"): (401, 403, 403, 403, 409, 403),
@@ -166,6 +170,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/v1/keys": {"name": "x", "role": "viewer"},
     "/api/v1/users": {"name": "x", "role": "viewer", "password": "long enough"},
     "/api/v1/users/{name}": {"role": "viewer"},
+    "/api/v1/secrets/{name}": {"value": "5ecret"},
     "/api/v1/telegram/test": {"chat_id": "1"},
     "/api/v1/deliveries/test": {"channel": "inbox"},
     "/api/v1/parse": {"text": "every day at 9am sum up"},

@@ -100,6 +100,8 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/deliveries/test"): Case(verb="test", body={"channel": "inbox"}),
     ("post", "/api/v1/keys"): Case(verb="create_key", body={"name": "x", "role": "viewer"}),
     ("delete", "/api/v1/keys/{key_id}"): Case(verb="revoke_key"),
+    ("put", "/api/v1/secrets/{name}"): Case(verb="set_secret", body={"value": "5ecret"}),
+    ("delete", "/api/v1/secrets/{name}"): Case(verb="delete_secret"),
     ("post", "/api/v1/users"): Case(
         verb="create_user",
         body={"name": "new", "password": "correct horse battery", "role": "viewer"},
@@ -191,6 +193,7 @@ async def scene() -> AsyncIterator[Scene]:
         users = UserService(rig.store)
         password = "correct horse battery"
         await users.create(Actor(), name="ann", password=password, role=Role.VIEWER)
+        await rig.context.secrets.put(Actor(), "ann", "5ecret")
         ids = {
             "name": "ann",
             "schedule_id": "s",

@@ -489,12 +489,12 @@ async def test_hostile_response_headers_are_stored_sanitised() -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        {"url": "http://h/{{secret.API}}"},
-        {"body": "{{ secret.X }}"},
-        {"headers": {"Authorization": "Bearer {{secret.X}}"}},
+        {"url": "http://h/{{secret.}}"},
+        {"body": "{{ secret:X }}"},
+        {"headers": {"Authorization": "Bearer {{secret X}}"}},
     ],
 )
-def test_unknown_secret_placeholder_is_rejected(target: dict[str, Any]) -> None:
+def test_malformed_placeholder_of_a_secret_is_rejected(target: dict[str, Any]) -> None:
     assert validation_error(**target).code == "unknown_secret"
 
 

@@ -27,6 +27,7 @@ from chimes.targets.action import runner as following
 from chimes.targets.action.service import checked_config
 from chimes.targets.base import NO_ACTION_SERVICE, NotConfigured, WrongNode
 from chimes.targets.http.connection import READ_LIMIT
+from tests.builders import with_definition
 from tests.targets.action_servers import (
     COMPLETED,
     PENDING,
@@ -614,3 +615,23 @@ def test_status_words_map_to_execution_ends(
     words: tuple[str, ...], end: ExecutionEnd | None
 ) -> None:
     assert {execution_end(word) for word in words} == {end}
+
+
+async def test_named_secrets_are_filled_into_parameters_and_identities() -> None:
+    async with (
+        action_service(states=[COMPLETED]) as there,
+        action_runner(f"{there.url}/in") as runner,
+    ):
+        call = an_action(state=StoredCheckpoint())
+        target = call.run.target
+        assert isinstance(target, ActionTarget)
+        target = replace(
+            target, params={"key": ["{{secret.KEY}}"]}, identities=({"id": "{{secret.KEY}}"},)
+        )
+        call = replace(
+            call, run=with_definition(call.run, target=target), secrets={"KEY": "5ecret"}
+        )
+        assert (await runner.execute(call)).end is AttemptEnd.SUCCEEDED
+    sent = json.loads(there.requests[0].body)
+    assert sent["dynamic_params"] == {"key": ["5ecret"]}
+    assert sent["unique_identities"] == [{"id": "5ecret"}]

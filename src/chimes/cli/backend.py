@@ -89,6 +89,10 @@ def patch(backend: Backend, path: str, body: object) -> Json:
     return _with_warnings(backend.request("PATCH", API + path, body).json())
 
 
+def put(backend: Backend, path: str, body: object, **query: object) -> Json:
+    return backend.request("PUT", API + path + _query(query), body).json()
+
+
 def _with_warnings(answer: Json) -> Json:
     """Prints the warnings of an answer on stderr, whatever the output format is."""
     warnings = answer.get("warnings")
@@ -100,8 +104,8 @@ def _with_warnings(answer: Json) -> Json:
     return answer
 
 
-def delete(backend: Backend, path: str) -> None:
-    backend.request("DELETE", API + path).json()
+def delete(backend: Backend, path: str, **query: object) -> None:
+    backend.request("DELETE", API + path + _query(query)).json()
 
 
 def paginate(

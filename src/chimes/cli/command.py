@@ -318,7 +318,9 @@ COMMANDS = {
     "store": LazyCommand(
         "chimes.cli.store", "store", "Migrate, export, import and copy the store."
     ),
-    "secret": LazyCommand("chimes.cli.secret", "secret", "Manage the encryption of secrets."),
+    "secret": LazyCommand(
+        "chimes.cli.secret", "secret", "Manage named secrets and their encryption."
+    ),
     "key": LazyCommand("chimes.cli.admin", "key", "Create, list and revoke API keys."),
     "user": LazyCommand("chimes.cli.admin", "user", "Manage the users of the dashboard."),
     "audit": LazyCommand("chimes.cli.admin", "audit", "Show and verify the audit log."),

@@ -1,21 +1,34 @@
-"""`secret`: the keys that encrypt the secrets of a store."""
+"""`secret`: named secrets, and the keys that encrypt the secrets of a store."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from chimes.cli.backend import Backend, api_path, delete, get, items_of, put
 from chimes.cli.command import USAGE, Command, CommandError, LazyCommand, LazyGroup
-from chimes.cli.options import store_options
-from chimes.cli.output import echo, echo_err
+from chimes.cli.options import (
+    client_options,
+    lazy_client_options,
+    output_format_options,
+    output_options,
+    store_options,
+)
+from chimes.cli.output import Column, Json, Output, echo, echo_err, getter, nested
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.envelope import VARIABLE, new_key
 from chimes.i18n import _, counted
+from chimes.redaction import escape_control
 from chimes.store.port import Store
 
 SECRET_COMMANDS = {
+    "set": LazyCommand("chimes.cli.secret", "set_secret", "Store a secret or replace its value."),
+    "list": LazyCommand("chimes.cli.secret", "list_secrets", "List secrets without their values."),
+    "rm": LazyCommand("chimes.cli.secret", "remove_secret", "Delete a secret."),
     "generate-key": LazyCommand("chimes.cli.secret", "generate_key", "Print a new key."),
     "rotate": LazyCommand("chimes.cli.secret", "rotate", "Encrypt all secrets with a new key."),
 }
@@ -25,7 +38,136 @@ _MOST_PASSES = 5
 
 @click.group("secret", cls=LazyGroup, lazy=SECRET_COMMANDS)
 def secret() -> None:
-    """Manage the encryption of secrets."""
+    """Manage named secrets and their encryption."""
+
+
+_COLUMNS = [
+    Column(_("name"), getter("name")),
+    Column(_("owner"), lambda item: _owner(item), rank=3),
+    Column(_("created"), getter("created_at"), time=True, rank=2),
+    Column(_("updated"), getter("updated_at"), time=True, rank=1),
+    Column(_("schedules"), lambda item: _schedules(item), max_width=60),
+]
+_owner_option = click.option(
+    "--owner", metavar="TYPE:ID", help="Owner of the secret, such as user:alice. Default: you."
+)
+
+
+@click.command("set", cls=Command)
+@click.argument("name")
+@click.argument("source", required=False, metavar="[-]")
+@click.option(
+    "--from-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Read the value from this file.",
+)
+@_owner_option
+@output_format_options
+@lazy_client_options
+def set_secret(
+    open_backend: Callable[..., Backend],
+    output: Output,
+    name: str,
+    source: str | None,
+    from_file: Path | None,
+    owner: str | None,
+) -> None:
+    """Store a secret, or replace its value. Schedules use it as {{secret.NAME}}; attempts that
+    begin later use the new value. The value is prompted for, or read from stdin (`-`) or a file,
+    without the line break at its end; it is never an argument, because other users of this machine
+    could see it.
+
+    \b
+    Examples:
+      chimes secret set SHOP_TOKEN
+      pass show shop | chimes secret set SHOP_TOKEN -
+      chimes secret set DEPLOY_KEY --from-file deploy.key
+    """
+    value = _value(source, from_file)
+    backend = open_backend(create=True)
+    stored = put(backend, api_path("secrets", name), {"value": value}, owner=owner)
+    if output.format in ("json", "ndjson"):
+        output.one(stored, [])
+        return
+    echo(escape_control(str(stored["name"])))
+
+
+@click.command("list", cls=Command)
+@_owner_option
+@output_options
+@client_options
+def list_secrets(backend: Backend, output: Output, owner: str | None) -> None:
+    """List your secrets, and the schedules that use them. Values are never shown.
+
+    \b
+    Examples:
+      chimes secret list
+      chimes secret list --owner user:alice --json
+    """
+    output.rows(items_of(get(backend, "/secrets", owner=owner)), _COLUMNS)
+
+
+@click.command("rm", cls=Command)
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Delete it although schedules use it.")
+@_owner_option
+@client_options
+def remove_secret(backend: Backend, name: str, force: bool, owner: str | None) -> None:
+    """Delete a secret. Refused if schedules use it, unless --force is given; their runs then fail.
+
+    \b
+    Examples:
+      chimes secret rm SHOP_TOKEN
+      chimes secret rm SHOP_TOKEN --force
+    """
+    delete(backend, api_path("secrets", name), owner=owner, force="true" if force else None)
+    echo(escape_control(name))
+
+
+def _value(source: str | None, file: Path | None) -> str:
+    if source not in (None, "-") or (source and file):
+        # The value may be the argument: it is not repeated.
+        raise CommandError(
+            _("The value of a secret is not an argument"),
+            USAGE,
+            hint=_("use `-` to read it from stdin, or --from-file"),
+        )
+    if file is not None:
+        try:
+            found = file.read_bytes()
+        except OSError as error:
+            raise CommandError(
+                _("{file} cannot be read: {reason}", file=file, reason=error.strerror), USAGE
+            ) from None
+    elif source == "-":
+        found = sys.stdin.buffer.read()
+    elif sys.stdin.isatty():
+        prompted: str = click.prompt(_("Value"), hide_input=True, err=True)
+        return prompted
+    else:
+        raise CommandError(
+            _("Cannot prompt for a value without a terminal"),
+            USAGE,
+            hint=_("use `-` to read it from stdin, or --from-file"),
+        )
+    try:
+        text = found.decode()
+    except UnicodeDecodeError:
+        raise CommandError(
+            _("The value of a secret must be UTF-8 text"), USAGE, hint=_("encode it in base64")
+        ) from None
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _owner(item: Json) -> str:
+    owner = nested(item, "owner")
+    return f"{owner.get('type', '')}:{owner.get('id', '')}"
+
+
+def _schedules(item: Json) -> str:
+    used = items_of({"items": item.get("schedules")})
+    return ", ".join(str(each["name"]) for each in used)
 
 
 @click.command("generate-key", cls=Command)

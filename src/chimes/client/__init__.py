@@ -8,7 +8,7 @@ with Client("http://127.0.0.1:7100") as chimes:
 """
 
 from chimes.client.client import AsyncClient, AsyncRunHandle, Client, RunHandle
-from chimes.client.values import LogLine, NodeInfo, RunInfo, ScheduleInfo
+from chimes.client.values import LogLine, NodeInfo, RunInfo, ScheduleInfo, SecretInfo
 
 __all__ = [
     "AsyncClient",
@@ -19,4 +19,5 @@ __all__ = [
     "RunHandle",
     "RunInfo",
     "ScheduleInfo",
+    "SecretInfo",
 ]

@@ -423,6 +423,9 @@ class Client(_Connection):
     retry = blocking_run(Operations.retry)
     result = blocking(Operations.result)
     nodes = blocking(Operations.nodes)
+    list_secrets = blocking(Operations.list_secrets)
+    set_secret = blocking(Operations.set_secret)
+    delete_secret = blocking(Operations.delete_secret)
 
 
 class AsyncClient(_Connection):
@@ -520,3 +523,6 @@ class AsyncClient(_Connection):
     retry = asynchronous_run(Operations.retry)
     result = asynchronous(Operations.result)
     nodes = asynchronous(Operations.nodes)
+    list_secrets = asynchronous(Operations.list_secrets)
+    set_secret = asynchronous(Operations.set_secret)
+    delete_secret = asynchronous(Operations.delete_secret)

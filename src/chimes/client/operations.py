@@ -29,11 +29,13 @@ from chimes.client.values import (
     NodeInfo,
     RunInfo,
     ScheduleInfo,
+    SecretInfo,
     items_of,
     log_line,
     node_info,
     run_info,
     schedule_info,
+    secret_info,
 )
 from chimes.errors import (
     AlreadyExists,
@@ -264,6 +266,32 @@ class Operations:
         page = yield from self._send("GET", "/nodes")
         return [node_info(each) for each in items_of(page)]
 
+    def list_secrets(self, *, owner: str | None = None) -> Steps[list[SecretInfo]]:
+        """Secrets of the caller, or of an owner, by name; without their values."""
+        page = yield from self._send("GET", "/secrets", query=_owner_query(owner))
+        return [secret_info(each) for each in items_of(page)]
+
+    def set_secret(self, name: str, value: str, *, owner: str | None = None) -> Steps[SecretInfo]:
+        """Stores a secret, or replaces its value. Schedules use it as `{{secret.NAME}}`."""
+        path, query = path_of("secrets", name), _owner_query(owner)
+        return secret_info((yield from self._send("PUT", path, {"value": value}, query=query)))
+
+    def delete_secret(
+        self,
+        name: str,
+        *,
+        force: bool = False,
+        owner: str | None = None,
+    ) -> Steps[bool]:
+        """Deletes a secret; False if there was none. Raises Conflict if schedules use it, unless
+        `force`."""
+        query = _owner_query(owner) | ({"force": "true"} if force else {})
+        try:
+            yield from self._send("DELETE", path_of("secrets", name), query=query)
+        except NotFound:
+            return False
+        return True
+
     def _create(self, name: str, fields: Json, options: Options) -> Steps[Json]:
         """Creates a schedule with an id derived from its name, so that only one of two concurrent
         requests succeeds."""
@@ -345,6 +373,10 @@ class Operations:
     ) -> Steps[Json]:
         call = Call(method=method, path=path, body=body, query=query or {})
         return (yield from self._exchange.send(call))
+
+
+def _owner_query(owner: str | None) -> dict[str, str]:
+    return {} if owner is None else {"owner": owner}
 
 
 def _failure(run: RunInfo) -> ChimesError:

@@ -117,6 +117,20 @@ class NodeInfo:
     state: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecretInfo:
+    """A named secret, without its value."""
+
+    name: str
+    #: `type:id`.
+    owner: str
+    created_at: datetime
+    updated_at: datetime
+    #: Ids and names of the schedules that use it, in a list of secrets.
+    schedules: tuple[tuple[str, str], ...] = ()
+    schedule_count: int = 0
+
+
 def schedule_info(data: Json) -> ScheduleInfo:
     policy, target, name, given = _part(data, "policy"), *_target(data)
     labels = data.get("labels")
@@ -199,6 +213,19 @@ def node_info(data: Json) -> NodeInfo:
         alive=_get(data, "alive", bool),
         clock_offset_seconds=float(_get(data, "clock_offset_seconds", (int, float))),
         state=str(data.get("state", "")),
+    )
+
+
+def secret_info(data: Json) -> SecretInfo:
+    owner = _part(data, "owner")
+    used = items_of({"items": data.get("schedules", [])})
+    return SecretInfo(
+        name=_get(data, "name", str),
+        owner=f"{_get(owner, 'type', str)}:{_get(owner, 'id', str)}",
+        created_at=_time(data, "created_at"),
+        updated_at=_time(data, "updated_at"),
+        schedules=tuple((_get(each, "id", str), _get(each, "name", str)) for each in used),
+        schedule_count=_get(data, "schedule_count", int) if "schedule_count" in data else 0,
     )
 
 

@@ -59,6 +59,7 @@ from chimes.model.recipient import (
     channel_not_configured,
 )
 from chimes.model.run import Run
+from chimes.model.secret import secret_names
 from chimes.notifications.base import (
     DeliveryAttempt,
     Progress,
@@ -78,6 +79,7 @@ from chimes.notifications.message import (
 from chimes.notifications.outcomes import completion_of, digest_completions
 from chimes.services.preferences import Preferences, PreferenceService
 from chimes.services.schedules.rules import LINKED_CHAT
+from chimes.services.secrets import ResolvedSecrets, resolve_secrets
 from chimes.store.port import Store
 from chimes.triggers import Cron, Once
 
@@ -395,11 +397,26 @@ class Deliverer:
     async def _send(self, attempt: DeliveryAttempt) -> Result:
         channel = attempt.recipient.channel
         sender = self._senders[channel]
+        names = secret_names(attempt.recipient)
+        secrets = await resolve_secrets(self._store, attempt.owner, names)
+        if (problem := secrets.problem) is not None:
+            failure = Retry if problem.retryable else Refused
+            return failure(error=problem.message, code=problem.code)
         hit("deliver.before_send")
-        result = await sender.send(attempt)
+        result = await sender.send(replace(attempt, secrets=secrets.values))
         hit("deliver.after_send")
+        if secrets.forms:
+            result = _masked(result, secrets)
         self._retry_after.record(attempt.recipient, result)
         return result
+
+
+def _masked(result: Result, secrets: ResolvedSecrets) -> Result:
+    match result:
+        case Sent():
+            return replace(result, receipt=secrets.mask(result.receipt))
+        case Retry() | Refused():
+            return replace(result, error=secrets.mask(result.error))
 
 
 def _is_long(run: Run | None) -> bool:

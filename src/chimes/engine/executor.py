@@ -42,7 +42,9 @@ from chimes.model.checkpoint import (
 from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
+from chimes.model.secret import secret_names
 from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
+from chimes.services.secrets import resolve_secrets
 from chimes.store.port import PrefetchStore, Store
 from chimes.targets.base import Call, TargetRunner, WrongNode
 
@@ -141,6 +143,8 @@ class Executor:
     def _execute(self, attempt: InFlightRun) -> Awaitable[None] | None:
         """Executes an attempt. Returns what is left of it if it has to wait."""
         hit("run.claimed")
+        if names := self._secrets_used(attempt.run):
+            return self._await(attempt, self._resolve_and_call(attempt, names))
         if _records_start(attempt.run):
             return self._await(attempt, self._record_and_call(attempt))
         try:
@@ -165,6 +169,27 @@ class Executor:
             outcome = self._outcome_of_error(attempt, error)
         self._end(attempt, outcome)
 
+    def _secrets_used(self, run: Run) -> frozenset[str]:
+        """The named secrets of the owner that an attempt needs."""
+        target = run.definition.target
+        if target.kind == "task":
+            # The most frequent kind, which takes none.
+            return frozenset()
+        more = getattr(self._runners[target.kind], "secret_names", None)
+        return secret_names(target) | (frozenset() if more is None else more(target))
+
+    async def _resolve_and_call(
+        self, attempt: InFlightRun, names: frozenset[str]
+    ) -> Outcome | None:
+        """Secrets are read for each attempt, so that a new value is used by the next one."""
+        attempt.started_monotonic = self._clock.monotonic()
+        owner = attempt.run.owner
+        attempt.secrets = await _retrying(lambda: resolve_secrets(self._store, owner, names))
+        if _records_start(attempt.run):
+            return await self._record_and_call(attempt)
+        called = self._call_target(attempt)
+        return called if called is None or isinstance(called, Outcome) else await called
+
     async def _record_and_call(self, attempt: InFlightRun) -> Outcome | None:
         attempt.started_monotonic = self._clock.monotonic()
         if not self._membership.trusted or not await self._record_start(attempt.run):
@@ -188,6 +213,14 @@ class Executor:
         if not self._membership.is_trusted_at(moment):
             return None
         call = self._begin(attempt, moment)
+        if (problem := attempt.secrets.problem) is not None:
+            call.log("error", problem.message)
+            return Outcome(
+                end=AttemptEnd.FAILED,
+                retryable=problem.retryable,
+                error=problem.message,
+                code=problem.code,
+            )
         runner = self._runners[call.run.definition.target.kind]
         if call.run.resumable:
             return self._execute_resumable(runner, call)
@@ -208,6 +241,7 @@ class Executor:
             run=run,
             triggered_at=now,
             log=attempt.add_log,
+            secrets=attempt.secrets.values,
             state=checkpoint_of(self._store, run),
             canceled=attempt.is_canceled,
             completing=attempt.set_self_completing,
@@ -222,6 +256,10 @@ class Executor:
             attempt.capacity.yield_requirement(run.target.requirement)
             self._events.emit(RunReleased(run=run))
             return None
+        secrets = attempt.secrets
+        if (masked := secrets.mask(str(error))) != str(error):
+            # Listeners log the error with its text.
+            error = RuntimeError(f"{type(error).__name__}: {masked}")
         self._events.emit(TargetRaised(run=run, error=error))
         return Outcome(
             end=AttemptEnd.FAILED,
@@ -276,6 +314,12 @@ class Executor:
 
     def _completion(self, attempt: InFlightRun, outcome: Outcome) -> Completion:
         run = attempt.run
+        if attempt.secrets.forms:
+            outcome = replace(
+                outcome,
+                result=attempt.secrets.mask_result(outcome.result),
+                error=attempt.secrets.mask(outcome.error),
+            )
         ended = self._clock.monotonic() if attempt.ended is None else attempt.ended
         now = max(self._time.at(ended), attempt.started_at or run.created_at)
         attempt.duration = ended - attempt.started_monotonic if attempt.started else 0.0

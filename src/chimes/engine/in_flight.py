@@ -18,6 +18,7 @@ from enum import StrEnum
 from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run
+from chimes.services.secrets import NO_SECRETS
 from chimes.targets.base import TargetRunner, Unwritten
 
 
@@ -180,6 +181,7 @@ class InFlightRun:
         "log",
         "prefetched",
         "run",
+        "secrets",
         "self_completing",
         "started",
         "started_at",
@@ -221,6 +223,8 @@ class InFlightRun:
         self.self_completing = False
         self.stop: StopReason | None = None
         self.cancel_reason = ""
+        #: Named secrets that the target uses; masked in its log and its outcome.
+        self.secrets = NO_SECRETS
         self.task: asyncio.Task[None] | None = None
         self.stuck_timer: asyncio.TimerHandle | None = None
         #: None until the first line.
@@ -234,7 +238,7 @@ class InFlightRun:
         if self.log is None:
             self.log = AttemptLog(self.run.target.kind)
             self._on_first_log(self)
-        self.log.add(self._now(), level, message)
+        self.log.add(self._now(), level, self.secrets.mask(message))
 
     def is_canceled(self) -> bool:
         return self.stop is StopReason.CANCEL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from typing import ClassVar, assert_never
@@ -324,6 +324,8 @@ class Recipient(Struct, frozen=True, kw_only=True):
             description="A run that starts later than this after its planned time is `late`."
         ),
     }
+    #: The fields that may name secrets of the owner (`chimes.model.secret`).
+    takes_secrets: ClassVar[Sequence[str]] = ("to", "signing_secrets")
 
     channel: Channel
     #: Chat, URL or e-mail address; empty for the inbox.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, get_args
 
 from msgspec import Struct, field
@@ -26,6 +26,8 @@ class HttpTarget(Struct, frozen=True, kw_only=True, gc=False):
         "expected_status": About(at_most=50, between=(100, 599)),
         "signing_secrets": About(at_most=10),
     }
+    #: The fields that may name secrets of the owner (`chimes.model.secret`).
+    takes_secrets: ClassVar[Sequence[str]] = ("url", "headers", "body", "signing_secrets")
 
     kind: Literal["http"] = "http"
     url: SecretText
@@ -140,6 +142,7 @@ class ActionTarget(Struct, frozen=True, kw_only=True, gc=False):
         "account_id": About(json="account.id"),
         "account_type": About(json="account.type"),
     }
+    takes_secrets: ClassVar[Sequence[str]] = ("identities", "params")
 
     kind: Literal["action"] = "action"
     action_type_id: str

@@ -26,6 +26,7 @@ from chimes.model.policy import Policy
 from chimes.model.recipient import SELECTABLE_EVENTS, Channel, NotifyOn, Recipient
 from chimes.model.run import reserved_prefix
 from chimes.model.schedule import Schedule
+from chimes.model.secret import secret_fields, secret_names
 from chimes.model.sync import MAX_SYNC_TIMEOUT, require_exclusive
 from chimes.model.target import (
     ActionTarget,
@@ -37,6 +38,7 @@ from chimes.model.target import (
     Target,
     TaskTarget,
 )
+from chimes.redaction import is_placeholder
 from chimes.triggers import Cron, Every, Trigger, never_fires, parse_zone
 
 MAX_ARGUMENT_BYTES = 64 * 1024
@@ -195,7 +197,6 @@ SECRET_BYTES = range(24, 65)
 _NAME = re.compile(r"\w[\w.-]*")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_SECRET_PLACEHOLDER = re.compile(r"\{\{\s*secret[.:\s]")
 
 #: Set by Chimes: framing, routing, and the identity of a run.
 RESERVED_HEADERS = frozenset(
@@ -227,6 +228,7 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
             check_prompt(target)
         case ActionTarget():
             check_action_target(target)
+            check_placeholders(target)
         case MessageTarget():
             check_message(target)
         case _:
@@ -315,7 +317,14 @@ def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> No
     _check_body(target.body)
     _check_expected_status(target.expected_status)
     check_signing(target.signing_secrets)
-    _check_secret_placeholders(target)
+    check_placeholders(target)
+
+
+def check_placeholders(value: Target | Recipient) -> None:
+    """Raises InvalidInput for a placeholder of a secret that is not well formed. Whether the secret
+    exists is checked by the service."""
+    for _field, _name in secret_fields(value):
+        pass
 
 
 @lru_cache(maxsize=256)
@@ -437,16 +446,9 @@ def check_signing(secrets: tuple[str, ...]) -> None:
             )
         )
     for secret in secrets:
-        signing_key(secret)
-
-
-def _check_secret_placeholders(target: HttpTarget) -> None:
-    """There are no stored secrets, so a placeholder for one is an error."""
-    texts = {"url": target.url, "body": target.body}
-    texts |= {f"headers.{name}": value for name, value in target.headers.items()}
-    for field, text in texts.items():
-        if _SECRET_PLACEHOLDER.search(text):
-            raise InvalidInput(_("there is no such secret"), field=field, code="unknown_secret")
+        # The value of a named secret is checked when it is used.
+        if not is_placeholder(secret):
+            signing_key(secret)
 
 
 # --- recipients
@@ -512,6 +514,11 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
                 )
         case _:
             assert_never(recipient.channel)
+    check_placeholders(recipient)
+    if recipient.channel is not Channel.WEBHOOK and secret_names(recipient.to):
+        raise InvalidInput(
+            _("only the URL of a webhook can contain a secret"), field="to", code="secret_not_used"
+        )
     _check_events(recipient.on, "on")
     if not recipient.on:
         raise InvalidInput(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -34,6 +35,8 @@ class DeliveryAttempt:
     now: datetime
     #: Starts with the parts that earlier attempts sent.
     progress: Progress = field(default_factory=Progress)
+    #: The named secrets of the owner that the recipient uses, masked in the result by the engine.
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from chimes.egress import Egress, parse_http_url
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.recipient import Channel
+from chimes.model.secret import fill_secrets
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.targets.http.connection import (
     EgressDenied,
@@ -22,7 +23,13 @@ from chimes.targets.http.connection import (
     system_lookup,
     wait_asked,
 )
-from chimes.targets.http.request import Request, signatures, wire_url
+from chimes.targets.http.request import (
+    Request,
+    fill_url,
+    secret_facts,
+    signatures,
+    wire_url,
+)
 from chimes.targets.http.runner import failure_of
 from chimes.triggers import format_moment
 
@@ -124,7 +131,7 @@ def body_of(attempt: DeliveryAttempt) -> bytes:
 
 def request_of(attempt: DeliveryAttempt, user_agent: str) -> Request:
     destination = parse_http_url(attempt.recipient.to)
-    url = wire_url(destination, destination.tail)
+    url = wire_url(destination, fill_url(destination.tail, secret_facts(attempt.secrets)))
     body = body_of(attempt)
     # The store's time: with a wrong node clock the receiver would reject it as a replay.
     timestamp = int(attempt.now.timestamp())
@@ -140,7 +147,7 @@ def request_of(attempt: DeliveryAttempt, user_agent: str) -> Request:
         f"webhook-id: {attempt.delivery_id}",
         f"webhook-timestamp: {timestamp}",
     ]
-    secrets = attempt.recipient.signing_secrets
+    secrets = fill_secrets(attempt.recipient.signing_secrets, attempt.secrets)
     if secrets:
         signed = signatures(secrets, message_id=attempt.delivery_id, timestamp=timestamp, body=body)
         lines.append(f"webhook-signature: {signed}")

@@ -29,6 +29,7 @@ from chimes.services.schedules.rules import (
     refuse_agents,
     with_default_zones,
 )
+from chimes.services.secrets import names_used
 from chimes.store.codec.values import target_to_plain
 from chimes.store.port import Store
 
@@ -88,6 +89,7 @@ class ManualRuns:
         rules = self._rules
         rules.check_target_allowed(actor, request.target, None)
         rules.check_recipients(request.policy.delivery)
+        await rules.check_secrets(actor, owner, request.target, request.policy.delivery)
         await check_chats(self._store, actor, request.policy.delivery)
         request = replace(
             request, policy=with_default_zones(request.policy, rules.default_timezone)
@@ -141,6 +143,7 @@ class ManualRuns:
         payload: dict[str, object] = {}
         if target is not None and target != schedule.target:
             self._check_payload(actor, schedule, target)
+            await self._rules.check_secrets(actor, schedule.owner, target, (), names_used(schedule))
             schedule = replace(schedule, target=target)
             payload = _audited_payload(target)
         refuse_agents(actor, schedule.target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -59,6 +59,9 @@ class Call(Struct, frozen=True, kw_only=True):
     triggered_at: datetime
     #: Adds a line to the run's log: (level, message).
     log: Callable[[str, str], None]
+    #: The named secrets of the owner that the target uses. The engine masks their values in the
+    #: outcome and in the log.
+    secrets: Mapping[str, str] = {}
     #: Resumable targets only.
     steps: Steps | None = None
     #: Targets with a checkpoint only.
@@ -100,7 +103,9 @@ class TargetRunner(Protocol):
         effect releases the run, and this node skips its requirement for a while.
 
         A runner whose attempts often end without waiting may have a method `begin` too, which is
-        called instead and returns an outcome, or an awaitable of what is left."""
+        called instead and returns an outcome, or an awaitable of what is left. One whose
+        configuration names secrets has a method `secret_names`, which returns those that an
+        attempt of a target needs besides its own."""
 
 
 class TargetError(Exception):

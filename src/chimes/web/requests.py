@@ -48,6 +48,7 @@ from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules.service import ScheduleService
 from chimes.services.schedules.setup import SetupCache, SetupService
+from chimes.services.secrets import SecretService
 from chimes.services.system import NodeService, SourceRegistry, SystemService
 from chimes.store.port import Store
 
@@ -109,6 +110,10 @@ class WebContext:
     @property
     def preferences(self) -> PreferenceService:
         return PreferenceService(self.store)
+
+    @property
+    def secrets(self) -> SecretService:
+        return SecretService(self.store)
 
     @property
     def notifications(self) -> NotificationService:

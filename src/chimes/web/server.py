@@ -19,6 +19,7 @@ from chimes.web.api import (
     route,
     runs,
     schedules,
+    secrets,
     system,
     time,
 )
@@ -42,6 +43,7 @@ NATIVE_ROUTERS = (
     time.router,
     account.router,
     account.filter_router,
+    secrets.router,
     system.source_router,
     system.router,
     system.node_router,

@@ -570,3 +570,30 @@ async def test_a_conflict_during_saving_is_detected(
         assert (await fill(browser, edit)).status_code == 303
         found = (await browser.rig.client.get(address)).json()
         assert (found["name"], found["priority"]) == ("mine", 7)
+
+
+async def test_named_secrets_are_accepted_and_shown_as_placeholders() -> None:
+    async with browsing() as browser:
+        await browser.rig.context.secrets.put(Actor(), "TOKEN", "the-5ecret-value")
+        target = {
+            "kind": "http",
+            "url": "http://127.0.0.1:9/x?token={{secret.TOKEN}}",
+            "headers": {"Authorization": "Bearer {{secret.TOKEN}}"},
+        }
+        made = await browser.rig.create(target=target)
+        kept = await browser.rig.store.get_schedule(made["id"])
+        edit = f"/ui/schedules/{made['id']}/edit"
+        form = await browser.get(edit)
+        preview = await fill(browser, edit, do_="preview", name="Renamed")
+        details = await browser.get(f"/ui/schedules/{made['id']}/definition")
+        for page in (form, preview, details):
+            assert "?token={{secret.TOKEN}}" in page.text, page.url
+            assert "Bearer {{secret.TOKEN}}" in page.text
+            assert "5ecret" not in page.text
+        await browser.get(edit)
+        assert (await fill(browser, edit)).status_code == 303
+        assert await browser.rig.store.get_schedule(made["id"]) == kept
+        await browser.get(edit)
+        refused = await fill(browser, edit, url="http://127.0.0.1:9/{{secret.OTHER}}")
+        assert refused.status_code == 422
+        assert "chimes secret set OTHER" in refused.text

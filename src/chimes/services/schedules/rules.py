@@ -35,6 +35,7 @@ from chimes.model.policy import (
 )
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
+from chimes.model.secret import secret_fields, secret_names, unknown_secret
 from chimes.model.sync import HIGH, SYNC_TIMEOUT, task_policy
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import (
@@ -64,6 +65,7 @@ from chimes.services.access import (
     no_quotas,
 )
 from chimes.services.preferences import PreferenceService
+from chimes.services.secrets import SecretService
 from chimes.store.codec.values import recipient_to_plain, secrets_of, target_to_plain
 from chimes.store.port import Store
 from chimes.triggers import Every, Once, Trigger
@@ -123,6 +125,7 @@ class ScheduleRules:
         self._limits = limits
         self._capabilities = capabilities
         self._preferences = PreferenceService(store)
+        self._secrets = SecretService(store)
 
     def quotas(self, owner: Owner) -> tuple[Quota, ...]:
         return self._limits().quotas(owner)
@@ -239,10 +242,35 @@ class ScheduleRules:
         """Raises InvalidInput if the actor's schedules may not notify this recipient."""
         try:
             self.check_recipients([recipient])
+            await self.check_secrets(actor, actor.owner, None, [recipient])
             await check_chats(self._store, actor, [recipient])
         except InvalidInput as error:
             error.field = (error.field or "").removeprefix("delivery[0].")
             raise
+
+    async def check_secrets(
+        self,
+        actor: Actor,
+        owner: Owner,
+        target: Target | None,
+        recipients: Sequence[Recipient],
+        known: Collection[str] = (),
+    ) -> None:
+        """Raises InvalidInput if the target or a recipient names a secret that the owner does not
+        have. `known`: names that the schedule has already; its runs fail with the reason."""
+        names = secret_names(target, recipients) - frozenset(known)
+        if names and actor.is_agent:
+            # What an agent reads may make it send the secrets elsewhere.
+            raise NotAllowed(_("an agent may not use secrets"))
+        parts = [("target", target), *_places(recipients)]
+        for name in await self._secrets.missing(owner, names):
+            place = next(
+                f"{part}.{field}"
+                for part, value in parts
+                for field, used in secret_fields(value)
+                if used == name
+            )
+            raise InvalidInput(unknown_secret(name, owner), field=place, code="unknown_secret")
 
     async def get_run_defaults(self, target: Target) -> RunDefaults | None:
         """The run defaults that a task or flow declares, None if it declares none.
@@ -310,6 +338,10 @@ class ScheduleRules:
                 field="depends_on.schedule_id",
                 code="cycle",
             )
+
+
+def _places(recipients: Sequence[Recipient]) -> list[tuple[str, Recipient]]:
+    return [(f"delivery[{place}]", each) for place, each in enumerate(recipients)]
 
 
 def _is_admin(actor: Actor, owner: Owner) -> bool:

@@ -74,6 +74,7 @@ from chimes.services.schedules.rules import (
     switch_run_defaults,
     with_default_zones,
 )
+from chimes.services.secrets import names_used
 from chimes.store.codec.values import schedule_to_plain
 from chimes.store.port import Planner, ScheduleEdit, Store
 
@@ -318,6 +319,7 @@ class ScheduleService:
             [draft.trigger],
             partial(self.prepare, actor, draft, now, zone=zone, allow_overdue=allow_overdue),
         )
+        await rules.check_secrets(actor, schedule.owner, schedule.target, schedule.policy.delivery)
         await check_chats(self._store, actor, schedule.policy.delivery)
         await rules.check_name(schedule, None)
         await rules.check_dependency(actor, schedule)
@@ -404,6 +406,9 @@ class ScheduleService:
                 return plan_overdue(changed, now)
             return changed
 
+        await rules.check_secrets(
+            actor, wanted.owner, wanted.target, wanted.policy.delivery, names_used(schedule)
+        )
         await check_chats(self._store, actor, wanted.policy.delivery, schedule.policy.delivery)
         await rules.check_name(replace(wanted, name=clean_name(wanted.name)), schedule)
         await rules.check_dependency(actor, wanted)

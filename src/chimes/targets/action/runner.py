@@ -17,6 +17,7 @@ from chimes.model.checkpoint import (
     execution_end,
 )
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.secret import fill_secrets
 from chimes.model.target import ActionTarget
 from chimes.redaction import Redactor
 from chimes.targets.action.service import (
@@ -101,7 +102,7 @@ class ActionAttempt(RemoteAttempt):
         super().__init__(call, Redactor(config.secrets))
         target = call.run.target
         assert isinstance(target, ActionTarget), "a runner is only given runs of its own kind"
-        self._target = target
+        self._target = fill_secrets(target, call.secrets)
         self._service = service
         self._config = config
         self._user_agent = user_agent

@@ -19,10 +19,9 @@ from yarl import URL
 from chimes.errors import ConfigError
 from chimes.i18n import _
 from chimes.model.target import AgentTarget
-from chimes.redaction import Redactor
+from chimes.redaction import Redactor, mask_known
 from chimes.targets.base import Call, TargetError
 from chimes.targets.http.connection import wait_asked
-from chimes.targets.http.request import scrubbed
 from chimes.targets.http.runner import failure_of
 from chimes.targets.remote import RemoteAttempt
 
@@ -216,7 +215,7 @@ class Answer:
         if self.refused_tools:
             found["refused_tools"] = list(self.refused_tools)
         secrets = self._config.secrets
-        return {name: scrubbed(value, secrets) for name, value in found.items()}
+        return {name: mask_known(value, secrets) for name, value in found.items()}
 
 
 def clean(text: str) -> str:

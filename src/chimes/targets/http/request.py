@@ -6,7 +6,7 @@ import base64
 import hmac
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from json.encoder import encode_basestring
@@ -19,9 +19,10 @@ from chimes.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.run import Run
+from chimes.model.secret import fill_secrets
 from chimes.model.target import HttpTarget
 from chimes.model.validation import check_header_name, check_method, signing_key
-from chimes.redaction import HIDDEN, is_secret_name, mask_url, secrets_in
+from chimes.redaction import is_secret_name, mask_url, secrets_in
 from chimes.targets.base import Call
 from chimes.triggers import format_moment
 
@@ -34,7 +35,7 @@ from chimes.triggers import format_moment
 MARKER = "<filled-by-service>"
 _MARKER_CORE = "filled-by-service"
 
-_NAMED = re.compile(r"\{\{ *([a-z_]+) *\}\}")
+_NAMED = re.compile(r"\{\{ *([a-z_]+|secret\.[A-Za-z0-9_-]+) *\}\}")
 _JSON_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 _KEYED_MARKER = re.compile(
@@ -65,6 +66,11 @@ def run_facts(run: Run, triggered_at: datetime) -> dict[str, str]:
         "attempt": str(run.attempt),
         "fence": str(run.fence),
     }
+
+
+def secret_facts(secrets: Mapping[str, str]) -> dict[str, str]:
+    """Named secrets, as the placeholders name them."""
+    return {f"secret.{name}": value for name, value in secrets.items()}
 
 
 class _Placeholder(NamedTuple):
@@ -217,19 +223,6 @@ def secrets_of(
     return tuple(sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True))
 
 
-def scrubbed(value: object, secrets: Sequence[str]) -> object:
-    """Masks secrets in a text, mapping or list."""
-    if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, HIDDEN)
-        return value
-    if isinstance(value, Mapping):
-        return {key: scrubbed(inner, secrets) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [scrubbed(inner, secrets) for inner in value]
-    return value
-
-
 # Standard Webhooks 1.0.0 signatures.
 
 
@@ -303,7 +296,8 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
             _templates[key] = template
     address, header_lines, body = template.address, template.header_lines, template.body
     if address is None or header_lines is None or body is None:
-        facts = run_facts(call.run, call.triggered_at)
+        of_run = run_facts(call.run, call.triggered_at)
+        facts = of_run | secret_facts(call.secrets)
         headers, content_type = target.headers, template.content_type
         if header_lines is None:
             headers = {name: fill_header(value, facts) for name, value in headers.items()}
@@ -311,7 +305,11 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
             header_lines = _header_lines(template.origin, headers, user_agent, node_id)
         if address is None:
             tail = fill_url(template.destination.tail, facts)
-            address = _address_of(template.method, template.destination, tail, headers, target)
+            # Results and logs show which secret was sent, not its value.
+            shown = fill_url(template.destination.tail, of_run)
+            address = _address_of(
+                template.method, template.destination, tail, headers, target, shown=shown
+            )
         if body is None:
             form = content_type.startswith(FORM)
             body = fill_body(target.body, facts, form=form).encode()
@@ -371,11 +369,13 @@ def _address_of(
     tail: str,
     headers: Mapping[str, str],
     target: HttpTarget,
+    *,
+    shown: str | None = None,
 ) -> _Address:
     path, _unused, query = on_the_wire(tail).partition("?")
     return _Address(
         request_line=_line(f"{method} {path}{'?' if query else ''}{query} HTTP/1.1"),
-        shown_url=destination.origin + mask_url(tail),
+        shown_url=destination.origin + mask_url(tail if shown is None else shown),
         secrets=secrets_of(headers.items(), target.signing_secrets, tail, target.body),
     )
 
@@ -414,9 +414,8 @@ def _identity(call: Call, target: HttpTarget, body: bytes) -> str:
     if run.schedule_id:
         lines += f"X-Chimes-Schedule-Id: {header_safe(run.schedule_id)}{EOL}"
     if target.signing_secrets:
-        signed = signatures(
-            target.signing_secrets, message_id=run.id, timestamp=timestamp, body=body
-        )
+        keys = fill_secrets(target.signing_secrets, call.secrets)
+        signed = signatures(keys, message_id=run.id, timestamp=timestamp, body=body)
         lines += f"webhook-signature: {signed}{EOL}"
     return lines
 

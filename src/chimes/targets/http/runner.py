@@ -14,6 +14,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
+from chimes.redaction import mask_known
 from chimes.targets.base import Call
 from chimes.targets.http.connection import (
     EgressDenied,
@@ -25,7 +26,7 @@ from chimes.targets.http.connection import (
     system_lookup,
     wait_asked,
 )
-from chimes.targets.http.request import Request, build_request, scrubbed
+from chimes.targets.http.request import Request, build_request
 
 _CERTIFICATE_REASONS = {
     9: "not_yet_valid",
@@ -239,7 +240,7 @@ def _outcome(
         if ended.location is not None:
             result["location"] = ended.location
     if request.secrets:
-        result = {key: scrubbed(value, request.secrets) for key, value in result.items()}
+        result = {key: mask_known(value, request.secrets) for key, value in result.items()}
     if ended is None:
         return outcome_of_timeout(call.run.policy.timeout, result)
     if isinstance(ended, Failure):

@@ -18,6 +18,7 @@ from chimes.egress import EgressRules
 from chimes.i18n import _
 from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.model.secret import fill_secrets, secret_names
 from chimes.model.sync import Source, Sources
 from chimes.model.target import SyncTarget
 from chimes.redaction import Redactor
@@ -255,6 +256,11 @@ class SyncRunner:
             SyncTarget(source=source, collection="").requirement for source in self._sources().by_id
         )
 
+    def secret_names(self, target: SyncTarget) -> frozenset[str]:
+        """The named secrets in the configuration of its source."""
+        source = self._sources().by_id.get(target.source)
+        return frozenset() if source is None else secret_names(source.config)
+
     async def open(self) -> None:
         await asyncio.to_thread(remove_leftovers)
 
@@ -279,7 +285,8 @@ class SyncRunner:
         try:
             with private_directory() as folder:
                 attempt = _Attempt(call, log, deadline, self._clock, self._stall_after)
-                request = self._request(sources, source, target, await call.state.read(), folder)
+                state = await call.state.read()
+                request = self._request(sources, source, call, state, folder)
                 outcome = await attempt.execute(request)
         except OSError as error:
             outcome = _failed("not_started", _("cannot start a process: {error}", error=str(error)))
@@ -297,15 +304,17 @@ class SyncRunner:
         self,
         sources: Sources,
         source: Source,
-        target: SyncTarget,
+        call: Call,
         state: str | None,
         folder: Path,
     ) -> Request:
+        target = call.run.target
+        assert isinstance(target, SyncTarget)
         return Request(
             driver=source.driver,
             source=target.source,
             collection=target.collection,
-            config=source.config,
+            config=fill_secrets(source.config, call.secrets),
             state=state,
             directory=sources.directory or str(Path.cwd()),
             path=tuple(each or str(Path.cwd()) for each in sys.path),

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from chimes.config import Settings
+from chimes.model.access import Actor
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, RunStatus
@@ -120,6 +121,15 @@ class TestCreate:
             "last_status": "",
             "last_error": "",
         }
+
+    async def test_named_secrets_are_checked_and_returned_as_written(self, api: Api) -> None:
+        http = {"method": "GET", "url": f"{URL}/{{{{secret.TOKEN}}}}"}
+        refused = await api.client.post("/jobs", json=job(http=http))
+        assert refused.status_code in (400, 422), refused.text
+        assert "chimes secret set TOKEN" in refused.text
+        await api.context.secrets.put(Actor(), "TOKEN", "the-5ecret-value")
+        made = await api.create(http=http)
+        assert (await api.get(made["id"]))["http"]["url"] == http["url"]
 
     async def test_read_only_fields_are_ignored(self, api: Api) -> None:
         sent = {

@@ -35,6 +35,8 @@ from chimes.web.requests import (
 INTERFACE = "ksana"
 Handler = Callable[..., Awaitable[Response]]
 _ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
+#: Codes of URLs that are valid and yet refused: the reason is more helpful than Ksana's text.
+_VALID_URLS = ("egress_denied", "unknown_secret")
 _TITLES = {
     400: _("Validation failed"),
     401: _("Unauthorized"),
@@ -208,7 +210,7 @@ def render(request: Request, problem: Problem) -> Response:
     message = problem.detail
     if problem.errors:
         first = problem.errors[0]
-        bad_url = first.name == "target.url" and first.code != "egress_denied"
+        bad_url = first.name == "target.url" and first.code not in _VALID_URLS
         message = problem.translate(_("invalid HTTP URL")) if bad_url else first.detail
     content = {"error": problem.translate(title), "message": message}
     return JSONResponse(content, status_code=status, headers=headers)
