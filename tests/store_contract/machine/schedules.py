@@ -29,16 +29,34 @@ from chimes.model.schedule import (
 )
 from chimes.model.target import Target
 from chimes.store.port import ScheduleEdit
+from chimes.store.sql.rows.values import schedule_number
 from chimes.triggers import Every, Once
 from tests.builders import BOB, NOW, TARGET, a_schedule, an_entry
 from tests.store_contract.machine.strategies import INTERVALS, POLICIES, index, targets
 from tests.store_contract.machine.work import WorkRules
 
-QUOTAS = (Quota(limit=6), Quota(limit=4, active=True, namespace="default"))
+MAX_SCHEDULES = 6
+
+
+def _ids() -> list[ScheduleId]:
+    """Ids in the order of their keys in SQL stores. A pass with a limit takes a part of the
+    schedules that are due at the same time, and which ones is not part of the contract: stores sort
+    them by id or by key."""
+    found: list[ScheduleId] = []
+    for number in range(1000):
+        schedule_id = ScheduleId(f"s{number:03}")
+        if schedule_number(schedule_id) * MAX_SCHEDULES >> 63 == len(found):
+            found.append(schedule_id)
+    assert len(found) == MAX_SCHEDULES
+    return found
+
+
+IDS = _ids()
+QUOTAS = (Quota(limit=MAX_SCHEDULES), Quota(limit=4, active=True, namespace="default"))
 
 
 class ScheduleRules(WorkRules):
-    @precondition(lambda self: len(self.schedules) < 6)
+    @precondition(lambda self: len(self.schedules) < MAX_SCHEDULES)
     @rule(
         number=index,
         interval=st.sampled_from(INTERVALS),
@@ -66,13 +84,13 @@ class ScheduleRules(WorkRules):
             max_runs=max_runs,
         )
         schedule = a_schedule(
-            id=ScheduleId(f"s{len(self.schedules)}"),
+            id=IDS[len(self.schedules)],
             trigger=Once(now + timedelta(seconds=interval)) if number % 7 == 0 else every,
             target=does,
             policy=self._pick(POLICIES, number),
             priority=priority,
             owner=BOB if number % 4 == 3 else SYSTEM_OWNER,
-            depends_on=Dependency(schedule_id=ScheduleId("s0")) if depends and number % 3 else None,
+            depends_on=Dependency(schedule_id=IDS[0]) if depends and number % 3 else None,
             created_at=now,
             updated_at=now,
             next_slot=now,
