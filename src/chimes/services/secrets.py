@@ -180,10 +180,9 @@ def _in_use(name: str, used: Collection[Schedule]) -> Conflict:
     named = [f"{each.name} ({each.id})" for each in used]
     return Conflict(
         _(
-            "secret {name!r} is used by {count} schedules: {schedules}. Change them first, or "
-            "delete it with force; their runs then fail",
+            "secret {name!r} is in use: {schedules}. Change these schedules first, or delete it "
+            "with force; their runs then fail",
             name=name,
-            count=len(named),
             schedules=", ".join(named[:MAX_USES]) + (", …" if len(named) > MAX_USES else ""),
         ),
         code="secret_in_use",
