@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import hashlib
 import json
 import sqlite3
 import stat
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from chimes.cli.store import export_lines, last_line
+from chimes.model.ids import RunId
+from chimes.model.policy import OnLost, Policy
+from chimes.model.run import RunStatus
+from chimes.store.port import Item
+from tests.builders import NOW, a_run
 from tests.cli.conftest import Cli, spawn
 from tests.cli.test_store import STORES, add_schedule
 
@@ -130,3 +139,38 @@ def test_secrets_are_encrypted_in_a_backup(cli: Cli, tmp_path: Path, store: str)
     key = tmp_path / ("secret.key" if store.startswith("sqlite") else "one/secret.key")
     args = ("--key-file", str(key), "--store", "sqlite:///there/new.db")
     assert cli("store", "restore", "all.jsonl", *args).code == 0
+
+
+def test_run_that_must_not_be_repeated_is_canceled(cli: Cli, tmp_path: Path) -> None:
+    """It had started when the backup was made; another one with the default policy starts again."""
+    policies = {"stops": Policy(on_lost=OnLost.STOP), "repeats": Policy()}
+    runs = [
+        a_run(
+            id=RunId(name),
+            policy=policy,
+            status=RunStatus.RUNNING,
+            attempt=1,
+            fence=1,
+            holder="gone",
+            started=True,
+            claimed_at=NOW,
+        )
+        for name, policy in policies.items()
+    ]
+
+    async def items() -> AsyncIterator[Item]:
+        for run in runs:
+            yield run
+
+    async def lines() -> str:
+        return "".join([f"{line}\n" async for line in export_lines(items())])
+
+    text = asyncio.run(lines())
+    end = last_line(len(runs), hashlib.sha256(text.encode()).hexdigest())
+    (tmp_path / "all.jsonl").write_text(f"{text}{end}\n")
+    done = cli("store", "restore", "all.jsonl", "--store", STORES[0])
+    assert done.code == 0, done.err
+    out = cli("store", "export", "--store", STORES[0]).out
+    found = [json.loads(line)["value"] for line in out.splitlines()[1:]]
+    states = {each["id"]: (each["status"], each.get("reason", "")) for each in found}
+    assert states == {"stops": ("canceled", "lost_after_start"), "repeats": ("queued", "")}
