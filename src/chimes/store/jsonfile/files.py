@@ -318,6 +318,10 @@ if sys.platform == "win32":
         os.lseek(descriptor, 1 << 30, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
 
+    def _unlock(descriptor: int) -> None:
+        os.lseek(descriptor, 1 << 30, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
     def _take(descriptor: int) -> None:
         # Far behind the pid, because a locked range cannot be read by others.
         os.lseek(descriptor, 1 << 30, os.SEEK_SET)
@@ -329,6 +333,9 @@ else:
 
     def _wait(descriptor: int, *, shared: bool) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _take(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -393,6 +400,11 @@ def _locked(path: Path, flags: int, *, shared: bool) -> Iterator[None]:
     descriptor = os.open(path, flags, 0o600)
     try:
         _wait(descriptor, shared=shared)
-        yield
+        try:
+            yield
+        finally:
+            _unlock(descriptor)
     finally:
-        os.close(descriptor)
+        # Nothing was written, and the lock is released.
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
