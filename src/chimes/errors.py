@@ -26,6 +26,7 @@
         │   └── StoreLost       it is empty or another store, where there was data
         ├── StoreUnsafe         its settings would lose acknowledged writes
         ├── StoreLocked         another process owns an exclusive store
+        ├── StoreIncomplete     a restore of a backup is not complete
         ├── SecretUnreadable    a stored secret cannot be decrypted with the keys of this node
         └── SchemaMismatch      the stored schema is older or newer than this code
 
@@ -222,6 +223,10 @@ class StoreLocked(StoreError):
 
 class SecretUnreadable(StoreError):
     """A stored secret cannot be decrypted"""
+
+
+class StoreIncomplete(StoreError):
+    """The restore of a backup into the store is not complete"""
 
 
 class SchemaMismatch(StoreError):

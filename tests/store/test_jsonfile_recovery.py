@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chimes.errors import SchemaMismatch
 from chimes.model.ids import ScheduleId
 from chimes.store.jsonfile import JsonFileStore
 from tests.builders import a_run, a_schedule, an_entry
@@ -90,7 +91,7 @@ INVALID_CONTENTS = {
     "a list": b"[]",
     "text": b'"jobs"',
     "no version": b'{"jobs": []}',
-    "version 2": b'{"version": 2, "jobs": []}',
+    "version 0": b'{"version": 0, "jobs": []}',
     "version as text": b'{"version": "1", "jobs": []}',
     "version as truth": b'{"version": true, "jobs": []}',
     "no jobs": b'{"version": 1}',
@@ -103,7 +104,7 @@ INVALID_CONTENTS = {
     "not utf-8": b'{"version": 1, "jobs": [], "x": "\xff"}',
     "a binary": bytes(range(256)),
     "deep": b"[" * 100_000,
-    "huge number": b'{"version": 1' + b"0" * 5000 + b', "jobs": []}',
+    "huge number": b'{"version": 1, "jobs": [], "x": 1' + b"0" * 5000 + b"}",
 }
 
 
@@ -121,6 +122,18 @@ async def test_file_of_another_format_is_set_aside(
     async with opened(tmp_path) as store:
         assert (await store.status()).degraded == ""
         assert len(document(tmp_path)["jobs"]) == 1
+
+
+async def test_file_of_a_newer_version_is_refused_unchanged(tmp_path: Path) -> None:
+    """It is not damaged: an older program must not move it away and start empty."""
+    for name in ("jobs.json", "jobs.prev.json"):
+        content = b'{"version": 2, "jobs": [{"of": "the future"}]}'
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(SchemaMismatch, match=r"version 2.*update Chimes"):
+            await JsonFileStore(tmp_path).open()
+        assert (tmp_path / name).read_bytes() == content
+        assert not (tmp_path / "jobs.bad.json").exists()
+        (tmp_path / name).unlink()
 
 
 # An earlier corrupt file is never overwritten.
@@ -224,7 +237,7 @@ async def test_all_files_are_readable_by_their_owner_only(tmp_path: Path) -> Non
     directory.mkdir()
     (directory / "jobs.json").write_text('{"version": 1, "jobs": []}')
     (directory / "jobs.json").chmod(0o644)
-    names = {"jobs.json", "jobs.prev.json", "jobs.json.sum", ".lock"}
+    names = {"jobs.json", "jobs.prev.json", "jobs.json.sum", ".lock", ".snapshot"}
     async with opened(directory) as store:
         # jobs.prev.json is the original file.
         assert {name: mode(directory / name) for name in os.listdir(directory)} == dict.fromkeys(

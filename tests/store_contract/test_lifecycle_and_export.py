@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from chimes.errors import AlreadyExists
 from chimes.model import replace
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.planning import plan
+from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus, mark_lost, release
+from chimes.model.schedule import Schedule
+from chimes.store.epoch import EpochStore, describe_rollback
 from chimes.store.port import AuditEntry, Item, Run, RunLog, Store
 from chimes.testing import SettableClock
+from chimes.triggers import trigger_from_dict
 from tests.builders import (
     LEASE,
     MINUTE,
@@ -201,3 +207,78 @@ async def test_runs_of_a_dead_process_continue_after_a_restart(
     assert (again.id, again.attempt, again.fence, again.crashes) == (run.id, 2, 2, 1)
     stale = a_completion(run, clock.now())
     assert (await store.finish([stale])).refused == (run.id,)
+
+
+# --- clearing, for a restore ------------------------------------------------------------------
+async def test_cleared_store_is_empty_and_can_be_filled_again(
+    store: Store, clock: SettableClock
+) -> None:
+    await populate(store, clock)
+    items = [item async for item in store.dump()]
+    before = await contents(store)
+    await store.set_checkpoint("kept", "value")
+    await store.clear(keep="kept")
+    (left,) = await contents(store)
+    assert isinstance(left, Checkpoint)
+    assert (left.name, left.value) == ("kept", "value")
+    assert await store.nodes() == ()
+    assert (await store.next_due(), await store.next_available()) == (None, None)
+    counts = await store.counts()
+    assert (counts.schedules, sum(counts.runs.values())) == (0, 0)
+    await store.set_checkpoint("kept", None)
+    assert await store.load(items) == len(items)
+    assert await contents(store) == [after_import(item) for item in before]
+
+
+async def test_nodes_find_that_a_store_was_cleared(store: Store) -> None:
+    if not isinstance(store, EpochStore):
+        pytest.skip("one process has this store")
+    before = [await store.epoch() for _ in range(3)][-1]
+    await store.clear()
+    assert describe_rollback(before, await store.epoch())
+
+
+async def test_cleared_store_stays_empty_after_a_restart(
+    durable_home: Home, clock: SettableClock
+) -> None:
+    store = await durable_home.open()
+    await populate(store, clock)
+    await store.clear()
+    assert await contents(await durable_home.reopen()) == []
+
+
+async def test_export_while_runs_are_fired_and_finished(store: Store, clock: SettableClock) -> None:
+    """Between any two items that an export yields, a node fires, claims and finishes runs."""
+    every = trigger_from_dict({"kind": "every", "every": "1s"})
+    policy = Policy(misfire=Misfire.ALL, overlap=Overlap.QUEUE)
+    for number in range(4):
+        await store.add_schedule(due_schedule(id=f"s{number}", trigger=every, policy=policy))
+    await joined(store, lease=timedelta(hours=1))
+
+    async def work() -> None:
+        clock.advance(1)
+        await store.fire_due(plan, limit=10)
+        for run in await store.claim(claim_request(free=2)):
+            await store.finish([a_completion(run, clock.now())])
+
+    for _ in range(10):
+        await work()
+    ended = {run.id: run for run in (await all_runs(store)).values() if run.status.terminal}
+    items: list[Item] = []
+    async for item in store.dump():
+        items.append(item)
+        await work()
+    runs = [item for item in items if isinstance(item, Run)]
+    found = {run.id: run for run in runs}
+    assert len(found) == len(runs)
+    assert {run_id: found[run_id] for run_id in ended} == ended
+    # No key has more active runs than its limit.
+    unended = [run for run in runs if not run.status.terminal]
+    active = Counter(run.concurrency_key for run in unended if not run.blocked)
+    assert set(active.values()) <= {1}
+    # A cursor is behind every slot that has no run.
+    for schedule in (item for item in items if isinstance(item, Schedule)):
+        slots = {run.slot for run in runs if run.schedule_id == schedule.id}
+        assert schedule.next_slot is not None
+        passed = range((schedule.next_slot - NOW) // SECOND)
+        assert {NOW + place * SECOND for place in passed} <= slots

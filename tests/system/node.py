@@ -40,6 +40,9 @@ class Answer:
 class Node:
     """One process on a free port; its output is kept for failure messages."""
 
+    #: Whose `main` it runs.
+    module = "chimes.cli"
+
     def __init__(self, store: str, home: Path, **environment: str) -> None:
         self._store = store
         self._home = home
@@ -54,7 +57,7 @@ class Node:
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment = kept | {"CHIMES_STORE": self._store, "CHIMES_PORT": "0"} | self._environment
         self._lines = []
-        self._process = Forked(["serve"], env=environment, cwd=self._home)
+        self._process = Forked(["serve"], env=environment, cwd=self._home, module=self.module)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         found = wait_until(

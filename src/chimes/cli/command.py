@@ -180,6 +180,7 @@ _ERROR_CODES: tuple[tuple[type[errors.ChimesError], int], ...] = (
     (errors.StoreLocked, CONFLICT),
     (errors.SchemaMismatch, PROBLEMS),
     (errors.StoreUnsafe, PROBLEMS),
+    (errors.StoreIncomplete, PROBLEMS),
     (errors.StoreLost, PROBLEMS),
     (errors.SecretUnreadable, PROBLEMS),
     (errors.StoreUnavailable, UNREACHABLE),

@@ -70,7 +70,14 @@ from chimes.store.codec.values import (
     schedule_to_plain,
     seal_plain,
 )
-from chimes.store.port import InitializableStore, Item, MigratableStore, RunLog, Store
+from chimes.store.port import (
+    InitializableStore,
+    Item,
+    MigratableStore,
+    RunLog,
+    SnapshotStore,
+    Store,
+)
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -88,6 +95,10 @@ STORE_COMMANDS = {
     "export": LazyCommand("chimes.cli.store", "export", "Export everything as JSON Lines."),
     "import": LazyCommand("chimes.cli.store", "import_", "Import an export."),
     "copy-to": LazyCommand("chimes.cli.store", "copy_to", "Copy everything into another store."),
+    "backup": LazyCommand(
+        "chimes.cli.backup", "backup", "Save the whole store in a file while nodes are at work."
+    ),
+    "restore": LazyCommand("chimes.cli.backup", "restore", "Replace the store by a backup."),
     "import-kweaver": LazyCommand(
         "chimes.cli.import_kweaver", "import_kweaver", "Import a KWeaver table of action schedules."
     ),
@@ -160,7 +171,7 @@ async def _force_init(location: StoreLocation) -> None:
         raise CommandError(
             _(
                 "--force is only for stores on Redis, not for {store}",
-                store=_masked_url(location),
+                store=masked_url(location),
             ),
             USAGE,
         )
@@ -242,7 +253,7 @@ def status(settings: Settings, output: Output) -> None:
       chimes store status
       chimes store status --json
     """
-    asyncio.run(_status(_existing_location(settings), output))
+    asyncio.run(_status(existing_location(settings), output))
 
 
 async def _status(location: StoreLocation, output: Output) -> None:
@@ -274,7 +285,7 @@ def export(settings: Settings, file: Path | None) -> None:
       chimes store export backup.jsonl
       chimes store export | gzip > backup.jsonl.gz
     """
-    count = asyncio.run(_export(_existing_location(settings), file))
+    count = asyncio.run(_export(existing_location(settings), file))
     if file is None:
         echo_err(counted("Exported {count} item.", "Exported {count} items.", count))
     else:
@@ -291,7 +302,7 @@ def export(settings: Settings, file: Path | None) -> None:
 async def _export(location: StoreLocation, file: Path | None) -> int:
     # The header line is not an item.
     count = -1
-    async with open_store(location) as opened:
+    async with open_store(location, reading=True) as opened:
         if not opened.keyring.can_seal:
             echo_err(
                 _(
@@ -372,16 +383,16 @@ def copy_to(
       chimes store copy-to sqlite:////var/lib/chimes/chimes.db
       chimes store copy-to json:///backup --store sqlite:///chimes.db
     """
-    source = _existing_location(settings)
+    source = existing_location(settings)
     into = store_location(replace(settings, store=target))
     if into.kind == "memory":
         raise CommandError(_("Cannot copy to a memory store: it would be lost at once"), USAGE)
     if source == into:
         raise CommandError(
-            _("Cannot copy {source} into itself", source=_masked_url(source)), CONFLICT
+            _("Cannot copy {source} into itself", source=masked_url(source)), CONFLICT
         )
     if not confirm(
-        _("Copy {source} to {target}?", source=_masked_url(source), target=_masked_url(into))
+        _("Copy {source} to {target}?", source=masked_url(source), target=masked_url(into))
     ):
         ctx.exit(FAILED)
     seen, new = asyncio.run(_copy(source, into))
@@ -390,7 +401,7 @@ def copy_to(
             "Copied {count} item to {target}, {new} of them new.",
             "Copied {count} items to {target}, {new} of them new.",
             seen,
-            target=_masked_url(into),
+            target=masked_url(into),
             new=new,
         )
     )
@@ -401,7 +412,7 @@ async def _copy(source: StoreLocation, into: StoreLocation) -> tuple[int, int]:
         return await load_all(new, old.dump())
 
 
-def _existing_location(settings: Settings) -> StoreLocation:
+def existing_location(settings: Settings) -> StoreLocation:
     """The location of a store that exists, so that reading does not create one."""
     location = store_location(settings)
     if not location.server and (location.path is None or not location.path.exists()):
@@ -415,16 +426,20 @@ def _existing_location(settings: Settings) -> StoreLocation:
     return location
 
 
-def _masked_url(location: StoreLocation) -> str:
+def masked_url(location: StoreLocation) -> str:
     return masked_store_url(location.url)
 
 
 @contextlib.asynccontextmanager
-async def open_store(location: StoreLocation) -> AsyncIterator[Store]:
+async def open_store(location: StoreLocation, *, reading: bool = False) -> AsyncIterator[Store]:
+    """`reading`: also while another process uses a store for one process."""
     from chimes.runtime.composition import build_store
 
     opened = build_store(location, SystemClock())
-    await opened.open()
+    if reading and isinstance(opened, SnapshotStore):
+        await opened.open_snapshot()
+    else:
+        await opened.open()
     try:
         yield opened
     finally:
@@ -610,6 +625,11 @@ async def export_lines(
         yield json.dumps({"kind": kind, "value": plain}, ensure_ascii=False, separators=(",", ":"))
 
 
+def last_line(count: int, digest: str) -> str:
+    """The end of a backup. `digest`: SHA-256 of everything before it."""
+    return json.dumps({"kind": "end", "value": {"items": count, "sha256": digest}})
+
+
 def parse_export(lines: Iterable[str]) -> Iterator[Item]:
     """The items of an export. InvalidInput names the invalid line."""
     for number, line in enumerate(lines, 1):
@@ -624,6 +644,8 @@ def parse_export(lines: Iterable[str]) -> Iterator[Item]:
                 continue
             read = Reader(data)
             kind = read.text("kind")
+            if kind == "end":  # of a backup
+                continue
             if kind not in _READERS:
                 raise InvalidInput(_("unknown kind {kind!r}", kind=kind))
             yield read.read("value", _READERS[kind])

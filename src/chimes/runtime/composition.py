@@ -36,7 +36,7 @@ from chimes.services.schedules.rules import (
 )
 from chimes.services.schedules.service import ScheduleService
 from chimes.services.system import SourceRegistry
-from chimes.store.port import Store
+from chimes.store.port import Store, check_restored
 
 if TYPE_CHECKING:
     from chimes.store.redis.server import RedisInspection
@@ -155,6 +155,7 @@ async def build_services(
 ) -> Services:
     """The services over an opened store. `capabilities`: what the application of this process can
     execute, with its defaults, so that it can be scheduled before its node has joined."""
+    await check_restored(store)
     access = AccessService(store, clock, fixed=configured_keys(settings))
     await access.auth_enabled()
     with_keys = EgressRules(

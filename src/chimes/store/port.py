@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 from msgspec import Struct
 
 from chimes.envelope import Keyring
-from chimes.errors import Conflict, NotFound
+from chimes.errors import Conflict, NotFound, StoreIncomplete
 from chimes.i18n import _
 from chimes.model.access import ApiKey, Owner, Quota
 from chimes.model.audit import AuditEntry
@@ -340,6 +340,30 @@ class InitializableStore(Protocol):
 
     async def init(self) -> str:
         """Used instead of `open`: give the store a new identity."""
+
+
+@runtime_checkable
+class SnapshotStore(Protocol):
+    """A store that only one process can open, and others can still read."""
+
+    async def open_snapshot(self) -> None:
+        """Used instead of `open`, to read one state while another process uses the store; nothing
+        can be written."""
+
+
+#: The checkpoint of a restore that is not complete. No node starts on such a store.
+RESTORE_CHECKPOINT = "store:restore"
+
+
+async def check_restored(store: Store) -> None:
+    """Raises StoreIncomplete if a restore was interrupted or is still at work."""
+    if await store.get_checkpoint(RESTORE_CHECKPOINT) is not None:
+        raise StoreIncomplete(
+            _(
+                "a backup is being restored into the store, or that was interrupted: wait for it,"
+                " or repeat `chimes store restore --force`"
+            )
+        )
 
 
 class PrefetchWindow(Struct, frozen=True, kw_only=True, gc=False):
@@ -676,11 +700,17 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     # --- export and import ------------------------------------------------------------------------
     def dump(self) -> AsyncIterator[Item]:
         """Everything, including deleted schedules: schedules, runs, logs, audit entries in
-        ascending order, keys, checkpoints, deliveries, inbox."""
+        ascending order, keys, checkpoints, deliveries, inbox. Other processes may write meanwhile:
+        the result is one state, except on Redis (`store/redis/export.py`)."""
 
     async def load(self, items: Sequence[Item]) -> int:
         """Insert items unchanged; existing ones stay and are not counted. Running runs become
         queued without `mark_lost`, since their node is elsewhere."""
+
+    async def clear(self, *, keep: str = "") -> None:
+        """Delete everything, also nodes with their leases and requests, except the checkpoint
+        `keep`. Not atomic, but it can be repeated. Nodes that used the store find that it went
+        back in time (`EpochStore`)."""
 
 
 # --- what stores share ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from chimes.envelope import NO_KEYS, Keyring
-from chimes.errors import InvalidInput, message_of
+from chimes.errors import InvalidInput, SchemaMismatch, message_of
 from chimes.i18n import _, joined
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
@@ -84,13 +84,24 @@ class Contents:
 
 
 def decode(content: bytes, now: datetime) -> Contents:
-    """Raises BadFile; single invalid jobs do not (see `read_job`)."""
+    """Raises BadFile, or SchemaMismatch for a newer version; single invalid jobs do not (see
+    `read_job`)."""
     try:
         data = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise BadFile(_("it is not JSON: {error}", error=str(error))) from None
     if not isinstance(data, dict) or type(data.get("version")) is not int:
         raise BadFile(_("it has no version"))
+    if data["version"] > VERSION:
+        # Not damaged: it must not be moved away.
+        raise SchemaMismatch(
+            _(
+                "jobs.json has version {found}, which this version of Chimes (version {known}) is"
+                " too old for: update Chimes",
+                found=data["version"],
+                known=VERSION,
+            )
+        )
     if data["version"] != VERSION:
         raise BadFile(
             _("its version is {found}, not {version}", found=data["version"], version=VERSION)

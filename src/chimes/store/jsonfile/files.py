@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -313,6 +314,14 @@ def _sum(content: bytes) -> str:
 if sys.platform == "win32":
     import msvcrt
 
+    def _wait(descriptor: int, *, shared: bool) -> None:
+        os.lseek(descriptor, 1 << 30, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
+
+    def _unlock(descriptor: int) -> None:
+        os.lseek(descriptor, 1 << 30, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
     def _take(descriptor: int) -> None:
         # Far behind the pid, because a locked range cannot be read by others.
         os.lseek(descriptor, 1 << 30, os.SEEK_SET)
@@ -321,6 +330,12 @@ if sys.platform == "win32":
 
 else:
     import fcntl
+
+    def _wait(descriptor: int, *, shared: bool) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _take(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -361,3 +376,35 @@ class DirectoryLock:
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+
+
+# --- a second lock, by which other processes read all files of one generation
+
+
+@contextlib.contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Waits until no process copies the files."""
+    with _locked(directory / ".snapshot", os.O_RDWR | os.O_CREAT, shared=False):
+        yield
+
+
+@contextlib.contextmanager
+def reading(directory: Path) -> Iterator[None]:
+    """Waits until the current write of another process is complete."""
+    with _locked(directory / ".snapshot", os.O_RDWR | os.O_CREAT, shared=True):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(path: Path, flags: int, *, shared: bool) -> Iterator[None]:
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        _wait(descriptor, shared=shared)
+        try:
+            yield
+        finally:
+            _unlock(descriptor)
+    finally:
+        # Nothing was written, and the lock is released.
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

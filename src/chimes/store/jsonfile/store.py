@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -201,9 +203,7 @@ class JsonFileStore(MemoryStore):
         self._state = FileState()
         self._directory_lock = DirectoryLock(directory)
         self._generations = Generations(directory)
-        self._run_archive = RunArchive(directory, self.keyring)
-        self._audit_archive = AuditArchive(directory)
-        self._message_archive = MessageArchive(directory, self.keyring)
+        self._read_archives_in(directory)
         self._encoder = Encoder(Contents(), self.keyring)
         self._durable = Generation()
         self._writing: Generation | None = None
@@ -233,6 +233,17 @@ class JsonFileStore(MemoryStore):
             schema="1",
             degraded=joined("; ", filter(None, (*self._degraded, self._write_error))),
         )
+
+    async def open_snapshot(self) -> None:
+        await asyncio.to_thread(self._open_snapshot)
+
+    async def clear(self, *, keep: str = "") -> None:
+        await super().clear(keep=keep)
+        for stem in ("runs", "audit", "messages"):
+            for path in self._directory.glob(f"{stem}-*.jsonl"):
+                disk.remove(path)
+        self._read_archives_in(self._directory)
+        self._degraded = ()
 
     async def reseal(self) -> int:
         """Both generations and all archives, by the thread that writes them."""
@@ -266,6 +277,27 @@ class JsonFileStore(MemoryStore):
             raise
         self._commits = GroupCommit(self._lock, self._write, self._undo)
 
+    def _open_snapshot(self) -> None:
+        """Reads copies of the files: a write of another process waits only while they are made."""
+        directory, copy = self._directory, Path(tempfile.mkdtemp(prefix="chimes-"))
+        try:
+            with disk.reading(directory):
+                for path in directory.iterdir():
+                    if path.suffix in (".json", ".jsonl", ".sum"):
+                        shutil.copyfile(path, copy / path.name)
+            self._generations = Generations(copy)
+            self._read_archives_in(copy)
+            self._load(recover=False)
+        except OSError as error:
+            raise StoreUnavailable(joined(": ", (str(directory), message_of(error)))) from error
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
+
+    def _read_archives_in(self, directory: Path) -> None:
+        self._run_archive = RunArchive(directory, self.keyring)
+        self._audit_archive = AuditArchive(directory)
+        self._message_archive = MessageArchive(directory, self.keyring)
+
     def _close(self, commits: GroupCommit) -> None:
         try:
             with self._lock:
@@ -280,7 +312,8 @@ class JsonFileStore(MemoryStore):
             self._directory_lock.release()
 
     # --- loading --------------------------------------------------------------------------------
-    def _load(self) -> None:
+    def _load(self, *, recover: bool = True) -> None:
+        """`recover`: the previous process is dead, and its runs are lost."""
         now = self._clock.now()
         self._generations.clean()
         contents, reason = self._generations.load(now)
@@ -295,6 +328,8 @@ class JsonFileStore(MemoryStore):
         lost = self._load_messages(contents)
         self._degraded = tuple(filter(None, (reason, *self._complaints(contents), lost)))
         self._durable = self._state.generation()
+        if not recover:
+            return
         for run in self._lose([run for run in self._state.active.values() if run.holder], now):
             _log.warning("run %s was lost with the previous process", run.id)
         self._cancel_runs_of_removed(contents.absent, now)
@@ -380,7 +415,12 @@ class JsonFileStore(MemoryStore):
             raise StoreUnavailable(error.message) from error
 
     def _write(self, begin: Callable[[], None]) -> None:
-        """Write one generation."""
+        """Write one generation. A process that copies the files (`open_snapshot`) sees them before
+        or after it."""
+        with disk.writing(self._directory):
+            self._write_files(begin)
+
+    def _write_files(self, begin: Callable[[], None]) -> None:
         self._archive()
         if self._reseals:
             self._reseals = False

@@ -1014,6 +1014,13 @@ class MemoryStore:
         self.wake()
         return count
 
+    async def clear(self, *, keep: str = "") -> None:
+        with self._lock:
+            kept = self._state.states.get(keep)
+            self._state = type(self._state)(states={keep: kept} if kept else {})
+        await self._commit()
+        self.wake()
+
 
 def _age(run: Run) -> tuple[datetime, str]:
     return (run.created_at, run.id)

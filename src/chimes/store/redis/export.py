@@ -1,17 +1,28 @@
 """Export and import of the whole store.
 
-Redis has no snapshots, so an export is consistent only if nothing else writes meanwhile.
+Redis has no snapshots, and a script that reads everything would stop all nodes. So an export reads
+in an order in which writes of nodes do no harm:
+
+1. Schedules with their cursors. A slot that fires later has a run in the export or not; in both
+   cases an imported cursor passes it once, under the same run id.
+2. Ended runs of the time until then, which never change.
+3. Runs that have not ended, at one moment, so that limits of concurrency keys hold; with them
+   those that had not ended in step 2.
+4. Everything else. A delivery of a later end has the id that the repeated run will give it.
+
+Runs of schedules that were added meanwhile are left out.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import datetime
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.ids import RunId
+from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run, RunStatus, release
 from chimes.model.schedule import Schedule
@@ -41,11 +52,16 @@ LINES = 5000
 
 
 async def dump(ctx: Context) -> AsyncIterator[Item]:
+    began = await ctx.now()
     ever = Scan(facet="schedules:ever", kind="schedule")
+    known: set[ScheduleId] = set()
     async for schedule in scan_records(ctx, ever, ctx.decode_schedules):
+        known.add(schedule.id)
         yield schedule
+    # No cursor was read later. Without an end, a scan could go on with what nodes add.
+    read_at = await ctx.now()
     ids: list[RunId] = []
-    async for run in scan_records(ctx, Scan(facet="runs", kind="run"), ctx.decode_runs):
+    async for run in _runs(ctx, began, read_at, known):
         ids.append(run.id)
         yield run
     async for run_id, length in _with_logs(ctx, ids):
@@ -62,12 +78,36 @@ async def dump(ctx: Context) -> AsyncIterator[Item]:
     pairs = texts(answer)
     for name, row in zip(pairs[::2], pairs[1::2], strict=True):
         yield decode_checkpoint(name, row)
-    messages = Scan(facet="deliveries", kind="delivery")
+    highest = micros(await ctx.now())
+    messages = Scan(facet="deliveries", kind="delivery", highest=highest)
     async for delivery in scan_records(ctx, messages, decode_deliveries):
         yield delivery
     for facet in ("inbox:present", "inbox:archived"):
-        async for item in scan_records(ctx, Scan(facet=facet, kind="inbox"), decode_inbox):
+        items = Scan(facet=facet, kind="inbox", highest=highest)
+        async for item in scan_records(ctx, items, decode_inbox):
             yield item
+
+
+async def _runs(
+    ctx: Context, began: datetime, read_at: datetime, known: Collection[ScheduleId]
+) -> AsyncIterator[Run]:
+    def is_later(run: Run) -> bool:
+        added = run.schedule_id is not None and run.schedule_id not in known
+        return added and run.created_at >= began
+
+    active: list[RunId] = []
+    ended: set[RunId] = set()
+    scan = Scan(facet="runs", kind="run", highest=micros(read_at))
+    async for run in scan_records(ctx, scan, ctx.decode_runs):
+        if not run.status.terminal:
+            active.append(run.id)
+        elif not is_later(run):
+            ended.add(run.id)
+            yield run
+    _, (answer,) = await ctx.read("active_runs", active)
+    for run in await ctx.decode_runs(rows(answer)):
+        if run.id not in ended and not is_later(run):
+            yield run
 
 
 async def _with_logs(ctx: Context, ids: Sequence[RunId]) -> AsyncIterator[tuple[RunId, int]]:
@@ -104,6 +144,22 @@ async def load(ctx: Context, items: Sequence[Item]) -> int:
     ctx.audit_head = None
     ctx.wake()
     return count
+
+
+async def clear(ctx: Context, keep: str) -> None:
+    prefix = "".join(
+        f"\\{each}" if each in "*?[]\\^" else each for each in ctx.connections.address.prefix
+    )
+    cursor = "0"
+    while True:
+        _, (answer,) = await ctx.write("clear", f"{prefix}chimes:*", cursor, keep)
+        if text(answer) == "more":
+            continue
+        cursor = text(answer)
+        if cursor == "0":
+            break
+    ctx.drop_caches()
+    ctx.wake()
 
 
 def _adopted(ctx: Context, item: Item, definitions: dict[str, str]) -> Wire:

@@ -24,6 +24,7 @@ _WRITERS = {
     (*_MESSAGES, "20_schedules", "46_records"): (
         *("drop_logs", "keep_state", "prune", "forget_runs", "join", "beat", "epoch", "load"),
         *("remember", "answer", "forget_request", "purge_schedules", "drop_definitions", "reseal"),
+        "clear",
     ),
     ("20_schedules", "60_migration"): (
         *("begin_conversion", "old_records", "convert", "end_conversion"),

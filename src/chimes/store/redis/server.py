@@ -153,7 +153,8 @@ def layout_error(address: Address, layout: str) -> SchemaMismatch:
         )
     return SchemaMismatch(
         _(
-            "the layout of Redis at {address} is {layout}; this version of Chimes needs {needed}",
+            "the layout of Redis at {address} is {layout}; this version of Chimes needs {needed}:"
+            " update Chimes if a newer one wrote it",
             address=address.shown,
             layout=layout or _("unknown"),
             needed=LAYOUT,

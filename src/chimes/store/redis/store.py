@@ -554,3 +554,6 @@ class RedisStore:
 
     async def load(self, items: Sequence[Item]) -> int:
         return await export.load(self._context, items)
+
+    async def clear(self, *, keep: str = "") -> None:
+        await export.clear(self._context, keep)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, assert_never
 
-from sqlalchemy import Column, Row, Select, Table, select
+from sqlalchemy import Column, Row, Select, Table, delete, select, update
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
@@ -40,14 +40,18 @@ from chimes.store.sql.rows.notifications import delivery_of, delivery_values, it
 from chimes.store.sql.rows.run import LOG, log_of, log_values
 from chimes.store.sql.schedules import insert_schedule
 from chimes.store.sql.tables import (
+    COUNTED_UNTIL,
     api_keys,
     audit,
+    audit_head,
     deliveries,
     inbox,
     kept_states,
+    metadata,
     run_logs,
     runs,
     schedules,
+    store_facts,
 )
 
 CHUNK = 500
@@ -83,6 +87,28 @@ def load(tx: Tx, items: Sequence[Item]) -> int:
     loaded = sum(insert_schedule(tx, item) for item in items if isinstance(item, Schedule))
     loaded += _load_runs(tx, [item for item in items if isinstance(item, Run)])
     return loaded + sum(_adopt(tx, item) for item in items if not isinstance(item, Schedule | Run))
+
+
+async def clear(database: Database, keep: str) -> None:
+    """In many transactions, because tables may be large."""
+    for table in metadata.sorted_tables:
+        if table not in (store_facts, audit_head, kept_states):
+            while await database.write(partial(_empty, table)):
+                pass
+    await database.write(lambda tx: tx.run(delete(kept_states).where(kept_states.c.name != keep)))
+    await database.write(_start_again)
+    database.forget_known()
+
+
+def _start_again(tx: Tx) -> None:
+    """Nodes that have seen a higher epoch drop their claims."""
+    counters = store_facts.c.name.in_(("epoch", COUNTED_UNTIL))
+    tx.run(update(store_facts).where(counters).values(value=0))
+    tx.run(update(audit_head).values(number=0, hash=""))
+
+
+def _empty(table: Table, tx: Tx) -> bool:
+    return tx.dialect.empty(tx.connection, table)
 
 
 def _each(decode: Callable[[Row[Any]], Item]) -> _Decode:

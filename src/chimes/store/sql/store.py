@@ -651,3 +651,7 @@ class SqlStore:
 
     async def load(self, items: Sequence[Item]) -> int:
         return await self._database.write(lambda tx: export.load(tx, items))
+
+    async def clear(self, *, keep: str = "") -> None:
+        await export.clear(self._database, keep)
+        self._database.wake()

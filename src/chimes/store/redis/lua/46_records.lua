@@ -164,6 +164,27 @@ function verbs.epoch()
   return {NOW, tostring(call('HINCRBY', C .. 'store', 'epoch', 1))}
 end
 
+-- Deletes some of what the store has, except the checkpoint. args: pattern of its keys, cursor of
+-- SCAN, checkpoint. The answer: the next cursor, '0' at the
+-- end, 'more' to come again with the same one. Nodes that have seen a higher epoch
+-- drop their claims.
+function verbs.clear()
+  local ids = call('ZRANGE', C .. 'runs', 0, 499)
+  if #ids > 0 then
+    for _, id in ipairs(ids) do forget(id) end
+    return {NOW, 'more'}
+  end
+  local kept = call('HGET', C .. 'states', args[3])
+  local found = call('SCAN', args[2], 'MATCH', args[1], 'COUNT', 1000)
+  for _, key in ipairs(found[2]) do
+    if key ~= C .. 'store' and key ~= C .. 'states' then call('UNLINK', key) end
+  end
+  call('UNLINK', C .. 'states')
+  if kept then call('HSET', C .. 'states', args[3], kept) end
+  call('HSET', C .. 'store', 'epoch', '0')
+  return {NOW, found[1]}
+end
+
 -- Import. What exists already stays and is not counted.
 local adopt = {}
 

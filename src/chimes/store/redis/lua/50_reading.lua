@@ -21,6 +21,21 @@ function verbs.runs()
   return {NOW, rows}
 end
 
+-- All runs that have not ended, as of one moment. args: ids of others that are wanted too.
+function verbs.active_runs()
+  local rows, seen = {}, {}
+  local function add(id)
+    local row = not seen[id] and shown(id)
+    if row then rows[#rows + 1] = row end
+    seen[id] = true
+  end
+  for _, status in ipairs({'queued', 'running'}) do
+    for _, id in ipairs(call('ZRANGE', C .. 'runs:status:' .. status, 0, -1)) do add(id) end
+  end
+  for _, id in ipairs(args[1]) do add(id) end
+  return {NOW, rows}
+end
+
 -- args: ids, '1' for everything that firing needs.
 function verbs.schedules()
   local records = {}

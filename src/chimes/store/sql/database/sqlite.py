@@ -448,7 +448,7 @@ def stored_revision(connection: Connection, path: Path) -> str | None:
         raise SchemaMismatch(
             _(
                 "{path} has schema {revision}, which this version of Chimes (schema {head}) does"
-                " not know; was it written by a newer one?",
+                " not know: update Chimes if a newer one wrote it",
                 path=path,
                 revision=revision,
                 head=HEAD,

@@ -95,6 +95,11 @@ class Dialect(ABC):
         stopped client, where session timeouts do not apply. Returns their number."""
         return 0
 
+    def empty(self, connection: Connection, table: Table) -> bool:
+        """Deletes all rows, or some of them if there are many: then it returns True."""
+        connection.execute(table.delete())
+        return False
+
     # --- expressions --------------------------------------------------------------------------
     @abstractmethod
     def among(self, column: Column[Any], name: str) -> ColumnElement[bool]:

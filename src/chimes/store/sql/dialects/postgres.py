@@ -327,6 +327,10 @@ class PostgresDialect(Dialect):
     def end_stalled(self, connection: Connection, seconds: float) -> int:
         return _integer(connection.exec_driver_sql(END_STALLED, (seconds,)).scalar()) or 0
 
+    def empty(self, connection: Connection, table: Table) -> bool:
+        connection.exec_driver_sql(f"TRUNCATE {table.name}")
+        return False
+
     def among(self, column_: Column[Any], name: str) -> ColumnElement[bool]:
         kind = ARRAY(BigInteger if isinstance(column_.type, Integer) else Text)
         return column_ == any_(cast(bindparam(name, type_=kind), kind))
