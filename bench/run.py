@@ -31,6 +31,7 @@ ROWS = {
     "claimers": "50 claimers and 1,000 due schedules",
     "due": "lateness with 1,000 and 10,000 due; fired/s compared with the peers",
     "noop": "no-op runs end to end, compared with PgQueuer, awa and Procrastinate",
+    "fairness": "single runs of one owner beside 10,000 queued runs of another",
     "sustained": "2,000 no-op runs per second for a minute, compared with PgQueuer and awa",
     "pressure": "the same while another transaction holds a snapshot",
     "wal": "bytes of write-ahead log per run, compared with the wide tables",

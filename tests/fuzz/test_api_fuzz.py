@@ -202,11 +202,11 @@ def test_linked_operations_keep_to_the_document(node: Node) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize("role", ROLES)
 def test_random_requests_keep_to_the_document(node: Node, role: str, tmp_path: Path) -> None:
     api = Api(node, role)
-    api.fuzz(tmp_path, "--phases", "fuzzing,stateful", "--max-examples", "15", within=1000)
+    api.fuzz(tmp_path, "--phases", "fuzzing,stateful", "--max-examples", "15", within=360)
 
 
 @pytest.mark.long

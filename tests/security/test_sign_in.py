@@ -7,13 +7,16 @@ import re
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import NoReturn
 
 import httpx2
 import pytest
 
+from chimes.errors import StoreUnavailable
 from chimes.model.access import Actor, Role
 from chimes.model.listing import AuditQuery
 from chimes.services import users as users_module
+from chimes.services.access import AccessService
 from chimes.services.users import (
     CONCURRENT_HASHES,
     MAX_FAILED_LOGINS,
@@ -267,3 +270,26 @@ async def test_a_new_password_ends_the_other_sessions_and_logout_its_own() -> No
         server.rig.clock.advance(2)
         for client in (mine, other):
             assert (await client.get("/ui/")).status_code == 401
+
+
+@pytest.mark.parametrize("credentials", [{"user": "anna", "password": PASSWORD}, {"key": "x" * 40}])
+async def test_attempts_that_the_store_could_not_check_are_not_counted(
+    credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the users who try again during an outage would be locked out after it."""
+
+    async def fail(*_given: object, **_named: object) -> NoReturn:
+        raise StoreUnavailable()
+
+    async with served() as server, server.client() as client:
+        await create_user(server)
+        with monkeypatch.context() as outage:
+            outage.setattr(UserService, "authenticate", fail)
+            outage.setattr(AccessService, "authenticate", fail)
+            for _ in range(MAX_FAILED_LOGINS + 2):
+                answer = await server.sign_in(client, **credentials)
+                assert answer.status_code == 503
+        wrong = credentials | ({"password": WRONG} if "user" in credentials else {})
+        for _ in range(MAX_FAILED_LOGINS):
+            assert (await server.sign_in(client, **wrong)).status_code == 401
+        assert (await server.sign_in(client, **wrong)).status_code == 429

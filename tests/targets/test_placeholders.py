@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chimes.targets.http.request import MARKER, fill_body, fill_header, fill_url
+from chimes.model.run import AttemptEnd
+from chimes.model.target import HttpTarget
+from chimes.model.validation import MAX_BODY_BYTES, MAX_HEADERS, MAX_NAME_LENGTH
+from chimes.targets.http import request as request_module
+from chimes.targets.http.request import (
+    MARKER,
+    MAX_REQUEST_BYTES,
+    build_request,
+    fill_body,
+    fill_header,
+    fill_url,
+)
 from tests.examples import examples
 from tests.tables import each_row
+from tests.targets.sinks import a_call, a_sink, callback_runner
 
 FACTS = {
     "run_id": "R",
@@ -111,6 +125,45 @@ def test_filled_headers_stay_one_line_and_urls_are_encoded() -> None:
 def test_filled_values_are_not_filled_again() -> None:
     facts = FACTS | {"schedule_name": "{{run_id}}"}
     assert fill_body("{{schedule_name}}", facts, form=False) == "{{run_id}}"
+
+
+async def test_a_request_that_placeholders_make_too_large_is_not_sent() -> None:
+    """A body or headers full of placeholders of a long name would have several megabytes."""
+    name, placeholder = "\N{THAI CHARACTER KO KAI}" * MAX_NAME_LENGTH, "{{schedule_name}}"
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    body = placeholder * (MAX_BODY_BYTES // len(placeholder))
+    fits = MAX_REQUEST_BYTES // len(quote(name)) - 1
+    large = dict.fromkeys((f"X-{n}" for n in range(MAX_HEADERS)), placeholder * 400)
+    async with a_sink() as sink, callback_runner() as callback:
+        for options in ({"body": body, "headers": form}, {"headers": large}):
+            call = a_call(sink.url, **options, run={"schedule_name": name})
+            outcome = await callback.execute(call)
+            assert (outcome.end, outcome.retryable) == (AttemptEnd.FAILED, False), outcome
+            assert str(MAX_REQUEST_BYTES) in str(outcome.error)
+        assert sink.requests == []
+        call = a_call(sink.url, body=placeholder * fits, headers=form, run={"schedule_name": name})
+        assert (await callback.execute(call)).end is AttemptEnd.SUCCEEDED
+        assert len(sink.last.body) == fits * len(quote(name))
+
+
+@pytest.mark.parametrize("where", ["headers", "body"])
+def test_remembered_requests_are_bounded(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In number and in characters, whatever part of the target is long."""
+    templates: dict[Any, Any] = {}
+    monkeypatch.setattr(request_module, "_templates", templates)
+
+    def build(length: int) -> None:
+        text = "x" * length
+        options = {where: {"X-A": text} if where == "headers" else text}
+        call = a_call("http://127.0.0.1:9/", **options)
+        assert isinstance(call.run.target, HttpTarget)
+        build_request(call, call.run.target, user_agent="Chimes/test", node_id="")
+
+    build(request_module._REMEMBERED_LENGTH + 1)
+    assert templates == {}
+    for _ in range(request_module._MAX_TEMPLATES + 1):
+        build(10)
+    assert 0 < len(templates) <= request_module._MAX_TEMPLATES
 
 
 values = st.recursive(

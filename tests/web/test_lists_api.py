@@ -169,3 +169,13 @@ async def test_audit_pages(rig: Rig) -> None:
     assert rest.json()["next_before"] is None
     huge = await rig.client.get("/api/v1/audit", params={"before": str(10**30)})
     assert huge.status_code == 422
+
+
+@each_row("path", ["audit", "schedules", "inbox", "deliveries"])
+async def test_an_owner_that_is_none_is_no_filter(rig: Rig, path: str) -> None:
+    """It is rejected: an empty page would look like the answer."""
+    for owner in ("alice", "robot:alice", ":alice", ""):
+        answer = await rig.client.get(f"/api/v1/{path}", params={"owner": owner})
+        assert answer.status_code == 422, (owner, answer.text)
+    answer = await rig.client.get(f"/api/v1/{path}", params={"owner": "user:alice"})
+    assert answer.status_code == 200

@@ -327,7 +327,8 @@ class Engine:
         await self._wait_until_idle(grace.total_seconds())
         given_up = executor.stop_all(StopReason.DRAIN)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(executor.empty.wait(), FINAL_WRITE_TIMEOUT)
+            async with asyncio.timeout(FINAL_WRITE_TIMEOUT):
+                await executor.empty.wait()
         if self._deliverer is not None:
             self._deliverer.stop_sending()
         for poller in self._recording:

@@ -344,7 +344,8 @@ class Heartbeat:
                 # Wakes in time to notice the end of trust.
                 wait = min(wait, max(0.0, self._membership.trusted_seconds) + 0.001)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._stopped.wait()
 
     async def run_once(self) -> bool:
         """One heartbeat. False: it was not accepted, or there was no lease to renew."""

@@ -163,7 +163,8 @@ class Poller:
                             await self._store.wait_for_work(next_poll.since, None)
                 case PollOnEvent():
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(next_poll.event.wait(), next_poll.seconds)
+                        async with asyncio.timeout(next_poll.seconds):
+                            await next_poll.event.wait()
                 case PollAfter():
                     await asyncio.sleep(next_poll.seconds)
                 case _:

@@ -123,7 +123,8 @@ class LeaseRecovery:
         self._executor.stop_all(StopReason.LOST)
         # A completion that still reaches the store in time saves its run another attempt.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._executor.empty.wait(), STUCK_AFTER + 1)
+            async with asyncio.timeout(STUCK_AFTER + 1):
+                await self._executor.empty.wait()
         if self._executor.stuck_total == stuck and self._executor.empty.is_set():
             # Nothing of the old lease continues, so no node has to wait for its end. With an
             # unwritten completion the lease stays: leaving would repeat its run.

@@ -27,6 +27,12 @@ from chimes.store.port import ClaimRequest, Store
 EMPTY_CLAIM_PAUSE = 0.02
 
 
+def claim_limit(permits: int) -> int:
+    """Half of the permits, so that the store selects the next runs while those of the last claim
+    execute."""
+    return max(1, (permits + 1) // 2)
+
+
 class Worker:
     def __init__(
         self,
@@ -46,9 +52,7 @@ class Worker:
         self._time = time
         self._poll = poll
         self._last_claim_empty = False
-        #: Half of the permits, so that the store selects the next runs while those of the last
-        #: claim execute.
-        self._claim_limit = max(1, (capacity.total + 1) // 2)
+        self._claim_limit = claim_limit(capacity.total)
 
     async def run_once(self) -> NextPoll:
         since = self._store.changes()

@@ -342,7 +342,8 @@ class SourceFile:
         while True:
             if not refusal:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._unwritten.wait(), lease)
+                    async with asyncio.timeout(lease):
+                        await self._unwritten.wait()
             await asyncio.sleep(lease if refusal else RETRY_PAUSE)
             refused = ""
             try:

@@ -154,7 +154,8 @@ class RunHandle:
                     return run
                 ended.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(ended.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await ended.wait()
                 pause = min(pause * 1.5, MAX_POLL)
 
 

@@ -743,7 +743,8 @@ class Wakeup:
                 return True
             self._waiting[future] = loop
         try:
-            await asyncio.wait_for(future, seconds)
+            async with asyncio.timeout(seconds):
+                await future
         except TimeoutError:
             return False
         finally:

@@ -75,7 +75,8 @@ class Outgoing:
 
     async def close(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.flush(), CLOSE_SECONDS)
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.flush()
         for task in [*self._tasks.values()]:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

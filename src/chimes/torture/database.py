@@ -202,7 +202,8 @@ class Database:
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            output, _error = await asyncio.wait_for(process.communicate(), _RESTART_SECONDS)
+            async with asyncio.timeout(_RESTART_SECONDS):
+                output, _error = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -309,13 +309,15 @@ class TortureRun:
             os.close(theirs)
             os.close(said)
         with os.fdopen(ours, "wb", buffering=0) as until, os.fdopen(heard, "rb") as output:
-            port = await asyncio.wait_for(asyncio.to_thread(output.readline), 30)
+            async with asyncio.timeout(30):
+                port = await asyncio.to_thread(output.readline)
             try:
                 yield int(port)
             finally:
                 until.close()
                 try:
-                    await asyncio.wait_for(process.ended(), 10)
+                    async with asyncio.timeout(10):
+                        await process.ended()
                 except TimeoutError:
                     process.kill()
 

@@ -159,7 +159,8 @@ class Node:
     async def _wait_for_exit(self, within: float) -> int | None:
         if self._watching is None:
             return None
-        return await asyncio.wait_for(asyncio.shield(self._watching), within)
+        async with asyncio.timeout(within):
+            return await asyncio.shield(self._watching)
 
     def log_tail(self) -> str:
         return "" if self._log is None else self._log.read_text(errors="replace")[-2000:]

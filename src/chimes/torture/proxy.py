@@ -106,7 +106,8 @@ class Proxy:
         """Waits until the answer to a commit was lost."""
         self._answer_lost.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._answer_lost.wait(), within)
+            async with asyncio.timeout(within):
+                await self._answer_lost.wait()
 
     def wait_for_the_commit(self) -> bool:
         return self._rng.random() < 0.7

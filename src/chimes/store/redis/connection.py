@@ -231,11 +231,12 @@ class _Pool:
         """A connected connection; the caller must give it back."""
         if self._request.locked():
             try:
-                await asyncio.wait_for(self._request.acquire(), POOL_SECONDS)
+                async with asyncio.timeout(POOL_SECONDS):
+                    await self._request.acquire()
             except TimeoutError:
                 raise StoreUnavailable(_("all connections to the store are in use")) from None
         else:
-            # Fast path without a task.
+            # Fast path without a timer.
             await self._request.acquire()
         try:
             return await self._ready()

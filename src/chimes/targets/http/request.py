@@ -282,6 +282,8 @@ class _Template(NamedTuple):
 #: keeps its target, so that no other object gets its identity. The runs of a schedule share it.
 _templates: dict[tuple[int, str, str], _Template] = {}
 _MAX_TEMPLATES = 1024
+#: More than any target has without placeholders. A name can be filled in thousands of times.
+MAX_REQUEST_BYTES = 1024 * 1024
 
 
 def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: str) -> Request:
@@ -290,7 +292,7 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
     template = _templates.get(key)
     if template is None:
         template = _template_of(target, user_agent, node_id)
-        if len(target.body) <= _REMEMBERED_LENGTH:
+        if _length(target) <= _REMEMBERED_LENGTH:
             if len(_templates) >= _MAX_TEMPLATES:
                 _templates.clear()
             _templates[key] = template
@@ -320,15 +322,31 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
         head += f"Content-Length: {len(body)}{EOL}"
     elif template.method not in METHODS_WITHOUT_BODY:
         head += f"Content-Length: 0{EOL}"
+    encoded_head = f"{head}{EOL}".encode()
+    if len(encoded_head) + len(body) > MAX_REQUEST_BYTES:
+        raise InvalidInput(
+            _(
+                "the request has more than {most} bytes with its placeholders filled",
+                most=MAX_REQUEST_BYTES,
+            ),
+            field="body",
+            code="request_too_large",
+        )
     return Request(
         template.method,
         template.origin,
-        f"{head}{EOL}".encode(),
+        encoded_head,
         body,
         target.verify_tls,
         address.shown_url,
         address.secrets,
     )
+
+
+def _length(target: HttpTarget) -> int:
+    """The characters that a template keeps."""
+    headers = sum(len(name) + len(value) for name, value in target.headers.items())
+    return len(target.url) + headers + len(target.body)
 
 
 def _template_of(target: HttpTarget, user_agent: str, node_id: str) -> _Template:

@@ -619,3 +619,21 @@ async def test_patch_of_single_http_fields_keeps_the_others(api: Api) -> None:
     found = await api.get(made["id"])
     assert found["schedule"] == {"kind": "every", "every": "10m", "start_at": "", "jitter": "2s"}
     assert found["http"] == {"method": "POST", "url": URL, "headers": {}, "body": "x"}
+
+
+@on_memory
+@each_row(
+    "schedule",
+    [
+        {"kind": "every", "every": "5m", "run_at": 5},
+        {"kind": "every", "every": "5m", "jitter": ["1s"]},
+        {"kind": "once", "run_at": "2040-01-01T00:00:00Z", "every": {"x": 1}},
+        {"kind": "once", "run_at": "2040-01-01T00:00:00Z", "start_at": True},
+    ],
+)
+async def test_fields_that_a_kind_does_not_use_must_be_texts(
+    api: Api, schedule: dict[str, Any]
+) -> None:
+    answer = await api.client.post("/jobs", json=job(schedule=schedule))
+    assert answer.status_code == 400, answer.text
+    assert (await api.client.get("/jobs")).json() == []

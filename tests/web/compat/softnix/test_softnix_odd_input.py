@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chimes.web.compat.softnix.translate import MAX_RUNS
 from tests.tables import each_row
 from tests.web.rig import Rig
 
@@ -59,3 +60,33 @@ async def test_odd_ids_in_the_path_are_not_found(on_any_store: Rig, path: str) -
     answer = await on_any_store.client.get(path)
     assert answer.status_code == 404
     assert set(answer.json()) == {"detail"}
+
+
+@each_row("path", ["/schedules/parse", "/schedules/from-text"])
+async def test_fields_that_parsing_does_not_use_are_checked(softnix: Rig, path: str) -> None:
+    for field, odd in (
+        ("delivery_channel", "pigeon"),
+        ("delivery_target", ["x"]),
+        ("enabled", "perhaps"),
+    ):
+        answer = await softnix.client.post(path, json=VALID_BODY[path] | {field: odd})
+        assert answer.status_code == 400, (field, answer.text)
+    assert await softnix.snapshot() == []
+
+
+async def test_limits_of_run_lists_are_plain_numbers_in_range(softnix: Rig) -> None:
+    item = (await softnix.client.post("/schedules", json=VALID_BODY["/schedules"])).json()["item"]
+    path = f"/schedules/{item['id']}/runs"
+    thai_three, leading_zeros = "\N{THAI DIGIT THREE}", "0" * 20
+    for limit, status in (
+        (str(MAX_RUNS), 200),
+        (str(MAX_RUNS + 1), 400),
+        ("0", 400),
+        (thai_three, 400),
+        (f"{leading_zeros}{MAX_RUNS}", 200),
+        (f"{leading_zeros}{MAX_RUNS + 1}", 400),
+        (f"1{leading_zeros}", 400),
+        ("+1", 400),
+    ):
+        answer = await softnix.client.get(path, params={"limit": limit})
+        assert answer.status_code == status, (limit, answer.text)
