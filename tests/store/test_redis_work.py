@@ -216,7 +216,8 @@ async def test_export_batches_its_round_trips(
     calls = Calls(store, monkeypatch)
     items = [item async for item in store.dump()]
     assert len(items) == 301
-    assert calls.trips <= 11
+    # Three passes over cursors, ended and active runs, each with a few trips of its own.
+    assert len(items) / calls.trips > 20
 
 
 # --- firing -----------------------------------------------------------------------------------
