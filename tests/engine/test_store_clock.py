@@ -1,4 +1,4 @@
-"""The lower bound of the store's time: waiting for a moment never ends early."""
+"""The estimate of the store's time, and its lower bound: waiting never ends early."""
 
 from __future__ import annotations
 
@@ -65,6 +65,16 @@ def test_a_clock_set_back_is_accepted_immediately() -> None:
     skewed.skew += timedelta(seconds=3)
     skewed.ask(0.001, 0.002)
     assert skewed.excess_of(1) == pytest.approx(0.002)
+
+
+def test_a_slow_answer_does_not_spoil_the_estimate() -> None:
+    skewed = SkewedStore()
+    skewed.ask(0.001, 0.001)
+    skewed.ask(7.0, 0.0)
+    assert abs(skewed.time.now() - skewed.store_now) < timedelta(milliseconds=10)
+    skewed.skew -= timedelta(seconds=60)
+    skewed.ask(1.0, 1.0)
+    assert abs(skewed.time.now() - skewed.store_now) < timedelta(milliseconds=10)
 
 
 def test_monotonic_times_map_to_store_times() -> None:

@@ -42,6 +42,10 @@ from chimes.store.port import Store
 MAX_DRIFT = 5.0
 #: Seconds for which an answer is accurate enough to sleep by.
 RECENT = 5.0
+#: Seconds by which the estimate may be wrong without an earlier, quicker answer being preferred.
+ACCEPTED_DOUBT = 0.5
+#: Seconds per second by which two clocks run apart at most.
+DRIFT_RATE = 0.0005
 #: The share of an interval by which a tick may come early without another one following it.
 EARLY_SHARE = 0.05
 
@@ -85,7 +89,11 @@ class StoreClock:
         jump = (now - at).total_seconds() - (middle - monotonic)
         if self._seen and abs(jump) > MAX_DRIFT + doubt + doubt_now:
             self._jumps.append(jump)
-        self._anchor = (now, middle, doubt_now)
+        # A slow answer says little: an earlier one that agrees with it is kept while it is better.
+        doubt += DRIFT_RATE * (middle - monotonic)
+        agrees = self._seen and abs(jump) <= doubt + doubt_now
+        if not agrees or doubt_now <= max(doubt, ACCEPTED_DOUBT):
+            self._anchor = (now, middle, doubt_now)
         if self._is_better_bound(now, before, after):
             self._lower_bound = (now, after)
         self._seen = True
