@@ -12,7 +12,7 @@ app = Chimes("memory://")
 
 
 @app.task(retries=3, retry_backoff="1s", timeout="30s")
-async def send_invoice(order: int, context: Context) -> str:
+async def send_invoice(context: Context, order: int) -> str:
     context.logger.info("order %s, attempt %s", order, context.attempt)
     return f"invoice for order {order}"
 
