@@ -27,7 +27,7 @@ from chimes.engine.metrics import Metrics
 from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, manual_run_id
 from chimes.model.listing import Page, RunQuery
-from chimes.model.node import HeartbeatResult, Node
+from chimes.model.node import HeartbeatResult, Node, NodeReport
 from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Completion, Origin, Outcome, Run, RunDefinition, claim
 from chimes.model.target import TaskTarget
@@ -82,9 +82,19 @@ class StubStore:
         return None
 
     async def heartbeat(
-        self, node_id: NodeId, lease: timedelta, *, clock: datetime
+        self,
+        node_id: NodeId,
+        lease: timedelta,
+        *,
+        clock: datetime,
+        report: NodeReport | None = None,
     ) -> HeartbeatResult:
         return HeartbeatResult(alive=True, now=await self.now())
+
+    async def nodes(self) -> tuple[Node, ...]:
+        # The first call of the maintenance, which has nothing to do here.
+        await asyncio.sleep(3600)
+        return ()
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
         return ()
