@@ -1,5 +1,5 @@
 # Two commands matter: `make serve` and `make test`. Both set themselves up.
-.PHONY: setup setup-dev serve test test-all coverage check torture format bench messages pictures lock clean
+.PHONY: setup setup-dev serve test test-all coverage check torture format bench messages docs reference pictures client lock package sbom clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,11 +43,29 @@ bench: setup-dev ## benchmark, see bench/README.md; BENCH="--only claims" for on
 messages: setup-dev ## extract messages into src/chimes/locale and compile the catalogues
 	@$(BIN)/python tools/messages.py
 
+docs: setup-dev ## build the documentation site into site/; open site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+reference: setup-dev ## write the reference pages that are generated from code
+	@$(BIN)/python tools/reference.py
+
 pictures: setup-dev ## regenerate the pictures of the README from the demo
 	@$(BIN)/python tools/pictures.py
+
+client: setup-dev ## write the OpenAPI document and the types of the TypeScript client (needs npm)
+	@$(BIN)/python tools/openapi.py
+	@cd clients/typescript && npm ci --no-audit --no-fund && npm run generate
 
 lock: setup-dev ## recompile the pins: names, versions and hashes, no addresses
 	@sh tools/lock.sh
 
+package: setup-dev ## wheel and source distribution into dist/
+	@rm -rf dist
+	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist
+	@ls dist
+
+sbom: setup-dev ## bill of materials (CycloneDX) and licences of the pinned packages into dist/
+	@$(BIN)/python tools/sbom.py dist
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf site $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

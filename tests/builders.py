@@ -437,6 +437,7 @@ def full_run(run_id: str = "full-run", schedule_id: str = "full") -> Run:
             owner=ALICE,
             target=schedule.target,
             policy=schedule.policy,
+            trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         ),
         slot=NOW - MINUTE - timedelta(microseconds=3),
         origin=Origin.CHILD,

@@ -17,6 +17,7 @@ from chimes.config import (
     resolve_store_url,
     store_location,
 )
+from chimes.config.loader import describe_settings
 from chimes.config.settings import FIELDS
 from chimes.errors import ConfigError
 from tests.tables import each_row
@@ -38,7 +39,8 @@ def from_yaml(text: str | bytes, environ: Mapping[str, str] | None = None) -> Se
 
 
 def test_fields_table_lists_exactly_the_settings() -> None:
-    assert list(FIELDS) == [field.name for field in fields(Settings)]
+    # Connections are a section of the file and have no variable or option.
+    assert [*FIELDS, "connections"] == [field.name for field in fields(Settings)]
 
 
 def test_all_values_default_without_configuration() -> None:
@@ -470,3 +472,35 @@ def test_invalid_port(url: str) -> None:
 )
 def test_password_or_ipv6_address_is_not_taken_for_a_port(url: str) -> None:
     assert store_location(Settings(store=url)).server == url
+
+
+def test_settings_of_commands() -> None:
+    found = load_settings(
+        environ={
+            "CHIMES_ALLOW_COMMANDS": "true",
+            "CHIMES_COMMAND_ROLES": "admin,member",
+            "CHIMES_LABELS": "zone=eu, os=linux",
+        }
+    ).settings
+    assert found.allow_commands
+    assert found.command_roles == ("admin", "member")
+    assert found.labels == (("os", "linux"), ("zone", "eu"))
+    for name, value, words in (
+        ("CHIMES_LABELS", "zone", "zone=eu"),
+        ("CHIMES_LABELS", "zone=eu,zone=us", "duplicate"),
+        ("CHIMES_LABELS", ",".join(f"l{number}=x" for number in range(7)), "at most 6"),
+        ("CHIMES_COMMAND_ROLES", "viewer", "member, admin"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            load_settings(environ={name: value})
+        assert words in refused.value.message, (name, value)
+
+
+def test_roles_by_group_are_shown_as_they_are_read() -> None:
+    given = load_settings(environ={"CHIMES_SSO_ROLES": "ops team=admin, a=b=member"})
+    assert given.settings.sso_roles == (("ops team", "admin"), ("a=b", "member"))
+    shown = {each.name: each.value for each in describe_settings(given.settings, given.origins)}
+    assert shown["sso_roles"] == "ops team=admin,a=b=member"
+    for wrong in ("ops=root", "ops", "=admin"):
+        with pytest.raises(ConfigError, match="roles by group"):
+            load_settings(environ={"CHIMES_SSO_ROLES": wrong})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chimes.cli.config import setting_rows
+from chimes.cli.operations.config import setting_rows
 from chimes.config import load_settings
 from chimes.config.loader import LoadedSettings
 from chimes.errors import ConfigError

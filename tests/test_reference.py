@@ -19,8 +19,8 @@ from chimes.model.run import Reason, RunStatus
 from chimes.services.schedules.templates import TEMPLATES
 from chimes.store.memory.state import State
 from chimes.store.sql.tables import metadata
+from chimes.targets.base import run_facts
 from chimes.targets.flow.advance import FailReason, SkipReason
-from chimes.targets.http.request import run_facts
 from chimes.triggers import trigger_from_dict
 from chimes.web.api.responses import NodeOut
 from chimes.web.api.schemas import FlowTargetIn, HttpTargetIn, PolicyIn, ScheduleIn, TaskTargetIn

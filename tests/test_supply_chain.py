@@ -49,9 +49,11 @@ def test_every_declared_dependency_is_pinned() -> None:
         *project["project"]["dependencies"],
         *project["build-system"]["requires"],
         *groups["build"],
-        *(each for name in extras for each in extras[name]),
+        *(each for name in ("postgres", "mysql", "redis") for each in extras[name]),
     ]
-    for lock, needed in ((RUN, run), (DEV, [*run, *groups["dev"]])):
+    # Extras for tests and web frameworks belong to applications.
+    dev = [*run, *groups["dev"], *(each for name in extras for each in extras[name])]
+    for lock, needed in ((RUN, run), (DEV, dev)):
         names = {normalised(match[0]) for each in needed if (match := _NAME.match(each))}
         assert names - {"chimes"} - entries(lock).keys() == set()
     # The same versions in both.

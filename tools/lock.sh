@@ -7,5 +7,6 @@ compile() {
     .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
         --no-header --no-annotate "$@"
 }
-compile pyproject.toml --all-extras --group build -o requirements.lock
-compile pyproject.toml --all-extras --group build --group dev -c requirements.lock -o requirements-dev.lock
+# The extras for tests and web frameworks belong to applications: a node does not need them.
+compile pyproject.toml --extra all --group build -o requirements.lock
+compile pyproject.toml --extra all --group build --group dev -c requirements.lock -o requirements-dev.lock

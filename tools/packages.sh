@@ -23,9 +23,13 @@ has_postgres() {
 has_fonts() { [ -d /usr/share/fonts/truetype/noto ] && [ -d /usr/share/fonts/opentype/noto ]; }
 
 has openssl || missing="$missing openssl"
+has jq || missing="$missing jq"
 has_postgres || missing="$missing postgresql"
 has mariadbd && has mariadb-install-db || missing="$missing mariadb-server"
 has redis-server || missing="$missing redis-server"
+# The script of RabbitMQ in the PATH starts only the service of the machine.
+[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server"
+has nats-server || missing="$missing nats-server"
 has setpriv || missing="$missing util-linux"
 # The headless browser needs a sixth of the CPU time per page; the full browser works as well.
 has "${CHIMES_CHROMIUM:-chromium-headless-shell}" || { has chromium && ! may_install; } ||

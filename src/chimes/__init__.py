@@ -14,13 +14,19 @@ if TYPE_CHECKING:
         RunTimedOut,
     )
     from chimes.model.recipient import Recipient
-    from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, MessageTarget
+    from chimes.model.target import (
+        ActionTarget,
+        AgentTarget,
+        CommandTarget,
+        HttpTarget,
+        MessageTarget,
+    )
     from chimes.sdk.app import Chimes
     from chimes.sdk.flows import AppFlow as Flow
     from chimes.sdk.handles import RunHandle, ScheduleInfo
     from chimes.sdk.tasks import AppTask as Task
     from chimes.targets.python import Cancel, Context, Reject, Retry, TaskError, current_context
-    from chimes.triggers import Calendar, Cron, Every, Once
+    from chimes.triggers import Calendar, Cron, Every, Once, OnFile, OnRunEnd, OnSql, Webhook
 
 
 __all__ = [
@@ -30,12 +36,16 @@ __all__ = [
     "Cancel",
     "Chimes",
     "ChimesError",
+    "CommandTarget",
     "Context",
     "Cron",
     "Every",
     "Flow",
     "HttpTarget",
     "MessageTarget",
+    "OnFile",
+    "OnRunEnd",
+    "OnSql",
     "Once",
     "Recipient",
     "Reject",
@@ -49,6 +59,7 @@ __all__ = [
     "ScheduleInfo",
     "Task",
     "TaskError",
+    "Webhook",
     "__version__",
     "current_context",
 ]
@@ -69,7 +80,13 @@ _EXPORTS = {
         "RunTimedOut",
     ),
     "chimes.model.recipient": ("Recipient",),
-    "chimes.model.target": ("ActionTarget", "AgentTarget", "HttpTarget", "MessageTarget"),
+    "chimes.model.target": (
+        "ActionTarget",
+        "AgentTarget",
+        "CommandTarget",
+        "HttpTarget",
+        "MessageTarget",
+    ),
     "chimes.targets.python": (
         "Cancel",
         "Context",
@@ -78,7 +95,16 @@ _EXPORTS = {
         "TaskError",
         "current_context",
     ),
-    "chimes.triggers": ("Calendar", "Cron", "Every", "Once"),
+    "chimes.triggers": (
+        "Calendar",
+        "Cron",
+        "Every",
+        "OnFile",
+        "OnRunEnd",
+        "OnSql",
+        "Once",
+        "Webhook",
+    ),
 }
 
 

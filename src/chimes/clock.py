@@ -44,4 +44,4 @@ def to_micros(moment: datetime) -> int:
 
 def from_micros(micros: int) -> datetime:
     """The reverse of `to_micros`."""
-    return EPOCH + timedelta(0, 0, micros)
+    return EPOCH + micros * MICROSECOND

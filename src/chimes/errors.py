@@ -3,7 +3,8 @@
     ChimesError
     ├── InvalidInput            the request is invalid and will stay invalid
     │   ├── InvalidTrigger      a time expression, zone, duration or bound is wrong
-    │   └── NeedsClarification  the text does not say when; `missing` names the gaps
+    │   ├── NeedsClarification  the text does not say when; `missing` names the gaps
+    │   └── InvalidItems        items of a set are invalid; `errors` has the error of each
     ├── NotFound                no such object, or not one that the caller may see
     ├── Conflict                the object is not in the expected state
     │   ├── AlreadyExists       the id (or name) is taken
@@ -111,6 +112,20 @@ class NeedsClarification(InvalidInput):
         #: Unambiguous rewrites of the text; may be empty.
         self.answers = answers
         self.language = language
+
+
+class InvalidItems(InvalidInput):
+    """Items of the request are not valid"""
+
+    def __init__(self, errors: Mapping[str, ChimesError], *, field: str) -> None:
+        """`errors`: by the name of the item in the object `field` of the request."""
+        name, first = next(iter(errors.items()))
+        super().__init__(
+            _("{name}: {problem}", name=name, problem=first.message),
+            field=field,
+            code=first.code if isinstance(first, InvalidInput) else "invalid",
+        )
+        self.errors = errors
 
 
 class NotFound(ChimesError):

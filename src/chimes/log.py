@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from chimes.redaction import Redactor, escape_control
+from chimes.telemetry import log_fields
 
 MAX_TEXT_LENGTH = 16_384
 
@@ -28,6 +29,7 @@ VERBOSE_LIBRARIES = (
     "httpx2",
     "markdown_it",
     "sqlalchemy",
+    "urllib3",
     "uvicorn",
     "uvicorn.access",
     "uvicorn.error",
@@ -150,7 +152,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord, redactor: Redactor) -> dict[str, object]:
-    own = {
+    own = dict(log_fields()) | {
         _RENAMED.get(name, name): value
         for name, value in record.__dict__.items()
         if name not in _STANDARD

@@ -50,7 +50,7 @@ def is_secret_field(name: str) -> bool:
 
 
 #: What a placeholder begins with, and that of a named secret, whose value is filled in at execution
-#: (`chimes.model.secret`).
+#: (`chimes.model.access`).
 PLACEHOLDER_MARK = "{{"
 _PLACEHOLDER = r"\{\{ *secret\.([A-Za-z_][A-Za-z0-9_-]{0,63}) *\}\}"
 
@@ -92,6 +92,11 @@ def mask_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
         name: _mask(value) if is_secret_field(name) and value else _mask_nested(value)
         for name, value in arguments.items()
     }
+
+
+def mask_values(values: Iterable[object]) -> list[object]:
+    """The same for a list of any JSON values."""
+    return [_mask_nested(each) for each in values]
 
 
 def mask_result(result: Mapping[str, object]) -> dict[str, object]:
@@ -460,11 +465,13 @@ def _path(frames: Iterable[_Frame], names: Iterable[object]) -> tuple[object, ..
 
 
 def _url_spans(url: str) -> list[_Span]:
-    user, bot_token, known_shapes = _url_patterns()
+    user, service, *shapes = _url_patterns()
+    if (whole := service.fullmatch(url)) is not None:
+        return [_Span(("service",), *whole.span("secret"))]
     found = _pair_spans(url)
     if (userinfo := user.match(url)) is not None:
         found.append(_Span(("user",), *userinfo.span("secret")))
-    for pattern in (bot_token, known_shapes):
+    for pattern in shapes:
         for place, each in enumerate(pattern.finditer(url)):
             start, end = each.span("secret")
             if not any(span.start <= start < span.end for span in found):
@@ -498,14 +505,14 @@ def _trimmed(span: _Span, text: str) -> _Span:
 
 def _shapes(text: str) -> list[tuple[str, int, int]]:
     """Kind, start and end of passwords of URLs, bot tokens and keys; they do not overlap."""
-    user, bot_token, known_shapes = _url_patterns()
+    user, _service, *shapes = _url_patterns()
     url_inside = _text_patterns()[-1]
     found: list[tuple[str, int, int]] = []
     for url in url_inside.finditer(text):
         if (userinfo := user.match(url[0])) is not None:
             first, last = userinfo.span("secret")
             found.append(("user", url.start() + first, url.start() + last))
-    for pattern in (bot_token, known_shapes):
+    for pattern in shapes:
         found += ((each[1], *each.span("secret")) for each in pattern.finditer(text))
     kept: list[tuple[str, int, int]] = []
     for shape in sorted(found, key=lambda shape: shape[1]):
@@ -560,7 +567,14 @@ def _url_patterns() -> tuple[re.Pattern[str], ...]:
     return (
         # The password; of an http URL also a user name without one, which may be a token.
         re.compile(r"(?i)(?:[a-z][a-z0-9+.-]{0,20}://[^/?#@:]*:|https?://)(?P<secret>[^/?#]+)@"),
+        # The URL of a service that Apprise knows consists of tokens; those of servers do not.
+        re.compile(
+            r"(?i)(?!(?:https?|jsons?|xmls?|forms?|postgres(?:ql)?|mysql|mariadb|rediss?|sqlite|json"
+            r"|memory|mongodb|amqps?|nats|kafka|s?ftp|s3|file|wss?)(?:\+[a-z]+)?://)"
+            r"[a-z][a-z0-9+.-]{1,30}://(?P<secret>\S+)"
+        ),
         re.compile(r"(/bot\d+:)(?P<secret>[^/?#&;\r\n]+)"),
+        re.compile(r"(hooks\.slack\.com/[a-z]+/)(?P<secret>[^?#&;\s]+)"),
         re.compile(r"(whsec_|chm_)(?P<secret>[A-Za-z0-9+/=_-]{8,}|\*{3})"),
     )
 

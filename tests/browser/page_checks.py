@@ -48,7 +48,7 @@ class Watch:
     """Collects external requests, console and script errors and dialogs; `check` raises them."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
-        self._url = url
+        self._urls = [url]
         self._allowed: list[str] = []
         self.complaints: list[str] = []
         #: URLs of all requests, for tests of the cost of a page.
@@ -59,7 +59,11 @@ class Watch:
         context.on("page", self._new_page)
 
     def _is_own_url(self, address: str) -> bool:
-        return address.startswith((self._url, "data:", "blob:", "about:"))
+        return address.startswith((*self._urls, "data:", "blob:", "about:"))
+
+    def visit(self, url: str) -> None:
+        """Lets pages lead to another site that the test runs."""
+        self._urls.append(url)
 
     def _abort(self, route: Route) -> None:
         self.complaints.append(f"external request {route.request.url}")
@@ -112,6 +116,8 @@ def check_page(page: Page, language: str) -> None:
 
 def _run_axe(shown: Page | Locator, rules: dict[str, object]) -> None:
     page = shown if isinstance(shown, Page) else shown.page
+    # After a navigation elements are visible before the page's style sheets have been applied.
+    page.wait_for_load_state("load")
     page.evaluate(_axe())
     root = shown.locator(":root") if isinstance(shown, Page) else shown
     found: list[dict[str, Any]] = root.evaluate(
@@ -136,6 +142,7 @@ def _run_axe(shown: Page | Locator, rules: dict[str, object]) -> None:
 
 def fits(page: Page) -> None:
     """The page does not scroll horizontally."""
+    page.wait_for_load_state("load")
     wide, room = page.evaluate(
         "() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     )

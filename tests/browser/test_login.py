@@ -9,8 +9,10 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from chimes.clock import SystemClock
 from tests.browser.conftest import PHONE, WITH_AND_WITHOUT_SCRIPTS, Site, Visitor
 from tests.browser.page_checks import accessible, fits
+from tests.web.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider
 
 TOKEN = "an-admin-token-for-tests"
 PASSWORD = "correct horse battery"
@@ -19,6 +21,35 @@ _COUNT_LINES = """each => {
   text.selectNodeContents(each);
   return new Set([...text.getClientRects()].map((box) => box.top)).size;
 }"""
+
+
+@WITH_AND_WITHOUT_SCRIPTS
+def test_sign_in_and_out_through_an_identity_provider(
+    serve: Callable[..., Site], visitor: Callable[..., Visitor], scripts: bool
+) -> None:
+    with Provider(SystemClock().now) as provider:
+        provider.account["groups"] = ["platform"]
+        site = serve(
+            CHIMES_OIDC_ISSUER=provider.issuer,
+            CHIMES_OIDC_CLIENT_ID=CLIENT_ID,
+            CHIMES_OIDC_CLIENT_SECRET=CLIENT_SECRET,
+            CHIMES_OIDC_NAME="Example ID",
+            CHIMES_SSO_ROLES="platform=admin",
+        )
+        user = visitor(site, width=PHONE, scripts=scripts)
+        user.watch.visit(provider.issuer)
+        page = user.open("/ui/inbox")
+        if scripts:
+            accessible(page)
+        fits(page)
+        page.get_by_role("link", name="Sign in with Example ID").click()
+        page.wait_for_url("**/ui/inbox")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        provider.requests.clear()
+        page.locator("summary[aria-label='Account']").click()
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url("**/ui/login")
+        assert "/logout" in provider.requests
 
 
 @WITH_AND_WITHOUT_SCRIPTS

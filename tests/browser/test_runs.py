@@ -253,7 +253,9 @@ def test_run_page_follows_a_run_live_to_its_end(
     second_node.finish(run)
     expect(page.locator("h1 .status.succeeded")).to_be_visible()
     expect(page.get_by_role("button", name="Retry", exact=True)).to_be_visible()
-    # An ended log is as high as its lines, up to the maximum.
+    # An ended log is as high as its lines, up to the maximum. Its stream ends after the head of the
+    # page has changed.
+    expect(page.locator(".log-view.ended")).to_be_visible()
     assert height_of(page) > 300
     page.get_by_label("Level").select_option("30")
     expect(page.locator(".log-view .line")).to_have_count(1)

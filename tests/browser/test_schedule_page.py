@@ -10,7 +10,8 @@ from playwright.sync_api import expect
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import mark_source
-from chimes.triggers import Cron
+from chimes.services.webhooks import hook_url
+from chimes.triggers import Cron, Webhook
 from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor
 from tests.browser.page_checks import check_page
 from tests.browser.test_runs import SecondNode, now, second_node
@@ -62,3 +63,21 @@ def test_tabs_of_the_schedule_page_in_every_look(
     page.locator("form.card button[type=submit]").click()
     expect(page.locator(".slots li").first).to_be_visible()
     check_page(page, language)
+
+
+def test_the_address_of_a_webhook_can_be_copied(
+    site: Site, second_node: SecondNode, visitor: Callable[..., Visitor]
+) -> None:
+    schedule = a_schedule(trigger=Webhook(token="t" * 32), next_slot=None)
+    second_node.run_on_loop(second_node.store.load([schedule]))
+    user = visitor(site)
+    user.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site.url)
+    page = user.open(f"/ui/schedules/{schedule.id}")
+    card = page.locator("section.card", has_text="Keep it secret")
+    address = card.locator("code").inner_text()
+    assert address == hook_url(schedule, site.url)
+    card.get_by_role("button", name="Copy").click()
+    page.wait_for_function(
+        "async (text) => await navigator.clipboard.readText() === text", arg=address
+    )
+    check_page(page, "en")

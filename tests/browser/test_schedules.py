@@ -274,7 +274,7 @@ def test_crontab_import_creates_schedules(site: Site, visitor: Callable[..., Vis
     page.get_by_label("Text").fill(text)
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_text("Every weekday at 09:00")).to_be_visible()
-    expect(page.get_by_text("a shell command")).to_be_visible()
+    expect(page.get_by_text("commands are not allowed")).to_be_visible()
     accessible(page)
     fits(page)
     page.get_by_role("button", name="Create 1 schedule").click()

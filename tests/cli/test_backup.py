@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chimes.cli.store import export_lines, last_line
+from chimes.cli.store.commands import export_lines, last_line
 from chimes.model.ids import RunId
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import RunStatus

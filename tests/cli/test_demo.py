@@ -26,11 +26,14 @@ def test_serve_demo_loads_the_examples_and_demo_remove_deletes_them(
         assert found.out.count('"Demo: ') == 10
         ran = cli("run", website_example_id(found.out), "--wait", CHIMES_URL=server.url)
         assert ran.code == 0, ran.err
-        gone = cli("demo", "remove", "--store", url)
+        # Of the server, not of the store that is configured here.
+        gone = cli("demo", "remove", CHIMES_URL=server.url, CHIMES_STORE="sqlite:///other.db")
         assert gone.code == 0, gone.err
         assert "10 example schedules were removed" in gone.err
+        assert server.url in gone.err
+        assert not (tmp_path / "other.db").exists()
         assert cli("ls", "-q", CHIMES_URL=server.url).out == ""
     finally:
         assert server.stop() == 0
     again = cli("demo", "remove", "--store", url)
-    assert (again.code, "There are no example schedules." in again.err) == (0, True)
+    assert (again.code, f"There are no example schedules in {url}." in again.err) == (0, True)

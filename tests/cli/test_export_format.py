@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from chimes.cli.store import export_lines, parse_export
+from chimes.cli.store.commands import export_lines, parse_export
 from chimes.errors import InvalidInput
 from chimes.model.access import Scope
 from chimes.model.audit import chain_entry

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chimes.cli.import_kweaver import ImportPlan, plan_import, schedule_from_row, zone_matches
+from chimes.cli.store.import_kweaver import ImportPlan, plan_import, schedule_from_row, zone_matches
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.policy import Policy

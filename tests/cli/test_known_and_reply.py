@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chimes.cli.command import NOT_FOUND, USAGE
+from chimes.cli.command import CONFLICT, NOT_FOUND, USAGE
 from chimes.model.ids import RunId
 from chimes.model.run import RunStatus
 from chimes.model.target import AgentTarget
@@ -76,3 +76,17 @@ def test_reply_to_an_agent(cli: Cli, store: str, tmp_path: Path) -> None:
     refused = cli("reply", "run-failed", "x", CHIMES_STORE=store)
     assert refused.code != 0
     assert "only an ended run of an agent can be replied to" in refused.err
+
+
+def test_acknowledge_marks_a_failure(cli: Cli, store: str) -> None:
+    done = cli("acknowledge", "run-failed", "--reason", "looking into it", CHIMES_STORE=store)
+    assert done.code == 0, done.err
+    (row,) = done.rows
+    assert row[:3] == [FAILED.id, BROKEN.id, "looking into it"]
+    for command in (("acknowledge", "run-failed"), ("known", "Broken")):
+        assert cli(*command, "-q", CHIMES_STORE=store).out.split() == [FAILED.id]
+    refused = cli("acknowledge", "run-answer", CHIMES_STORE=store)
+    assert refused.code == CONFLICT, refused.err
+    assert cli("acknowledge", "run-nothing", CHIMES_STORE=store).code == NOT_FOUND
+    assert cli("audit", CHIMES_STORE=store).rows[0][2] == "mark_known"
+    assert cli("known", "Broken", "--forget", CHIMES_STORE=store).code == 0

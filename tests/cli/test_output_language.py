@@ -102,7 +102,7 @@ def names_within(name: str) -> list[str]:
         ["ls", "--jsn"],
         ["ls", "--sort"],
         ["ls", "--sort", "nmae"],
-        ["ls", "--json=", "--utc=1"],
+        ["ls", "--utc=1"],
         ["runs", "--limit", "many"],
         ["runs", "--limit", "0"],
         ["move", "x"],

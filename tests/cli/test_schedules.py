@@ -10,10 +10,12 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import CHIMES, Cli, Result, Server, environment, release
+from tests.cli.conftest import CHIMES, Cli, Result, Server, environment, release, spawn
 
 FAR = ("0 9 1 1 *", "--tz", "Asia/Bangkok")
 
@@ -130,6 +132,65 @@ def test_ls_prints_tsv_in_a_pipe_and_json_on_request(chimes: Client) -> None:
     assert zoned.endswith("-01-01T09:00:00+07:00")
     assert chimes("ls", name, "--paused").out == ""
     assert chimes("ls", name, "--json=nothing").code == 2
+
+
+def test_json_goes_through_jq_or_a_template(
+    chimes: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"pick {uuid.uuid4().hex}"
+    made = chimes.add(name=name)
+    assert chimes("ls", name, "--jq", ".[] | .id, .target.method").out == f"{made}\nPOST\n"
+    assert chimes("ls", name, "--json=id", "--jq", "-(.[0] | length)").out == "-1\n"
+    assert chimes("ls", name, "--ndjson", "--jq", ".name").out == f"{name}\n"
+    assert chimes("show", made, "--jq", ".labels").out == "{}\n"
+    wrong = chimes("show", made, "--jq", ".[")
+    assert (wrong.code, json.loads(wrong.err)["type"]) == (2, "urn:chimes:command:usage")
+    text = "{id}\\t{target.method} {{{labels}}} {target.nothing}|{next_run_at}"
+    found = chimes("ls", name, "--template", text, "--tz", "Asia/Bangkok").out
+    at = "01-01T09:00:00+07:00"
+    assert re.fullmatch(rf"{made}\tPOST {{{{}}}} \|\d{{4}}-{re.escape(at)}\n", found), found
+    unknown = chimes("show", made, "--template", "{nme}")
+    assert (unknown.code, "available: " in unknown.err) == (2, True)
+    assert chimes("ls", "-q", "--jq", ".").code == 2
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing = chimes("show", made, "--jq", ".")
+    assert (missing.code, "is not installed" in missing.err) == (2, True)
+
+
+def test_errors_are_problem_details_with_json(chimes: Client) -> None:
+    for arguments, code, kind in (
+        (("ls", "--json", "--bogus"), 2, "urn:chimes:command:usage"),
+        (("show", "--json"), 2, "urn:chimes:command:usage"),
+        (("show", "nothing-like-it", "--json"), 3, "urn:chimes:command:not_found"),
+        (("ls", "--json", "--url", "http://127.0.0.1:1"), 7, "urn:chimes:command:unreachable"),
+        (("ls", "staus:x", "--ndjson"), 6, "urn:chimes:problem:invalid_input"),
+        (("runs", "--json", "--status", "lost"), 6, "urn:chimes:problem:invalid_input"),
+    ):
+        found = chimes(*arguments)
+        problem = json.loads(found.err)
+        assert (found.code, problem["exit_code"], problem["type"]) == (code, code, kind), found
+        assert problem["title"]
+    plain = chimes("ls", "--bogus")
+    assert plain.err.startswith("Usage: chimes ls")
+
+
+def test_lists_take_the_filters_of_the_dashboard(chimes: Client) -> None:
+    label = f"l{uuid.uuid4().hex[:8]}"
+    made = [
+        chimes.add("/", "--label", label, name=f"{label} {number}") for number in ("one", "two")
+    ]
+    assert set(chimes("ls", f"label:{label}", "-q").out.split()) == set(made)
+    assert chimes("ls", f"label:{label}", "two", "-q").out == f"{made[1]}\n"
+    assert chimes("pause", "--all-matching", f"label:{label} two").code == 0
+    assert chimes("ls", f"label:{label} status:paused", "-q").out == f"{made[1]}\n"
+    chimes("run", made[0], "--wait")
+    (run,) = chimes("runs", f"schedule:{made[0]}", "origin:manual").rows
+    assert chimes("runs", f"{label} one").rows == [run]
+    assert chimes("runs", f"schedule:{made[1]}").rows == []
+    for command, text in (("ls", "staus:failed"), ("runs", "staus:failed")):
+        wrong = chimes(command, text)
+        assert (wrong.code, wrong.out) == (6, "")
+        assert "has no condition staus. Did you mean status?" in wrong.err
 
 
 def test_schedules_are_found_by_id_name_and_prefix(chimes: Client) -> None:
@@ -330,11 +391,13 @@ def test_table_fits_the_terminal(chimes: Client, server: Server) -> None:
     wide = on_terminal(["ls", name], 200, url)
     assert "WHEN" in wide
     assert "\x1b[1m" in wide
-    assert made in wide
+    # A prefix that commands accept.
+    assert made not in wide
+    assert f"{made[:8]} " in wide
     narrow = on_terminal(["ls", name], 60, url)
     assert "WHEN" not in narrow
     assert made not in narrow
-    assert f"{made[:8]}…" in narrow
+    assert f"{made[:8]} " in narrow
     plain = on_terminal(["ls", name], 200, url | {"NO_COLOR": "1"})
     assert "\x1b" not in plain
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in narrow.splitlines()) <= 60
@@ -347,9 +410,9 @@ def test_table_fits_80_columns_with_unique_ids(chimes: Client, server: Server) -
     head, *rows = seen.splitlines()
     assert {"ID", "NAME", "NEXT", "WHEN"} <= set(head.split())
     assert max(map(len, seen.splitlines())) <= 80
-    assert all(word in row and "-01-01 02:00:00+00:00" in row for row in rows)
+    assert all(word in row and "-01-01 02:00 +00" in row for row in rows)
     # Ids of the same minute share a prefix; the abbreviations are still unique.
-    shown = [row.partition("…")[0] for row in rows]
+    shown = [row.split()[0] for row in rows]
     assert all(len(each) >= 8 for each in shown)
     found = [[id_ for id_ in made if id_.startswith(each)] for each in shown]
     assert sorted(found) == sorted([each] for each in made)
@@ -420,3 +483,52 @@ def test_run_with_overridden_parameters(chimes: Client) -> None:
     made = (printed[0] if isinstance(printed, list) else printed)["id"]
     other = chimes("run", made, "--message", "coffee", "--json")
     assert json.loads(other.out)[0]["target"]["text"] == "coffee"
+
+
+def test_long_tables_go_through_the_pager(tmp_path: Path) -> None:
+    pager = {"PAGER": "sed s/^/PAGED:/"}
+    many = ["next", "* * * * *", "-n", "40"]
+    assert on_terminal(many, 100, pager).count("PAGED:") >= 40
+    assert "PAGED:" not in on_terminal(["next", "* * * * *"], 100, pager)
+    for variables in ({**pager, "NO_PAGER": "1"}, {"PAGER": ""}, {"PAGER": "cat"}):
+        assert on_terminal(many, 100, variables).count(":00+00:00") == 40
+    piped = spawn(*many, cwd=tmp_path, env=pager)
+    assert (piped.code, "PAGED:" in piped.out) == (0, False)
+
+
+def test_columns_that_matter_are_shown_in_100_columns(chimes: Client, server: Server) -> None:
+    name = f"a report with a rather long name {uuid.uuid4().hex[:6]}"
+    made = chimes.add(name=name)
+    url = {"CHIMES_URL": server.url}
+    assert chimes("skip", made, "--reason", "holiday").code == 0
+    listed = on_terminal(["ls", name], 100, url)
+    assert {"NAME", "STATE", "NEXT", "WHEN"} <= set(_plain(listed).splitlines()[0].split())
+    assert "\x1b[32mactive" in listed
+    runs = on_terminal(["runs", made], 100, url)
+    head, row = _plain(runs).splitlines()
+    assert {"ID", "STATUS", "SCHEDULE", "PLANNED", "WHY"} <= set(head.split())
+    assert "skipped by a user" in row
+    assert "\x1b[33mskipped" in runs
+    short = row.split()[0]
+    assert len(short) == 8
+    assert chimes("logs", short).code == 0
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_backfills_of_more_than_a_thousand_slots_run_in_chunks(chimes: Client) -> None:
+    target = ("--http", "http://127.0.0.1:9/", "--paused")
+    made = chimes("add", "* * * * *", *target, "-q").out.strip()
+    until, since = datetime.now(UTC), datetime.now(UTC) - timedelta(minutes=2500)
+    options = ["--from", since.isoformat(), "--to", until.isoformat(), "--dry-run"]
+    found = chimes("backfill", made, *options)
+    slots = found.out.split()
+    assert found.code == 0, found.err
+    # One request of the API takes 1,000 slots.
+    assert 2499 <= len(slots) <= 2501
+    assert slots == sorted(set(slots))
+    assert chimes("backfill", made, "--from", "1h ago", "--to", "now", "--dry-run").code == 0
+    limited = ("--concurrency", "3", "--overlap", "allow")
+    assert chimes("backfill", made, *options, *limited).code == 2

@@ -43,6 +43,49 @@ def test_a_task_is_scheduled_and_shown(cli: Cli, app_server: Server) -> None:
     assert [row[1] for row in listed.rows] == ["task greet"]
 
 
+def test_a_command_is_split_like_a_shell_does_it(cli: Cli) -> None:
+    shown = cli(
+        *("add", "every night at 2", "--command", "backup.sh --all 'two words'", "--cwd", "/srv"),
+        *(
+            "--env",
+            "LEVEL=full",
+            "--success-code",
+            "0",
+            "--success-code",
+            "3",
+            "--kill-after",
+            "5s",
+        ),
+        *("--require", "zone=eu", "--user", "backup", "--stdin", "yes", "--dry-run", "--json"),
+    )
+    assert shown.code == 0, shown.err
+    made = json.loads(shown.out)
+    assert made["name"] == "backup.sh --all 'two words'"
+    assert made["trigger"]["expression"] == "0 2 * * *"
+    assert made["target"] == {
+        "kind": "command",
+        "command": ["backup.sh", "--all", "two words"],
+        "cwd": "/srv",
+        "env": {"LEVEL": "full"},
+        "success_codes": [0, 3],
+        "kill_after": "PT5S",
+        "requires": {"zone": "eu"},
+        "user": "backup",
+        "stdin": "yes",
+    }
+    shell = cli("add", "@hourly", "--shell", "date | tee x", "--dry-run", "--json")
+    assert json.loads(shell.out)["target"] == {"kind": "command", "shell": "date | tee x"}
+    for arguments, words in (
+        (("--command", "a", "--shell", "b"), "either --command or --shell"),
+        (("--command", "'a"), "not closed"),
+        (("--http", "http://a/", "--cwd", "/srv"), "--cwd cannot be used with --http"),
+        (("--command", "a", "--env", "A"), "--env must be NAME=VALUE"),
+    ):
+        refused = cli("add", "@hourly", *arguments, "--dry-run")
+        assert refused.code == 2, arguments
+        assert words in refused.err, arguments
+
+
 def test_a_flow_is_scheduled_and_its_steps_listed(cli: Cli, app_server: Server) -> None:
     at = {"CHIMES_URL": app_server.url}
     made = cli(
@@ -64,10 +107,17 @@ def test_a_flow_is_scheduled_and_its_steps_listed(cli: Cli, app_server: Server) 
     assert mine[0][2] in ("greet", 'task greet {"name": "Bo"}')
 
 
-@pytest.mark.parametrize("name", ["os:system", "../evil.py", "nobody.knows", "grett"])
-def test_unknown_task_is_exit_6(cli: Cli, app_server: Server, name: str) -> None:
+@pytest.mark.parametrize("name", ["os:system", "../evil.py"])
+def test_malformed_task_is_exit_6(cli: Cli, app_server: Server, name: str) -> None:
     found = cli("add", "@hourly", "--task", name, "--yes", CHIMES_URL=app_server.url)
     assert found.code == 6
+
+
+@pytest.mark.parametrize("name", ["nobody.knows", "grett"])
+def test_task_that_no_node_offers_is_a_warning(cli: Cli, app_server: Server, name: str) -> None:
+    found = cli("add", "@hourly", "--task", name, "--yes", CHIMES_URL=app_server.url)
+    assert found.code == 0, found.err
+    assert f"Warning: no running node offers the task '{name}': its runs wait" in found.err
     assert ("did you mean greet?" in found.err) == (name == "grett")
 
 

@@ -68,8 +68,9 @@ def test_server_errors_are_translated(cli: Cli, server: Server, language: str) -
     url = {"CHIMES_URL": server.url, "CHIMES_LANG": language}
     made = cli("add", "@daily", "--http", "http://h.example/", "--yes", "-q", **url)
     assert made.code == 0, made.err
-    refused = cli("move", made.out.strip(), "--to", "then", "--json", **url)
-    assert refused.code == 6
+    assert cli("pause", made.out.strip(), **url).code == 0
+    refused = cli("move", made.out.strip(), "--to", "in 2h", "--json", **url)
+    assert refused.code == 5
     problem = json.loads(refused.err)
     assert LETTERS[language].search(problem["detail"])
     assert problem["code"].isascii()

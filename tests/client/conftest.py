@@ -52,6 +52,11 @@ def load(source: str) -> list[int]:
 def total(load: list[int]) -> int:
     return sum(load)
 """
+#: Nothing listens there: a node connects with the first run.
+CONNECTIONS = """
+connections:
+  events: {kind: redis, url: "redis://u:pa55word@127.0.0.1:1", roles: [member], allow: ["e.*"]}
+"""
 KEY = "chm_for-the-tests-of-the-client"
 
 
@@ -59,12 +64,16 @@ KEY = "chm_for-the-tests-of-the-client"
 def keyed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("client")
     (directory / "client_app.py").write_text(APP)
+    file = directory / "connections.yaml"
+    file.write_text(CONNECTIONS)
+    file.chmod(0o600)
     started = Server(
         directory,
         "--app",
         "client_app:app",
         env={
             "CHIMES_ADMIN_TOKEN": KEY,
+            "CHIMES_CONFIG": str(file),
             "CHIMES_REQUESTS_PER_SECOND": "1000",
             "CHIMES_ALLOW_PRIVATE_TARGETS": "1",
         },

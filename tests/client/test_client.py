@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chimes.client import AsyncClient, Client
+from chimes.client import AsyncClient, Client, ConnectionInfo
 from chimes.errors import (
     Conflict,
     InvalidInput,
@@ -213,6 +213,17 @@ def test_nodes_are_listed(client: Client) -> None:
     assert abs(node.clock_offset_seconds) < 5
 
 
+async def test_connections_are_listed(client: Client, keyed_server: Server) -> None:
+    (node,) = client.nodes()
+    assert client.list_connections() == [
+        ConnectionInfo(
+            name="events", kind="redis", roles=("member",), allow=("e.*",), nodes=(node.id,)
+        )
+    ]
+    async with AsyncClient(keyed_server.url, KEY) as other:
+        assert await other.list_connections() == client.list_connections()
+
+
 def test_runs_are_listed_over_pages(client: Client) -> None:
     name = new_name()
     client.schedule(name, "0 2 1 1 *", "greet", args={"name": "x"}, enabled=False, overlap="queue")
@@ -264,6 +275,27 @@ async def test_async_client_has_the_same_methods(keyed_server: Server) -> None:
         await other.close()
 
 
+def test_filters_and_bulk_actions(client: Client) -> None:
+    label = f"l{uuid.uuid4().hex[:8]}"
+    made = [
+        client.schedule(new_name(), "0 2 1 1 *", "greet", args={"name": "x"}, labels={label: None})
+        for _ in range(2)
+    ]
+    ids = {each.id for each in made}
+    assert {each.id for each in client.list_schedules(filter=f"label:{label}")} == ids
+    planned = client.bulk("pause", filter=f"label:{label}", dry_run=True)
+    assert {(each.id, each.result) for each in planned} == {(each, "planned") for each in ids}
+    client.bulk("pause", filter=f"label:{label}", reason="move")
+    assert {each.id for each in client.list_schedules(filter=f"label:{label} status:paused")} == ids
+    run, missing = client.bulk("run", ids=[made[0].id, "nothing"])
+    assert run.run_id is not None
+    assert client.run_handle(run.run_id).result("60s") == "hello x"
+    assert (missing.result, missing.error_code) == ("failed", "not_found")
+    assert [each.id for each in client.runs(filter=f"schedule:{made[0].id}")] == [run.run_id]
+    with pytest.raises(InvalidInput, match="no condition labl"):
+        client.list_schedules(filter="labl:x")
+
+
 def test_secrets(client: Client) -> None:
     name = f"S{uuid.uuid4().hex[:8]}"
     stored = client.set_secret(name, "the-5ecret-value")
@@ -290,3 +322,67 @@ async def test_secrets_asynchronously(keyed_server: Server) -> None:
         assert stored.owner == "user:ada"
         assert [each.name for each in await client.list_secrets(owner="user:ada")] == [name]
         assert await client.delete_secret(name, owner="user:ada")
+
+
+def test_monitors(client: Client) -> None:
+    made = client.create_monitor("client backup", "every 10m", grace="5m", tags=["db"])
+    assert (made.status, made.tags, made.grace) == ("new", ("db",), timedelta(minutes=5))
+    assert client.get_monitor(made.id).ping_url == made.ping_url
+    assert made.id in [each.id for each in client.list_monitors(status="new")]
+    assert client.pause_monitor(made.id).status == "paused"
+    assert client.resume_monitor(made.id).status == "new"
+    assert client.rotate_monitor(made.id).ping_url != made.ping_url
+    assert client.monitor_pings(made.id) == []
+    assert client.delete_monitor(made.id)
+    assert not client.delete_monitor(made.id)
+
+
+def test_silences(client: Client) -> None:
+    schedule = client.schedule(new_name(), "0 2 1 1 *", HttpTarget(url="http://127.0.0.1:7999/"))
+    until = datetime.now(UTC) + timedelta(hours=1)
+    by_name = client.add_silence(schedule=schedule.name, until=until, reason="move")
+    assert (by_name.schedule, by_name.reason, by_name.active) == (schedule.id, "move", True)
+    assert abs(by_name.until - until) < timedelta(seconds=1)
+    label = new_name()
+    by_label = client.add_silence(labels={label: None}, until=until)
+    assert by_label.labels == {label: None}
+    listed = {each.id for each in client.silences()}
+    assert {by_name.id, by_label.id} <= listed
+    for each in (by_name, by_label):
+        assert client.end_silence(each.id)
+        assert not client.end_silence(each.id)
+
+
+def test_limits(client: Client) -> None:
+    name = new_name()
+    made = client.set_limit(name, rate="10/s", burst=20, breaker=(5, timedelta(minutes=1)))
+    assert (made.name, made.rate, made.burst, made.concurrency) == (name, "10/s", 20, None)
+    assert made.breaker == (5, timedelta(minutes=1))
+    replaced = client.set_limit(name, concurrency=2)
+    assert (replaced.concurrency, replaced.rate, replaced.burst) == (2, "", None)
+    assert replaced in client.list_limits()
+    shared = client.set_limit(name, concurrency=9, shared=True)
+    assert [each.owner for each in client.list_limits() if each.name == name] == [made.owner, ""]
+    assert shared.concurrency == 9
+    with pytest.raises(InvalidInput, match="concurrency, a rate or a breaker"):
+        client.set_limit(name)
+    with pytest.raises(InvalidInput, match="is not a rate"):
+        client.set_limit(name, rate="fast")
+    assert client.delete_limit(name) is True
+    assert client.delete_limit(name) is False
+    assert client.delete_limit(name, shared=True) is True
+
+
+async def test_a_failure_is_acknowledged(keyed_server: Server, client: Client) -> None:
+    failed = client.enqueue("broken")
+    with pytest.raises(RunFailed):
+        failed.result(timeout=30)
+    client.acknowledge(failed.id, reason="looking into it")
+    fine = client.enqueue("greet", {"name": "Ada"})
+    fine.result(timeout=30)
+    with pytest.raises(Conflict):
+        client.acknowledge(fine.id)
+    async with AsyncClient(keyed_server.url, KEY) as other:
+        await other.acknowledge(failed.id)
+        with pytest.raises(NotFound):
+            await other.acknowledge("nothing")

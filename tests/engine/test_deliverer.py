@@ -621,9 +621,13 @@ async def test_a_node_without_the_channel_leaves_it_to_a_live_node_that_has_it(
     policy = module.DeliveryPolicy(
         rig.store, {Channel.INBOX}, time=other._deliverer._time, clock=SystemClock()
     )
-    assert set(await policy.orphaned_channels()) == {Channel.TELEGRAM, Channel.EMAIL}
+    assert set(await policy.orphaned_channels()) == {
+        Channel.TELEGRAM,
+        Channel.EMAIL,
+        Channel.APPRISE,
+    }
     await rig.engine(senders=[telegram])
-    assert set(await policy.orphaned_channels()) == {Channel.EMAIL}
+    assert set(await policy.orphaned_channels()) == {Channel.EMAIL, Channel.APPRISE}
     await notifying_schedule(rig, CHAT)
     (done,) = await finished(rig)
     assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 1)

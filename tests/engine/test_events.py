@@ -14,6 +14,8 @@ from chimes.engine.events import (
     AttemptAbandoned,
     AuditNotPruned,
     AuditPruned,
+    BreakerClosed,
+    BreakerOpened,
     CompletionFenced,
     DeliveryEnded,
     DeliveryFenced,
@@ -32,6 +34,7 @@ from chimes.engine.events import (
     NodeLost,
     NodeResumed,
     PauseEnded,
+    RunDeferred,
     RunEnded,
     RunReleased,
     RunRescued,
@@ -52,6 +55,7 @@ from chimes.engine.metrics import Metrics
 from chimes.errors import StoreUnavailable
 from chimes.log import JsonFormatter
 from chimes.model.ids import NodeId
+from chimes.model.limit import Limit
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import FirePlan
 from chimes.model.policy import Misfire, Policy
@@ -63,6 +67,7 @@ from tests.engine.rig import FAILURE, SUCCESS, Rig, until
 
 NODE = NodeId("node-1")
 SCHEDULE = a_schedule(name="nightly")
+LIMIT = Limit(name="api", owner=None, concurrency=1, created_at=NOW, updated_at=NOW)
 RUN = claim(a_run(SCHEDULE), NODE, NOW)
 DONE = a_run(SCHEDULE, status=RunStatus.SUCCEEDED)
 
@@ -83,6 +88,9 @@ EVERY_EVENT: list[events.Event] = [
     CompletionFenced(run=RUN, completion=a_completion(RUN, NOW)),
     AttemptAbandoned(run=RUN, why="ownership lost"),
     RunReleased(run=RUN),
+    RunDeferred(run=RUN, seconds=1.0),
+    BreakerOpened(limit=LIMIT, failures=5),
+    BreakerClosed(limit=LIMIT),
     TargetStuck(run=RUN),
     TargetRaised(run=RUN, error=ZeroDivisionError("by nought")),
     RunRescued(run=a_run(SCHEDULE, status=RunStatus.UNKNOWN)),

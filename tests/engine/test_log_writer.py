@@ -184,7 +184,7 @@ async def test_an_attempt_that_ends_while_its_lines_are_sent_writes_them_once() 
     node = await store.join(a_node(), timedelta(minutes=1))
     await store.add_runs([a_run(available_at=await store.now())])
     (run,) = await store.claim(claim_request(node.id))
-    writer = LogWriter(store, SystemClock(), put.append)
+    writer = LogWriter(store, SystemClock(), lambda _claim, completion: put.append(completion))
     pool = Pool(name="worker", runners=(), permits=1)
     attempt = InFlightRun(run, Capacity(pool, asyncio.Event()), writer.watch, lambda: NOW)
     attempt.started_monotonic = 0.0
@@ -205,7 +205,7 @@ async def test_many_last_lines_are_written_in_batches_before_the_completion() ->
     task = TaskTarget(name="talkative", args={})
     await store.add_runs([a_run(target=task, available_at=await store.now())])
     (run,) = await store.claim(claim_request(node.id, capabilities=frozenset({task.requirement})))
-    writer = LogWriter(store, SystemClock(), put.append)
+    writer = LogWriter(store, SystemClock(), lambda _claim, completion: put.append(completion))
     pool = Pool(name="worker", runners=(), permits=1)
     attempt = InFlightRun(run, Capacity(pool, asyncio.Event()), writer.watch, lambda: NOW)
     spoken = [f"line {number}" for number in range(50_000)]

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+import pytest
+
 from chimes.engine.executor import TaskPool
 from chimes.engine.in_flight import Capacity, InFlightRun, StopReason
 from tests.builders import NOW, a_run
@@ -68,6 +70,29 @@ async def test_suspending_attempts_start_in_order_within_a_few_turns() -> None:
     pool.submit(more)
     await run_loop(3)
     assert executed.order == given + more
+
+
+async def test_attempts_that_end_together_start_no_tasks_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = asyncio.Event()
+
+    async def one(_: InFlightRun) -> None:
+        await go_on.wait()
+
+    pool = TaskPool(Executed(one))
+    pool.submit(attempts(200))
+    await run_loop()
+    created: list[object] = []
+    create = asyncio.create_task
+    monkeypatch.setattr(
+        asyncio, "create_task", lambda *args, **kwargs: created.append(1) or create(*args, **kwargs)
+    )
+    go_on.set()
+    # All 200 end while the tasks for these wait for their first step.
+    pool.submit(attempts(200))
+    await run_loop(3)
+    assert len(created) <= 200
 
 
 async def test_a_suspended_attempt_does_not_delay_the_queue() -> None:

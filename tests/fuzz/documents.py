@@ -50,6 +50,10 @@ OMITTED = {
     *("queue", "policy", "anchor", "dialect", "dst", "labels", "task_prompt", "scopes", "headers"),
     *("start_at", "end_at", "priority"),
 }
+REF = "#/components/schemas/"
+TRIGGERS = ("CronTrigger", "EveryTrigger", "OnceTrigger")
+#: Kinds of targets that need nothing else.
+TARGETS = ("/HttpTargetIn", "/AgentTargetIn")
 #: A name that every kind of object may have.
 NAME = {"type": "string", "pattern": "^[a-z][a-z0-9]{2,9}$"}
 
@@ -58,19 +62,18 @@ def mostly_valid(document: dict[str, Any]) -> dict[str, Any]:
     """A copy of the document; responses stay as they are documented."""
     narrowed = copy.deepcopy(document)
     schemas = narrowed["components"]["schemas"]
+    # Responses have the same triggers as requests: only those of requests are narrowed.
+    for name in TRIGGERS:
+        schemas[f"{name}In"] = copy.deepcopy(schemas[name])
+    schemas["TriggerIn"] = {"oneOf": [{"$ref": f"{REF}{name}In"} for name in TRIGGERS]}
     for name, schema in schemas.items():
         if name.endswith(("In", "Patch")):
             _narrow(schema)
-    for name in ("ScheduleIn", "StartIn", "SchedulePatch"):
-        target = schemas.get(name, {}).get("properties", {}).get("target", {})
-        for holder in (target, *target.get("anyOf", ())):
-            if "oneOf" in holder:
-                holder["oneOf"] = [
-                    each
-                    for each in holder["oneOf"]
-                    if "Http" in each["$ref"] or "Agent" in each["$ref"]
-                ]
-                holder.pop("discriminator", None)
+            if "trigger" in schema.get("properties", {}):
+                schema["properties"]["trigger"] = {"$ref": f"{REF}TriggerIn"}
+    target = schemas["TargetIn"]
+    del target["discriminator"]
+    target["oneOf"] = [each for each in target["oneOf"] if each["$ref"].endswith(TARGETS)]
     for path in narrowed["paths"].values():
         for operation in path.values():
             operation["parameters"] = [

@@ -123,8 +123,8 @@ async def web():
     async with browsing() as browser:
         rig = browser.rig
         schemas = describe_api(rig.app)["components"]["schemas"]
-        for name in ("PolicyIn", "PolicyOut", "RecipientIn", "RecipientOut", "HttpTargetIn",
-                     "HttpTargetOut", "TargetPatch"):
+        for name in ("PolicyIn", "Policy", "RecipientIn", "Recipient", "HttpTargetIn",
+                     "HttpTarget", "TargetPatch"):
             added = {*plain, *recipient, "proxy"} - {"channel"}
             found[f"schema {name}"] = sorted(added & schemas[name]["properties"].keys())
         sent = {"sparkle": 3, "shiny": True, "glow": "2s", "shade": "exponential", "colour": "red"}
@@ -189,7 +189,7 @@ TARGET: dict[str, object] = HTTP | {"proxy": "p"}
         ("command line", {**API, "glow": "2s"}),
         ("help", [*API]),
         ("schema PolicyIn", NEW),
-        ("schema PolicyOut", NEW),
+        ("schema Policy", NEW),
         ("response", API),
         ("wrong value", "/policy/sparkle"),
         (
@@ -221,7 +221,7 @@ def test_a_field_of_the_policy_is_everywhere(
         ),
         ("sdk recipient", RECIPIENT | {"on": ["always"]}),
         ("schema RecipientIn", ["rude", "tone", "volume"]),
-        ("schema RecipientOut", ["rude", "tone", "volume"]),
+        ("schema Recipient", ["rude", "tone", "volume"]),
         ("response recipient", RECIPIENT),
         ("form recipient", {"channel": "inbox", "volume": "9", "rude": "yes", "tone": "x"}),
         ("stored target", TARGET),
@@ -233,7 +233,7 @@ def test_a_field_of_the_policy_is_everywhere(
         ),
         ("sdk target", TARGET),
         ("schema HttpTargetIn", ["proxy"]),
-        ("schema HttpTargetOut", ["proxy"]),
+        ("schema HttpTarget", ["proxy"]),
         ("schema TargetPatch", ["proxy"]),
         ("response target", "p"),
         ("form target", "p"),

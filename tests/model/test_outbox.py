@@ -22,6 +22,7 @@ from chimes.model.notification import (
 )
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
+from chimes.model.routing import Routing, Rule
 from chimes.model.run import Origin, Run, RunStatus
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 
@@ -82,6 +83,25 @@ def test_late_run_is_notified_once_and_its_outcome_takes_precedence() -> None:
     assert planned_events(ended(both, late=HOUR, status=RunStatus.FAILED)) == [NotifyOn.FAILURE]
     assert planned_events(ended(both, late=HOUR)) == [NotifyOn.LATE]
     assert planned_events(ended(CHAT, late=HOUR)) == [NotifyOn.SUCCESS]
+
+
+def test_an_address_of_the_schedule_and_of_a_rule_is_notified_once_for_the_events_of_both() -> None:
+    own = replace(CHAT, on=(NotifyOn.SUCCESS,))
+    rule = Rule(on=(NotifyOn.FAILURE,), recipients=(CHAT, INBOX))
+    routing = Routing(rules=(rule,))
+
+    def planned(recipient: Recipient, **given: Any) -> list[tuple[Channel, NotifyOn]]:
+        found = plan_deliveries(ended(recipient, **given), None, NOW, routing)
+        return [(each.recipient.channel, each.notify_on) for each in found]
+
+    chat, inbox = (Channel.TELEGRAM, NotifyOn.FAILURE), (Channel.INBOX, NotifyOn.FAILURE)
+    assert planned(own) == [(Channel.TELEGRAM, NotifyOn.SUCCESS)]
+    assert planned(own, status=RunStatus.FAILED) == [chat, inbox]
+    assert planned(CHAT, status=RunStatus.FAILED) == [chat, inbox]
+    # The outcome comes before late.
+    late = replace(CHAT, on=LATE)
+    assert planned(late, late=HOUR, status=RunStatus.FAILED) == [chat, inbox]
+    assert planned(late, late=HOUR) == [(Channel.TELEGRAM, NotifyOn.LATE)]
 
 
 def test_delivery_in_quiet_hours_waits_for_their_end() -> None:

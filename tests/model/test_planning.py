@@ -9,9 +9,9 @@ import pytest
 
 from chimes.model import replace
 from chimes.model.ids import ScheduleId, slot_run_id
-from chimes.model.planning import ON_TIME_LIMIT, FireContext, FirePlan, plan
+from chimes.model.planning import ON_TIME_LIMIT, FireContext, FirePlan, MaintenanceWindow, plan
 from chimes.model.policy import Misfire, Overlap, Policy
-from chimes.model.run import Origin, Reason, Run
+from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Dependency, run_definition, set_cursor
 from chimes.triggers import Cron, Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule, due_schedule, full_schedule
@@ -29,6 +29,69 @@ from tests.model.fire_plans import (
 def late_by(now: datetime, **given: Any) -> FirePlan:
     """Plan of a minutely schedule whose cursor is still on NOW."""
     return plan(due_schedule(policy=Policy(**given)), FREE, now)
+
+
+# --- maintenance that has ended -----------------------------------------------------------------
+def planned_around(*spans: tuple[int, int], **given: Any) -> FirePlan:
+    """Plan at NOW + 20 minutes of a minutely schedule whose cursor is still on NOW, after windows
+    from one minute to another."""
+    windows = tuple(
+        MaintenanceWindow(since=NOW + since * MINUTE, until=NOW + until * MINUTE)
+        for since, until in spans
+    )
+    schedule = due_schedule(policy=Policy(**{"misfire_grace": SECOND, **given}))
+    return plan(schedule, FireContext(windows=windows), NOW + 20 * MINUTE)
+
+
+def rows_of(firing: FirePlan) -> list[tuple[RunStatus, str, datetime | None, int]]:
+    return [(run.status, run.reason, run.slot, run.missed_count) for run in firing.runs]
+
+
+def test_missed_slots_are_counted_without_those_of_windows() -> None:
+    missed, skipped = (MISSED, Reason.MISFIRE), (SKIPPED, Reason.MAINTENANCE)
+    at = [NOW + number * MINUTE for number in range(22)]
+    # Windows may overlap, touch and contain no slot.
+    firing = planned_around((2, 5), (4, 8), (12, 15), (15, 20), misfire=Misfire.SKIP)
+    assert rows_of(firing) == [
+        (*missed, at[0], 2),
+        (*skipped, at[2], 3),
+        (*skipped, at[5], 3),
+        (*missed, at[8], 4),
+        (*skipped, at[12], 3),
+        (*skipped, at[15], 5),
+        (QUEUED, "", at[20], 0),
+    ]
+    assert (firing.schedule.next_slot, firing.schedule.fired_count) == (at[21], 1)
+    firing = planned_around((1, 19), misfire=Misfire.ONE)
+    assert rows_of(firing) == [
+        (*skipped, at[1], 18),
+        (*missed, at[19], 1),
+        (QUEUED, Reason.CATCH_UP, at[0], 0),
+        (QUEUED, "", at[20], 0),
+    ]
+
+
+def test_a_pass_ends_before_a_window() -> None:
+    """Late slots and slots within a long grace: the next pass skips those of the window."""
+    for given in ({"misfire": Misfire.ALL}, {"misfire_grace": HOUR}):
+        firing = planned_around((3, 6), max_concurrent_runs=100, **given)
+        assert [run.slot for run in firing.runs] == minutes(0, 1, 2)
+        assert {run.status for run in firing.runs} == {QUEUED}
+        assert (firing.schedule.next_slot, firing.schedule.fired_count) == (NOW + 3 * MINUTE, 3)
+
+
+def test_a_moved_slot_does_not_hide_a_window() -> None:
+    """The first slot was moved behind the window; those after it are due earlier."""
+    window = MaintenanceWindow(since=NOW + 2 * MINUTE, until=NOW + 5 * MINUTE)
+    policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
+    moved = replace(due_schedule(policy=policy), next_run_at=NOW + 8 * MINUTE)
+    firing = plan(moved, FireContext(windows=(window,)), NOW + 10 * MINUTE)
+    assert rows_of(firing)[:4] == [
+        (MISSED, Reason.MISFIRE, NOW, 1),
+        (MISSED, Reason.MISFIRE, NOW + MINUTE, 1),
+        (SKIPPED, Reason.MAINTENANCE, NOW + 2 * MINUTE, 3),
+        (MISSED, Reason.MISFIRE, NOW + 5 * MINUTE, 5),
+    ]
 
 
 # --- on time ----------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ import base64
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.recipient import Channel, Recipient
-from chimes.model.secret import (
+from chimes.model.access import (
     check_secret_name,
     check_secret_value,
     fill_secrets,
     secret_fields,
     secret_names,
 )
+from chimes.model.recipient import Channel, Recipient
 from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_recipients, check_target
 from chimes.redaction import (
@@ -66,9 +66,9 @@ def test_malformed_placeholders_are_refused(text: str) -> None:
         assert refused.value.code == "unknown_secret"
 
 
-def test_only_webhooks_take_secrets() -> None:
+def test_only_recipients_by_url_take_secrets() -> None:
     mail = Recipient(channel=Channel.EMAIL, to="{{secret.X}}@example.com")
-    with pytest.raises(InvalidInput, match="webhook"):
+    with pytest.raises(InvalidInput, match="only a URL"):
         check_recipients([mail])
 
 

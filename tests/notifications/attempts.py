@@ -24,6 +24,8 @@ def a_recipient(channel: Channel = Channel.TELEGRAM, **given: Any) -> Recipient:
         Channel.TELEGRAM: CHAT,
         Channel.WEBHOOK: "http://127.0.0.1:1/hook",
         Channel.EMAIL: "ada@example.com",
+        Channel.SLACK: "https://hooks.slack.com/services/T/B/X",
+        Channel.APPRISE: "ntfy://topic",
         Channel.INBOX: "",
     }[channel]
     return Recipient(**({"channel": channel, "to": to} | given))

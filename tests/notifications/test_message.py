@@ -15,7 +15,7 @@ from chimes.model import replace
 from chimes.model.notification import Artifact
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Reason, RunStatus, describe_reason
-from chimes.model.target import HttpTarget, TaskTarget
+from chimes.model.target import CommandTarget, HttpTarget, TaskTarget
 from chimes.notifications import message as message_module
 from chimes.notifications.inbox import inbox_item, undelivered
 from chimes.notifications.message import (
@@ -123,6 +123,14 @@ def test_outputs_of_tasks_and_callbacks_are_not_markdown() -> None:
         result={"status": 200, "body": "**done** ```x```"},
     )
     assert a_message(call).text.endswith("**done** ```x```")
+    command = a_run(
+        target=CommandTarget(shell="false"),
+        status=RunStatus.FAILED,
+        error="the command ended with status 1",
+        result={"exit_code": 1, "signal": None, "output": "line 1\n*last* line"},
+    )
+    assert "the command ended with status 1" in a_message(command).text
+    assert a_message(command).text.endswith("line 1\n*last* line")
     assert a_message(call).markdown.endswith("````\n**done** ```x```\n````")
     assert a_message(call).title == "Run: succeeded"
 

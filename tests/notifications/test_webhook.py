@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from standardwebhooks import Webhook as Verifier
 
@@ -69,6 +70,41 @@ async def test_body_is_signed_with_all_secrets(
     assert (data["run"]["id"], data["run"]["output"]) == (run.id, "**done**")
     assert data["text"].endswith("done")
     assert data["artifacts"] == [{"name": "a", "url": "https://x.example/a"}]
+
+
+#: The attributes of the JSON schema of CloudEvents 1.0 that every event has, and those used here.
+CLOUDEVENT = {
+    "type": "object",
+    "required": ["id", "source", "specversion", "type"],
+    "properties": {
+        "id": {"type": "string", "minLength": 1},
+        "source": {"type": "string", "format": "uri-reference", "minLength": 1},
+        "specversion": {"const": "1.0"},
+        "type": {"type": "string", "minLength": 1},
+        "datacontenttype": {"type": "string", "minLength": 1},
+        "time": {"type": "string", "format": "date-time", "minLength": 1},
+        "data": {"type": "object"},
+    },
+    # Names of attributes are lower-case letters and digits.
+    "propertyNames": {"pattern": "^[a-z0-9]{1,20}$"},
+    "additionalProperties": False,
+}
+
+
+async def test_body_may_be_a_cloudevent() -> None:
+    plain, _sink = await send_to_sink()
+    assert isinstance(plain, Sent)
+    own = json.loads(_sink.last.body)
+    result, sink = await send_to_sink(envelope="cloudevents")
+    assert isinstance(result, Sent)
+    assert sink.last.headers["content-type"] == "application/cloudevents+json"
+    event = json.loads(sink.last.body)
+    validator = jsonschema_rs.validator_for(CLOUDEVENT, validate_formats=True)
+    assert [error.message for error in validator.iter_errors(event)] == []
+    assert event["id"] == sink.last.headers["webhook-id"] == event["data"]["delivery_id"]
+    assert event["type"] == f"chimes.{own['type']}"
+    assert event["source"] == f"chimes/schedules/{event['data']['schedule']['id']}"
+    assert event["data"].keys() == own["data"].keys()
 
 
 async def test_no_signature_without_a_secret() -> None:

@@ -12,14 +12,18 @@ from chimes.runtime.channels import build_senders
 EGRESS = EgressRules(open_mode=False)
 
 
+#: The package Apprise is installed for the tests.
+ALWAYS = ["inbox", "webhook", "slack", "apprise"]
+
+
 @pytest.mark.parametrize(
     ("settings", "channels"),
     [
-        (Settings(), ["inbox", "webhook"]),
-        (Settings(telegram_token="1:a"), ["inbox", "webhook", "telegram"]),
+        (Settings(), ALWAYS),
+        (Settings(telegram_token="1:a"), [*ALWAYS, "telegram"]),
         (
             Settings(smtp_url="smtp://mail.example", smtp_from="a@example.org"),
-            ["inbox", "webhook", "email"],
+            [*ALWAYS, "email"],
         ),
     ],
 )

@@ -16,7 +16,7 @@ from chimes.model.recipient import Channel
 from chimes.model.run import Outcome
 from chimes.model.target import TaskTarget
 from chimes.notifications.base import DeliveryAttempt, Result, Sent
-from chimes.runtime.channels import LazyHttpRunner, LazyWebhook, wait_for_schedule
+from chimes.runtime.channels import LazyHttpRunner, LazySender, wait_for_schedule
 from chimes.runtime.composition import open_local
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call, TargetRunner
@@ -39,6 +39,8 @@ UNUSED = (
     "sqlalchemy.dialects.mysql", "sqlalchemy.dialects.postgresql",  # another database
     "yaml",  # a file
     "chimes.torture",  # its command
+    "opentelemetry.sdk", "opentelemetry.exporter", "chimes.engine.spans",  # OTEL_* variables
+    "authlib", "joserfc",  # an identity provider
 )  # fmt: skip
 #: The same for a node without the role `api`.
 UNUSED_BY_WORKERS = (
@@ -119,7 +121,7 @@ async def test_first_use_loads_once_in_a_thread() -> None:
         threads.append(threading.current_thread())
         return sender
 
-    webhook = LazyWebhook(load)
+    webhook = LazySender(Channel.WEBHOOK, load)
     await webhook.open()
     assert not threads
     await asyncio.gather(*(webhook.send(an_attempt()) for _ in range(3)))
@@ -133,7 +135,7 @@ async def test_an_unused_resource_is_never_loaded() -> None:
     def load() -> _Sender:
         raise AssertionError
 
-    webhook = LazyWebhook(load)
+    webhook = LazySender(Channel.WEBHOOK, load)
     await webhook.open()
     await webhook.close()
 

@@ -28,7 +28,7 @@ ROOT = PACKAGE.parent.parent
 #: What every layer uses for times, ids, messages, values and statements.
 HELPERS = frozenset(
     {
-        *("clock.py", "i18n.py", "language/languages.py", "services/documents.py"),
+        *("clock.py", "i18n.py", "telemetry.py", "language/languages.py", "services/documents.py"),
         *(f"model/{name}.py" for name in ("__init__", "access", "fields", "ids", "run", "target")),
         *(f"triggers/{name}.py" for name in ("cron", "cron_fields", "values", "zones")),
         "store/port.py",
@@ -56,7 +56,7 @@ class Walk:
         path = Path(frame.f_code.co_filename)
         if not path.is_relative_to(PACKAGE):
             return
-        if frame.f_code.co_name == "schedule_response":
+        if frame.f_code.co_name in ("schedule_response", "_created_response"):
             self._recording = False
             return
         self.files.add(path.relative_to(PACKAGE).as_posix())

@@ -21,11 +21,11 @@ def test_list_of_exports() -> None:
     """A change of this list is a change of the public API."""
     assert sorted(chimes.__all__) == sorted(
         [
-            "ActionTarget", "AgentTarget", "Calendar", "Cancel", "Chimes", "ChimesError", "Context",
-            "Cron", "Every", "Flow", "HttpTarget", "MessageTarget", "Once", "Recipient", "Reject",
-            "Retry",
+            "ActionTarget", "AgentTarget", "Calendar", "Cancel", "Chimes", "ChimesError",
+            "CommandTarget", "Context", "Cron", "Every", "Flow", "HttpTarget", "MessageTarget",
+            "OnFile", "OnRunEnd", "OnSql", "Once", "Recipient", "Reject", "Retry",
             "RunCanceled", "RunFailed", "RunHandle", "RunLost", "RunNotCarriedOut", "RunTimedOut",
-            "ScheduleInfo", "Task", "TaskError", "__version__", "current_context",
+            "ScheduleInfo", "Task", "TaskError", "Webhook", "__version__", "current_context",
         ]
     )  # fmt: skip
     assert chimes.__all__ == sorted(chimes.__all__)

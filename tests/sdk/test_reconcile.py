@@ -545,6 +545,29 @@ async def test_list_is_ordered_by_next_run_at(url: str) -> None:
         assert by_name["off"].next_run_at is None
 
 
+async def test_schedule_waits_for_a_worker_with_its_task(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    early = Chimes(sqlite_url, settings=QUICK)
+    early.schedule("later", "@yearly", {"kind": "task", "name": "comes_later"})
+    async with early:
+        await early.sync()
+        assert "waits for a worker" in caplog.text
+        handle = await early.trigger_schedule("later")
+        worker = Chimes(sqlite_url, settings=QUICK)
+        assert await handle.status() == "queued"
+
+        @worker.task
+        async def comes_later() -> str:
+            return "done"
+
+        await worker.start()
+        try:
+            assert await handle.result("20s") == "done"
+        finally:
+            await worker.stop()
+
+
 async def test_unknown_name_suggests_the_nearest(url: str) -> None:
     async with an_app(url) as app:
         await app.sync()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -61,6 +62,46 @@ async def test_results_on_every_store(url: str) -> None:
         assert [entry.message for entry in await handle.logs()] == ["about to shout"]
         assert await handle.cancel() is False
         assert await app.run_handle(handle.id).result() == {"said": "HEY", "attempt": 1}
+    finally:
+        await app.stop()
+
+
+@dataclass
+class Invoice:
+    number: int
+    due: datetime
+
+
+async def test_results_have_the_return_type_of_the_function() -> None:
+    app = an_app()
+    due = datetime(2030, 1, 2, tzinfo=UTC)
+
+    @app.task
+    async def bill(context: Context, number: int) -> Invoice:
+        return Invoice(number, due)
+
+    @app.task
+    def pair() -> tuple[int, timedelta]:
+        return 1, timedelta(seconds=90)
+
+    @app.task
+    def mistyped() -> list[int]:
+        return ["x"]  # type: ignore[list-item]
+
+    @app.task
+    def unresolved() -> Missing:  # type: ignore[name-defined]  # noqa: F821
+        return {"a": [1]}
+
+    await app.start()
+    try:
+        handle = await bill.enqueue(7)
+        assert await handle.result("10s") == Invoice(7, due)
+        # A handle from an id alone knows the stored value only.
+        stored = {"number": 7, "due": "2030-01-02T00:00:00Z"}
+        assert await app.run_handle(handle.id).result("10s") == stored
+        assert await (await pair.enqueue()).result("10s") == (1, timedelta(seconds=90))
+        assert await (await mistyped.enqueue()).result("10s") == ["x"]
+        assert await (await unresolved.enqueue()).result("10s") == {"a": [1]}
     finally:
         await app.stop()
 

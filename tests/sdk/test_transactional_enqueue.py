@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import asyncpg
+import psycopg
 import pytest
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
@@ -15,6 +19,7 @@ from sqlalchemy.orm import Session
 from chimes import Chimes
 from chimes.errors import InvalidInput, NotFound
 from chimes.model.run import RunStatus
+from chimes.sdk.tasks import AppTask
 from tests.sdk.inspection import QUICK, runs_of
 
 
@@ -258,3 +263,58 @@ async def assert_refused(app: Chimes, connection: Connection | int, why: str) ->
     with pytest.raises(InvalidInput, match=why) as error:
         await app.enqueue("greet", {"name": "Ann"}, connection=connection)
     assert error.value.field == "connection"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_connections_of_synchronous_drivers(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    """sqlite3 and psycopg, whose connections Django has."""
+    url: str = request.getfixturevalue("sqlite_url" if kind == "sqlite" else "postgres_url")
+    app = an_app(url)
+    async with app:
+        if kind == "sqlite":
+            raw = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+            begin = partial(raw.execute, "BEGIN")
+        else:
+            raw = psycopg.connect(url)
+            begin = partial(setattr, raw, "autocommit", False)
+            raw.autocommit = True
+        with closing(raw):
+            with pytest.raises(InvalidInput, match="no open transaction"):
+                await greet_of(app).options(connection=raw).enqueue("early")
+            begin()
+            handle = await greet_of(app).options(connection=raw, key="ann").enqueue("ann")
+            with pytest.raises(NotFound):
+                await handle.run()
+            raw.commit()
+            assert (await handle.run()).status is RunStatus.QUEUED
+            begin()
+            again = await greet_of(app).options(connection=raw, key="ann").enqueue("ann")
+            assert again == handle
+            limited = AppTask.options(task_of(app, "one_at_a_time"), connection=raw)
+            lost = await limited.enqueue(1)
+            raw.rollback()
+            with pytest.raises(NotFound):
+                await lost.run()
+        assert len(await runs_of(app)) == 1
+        if kind == "postgresql":
+            engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+            with engine.begin() as connection:
+                await greet_of(app).options(connection=connection).enqueue("bob")
+            engine.dispose()
+            assert len(await runs_of(app)) == 2
+        other = sqlite3.connect(":memory:", isolation_level=None)
+        with closing(other):
+            other.execute("BEGIN")
+            with pytest.raises(InvalidInput, match=r"database of the store|but the store is on"):
+                await greet_of(app).options(connection=other).enqueue("x")
+
+
+def task_of(app: Chimes, name: str) -> AppTask[..., object]:
+    task = app.registry.get(name)
+    return AppTask(task, task.function, app._submit)
+
+
+def greet_of(app: Chimes) -> AppTask[..., object]:
+    return task_of(app, "greet")

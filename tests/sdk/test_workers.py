@@ -336,7 +336,9 @@ def _get(url: str) -> object:
 def test_serve_without_an_application_offers_no_tasks(start: Start, sqlite_url: str) -> None:
     process = start("serve", "--store", sqlite_url, "--port", "0").ready()
     nodes = _get(f"http://127.0.0.1:{process.port}/api/v1/nodes")
-    assert nodes["items"][0]["offers"] == ["action", "agent", "http", "message"]  # type: ignore[index]
+    assert nodes["items"][0]["offers"] == [
+        *("action", "agent", "channel:apprise", "http", "message")
+    ]  # type: ignore[index]
     assert process.stop() == 0
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from chimes.config import Settings
-from chimes.model.access import Role
+from chimes.model.access import Actor, Role
 from chimes.model.notification import DeliveryState
 from chimes.services.access import USERS
 from chimes.web.compat.eventnative.routes import eventnative_router
 from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.softnix.routes import softnix_router
-from chimes.web.openapi import describe_api
+from chimes.web.openapi import describe_apis, merged
 from chimes.web.requests import _MAX_FAILURES as MAX_FAILED_LOGINS
 from tests.builders import ALICE, BOB, LEASE, a_delivery, a_node, an_item
 from tests.tables import each_row
@@ -51,6 +51,15 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("patch", "/api/v1/schedules/{schedule_id}"): WRITE_OWN,
     ("delete", "/api/v1/schedules/{schedule_id}"): (401, 403, 204, 403, 204, 404),
     ("get", "/api/v1/schedules/{schedule_id}/runs"): READ_OWN,
+    ("get", "/api/v1/schedules/{schedule_id}/why"): READ_OWN,
+    ("post", "/api/v1/schedules/{schedule_id}/duplicate"): (401, 403, 201, 403, 201, 404),
+    ("post", "/api/v1/schedules/{schedule_id}/rotate_hook"): (401, 403, 409, 403, 409, 404),
+    ("post", "/api/v1/apply"): (401, 403, 200, 403, 200, 200),
+    # Two of Alice's schedules have the same name.
+    ("get", "/api/v1/export"): (401, 409, 409, 409, 409, 200),
+    # Whose result is per schedule.
+    ("post", "/api/v1/schedules/bulk"): (401, 403, 200, 200, 200, 200),
+    ("get", "/api/v1/events"): READ_LIST,
     ("post", "/api/v1/schedules/{schedule_id}/pause"): OPERATE,
     ("post", "/api/v1/schedules/{schedule_id}/resume"): OPERATE,
     ("post", "/api/v1/schedules/{schedule_id}/run"): OPERATE_QUEUED,
@@ -68,11 +77,22 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("get", "/api/v1/runs/{run_id}/known"): (401, 404, 404, 404, 404, 404),
     ("post", "/api/v1/runs/{run_id}/known"): (401, 403, 409, 409, 409, 404),
     ("delete", "/api/v1/runs/{run_id}/known"): (401, 403, 204, 204, 204, 404),
+    ("post", "/api/v1/runs/{run_id}/acknowledge"): (401, 403, 409, 409, 409, 404),
     ("post", "/api/v1/runs/{run_id}/reply"): (401, 403, 409, 403, 409, 404),
     ("get", "/api/v1/deliveries"): READ_LIST,
     ("get", "/api/v1/deliveries/{delivery_id}"): READ_OWN,
     ("post", "/api/v1/deliveries/{delivery_id}/retry"): OPERATE,
     ("post", "/api/v1/deliveries/test"): SENDS_TEST,
+    ("get", "/api/v1/routing"): OPERATORS,
+    ("put", "/api/v1/routing"): (401, 403, 403, 403, 200, 403),
+    ("get", "/api/v1/routing/test/{schedule_id}"): (401, 403, 403, 200, 200, 404),
+    ("get", "/api/v1/silences"): READ_LIST,
+    ("post", "/api/v1/silences"): (401, 403, 201, 201, 201, 201),
+    # There is none.
+    ("delete", "/api/v1/silences/{silence_id}"): (401, 404, 404, 404, 404, 404),
+    ("get", "/api/v1/message-templates"): READ_LIST,
+    ("put", "/api/v1/message-templates"): (401, 403, 200, 403, 200, 200),
+    ("post", "/api/v1/message-templates/preview"): READ_LIST,
     ("get", "/api/v1/inbox"): READ_LIST,
     ("get", "/api/v1/inbox/{item_id}"): READ_OWN,
     ("patch", "/api/v1/inbox/{item_id}"): WRITE_OWN,
@@ -88,6 +108,11 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("post", "/api/v1/nodes/{node_id}/resume"): OPERATORS,
     # The node is alive.
     ("delete", "/api/v1/nodes/{node_id}"): (401, 403, 403, 409, 409, 403),
+    ("get", "/api/v1/maintenance"): READ_LIST,
+    ("post", "/api/v1/maintenance"): OPERATORS,
+    # It is not on.
+    ("delete", "/api/v1/maintenance"): (401, 403, 403, 409, 409, 403),
+    ("delete", "/api/v1/demo"): (401, 403, 403, 403, 200, 403),
     ("get", "/api/v1/audit"): OPERATORS,
     ("get", "/api/v1/audit/verify"): OPERATORS,
     ("post", "/api/v1/parse"): READ_LIST,
@@ -106,14 +131,39 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("patch", "/api/v1/users/{name}"): (401, 403, 403, 403, 200, 403),
     ("delete", "/api/v1/users/{name}"): (401, 403, 403, 403, 204, 403),
     # Those of the caller, who has none.
+    ("get", "/api/v1/limits"): READ_LIST,
+    ("get", "/api/v1/limits/{name}"): (401, 404, 404, 404, 404, 404),
+    ("put", "/api/v1/limits/{name}"): (401, 403, 200, 403, 200, 200),
+    ("delete", "/api/v1/limits/{name}"): (401, 403, 404, 403, 404, 404),
+    # Those of the caller, who has none.
+    ("post", "/api/v1/monitors"): (401, 403, 201, 403, 201, 201),
+    ("get", "/api/v1/monitors"): READ_LIST,
+    # Nothing can be created for a caller who may not write: each check is refused.
+    ("post", "/api/v1/monitors/import"): (401, 403, 200, 403, 200, 200),
+    ("get", "/api/v1/monitors/{monitor_id}"): READ_OWN,
+    ("patch", "/api/v1/monitors/{monitor_id}"): WRITE_OWN,
+    ("delete", "/api/v1/monitors/{monitor_id}"): (401, 403, 204, 403, 204, 404),
+    ("post", "/api/v1/monitors/{monitor_id}/pause"): OPERATE,
+    ("post", "/api/v1/monitors/{monitor_id}/resume"): OPERATE,
+    ("post", "/api/v1/monitors/{monitor_id}/rotate"): WRITE_OWN,
+    ("get", "/api/v1/monitors/{monitor_id}/pings"): READ_OWN,
     ("get", "/api/v1/secrets"): READ_LIST,
     ("put", "/api/v1/secrets/{name}"): (401, 403, 200, 403, 200, 200),
     ("delete", "/api/v1/secrets/{name}"): (401, 403, 404, 403, 404, 404),
+    ("get", "/api/v1/proposals"): READ_LIST,
+    ("get", "/api/v1/proposals/{proposal_id}"): READ_OWN,
+    # Any key may propose and plan, for its owner.
+    ("post", "/api/v1/proposals"): (401, 201, 201, 201, 201, 201),
+    ("post", "/api/v1/proposals/plan"): READ_LIST,
+    ("post", "/api/v1/proposals/{proposal_id}/approve"): WRITE_OWN,
+    ("post", "/api/v1/proposals/{proposal_id}/reject"): OPERATE,
+    ("get", "/api/v1/connections"): READ_LIST,
     ("get", "/api/v1/sources"): OPERATORS,
     # The rig has no source file.
     ("post", "/api/v1/sources/reload"): (401, 403, 403, 403, 409, 403),
     # The token of the run is missing.
     ("post", "/api/v1/agent/callbacks/{run_id}"): (404,) * 6,
+    ("post", "/hooks/{token}"): (404,) * 6,
     # Without a bot; tests/telegram covers the rest.
     ("get", "/api/v1/telegram/links"): NO_BOT,
     ("post", "/api/v1/telegram/links"): NO_BOT,
@@ -159,6 +209,8 @@ USER = {"password": "x", "role": "viewer", "created_at": "2030-01-01T00:00:00Z",
 MOMENT = "2030-01-16T01:00:00Z"
 BODIES: dict[str, dict[str, Any]] = {
     "/api/v1/schedules": definition(),
+    "/api/v1/apply": {"schedules": {"x": {"trigger": CRON, "target": HTTP}}, "prune": True},
+    "/api/v1/schedules/bulk": {"action": "pause", "ids": ["canary-id"]},
     "/api/v1/runs": {"target": HTTP},
     "/api/v1/schedules/{schedule_id}": {"priority": 1},
     "/api/v1/schedules/{schedule_id}/move": {"to": MOMENT},
@@ -170,8 +222,18 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/v1/keys": {"name": "x", "role": "viewer"},
     "/api/v1/users": {"name": "x", "role": "viewer", "password": "long enough"},
     "/api/v1/users/{name}": {"role": "viewer"},
+    "/api/v1/limits/{name}": {"concurrency": 2},
     "/api/v1/secrets/{name}": {"value": "5ecret"},
+    "/api/v1/monitors": {"name": "x", "trigger": CRON},
+    "/api/v1/monitors/import": {"data": [{"name": "x", "timeout": 60}]},
+    "/api/v1/monitors/{monitor_id}": {"grace": "9m"},
+    "/api/v1/proposals": {"schedules": {"x": {"trigger": CRON, "target": HTTP}}, "reason": "y"},
+    "/api/v1/proposals/plan": {"schedules": {"x": {"trigger": CRON, "target": HTTP}}},
     "/api/v1/telegram/test": {"chat_id": "1"},
+    "/api/v1/routing": {"rules": []},
+    "/api/v1/silences": {"all": True, "until": MOMENT},
+    "/api/v1/message-templates": {"templates": []},
+    "/api/v1/message-templates/preview": {"text": "{{status}}"},
     "/api/v1/deliveries/test": {"channel": "inbox"},
     "/api/v1/parse": {"text": "every day at 9am sum up"},
     "/api/v1/me": {"timezone": "Asia/Bangkok"},
@@ -209,6 +271,8 @@ class Scene:
         found = schedule_id_of_api(template)
         own = self.ids | (dict.fromkeys(("schedule_id", "schedule_ids"), found) if found else {})
         path = template.format(**(own | ids))
+        if template == "/api/v1/events":
+            method = "head"  # The stream of a GET does not end.
         body = BODIES.get(template) if method in ("post", "patch", "put") else None
         return await self.rig.client.request(method, path, json=body, headers=self.headers[role])
 
@@ -243,14 +307,25 @@ async def open_scene() -> AsyncIterator[Scene]:
             headers=headers["member"],
         )
         run = await rig.client.post(f"{made.headers['location']}/run", headers=headers["member"])
+        monitor = await rig.client.post(
+            "/api/v1/monitors",
+            json={"name": "canary-monitor", "trigger": CRON},
+            headers=headers["member"],
+        )
         keys = await rig.store.list_keys()
         dead = a_delivery(owner=ALICE, state=DeliveryState.DEAD, error="canary-error")
         await rig.store.load([dead])
         item = await rig.store.add_inbox(an_item(owner=ALICE, title="canary-title"))
         await rig.store.set_checkpoint(USERS, json.dumps({"zoe": USER}))
+        proposal = await rig.context.proposals.propose(
+            Actor(owner=ALICE, role=Role.VIEWER),
+            {"schedules": {"canary-name": {"trigger": CRON, "target": HTTP, "priority": 2}}},
+            reason="canary-reason",
+        )
         ids = {
             "schedule_id": "canary-id",
             "schedule_ids": "canary-id",
+            "token": "no-such-hook",
             "kn_id": "kn1",
             "run_id": run.json()["id"],
             "delivery_id": dead.id,
@@ -258,7 +333,10 @@ async def open_scene() -> AsyncIterator[Scene]:
             "key_id": keys[0].id,
             "name": "zoe",
             "task_id": "x",
+            "silence_id": "x",
             "chat_id": "1",
+            "monitor_id": monitor.json()["id"],
+            "proposal_id": proposal.id,
             "node_id": (await rig.store.join(a_node(), LEASE)).id,
         }
         yield Scene(rig=rig, headers=headers, ids=ids)
@@ -306,7 +384,7 @@ async def scene_pool() -> AsyncIterator[ScenePool]:
 
 async def test_table_lists_every_route() -> None:
     async with serving(routers=ROUTERS) as rig:
-        document = describe_api(rig.app)
+        document = merged(describe_apis(rig.app))
     routes = {(method, path) for path, ops in document["paths"].items() for method in ops}
     assert routes == set(TABLE)
 
@@ -370,13 +448,17 @@ async def test_dependency_on_a_schedule_of_another_owner_is_rejected(
         "/api/v1/schedules?q=canary",
         "/api/v1/schedules?owner=user:alice",
         "/api/v1/schedules?label=canary-label",
+        "/api/v1/schedules?q=owner:user:alice+label:canary-label",
         "/api/v1/runs",
         "/api/v1/runs?schedule_id=canary-id",
+        "/api/v1/runs?q=owner:user:alice+schedule:canary-id",
         "/api/v1/deliveries",
         "/api/v1/deliveries?owner=user:alice",
         "/api/v1/inbox",
         "/api/v1/inbox?owner=user:alice&snoozed=true",
         "/api/v1/upcoming?hours=168",
+        "/api/v1/proposals",
+        "/api/v1/proposals?status=open&limit=200",
         "/schedules",
         "/schedules?owner_type=user&owner_id=alice",
         "/knowledge-networks/kn1/action-schedules",

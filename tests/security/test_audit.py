@@ -25,8 +25,8 @@ from chimes.web.compat.eventnative.routes import eventnative_router
 from chimes.web.compat.ksana.routes import ksana_router
 from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.softnix.routes import softnix_router
-from chimes.web.openapi import describe_api
-from tests.builders import ALICE, LEASE, NOW, a_delivery, a_node, a_run, a_sync_run
+from chimes.web.openapi import describe_apis, merged
+from tests.builders import ALICE, HOUR, LEASE, NOW, a_delivery, a_node, a_run, a_sync_run
 from tests.web.rig import CRON, HTTP, Rig, definition, serving
 
 ROUTERS = (ksana_router, catbird_router, eventnative_router, softnix_router, kweaver_router)
@@ -80,10 +80,21 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", f"{ONE}/move"): Case(verb="move", body={"to": MOMENT}),
     ("post", f"{ONE}/reschedule"): Case(verb="reschedule", body={"to": MOMENT}),
     ("post", f"{ONE}/backfill"): Case(verb="backfill", body=BACKFILL_RANGE),
+    ("post", f"{ONE}/duplicate"): Case(verb="create", body={"name": "copy"}),
+    ("post", "/api/v1/apply"): Case(
+        verb="create", body={"schedules": {"from a file": {"trigger": CRON, "target": HTTP}}}
+    ),
+    ("post", "/api/v1/maintenance"): Case(verb="begin_maintenance", body={"reason": "new disk"}),
+    ("delete", "/api/v1/maintenance"): Case(verb="end_maintenance"),
     ("post", "/api/v1/runs"): Case(verb="start", body={"target": HTTP}),
     ("post", "/api/v1/runs/{run_id}/cancel"): Case(verb="cancel"),
     ("post", "/api/v1/runs/{ended_id}/retry"): Case(verb="retry"),
     ("post", "/api/v1/runs/{failed_id}/known"): Case(verb="mark_known"),
+    ("post", "/api/v1/runs/{failed_id}/acknowledge"): Case(verb="mark_known"),
+    ("put", "/api/v1/routing"): Case(verb="set_routing", body={"rules": []}),
+    ("post", "/api/v1/silences"): Case(verb="add_silence", body={"all": True, "until": MOMENT}),
+    ("delete", "/api/v1/silences/{silence_id}"): Case(verb="delete_silence"),
+    ("put", "/api/v1/message-templates"): Case(verb="set_templates", body={"templates": []}),
     ("delete", "/api/v1/runs/{failed_id}/known"): Case(verb="unmark_known"),
     ("post", "/api/v1/runs/{answered_id}/reply"): Case(verb="start", body={"text": "And?"}),
     ("post", FILTERS): Case(
@@ -100,6 +111,8 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/deliveries/test"): Case(verb="test", body={"channel": "inbox"}),
     ("post", "/api/v1/keys"): Case(verb="create_key", body={"name": "x", "role": "viewer"}),
     ("delete", "/api/v1/keys/{key_id}"): Case(verb="revoke_key"),
+    ("put", "/api/v1/limits/{name}"): Case(verb="set_limit", body={"concurrency": 2}),
+    ("delete", "/api/v1/limits/{name}"): Case(verb="delete_limit"),
     ("put", "/api/v1/secrets/{name}"): Case(verb="set_secret", body={"value": "5ecret"}),
     ("delete", "/api/v1/secrets/{name}"): Case(verb="delete_secret"),
     ("post", "/api/v1/users"): Case(
@@ -134,13 +147,29 @@ EXCLUDED_ROUTES = {
     ("put", f"/in/v1{ACTIONS}/{{schedule_id}}"): "tests/web/compat/kweaver",
     ("put", f"/in/v1{ACTIONS}/{{schedule_id}}/status"): "tests/web/compat/kweaver",
     ("delete", f"/in/v1{ACTIONS}/{{schedule_ids}}"): "tests/web/compat/kweaver",
+    ("delete", "/api/v1/demo"): "tests/cli/test_demo.py",
     ("post", "/api/v1/preview"): "saves nothing",
+    ("post", "/api/v1/message-templates/preview"): "saves nothing",
     ("post", "/api/v1/explain"): "saves nothing",
     ("post", "/api/v1/parse"): "saves nothing",
     ("post", "/schedules/parse"): "saves nothing",
     ("patch", "/api/v1/inbox/{item_id}"): "marks what its reader has read",
     ("post", "/api/v1/inbox/read-all"): "marks what its reader has read",
     ("post", "/api/v1/agent/callbacks/{run_id}"): "a pipeline reports the end of a run",
+    ("post", "/hooks/{token}"): "an event; its run shows the cause",
+    ("post", f"{ONE}/rotate_hook"): "tests/web/test_hooks_api.py",
+    ("post", "/api/v1/monitors"): "tests/web/test_monitors_api.py",
+    ("post", "/api/v1/monitors/import"): "tests/web/test_monitors_api.py",
+    ("patch", "/api/v1/monitors/{monitor_id}"): "tests/web/test_monitors_api.py",
+    ("delete", "/api/v1/monitors/{monitor_id}"): "tests/web/test_monitors_api.py",
+    ("post", "/api/v1/monitors/{monitor_id}/pause"): "tests/web/test_monitors_api.py",
+    ("post", "/api/v1/monitors/{monitor_id}/resume"): "tests/web/test_monitors_api.py",
+    ("post", "/api/v1/monitors/{monitor_id}/rotate"): "tests/web/test_monitors_api.py",
+    ("post", "/api/v1/proposals"): "tests/web/test_proposals_api.py",
+    ("post", "/api/v1/proposals/plan"): "saves nothing",
+    ("post", "/api/v1/schedules/bulk"): "tests/web/test_bulk_api.py",
+    ("post", "/api/v1/proposals/{proposal_id}/approve"): "tests/web/test_proposals_api.py",
+    ("post", "/api/v1/proposals/{proposal_id}/reject"): "tests/web/test_proposals_api.py",
     ("post", "/api/v1/telegram/links"): "tests/telegram",
     ("post", "/api/v1/telegram/links/{chat_id}/confirm"): "tests/telegram",
     ("delete", "/api/v1/telegram/links/{chat_id}"): "tests/telegram",
@@ -154,6 +183,7 @@ ID_NAMES = {
     ("/knowledge-networks/", "schedule_ids"): "action_id",
     ("/api/v1/runs/{run_id}/retry", "run_id"): "ended_id",
     ("/api/v1/runs/{run_id}/known", "run_id"): "failed_id",
+    ("/api/v1/runs/{run_id}/acknowledge", "run_id"): "failed_id",
     ("/api/v1/runs/{run_id}/reply", "run_id"): "answered_id",
 }
 
@@ -194,7 +224,11 @@ async def scene() -> AsyncIterator[Scene]:
         password = "correct horse battery"
         await users.create(Actor(), name="ann", password=password, role=Role.VIEWER)
         await rig.context.secrets.put(Actor(), "ann", "5ecret")
+        limit = {"concurrency": 1}
+        await rig.client.put("/api/v1/limits/ann", json=limit, headers=headers)
+        silence = await rig.context.silences.add(Actor(), labels={}, until=NOW + HOUR)
         ids = {
+            "silence_id": silence.id,
             "name": "ann",
             "schedule_id": "s",
             "prompt_id": "p",
@@ -214,7 +248,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 async def test_cases_list_every_writing_route() -> None:
     async with serving(routers=ROUTERS, documented=False) as rig:
-        document = describe_api(rig.app)
+        document = merged(describe_apis(rig.app))
     found = {
         (method, _with_own_id_names(path))
         for path, operations in document["paths"].items()
@@ -238,6 +272,8 @@ async def test_every_writing_route_appends_an_audit_entry(
     case = CASES[route]
     if case.verb == "resume":
         await scene.rig.client.post("/api/v1/schedules/s/pause", headers=scene.headers)
+    if case.verb == "end_maintenance":
+        await scene.rig.client.post("/api/v1/maintenance", headers=scene.headers)
     if case.verb == "forget":
         scene.rig.clock.advance(LEASE + LEASE)
     before = await scene.rig.store.list_audit(AuditQuery(limit=1))

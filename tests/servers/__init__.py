@@ -26,14 +26,16 @@ missing, the tests that need it fail; tools/packages.sh installs them.
 
 from __future__ import annotations
 
-from tests.servers.kinds import KINDS, MARIADB, POSTGRES, REDIS
+from tests.servers.kinds import KINDS, MARIADB, NATS, POSTGRES, RABBITMQ, REDIS
 from tests.servers.server import Server, start
 from tests.servers.session import shared, stop_all
 
 __all__ = [
     "KINDS",
     "MARIADB",
+    "NATS",
     "POSTGRES",
+    "RABBITMQ",
     "REDIS",
     "Server",
     "shared",

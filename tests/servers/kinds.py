@@ -257,8 +257,115 @@ class Redis(Kind):
         raise NotImplementedError("a database of Redis is a number or a prefix of the user's")
 
 
+class Broker(Kind):
+    """A broker has no databases; `admin` only finds out whether it answers."""
+
+    #: What is sent, and how the answer begins.
+    greeting: ClassVar[bytes]
+    answer: ClassVar[bytes]
+
+    async def admin(self, port: int, statements: tuple[str, ...]) -> list[Row]:
+        import asyncio
+
+        async with asyncio.timeout(10):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            try:
+                writer.write(self.greeting)
+                found = await reader.readexactly(len(self.answer))
+            finally:
+                writer.close()
+        if found != self.answer:
+            raise RuntimeError(f"{self.name} answers {found!r}")
+        return []
+
+    async def prepare(self, port: int) -> None:
+        pass
+
+    async def create_database(self, port: int, name: str) -> None:
+        raise NotImplementedError("a broker has no databases")
+
+    async def drop_database(self, port: int, name: str) -> None:
+        raise NotImplementedError("a broker has no databases")
+
+
+class Rabbitmq(Broker):
+    """Takes five seconds to start, so that all tests share one. Its port mapper (epmd) runs on a
+    port of its own, and ends with it."""
+
+    name = "rabbitmq"
+    system_user = "rabbitmq"
+    stop_signal = SIGTERM
+    orphan_signal = Signals.SIGKILL
+    greeting = b"AMQP\x00\x00\x09\x01"
+    #: A frame of type `method` on channel 0.
+    answer = b"\x01\x00\x00"
+
+    def set_up(self, directory: Path, as_user: list[str]) -> None:
+        (directory / "plugins").write_text("[].")
+        _binary("epmd")
+
+    def command(
+        self, directory: Path, port: int, durable: bool, settings: dict[str, str]
+    ) -> list[str]:
+        server = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+        if not server.exists():
+            raise MissingServer("rabbitmq-server is not installed; tools/packages.sh installs it")
+        # The ports after that of the server are below those that Linux gives to clients.
+        distribution, mapper = port + 1, port + 2
+        variables = {
+            "HOME": str(directory),
+            "PATH": os.environ.get("PATH", ""),
+            # The script replaces itself by the server, which gets the signals then.
+            "RUNNING_UNDER_SYSTEMD": "1",
+            "ERL_EPMD_PORT": str(mapper),
+            "RABBITMQ_NODENAME": f"chimes{port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": HOST,
+            "RABBITMQ_NODE_PORT": str(port),
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_MNESIA_BASE": str(directory / "data"),
+            "RABBITMQ_LOG_BASE": str(directory),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_CONFIG_FILE": str(directory / "none"),
+            "RABBITMQ_CONF_ENV_FILE": str(directory / "none.sh"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "+S 1:1 -kernel inet_dist_use_interface {127,0,0,1}"
+            ),
+        }
+        mapper_command = f"epmd -port {mapper} -address {HOST}"
+        script = f"setpriv --pdeathsig=KILL {mapper_command} & exec {server}"
+        listed = [f"{name}={value}" for name, value in variables.items()]
+        return ["env", "-i", *listed, "sh", "-c", script]
+
+    def url(self, port: int, database: str) -> str:
+        return f"amqp://guest:guest@{HOST}:{port}/{database}"
+
+
+class Nats(Broker):
+    name = "nats"
+    system_user = "nats"
+    stop_signal = SIGTERM
+    orphan_signal = Signals.SIGKILL
+    greeting = b""
+    answer = b"INFO {"
+
+    def set_up(self, directory: Path, as_user: list[str]) -> None:
+        (directory / "data").mkdir()
+        shutil.chown(directory / "data", directory.owner())
+
+    def command(
+        self, directory: Path, port: int, durable: bool, settings: dict[str, str]
+    ) -> list[str]:
+        data = str(directory / "data")
+        return [_binary("nats-server"), "-a", HOST, "-p", str(port), "-js", "-sd", data]
+
+    def url(self, port: int, database: str) -> str:
+        return f"nats://{HOST}:{port}"
+
+
 POSTGRES, MARIADB, REDIS = Postgres(), Mariadb(), Redis()
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (POSTGRES, MARIADB, REDIS)}
+RABBITMQ, NATS = Rabbitmq(), Nats()
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (POSTGRES, MARIADB, REDIS, RABBITMQ, NATS)}
 
 
 def _run(command: list[str], directory: Path) -> None:

@@ -136,8 +136,15 @@ async def test_permissions_and_conflicts_of_mark() -> None:
         await service.unmark(Actor(owner=ANNA, role=Role.VIEWER), run)
     with pytest.raises(Conflict):
         await service.mark(ACTOR, replace(run, status=RunStatus.SUCCEEDED), "")
-    with pytest.raises(Conflict):
-        await service.mark(ACTOR, with_definition(run, schedule_id=None), "")
+    alone = with_definition(run, schedule_id=None, owner=ANNA)
+    with pytest.raises(NotFound):
+        await service.mark(bob, alone, "")
+    with pytest.raises(NotAllowed):
+        await service.mark(Actor(owner=ANNA, role=Role.VIEWER), alone, "")
+    assert (await service.mark(ACTOR, alone, "")).run_id == run.id
+    assert await service.get_for_run(alone) is not None
+    await service.unmark(ACTOR, alone)
+    assert await service.get_for_run(alone) is None
     with pytest.raises(InvalidInput):
         await service.mark(ACTOR, run, "x" * (MAX_NOTE + 1))
     with pytest.raises(InvalidInput):

@@ -107,7 +107,7 @@ def _blocked_keys(tx: Tx) -> None:
 
 def _move_cursors(tx: Tx) -> None:
     moved = {key: a_schedule(next_slot=at(5), next_run_at=at(5)) for key in THREE}
-    access.move_cursors(tx, moved)
+    tx.dialect.write_all(tx.connection, [access.cursor_updates(moved)])
 
 
 def _write_summaries(tx: Tx) -> None:
@@ -190,10 +190,12 @@ EXECUTION: Mapping[str, Hot] = {
         ordered=True,
     ),
     "to cancel": _hot(
-        lambda tx: tx.tuples(nodes.TO_CANCEL, {"node_id": "n0"}), "claims_by_node pk", 100
+        lambda tx: tx.tuples(nodes.TO_CANCEL, {"node_id": "n0"}),
+        "claims_by_node claims_to_cancel pk",
+        100,
     ),
     "runs of a node": _hot(
-        lambda tx: tx.tuples(nodes.RUNS_OF_NODE, {"node_id": "n0"}), "claims_by_node", 50
+        lambda tx: tx.tuples(nodes.RUNS_OF_NODE, {"node_id": "n0"}), "claims_by_node pk", 50
     ),
     "lost": _hot(
         lambda tx: tx.tuples(

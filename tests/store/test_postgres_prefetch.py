@@ -30,7 +30,7 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-async def stores(postgres_url: str) -> AsyncIterator[list[SqlStore]]:
+async def stores(postgres_url: str, patient_store: None) -> AsyncIterator[list[SqlStore]]:
     """Several stores, like several processes: each has its own connections, and a node that has
     joined."""
     async with AsyncExitStack() as stack:

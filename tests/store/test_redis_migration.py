@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 
-from chimes.cli.store import encode_item
+from chimes.cli.store.commands import encode_item
 from chimes.envelope import NO_KEYS
 from chimes.errors import SchemaMismatch, StoreLost
 from chimes.model.ids import NodeId, RunId

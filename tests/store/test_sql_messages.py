@@ -30,7 +30,9 @@ NODES = 3
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])
-async def stores(request: pytest.FixtureRequest) -> AsyncIterator[list[SqlStore]]:
+async def stores(
+    request: pytest.FixtureRequest, patient_store: None
+) -> AsyncIterator[list[SqlStore]]:
     """Stores like those of several processes, each with a node."""
     known = {
         "postgresql": ("postgres_url", open_postgres),

@@ -11,6 +11,7 @@ from chimes.errors import SchemaMismatch
 from chimes.model.run import owner_number
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres, open_sqlite
 from chimes.store.sql.database.base import Tx
+from chimes.store.sql.migrations import HEAD
 from tests.builders import ALICE, BOB, LEASE, NOW, a_node, a_run, claim_request
 from tests.servers import MARIADB, POSTGRES, shared
 
@@ -53,7 +54,7 @@ async def test_queued_runs_get_their_owners(kind: str, tmp_path: Path) -> None:
             await make().open()
     for _ in range(2):
         migrating = make()
-        assert (await migrating.migrate())[1] == "2"
+        assert (await migrating.migrate())[1] == HEAD
         await migrating.close()
     store = make()
     await store.open()

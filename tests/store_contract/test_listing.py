@@ -18,6 +18,7 @@ from chimes.model.schedule import Schedule, delete_schedule
 from chimes.model.target import ActionTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
+from chimes.triggers import Cron, OnFile, OnRunEnd, OnSql, Webhook
 from tests.builders import (
     ALICE,
     BOB,
@@ -106,6 +107,33 @@ async def test_schedules_are_filtered_by_id(store: Store) -> None:
     assert await listed(store, ids=ids, owner=BOB) == []
     assert await listed(store, ids=()) == []
     assert await store.count_schedules(ScheduleQuery(ids=ids)) == 2
+
+
+async def test_schedules_are_filtered_by_the_kind_of_their_trigger(store: Store) -> None:
+    """Whatever the other fields contain; deleted schedules are not listed."""
+    secret = '{"kind":"file"'
+    for name, trigger in {
+        "cron": Cron("0 9 * * *"),
+        "hook": Webhook(scheme="github", secret=secret, token="t", debounce="3s"),
+        "bare hook": Webhook(),
+        "after": OnRunEnd('{"kind":"webhook"', status=["failed"]),
+        "file": OnFile('/in/{"kind":"sql"'),
+        "query": OnSql(connection="db", query="SELECT 1"),
+    }.items():
+        await store.add_schedule(a_schedule(name=name, trigger=trigger, next_slot=None))
+    gone = await store.add_schedule(a_schedule(name="gone", trigger=Webhook(), next_slot=None))
+    await store.change_schedule(gone.id, lambda each, now: delete_schedule(each, now, "me"))
+    assert await listed(store, triggers=("webhook",)) == ["hook", "bare hook"]
+    assert await listed(store, triggers=("file", "sql")) == ["file", "query"]
+    assert await listed(store, triggers=("run_end",), enabled=True) == ["after"]
+    assert await listed(store, triggers=("webhook",), owner=BOB) == []
+    assert await listed(store, triggers=("hook",)) == []
+    assert len(await listed(store, triggers=())) == 6
+    page = await store.list_schedules(ScheduleQuery(triggers=("webhook",), limit=1))
+    rest = await store.list_schedules(
+        ScheduleQuery(triggers=("webhook",), limit=1, after=page.next)
+    )
+    assert [each.name for each in (*page.items, *rest.items)] == ["hook", "bare hook"]
 
 
 async def test_schedules_are_filtered_by_last_status(store: Store) -> None:

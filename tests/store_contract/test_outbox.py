@@ -15,6 +15,7 @@ from chimes.model.notification import Delivery, DeliveryState, plan_deliveries
 from chimes.model.planning import end_immediately, plan, slot_run
 from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
+from chimes.model.routing import Routing, Rule
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import apply_edit, delete_schedule, skip_next_slot
 from chimes.store.port import Store
@@ -543,3 +544,61 @@ async def test_existing_delivery_is_not_overwritten(store: Store, clock: Settabl
     assert await all_deliveries(store) == {kept.id: kept, other.id: other}
     assert await store.load([expected]) == 0
     assert kept in await contents(store)
+
+
+async def test_routing_rules_add_recipients_whatever_ends_the_run(
+    store: Store, clock: SettableClock
+) -> None:
+    escalated = replace(CHAT, on=(NotifyOn.ALWAYS,), after=HOUR)
+    store.routing.current = Routing(
+        rules=(
+            Rule(labels={"team": "billing"}, recipients=(escalated,), proceed=True),
+            Rule(labels={"team": None}, recipients=(replace(INBOX, on=(NotifyOn.LATE,)), HOOK)),
+            Rule(owner=str(ALICE), statuses=(RunStatus.CANCELED,), recipients=(INBOX,)),
+        )
+    )
+    labels = {"team": "billing", "other": None}
+    _, run = await running_slot(store, labels=labels)
+    stored = await store.get_run(run.id)
+    assert stored is not None
+    assert stored.definition.labels == labels
+    alone = await running_run(store, a_run(owner=ALICE))
+    waiting = a_run(owner=ALICE)
+    await store.add_runs([waiting])
+    now = clock.advance(2.5)
+    (failed,) = (await store.finish([a_completion(run, now, FAILED)])).accepted
+    (succeeded,) = (await store.finish([a_completion(alone, now)])).accepted
+    canceled = await store.cancel_run(waiting.id, "not needed")
+    assert canceled is not None
+    rows = await all_deliveries(store)
+    wanted = [
+        each
+        for after in (failed, succeeded, canceled)
+        for each in plan_deliveries(after, None, now, store.routing.current)
+    ]
+    assert rows == {each.id: each for each in wanted}
+    assert sorted((each.run_id, each.recipient.to, each.available_at) for each in wanted) == sorted(
+        [
+            (run.id, CHAT.to, now + HOUR),
+            (run.id, HOOK.to, now),
+            (waiting.id, INBOX.to, now),
+        ]
+    )
+
+
+async def test_suppressed_deliveries_have_ended(store: Store, clock: SettableClock) -> None:
+    run = await running_run(store, a_run(policy=WITH_RECIPIENT))
+    await store.finish([a_completion(run, clock.now())])
+    (claimed,) = await store.claim_deliveries([Channel.INBOX], limit=1, lease=LEASE, overdue=HOUR)
+    completion = replace(
+        a_delivery_completion(claimed), sent=False, suppressed=True, error="quiet", code="silenced"
+    )
+    (after,) = await store.finish_deliveries([completion])
+    assert (after.state, after.code) == (DeliveryState.SUPPRESSED, "silenced")
+    assert await all_deliveries(store) == {after.id: after}
+    assert await store.next_delivery() is None
+    counts = (await store.counts()).deliveries
+    assert counts.get(DeliveryState.SUPPRESSED) == 1
+    again = await store.retry_delivery(after.id)
+    assert again is not None
+    assert again.state is DeliveryState.PENDING

@@ -14,6 +14,8 @@ from sqlalchemy import select
 from chimes.envelope import Keyring, _known, new_key
 from chimes.errors import SecretUnreadable
 from chimes.model import replace
+from chimes.model.access import Actor
+from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
@@ -32,6 +34,7 @@ from tests.builders import (
 )
 from tests.store_contract import stores
 from tests.store_contract.stores import Home
+from tests.web.rig import serving
 
 #: Each stands in one field only.
 PLAIN = {
@@ -266,3 +269,23 @@ async def test_without_the_key_runs_fail_and_the_rest_is_readable(home: Home) ->
     assert ordinary.id in {each.schedule_id for each in fired.others}
     with pytest.raises(SecretUnreadable, match=key_id):
         await store.reseal()
+
+
+async def test_proposed_changes_are_not_written_in_plain_text(home: Home) -> None:
+    store = await home.open()
+    headers = {"Authorization": PLAIN["header"]}
+    wanted = {
+        "trigger": {"kind": "cron", "expression": "0 9 * * *"},
+        "target": {"kind": "http", "url": "https://example.org/", "headers": headers},
+    }
+    async with serving(store) as web:
+        proposal = await web.context.proposals.propose(
+            Actor(), {"schedules": {"new": wanted}}, reason="because"
+        )
+        assert plain_in(await raw(home, store)) == []
+        approved = await web.context.proposals.approve(Actor(), proposal.id)
+        assert approved.status == "approved"
+        made = await store.get_schedule(ScheduleId(approved.plan[0].id))
+    assert made is not None
+    assert PLAIN["header"] in str(made.target)
+    assert plain_in(await raw(home, store)) == []

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from chimes.errors import AlreadyExists
 from chimes.model import replace
 from chimes.model.access import ApiKey
-from chimes.model.checkpoint import run_checkpoint_names
+from chimes.model.checkpoint import run_checkpoint_names, schedule_checkpoint_names
+from chimes.model.event import event_document
 from chimes.model.ids import KeyId, RunId, ScheduleId, declared_id
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus
@@ -45,6 +46,10 @@ async def test_schedules_deleted_long_ago_are_purged(
     store: Store, clock: SettableClock, home: Home
 ) -> None:
     old = await deleted(store, a_schedule())
+    documents = schedule_checkpoint_names(old.id)
+    assert event_document(old.id) == documents[0]
+    for name in (*documents, "events:due"):
+        await store.set_checkpoint(name, "{}")
     present = await store.add_schedule(a_schedule(next_slot=NOW + HOUR, next_run_at=NOW + HOUR))
     clock.advance(10)
     edge = clock.now()
@@ -52,6 +57,8 @@ async def test_schedules_deleted_long_ago_are_purged(
     await prune(store, edge)
     assert await ids_of_schedules(store) == {present.id, young.id}
     assert await store.get_schedule(old.id) is None
+    assert [await store.get_checkpoint(name) for name in documents] == [None] * 4
+    assert await store.get_checkpoint("events:due") is not None
     if home.kind.durable:
         store = await home.reopen()
         assert await ids_of_schedules(store) == {present.id, young.id}

@@ -199,6 +199,18 @@ class BotServer(Service):
             self._updates.append({"update_id": self._next, "message": message})
             self._changed.notify_all()
 
+    def press_button(self, data: str, chat: int = 42) -> None:
+        with self._changed:
+            self._next += 1
+            press = {
+                "id": f"press-{self._next}",
+                "from": {"id": chat, "is_bot": False},
+                "data": data,
+                "message": {"message_id": 5, "chat": {"id": chat, "type": "private"}},
+            }
+            self._updates.append({"update_id": self._next, "callback_query": press})
+            self._changed.notify_all()
+
     def texts(self, chat: int = 42) -> list[str]:
         sent = [each.json for each in self.requests("/sendMessage")]
         return [each["text"] for each in sent if str(each["chat_id"]) == str(chat)]

@@ -92,7 +92,7 @@ def test_every_slot_runs_once_while_nodes_are_killed(
             ),
             "the backlog",
         )
-        rows = sorted(steady.runs(schedule["id"]), key=lambda row: row["slot"])
+        rows = sorted(steady.runs(schedule["id"]), key=lambda row: instant(row["slot"]))
         slots = [instant(row["slot"]) for row in rows]
         steps = {(b - a).total_seconds() for a, b in pairwise(slots)}
         assert steps == {0.5}, "a slot is missing or doubled"

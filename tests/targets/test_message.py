@@ -90,7 +90,9 @@ async def test_cli_options_and_client_build_a_message_target() -> None:
         (
             *("http", "task", "flow", "sync", "agent", "action", "message", "prompt", "model"),
             *("method", "header", "body", "arg", "args", "input", "kn", "branch", "identity"),
-            *("param", "account"),
+            *("param", "account", "command", "shell", "cwd", "env", "stdin", "user", "umask"),
+            *("success_code", "memory_limit", "cpu_limit", "output_limit", "kill_after", "require"),
+            "target",
         )
     )
     found = target_from_options(options | {"message": "Stand-up\nnow"})

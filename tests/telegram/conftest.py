@@ -11,14 +11,18 @@ from chimes.config import Settings
 from chimes.notifications.telegram_api import Action, decode
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.preferences import PreferenceService
+from chimes.services.proposals import ProposalService
 from chimes.services.runs import RunService
+from chimes.services.schedules.changeset import ChangesetService
 from chimes.services.schedules.rules import ScheduleRules, agent_policy
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.schedules.setup import SetupService
 from chimes.store.memory import MemoryStore
 from chimes.telegram.commands import Verb
 from chimes.telegram.conversation import Conversation, Services, UpdateResult
 from chimes.telegram.updates import read_update
 from chimes.testing import SettableClock
+from chimes.web.api.proposals import changes_reader
 from tests.telegram.bot_api import TOKEN, BotApiStub, message
 
 #: A Monday, 08:00 in Bangkok.
@@ -33,6 +37,7 @@ class Chats:
     store: MemoryStore
     schedules: ScheduleService
     manual_runs: ManualRuns
+    proposals: ProposalService
     conversation: Conversation
     number: int = 100
     result: list[UpdateResult] = field(default_factory=list)
@@ -58,6 +63,9 @@ def pressed(data: str, chat: str) -> tuple[Verb, str] | None:
         Action.PAUSE: Verb.PAUSE,
         Action.SNOOZE: Verb.SNOOZE,
         Action.DONE: Verb.DONE,
+        Action.APPROVE: Verb.APPROVE,
+        Action.REJECT: Verb.REJECT,
+        Action.KNOWN: Verb.KNOWN,
     }
     found = decode(data, chat=chat, token=TOKEN)
     return (verbs[found.action], found.object_id) if found else None
@@ -67,13 +75,22 @@ async def chimes_bot() -> str:
     return "chimes_bot"
 
 
+def proposals_on(store: MemoryStore, schedules: ScheduleService) -> ProposalService:
+    settings = Settings()
+    setup = SetupService(store, schedules.rules, settings)
+    changesets = ChangesetService(store, schedules, setup, settings)
+    return ProposalService(store, schedules, changesets, changes_reader(settings))
+
+
 def chats_on(store: MemoryStore, clock: SettableClock, **given: Any) -> Chats:
     schedules = ScheduleService(store, ScheduleRules(store, check_target=lambda target: None))
+    proposals = proposals_on(store, schedules)
     services = Services(
         store=store,
         schedules=schedules,
         runs=RunService(store),
         preferences=PreferenceService(store),
+        proposals=lambda: proposals,
     )
     settings: dict[str, Any] = {
         "allowed": ("7", "8", "-100"),
@@ -87,6 +104,7 @@ def chats_on(store: MemoryStore, clock: SettableClock, **given: Any) -> Chats:
         clock=clock,
         store=store,
         schedules=schedules,
+        proposals=proposals,
         manual_runs=ManualRuns(store, schedules.rules),
         conversation=Conversation(services, **settings | given),
     )

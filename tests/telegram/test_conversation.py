@@ -15,9 +15,11 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.notification import InboxItem
 from chimes.model.recipient import Channel
+from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.notifications.telegram_api import Action, encode
+from chimes.services.attention import KnownFailures
 from chimes.services.schedules.rules import Limits, ScheduleRules
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
@@ -282,6 +284,21 @@ class TestButtons:
         assert of_others is not None
         await self.pressed(chats, of_others, chat=8)
         assert await chats.store.list_audit(AuditQuery(object_id="no such run")) == ()
+
+    async def test_a_failure_is_acknowledged(self, chats: Chats) -> None:
+        mine = Owner(type=OwnerType.CHAT, id="7")
+        run = a_run(owner=mine, status=RunStatus.FAILED, error="boom", finished_at=NOW)
+        await chats.store.load([run])
+        made = encode(Action.KNOWN, run.id, chat="7", token=TOKEN)
+        assert made is not None
+        assert "not escalated" in await self.pressed(chats, made)
+        known = await KnownFailures(chats.store).get_for_run(run)
+        assert known is not None
+        assert known.run_id == run.id
+        # A run of another owner cannot be marked.
+        theirs = encode(Action.KNOWN, run.id, chat="8", token=TOKEN)
+        assert theirs is not None
+        assert "not found" in await self.pressed(chats, theirs, chat=8)
 
     async def test_forged_button_data_is_ignored(self, chats: Chats) -> None:
         found = id_in(await chats.say(THAI))

@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 import httpx2
 from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry
+from pydantic import TypeAdapter
 from starlette.routing import BaseRoute
+from typing_extensions import TypeAliasType
 
 from chimes.config import Settings
 from chimes.errors import InvalidInput
@@ -25,8 +27,9 @@ from chimes.model.target import Target
 from chimes.model.validation import check_target
 from chimes.services.access import AccessService
 from chimes.services.runs import RunService
-from chimes.services.schedules.rules import Limits, ScheduleRules
+from chimes.services.schedules.rules import Limits, ScheduleRules, connection_capabilities
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.single_sign_on import uses_external_sign_in
 from chimes.services.system import SourceRegistry
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
@@ -113,7 +116,9 @@ async def serving(
 ) -> AsyncIterator[Rig]:
     clock = clock or SettableClock()
     store = store or MemoryStore(clock)
+    settings = settings or Settings()
     known = SourceRegistry(sources)
+    connections = connection_capabilities(settings)
     context = WebContext(
         schedules=ScheduleService(
             store,
@@ -121,13 +126,19 @@ async def serving(
                 store,
                 check_target=check,
                 limits=limits,
-                capabilities=lambda: capabilities_of(known.now),
+                capabilities=lambda: capabilities_of(known.now) | connections,
+                connections=settings.connections,
             ),
         ),
         runs=RunService(store),
-        access=AccessService(store, clock, fixed=fixed_keys),
+        access=AccessService(
+            store,
+            clock,
+            fixed=fixed_keys,
+            closed=uses_external_sign_in(settings),
+        ),
         store=store,
-        settings=settings or Settings(),
+        settings=settings,
         clock=clock,
         metrics=CollectorRegistry(),
         version="1.2.3",
@@ -163,13 +174,16 @@ def share_native_routes(app: FastAPI) -> None:
 
 
 @cache
-def _model(name: str) -> type[outputs.Out]:
-    """Response model by its name."""
+def _model(name: str) -> TypeAdapter[Any]:
+    """Response model, or union of response models, by its name."""
+    union = getattr(outputs, f"{name}Out", None)
+    if isinstance(union, TypeAliasType):
+        return TypeAdapter(union)
     waiting = [outputs.Out]
     while waiting:
         found = waiting.pop()
-        if found.__name__ == name:
-            return found
+        if found.__name__ in (name, f"{name}Out"):
+            return TypeAdapter(found)
         waiting.extend(found.__subclasses__())
     raise AssertionError(f"{name} is not a response model of the API")
 
@@ -197,11 +211,14 @@ class Documented:
         if promised is None:
             assert answer.status_code in BEFORE_ROUTING, f"{answer.status_code} is undocumented"
             return
+        if "$ref" in promised:
+            responses = self._document["components"]["responses"]
+            promised = responses[promised["$ref"].rpartition("/")[2]]
         kind = answer.headers.get("content-type", "").partition(";")[0]
         if "content" in promised:
             schema = promised["content"][kind].get("schema", {})
             if "$ref" in schema:
-                _model(schema["$ref"].rpartition("/")[2]).model_validate(answer.json())
+                _model(schema["$ref"].rpartition("/")[2]).validate_python(answer.json())
 
     def _operation(self, request: httpx2.Request) -> dict[str, Any] | None:
         for template, operations in self._document["paths"].items():

@@ -25,7 +25,14 @@ from tests.web.rig import HTTP, Rig
 AGENT = {"kind": "agent", "prompt": "Summarise the news"}
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
 HOOK = {"channel": "webhook", "to": "https://example.com/h", "signing_secrets": [SECRET]}
-DEFAULT_PROMPT_POLICY = {"signing_secrets": [], "late_after": "PT1M", "quiet": None, "digest": None}
+DEFAULT_PROMPT_POLICY = {
+    "signing_secrets": [],
+    "envelope": "",
+    "late_after": "PT1M",
+    "after": None,
+    "quiet": None,
+    "digest": None,
+}
 QUIET_HOURS = {"from": "22:00", "to": "07:00"}
 INBOX = {"channel": "inbox", "to": "", "on": ["always"], "language": ""} | DEFAULT_PROMPT_POLICY
 

@@ -77,8 +77,9 @@ async def test_outdated_known_failure_is_not_found() -> None:
         alone = a_run(status=RunStatus.FAILED, schedule_id=None)
         await rig.store.load([alone])
         assert (await rig.client.get(f"/api/v1/runs/{alone.id}/known")).status_code == 404
-        answer = await rig.client.post(f"/api/v1/runs/{alone.id}/known")
-        assert (answer.status_code, answer.json()["code"]) == (409, "no_schedule")
+        answer = await rig.client.post(f"/api/v1/runs/{alone.id}/acknowledge")
+        assert (answer.status_code, answer.json()["schedule_id"]) == (200, None)
+        assert (await rig.client.get(f"/api/v1/runs/{alone.id}/known")).json() == answer.json()
 
 
 # --- replies --------------------------------------------------------------------------------------

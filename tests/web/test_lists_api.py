@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
+from chimes.model.run import AttemptEnd
+from tests.builders import HOUR, NOW, a_completion, a_node, a_run, claim_request
 from tests.tables import each_row
+from tests.web.dashboard.browsing import browsing
 from tests.web.rig import CRON, Rig
 
 PATH = "/api/v1/schedules"
@@ -91,6 +96,98 @@ async def test_filters(any_rig: Rig) -> None:
         assert set(await names(any_rig, **params)) == expected, params
 
 
+async def test_filter_finds_what_the_dashboard_shows() -> None:
+    """One parser serves `q` of the API, the URL of the pages and the command line."""
+    async with browsing() as browser:
+        rig = browser.rig
+        failing = await rig.create(name="pay a", labels={"billing": "eu"}, owner={"id": "alice"})
+        await rig.create(name="pay b", labels=["billing"], enabled=False)
+        await rig.create(name="z: mail", target={"kind": "task", "name": "send"}, namespace="team")
+        await rig.store.add_runs(
+            [
+                a_run(id=f"r{n}", schedule_id=failing["id"], schedule_name="pay a", planned_at=NOW)
+                for n in range(3)
+            ]
+        )
+        await rig.store.join(a_node(), HOUR)
+        (run,) = await rig.store.claim(claim_request(free=1))
+        assert run.id == "r0"
+        await rig.store.finish(
+            [a_completion(run, NOW, AttemptEnd.FAILED, error="no route to host")]
+        )
+        for q, expected in {
+            "billing": set(),
+            "pay": {"pay a", "pay b"},
+            "label:billing": {"pay a", "pay b"},
+            "label:billing=eu": {"pay a"},
+            "status:paused label:billing": {"pay b"},
+            "status:failed": {"pay a"},
+            "kind:task": {"z: mail"},
+            '"z: m"': {"z: mail"},
+            "namespace:team": {"z: mail"},
+            "owner:user:alice": {"pay a"},
+            "next:<1m": set(),
+            "next:<30d": {"pay a", "z: mail"},
+        }.items():
+            assert set(await names(rig, q=q)) == expected, q
+            page = (await browser.get(f"/ui/schedules?{urlencode({'q': q})}")).text
+            shown = {name for name in ("pay a", "pay b", "z: mail") if f">{name}</a>" in page}
+            assert shown == expected, q
+        for q, found in {
+            "status:queued": {"r1", "r2"},
+            "status:failed since:1h": {"r0"},
+            f"schedule:{failing['id']} route": {"r0"},
+            "PAY": {"r0", "r1", "r2"},
+            "same:r0": {"r0"},
+            "origin:backfill": set(),
+            "node:n1": set(),
+        }.items():
+            answer = await rig.client.get("/api/v1/runs", params={"q": q})
+            assert {each["id"] for each in answer.json()["items"]} == found, (q, answer.text)
+            of_one = await rig.client.get(f"{PATH}/{failing['id']}/runs", params={"q": q})
+            assert of_one.json()["items"] == answer.json()["items"], q
+            page = (await browser.get(f"/ui/runs?{urlencode({'q': q})}")).text
+            assert {run for run in ("r0", "r1", "r2") if f"/ui/runs/{run}" in page} == found, q
+        for sort in ("name", "-created", "next", "updated_at"):
+            page = (await browser.get(f"/ui/schedules?sort={sort}")).text
+            listed = await names(rig, sort=sort)
+            assert sorted(listed, key=lambda name: page.index(f">{name}</a>")) == listed, sort
+
+
+async def test_filter_and_parameters_must_agree(rig: Rig) -> None:
+    await rig.create(name="a")
+    assert await names(rig, q="status:enabled", enabled="true", kind="http") == ["a"]
+    answer = await rig.client.get(PATH, params={"q": "status:paused", "enabled": "true"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "contradiction")
+    unknown = (await rig.client.get(PATH, params={"q": "since:1h"})).json()
+    assert "no condition since" in unknown["detail"]
+
+
+async def test_search_in_memory_fills_pages_exactly(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chimes.services.runs._SCAN_BATCH", 4)
+    runs = [
+        a_run(
+            id=f"r{n:02}",
+            schedule_name="even" if n % 2 == 0 else "odd",
+            planned_at=NOW,
+            created_at=NOW + timedelta(seconds=n),
+        )
+        for n in range(20)
+    ]
+    await rig.store.add_runs(runs)
+    seen: list[str] = []
+    url: str | None = "/api/v1/runs?q=even&limit=3"
+    while url is not None:
+        answer = await rig.client.get(url)
+        page = [each["id"] for each in answer.json()["items"]]
+        assert len(page) <= 3
+        seen += page
+        url = answer.links.get("next", {}).get("url")
+    assert seen == [run.id for run in reversed(runs) if run.schedule_name == "even"]
+
+
 @each_row(
     ("name", "value"),
     [
@@ -109,7 +206,10 @@ async def test_filters(any_rig: Rig) -> None:
         ("enabled", "perhaps"),
         ("owner", "alice"),
         ("owner", "robot:alice"),
-        ("q", "x" * 201),
+        ("q", "x" * 501),
+        ("q", "status:purple"),
+        ("q", "staus:failed"),
+        ("q", "owner:anna"),
         ("q", "\0"),
         ("lmit", "5"),
         ("api_key", "x"),

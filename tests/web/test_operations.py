@@ -18,7 +18,7 @@ from chimes.web.compat.eventnative.routes import eventnative_router
 from chimes.web.compat.ksana.routes import ksana_router
 from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.softnix.routes import softnix_router
-from chimes.web.openapi import describe_api
+from chimes.web.openapi import describe_apis, merged
 from chimes.web.requests import WebContext
 from tests.web.rig import serving
 
@@ -56,5 +56,5 @@ async def test_operations_are_unchanged() -> None:
         ksana_router, catbird_router, eventnative_router, softnix_router, kweaver_router, _telegram
     ]  # fmt: skip
     async with serving(routers=routers) as rig:
-        found = _lines(describe_api(rig.app))
+        found = _lines(merged(describe_apis(rig.app)))
     assert found == OPERATIONS.read_text().splitlines()

@@ -11,6 +11,7 @@ from chimes.model.access import SYSTEM_OWNER, Role
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
+    CommandTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
@@ -33,6 +34,7 @@ TARGETS: list[Target] = [
     AgentTarget(prompt="a"),
     MessageTarget(text="a"),
     SyncTarget(source="s", collection="c"),
+    CommandTarget(shell="a"),
 ]
 
 
@@ -141,6 +143,6 @@ def test_only_the_payload_of_a_target_may_differ() -> None:
     assert not same_but_payload(HttpTarget(url="http://a/"), HttpTarget(url="http://b/"))
     assert same_but_payload(AgentTarget(prompt="a"), AgentTarget(prompt="b"))
     assert [payload_name(each) for each in TARGETS] == [
-        "body", "args", "input", "params", "prompt", "text", "",
+        "body", "args", "input", "params", "prompt", "text", "", "",
     ]  # fmt: skip
     assert payload_of(TARGETS[-1]) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +30,8 @@ AGENT = {"kind": "agent", "prompt": "Summarise the news"}
 
 
 async def codes(rig: Rig, **given: Any) -> list[tuple[str, str]]:
-    answer = await rig.client.post("/api/v1/schedules", json=definition(**given))
+    name = f"report {uuid.uuid4().hex}"
+    answer = await rig.client.post("/api/v1/schedules", json=definition(name=name, **given))
     assert answer.status_code == 201, answer.text
     made = answer.json()
     read = (await rig.client.get(f"/api/v1/schedules/{made['id']}")).json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -84,6 +85,26 @@ async def test_explain_needs_exactly_one_of_trigger_and_expression(
     assert (await rig.client.post("/api/v1/explain", json=body)).status_code == 422
 
 
+async def test_intervals_follow_one_grid(rig: Rig) -> None:
+    """An interval without an anchor counts from 1970, whenever it is created or shown."""
+    rig.clock.advance(timedelta(minutes=7, seconds=23, microseconds=456_789))
+    trigger = {"kind": "every", "every": "PT10M"}
+    slots = [f"2030-01-15T09:{minute}:00Z" for minute in (10, 20, 30)]
+    made = await rig.create(trigger=trigger)
+    assert (made["next_run_at"], made["trigger"]["anchor"]) == (slots[0], "1970-01-01T00:00:00Z")
+    shown = (await rig.client.post("/api/v1/preview", json={"trigger": trigger, "count": 3})).json()
+    assert [each["at"] for each in shown["fires"]] == slots
+    assert "1970" not in shown["words"]
+    read = (await rig.client.post("/api/v1/parse", json={"text": "every 10 minutes ping"})).json()
+    assert read["fires"] == slots
+    edited = await rig.client.patch(
+        f"/api/v1/schedules/{made['id']}", json={"trigger": {"kind": "every", "every": "PT20M"}}
+    )
+    assert edited.json()["next_run_at"] == slots[1]
+    late = trigger | {"start_at": "2030-01-15T10:03:05Z"}
+    assert (await rig.create(name="late", trigger=late))["next_run_at"] == "2030-01-15T10:03:05Z"
+
+
 async def test_upcoming(any_rig: Rig) -> None:
     daily = await any_rig.create()
     hourly = await any_rig.create(
@@ -92,11 +113,11 @@ async def test_upcoming(any_rig: Rig) -> None:
     await any_rig.create(name="off", enabled=False)
     items = (await any_rig.client.get("/api/v1/upcoming", params={"hours": 24})).json()["items"]
     assert [(item["schedule_id"], item["at"]) for item in items] == [
-        (hourly["id"], "2030-01-15T21:00:00Z"),
+        (hourly["id"], "2030-01-15T12:00:00Z"),
+        (hourly["id"], "2030-01-16T00:00:00Z"),
         (daily["id"], "2030-01-16T02:00:00Z"),
-        (hourly["id"], "2030-01-16T09:00:00Z"),
     ]
-    assert (items[1]["name"], items[1]["local"]) == ("report", "2030-01-16T09:00:00+07:00")
+    assert (items[2]["name"], items[2]["local"]) == ("report", "2030-01-16T09:00:00+07:00")
     few = await any_rig.client.get("/api/v1/upcoming", params={"hours": 0.5})
     assert few.json()["items"] == []
 

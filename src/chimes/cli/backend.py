@@ -5,16 +5,14 @@ Both serve the native API with the same JSON, so commands do not distinguish the
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import math
 import os
-import secrets
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -29,15 +27,16 @@ from chimes.cli.command import (
     CommandError,
     from_problem,
 )
-from chimes.cli.output import RUN_STATUSES, Json, current_language, echo_err
+from chimes.cli.output import RUN_STATUSES, Json, current_language, echo_err, target_of
 from chimes.clock import SystemClock
-from chimes.config import LoadedSettings, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError
-from chimes.i18n import _
+from chimes.i18n import _, joined
 from chimes.redaction import escape_control
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Scope
+
+    from chimes.config import LoadedSettings
 
 
 API = "/api/v1"
@@ -52,11 +51,15 @@ class Response:
     body: bytes
 
     def json(self) -> Json:
-        """The JSON object of the body. CommandError for an error response or anything else."""
+        """The JSON object of the body, of a list its `items`. CommandError for an error response
+        or anything else."""
         try:
             found = json.loads(self.body) if self.body else {}
         except ValueError:
             found = None
+        if isinstance(found, list):
+            # A list without pages.
+            found = {"items": found}
         if not isinstance(found, dict):
             raise CommandError(
                 _("The response (status {status}) is not from Chimes", status=self.status),
@@ -71,6 +74,8 @@ class Response:
 class Backend(Protocol):
     #: Whether runs are executed while the command runs.
     executes_runs: bool
+    #: The URL of the server or of the store, without passwords.
+    location: str
 
     def request(self, method: str, path: str, body: object = None) -> Response: ...
 
@@ -108,6 +113,11 @@ def delete(backend: Backend, path: str, **query: object) -> None:
     backend.request("DELETE", API + path + _query(query)).json()
 
 
+def remove(backend: Backend, path: str) -> Json:
+    """A DELETE that answers with an object."""
+    return backend.request("DELETE", API + path).json()
+
+
 def paginate(
     backend: Backend, path: str, limit: int | None = None, **query: object
 ) -> Iterator[Json]:
@@ -143,13 +153,17 @@ def _query(given: Mapping[str, object]) -> str:
 class HttpBackend:
     executes_runs = True
 
-    def __init__(self, url: str, key: str) -> None:
-        self.url = url
+    def __init__(self, url: str, key: str, *, timeout: float | None = None) -> None:
+        """`timeout`: seconds to connect and to wait for each response."""
+        self.url = self.location = url
+        self._response_timeout = timeout or _RESPONSE_TIMEOUT
         self.connect_error = ""
         self._key = key
         parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
             port = parts.port
+            # http.client refuses such a host itself, with another error.
+            port = -1 if re.search(r"[^!-~]", parts.netloc) else port
         except ValueError:
             port = -1
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
@@ -160,9 +174,12 @@ class HttpBackend:
                 ),
                 USAGE,
             )
+        # Imported here, because completion asks the server without it.
+        from http.client import HTTPConnection, HTTPSConnection
+
         self._prefix = parts.path.rstrip("/")
         connection = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = connection(parts.hostname, port, timeout=_CONNECT_TIMEOUT)
+        self._connection = connection(parts.hostname, port, timeout=timeout or _CONNECT_TIMEOUT)
 
     def connect(self) -> bool:
         """Whether a connection could be made; otherwise `connect_error` has the reason."""
@@ -171,12 +188,14 @@ class HttpBackend:
         except OSError as error:
             self.connect_error = error.strerror or str(error)
             return False
-        self._connection.sock.settimeout(_RESPONSE_TIMEOUT)
+        self._connection.sock.settimeout(self._response_timeout)
         # For connections that replace it after a loss, too.
-        self._connection.timeout = _RESPONSE_TIMEOUT
+        self._connection.timeout = self._response_timeout
         return True
 
     def request(self, method: str, path: str, body: object = None) -> Response:
+        from http.client import HTTPException
+
         headers = {
             "Accept": "application/json",
             "X-Language": current_language(),
@@ -199,7 +218,7 @@ class HttpBackend:
                 _(
                     "{url} did not respond within {seconds:.0f} s",
                     url=self.url,
-                    seconds=_RESPONSE_TIMEOUT,
+                    seconds=self._response_timeout,
                 ),
                 TIMED_OUT,
             ) from None
@@ -249,6 +268,8 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
 
 
 def _is_store_configured() -> bool:
+    from chimes.config import load_settings
+
     try:
         return load_settings().origins["store"] != "default"
     except ChimesError:
@@ -267,6 +288,8 @@ def _unreachable(url: str, why: str) -> CommandError:
 # --- the API on the local store -------------------------------------------------------------------
 def local_backend(*, create: bool) -> LocalBackend | None:
     """The configured store, or the default one if it exists; None if there is none."""
+    from chimes.config import load_settings, masked_store_url, store_location
+
     loaded = load_settings()
     location = store_location(loaded.settings)
     if location.server:
@@ -285,6 +308,9 @@ class LocalBackend:
     executes_runs = False
 
     def __init__(self, loaded: LoadedSettings, location: str) -> None:
+        import asyncio
+        import secrets
+
         self.location = location
         self._settings = loaded.settings
         self._token = secrets.token_urlsafe(32)
@@ -358,13 +384,15 @@ class LocalBackend:
 
 
 async def _call(app: ASGIApp, scope: Scope, data: bytes) -> Response:
+    from asyncio import Event
+
     sent: list[Message] = []
     waiting: list[Message] = [{"type": "http.request", "body": data, "more_body": False}]
 
     async def receive() -> Message:
         if waiting:
             return waiting.pop()
-        await asyncio.Event().wait()
+        await Event().wait()
         raise AssertionError("never set")
 
     async def send(message: Message) -> None:
@@ -383,7 +411,7 @@ _MIN_PREFIX = 3
 
 
 def find_schedule(backend: Backend, reference: str) -> Json:
-    found = _exact(backend, "schedules", reference)
+    found = find_exact(backend, "schedules", reference)
     if found is not None:
         return found
     rows = list(islice(paginate(backend, "/schedules"), _SEARCH_LIMIT))
@@ -392,16 +420,27 @@ def find_schedule(backend: Backend, reference: str) -> Json:
     matches = named or [
         row
         for row in rows
-        if _slug(str(row.get("name", ""))) == folded or _has_prefix(row, reference)
+        if slug(str(row.get("name", ""))) == folded or has_prefix(row, reference)
     ]
     words = [str(row.get("name", "")) for row in rows] + [str(row["id"]) for row in rows]
     missing = _("No schedule {reference!r}", reference=reference)
-    return _only(matches, reference, words, missing, _("list schedules with `chimes ls`"))
+    return only_row(matches, reference, words, missing, _("list schedules with `chimes ls`"))
 
 
 def find_run(backend: Backend, reference: str) -> Json:
     missing = _("No run {reference!r}", reference=reference)
     return _by_id(backend, "runs", reference, missing, _("list runs with `chimes runs`"))
+
+
+def find_proposal(backend: Backend, reference: str) -> Json:
+    found = find_exact(backend, "proposals", reference)
+    if found is not None:
+        return found
+    rows = items_of(get(backend, "/proposals", limit=_PAGE))
+    missing = _("No proposal {reference!r}", reference=reference)
+    see = _("list proposals with `chimes proposals list`")
+    matches = [row for row in rows if has_prefix(row, reference)]
+    return only_row(matches, reference, [str(row["id"]) for row in rows], missing, see)
 
 
 def find_delivery(backend: Backend, reference: str) -> Json:
@@ -416,9 +455,9 @@ def find_node(backend: Backend, reference: str) -> Json:
     missing = _("No node {reference!r}", reference=reference)
     rows = items_of(get(backend, "/nodes"))
     matches = [row for row in rows if row["id"] == reference] or [
-        row for row in rows if _has_prefix(row, reference)
+        row for row in rows if has_prefix(row, reference)
     ]
-    return _only(
+    return only_row(
         matches,
         reference,
         [str(row["id"]) for row in rows],
@@ -437,15 +476,15 @@ def find_message(backend: Backend, reference: str, owner: str | None = None) -> 
 def _by_id(
     backend: Backend, kind: str, reference: str, missing: str, see: str, **query: object
 ) -> Json:
-    found = _exact(backend, kind, reference)
+    found = find_exact(backend, kind, reference)
     if found is not None:
         return found
     rows = list(islice(paginate(backend, f"/{kind}", None, **query), _SEARCH_LIMIT))
-    matches = [row for row in rows if _has_prefix(row, reference)]
-    return _only(matches, reference, [str(row["id"]) for row in rows], missing, see)
+    matches = [row for row in rows if has_prefix(row, reference)]
+    return only_row(matches, reference, [str(row["id"]) for row in rows], missing, see)
 
 
-def _exact(backend: Backend, kind: str, reference: str) -> Json | None:
+def find_exact(backend: Backend, kind: str, reference: str) -> Json | None:
     # "." and ".." would be path segments.
     if not reference.strip("."):
         return None
@@ -453,32 +492,69 @@ def _exact(backend: Backend, kind: str, reference: str) -> Json | None:
     return None if answer.status in (404, 422) else answer.json()
 
 
-def _has_prefix(row: Json, reference: str) -> bool:
-    return len(reference) >= _MIN_PREFIX and str(row["id"]).startswith(reference)
+def has_prefix(row: Json, reference: str) -> bool:
+    prefix = reference.rstrip("…")
+    return len(prefix) >= _MIN_PREFIX and str(row["id"]).startswith(prefix)
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """The name without spaces and capitals, by which a schedule is found too."""
     return "-".join(name.casefold().split())
 
 
-def _only(rows: list[Json], reference: str, words: Iterable[str], missing: str, see: str) -> Json:
+def only_row(
+    rows: list[Json], reference: str, words: Iterable[str], missing: str, see: str
+) -> Json:
     """The only row. CommandError with `missing` and `see` if there is none."""
     if len(rows) == 1:
         return rows[0]
     if rows:
-        ids = ", ".join(str(row["id"]) for row in rows[:5])
-        raise CommandError(
-            _(
-                "{reference!r} is ambiguous: it matches {ids}",
-                reference=reference,
-                ids=ids,
-            ),
-            USAGE,
-        )
+        raise _ambiguous(rows, reference)
     from chimes.triggers.values import suggest_name
 
     hint = suggest_name(reference, [word for word in words if word])
     raise CommandError(missing, NOT_FOUND, hint=hint or see)
+
+
+#: Candidates of an ambiguous name that are listed.
+_MAX_CANDIDATES = 10
+
+
+def _ambiguous(rows: list[Json], reference: str) -> CommandError:
+    """The error lists the candidates: for schedules also when they fire and what they do."""
+    if "trigger" not in rows[0]:
+        ids = ", ".join(str(row["id"]) for row in rows[:5])
+        return CommandError(
+            _("{reference!r} is ambiguous: it matches {ids}", reference=reference, ids=ids), USAGE
+        )
+    candidates = [
+        {
+            "id": row["id"],
+            "name": row.get("name"),
+            "when": row.get("words"),
+            "next_run_at": row.get("next_run_at"),
+            "what": target_of(row),
+        }
+        for row in rows[:_MAX_CANDIDATES]
+    ]
+    lines = [
+        _(
+            "{id} {name}: {when}, next {next}; {what}",
+            id=each["id"],
+            name=each["name"],
+            when=each["when"],
+            next=each["next_run_at"] or "–",
+            what=each["what"],
+        )
+        for each in candidates
+    ]
+    message = _(
+        "{reference!r} is ambiguous: {count} schedules match; give the id of one of them:",
+        reference=reference,
+        count=len(rows),
+    )
+    problem: Json = {"title": message, "exit_code": USAGE, "candidates": candidates}
+    return CommandError(joined("\n  ", [message, *lines]), USAGE, problem=problem)
 
 
 # --- polling a run and its log --------------------------------------------------------------------

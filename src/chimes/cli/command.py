@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from chimes import __version__, errors
 from chimes.cli.output import (
@@ -45,7 +46,7 @@ class _Context(click.Context):
     formatter_class = Formatter
 
 
-class _LocalizedCommand(click.Command):
+class LocalizedCommand(click.Command):
     """A command with `--lang`, whose help is translated when it is shown."""
 
     context_class = _Context
@@ -84,7 +85,7 @@ def _localized(item: HasHelp) -> HasHelp:
     return localized
 
 
-class Command(_LocalizedCommand):
+class Command(LocalizedCommand):
     """A command that takes `--json` with or without a value and rejects `--api-key`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -103,7 +104,7 @@ class Command(_LocalizedCommand):
         return super().parse_args(ctx, [*options, *args[end:]])
 
 
-class LazyGroup(_LocalizedCommand, click.Group):
+class LazyGroup(LocalizedCommand, click.Group):
     """A group that imports a command when it is called."""
 
     command_class = Command
@@ -123,6 +124,10 @@ class LazyGroup(_LocalizedCommand, click.Group):
             return None
         command = getattr(import_module(found.module), found.name)
         assert isinstance(command, click.Command)
+        if "_CHIMES_COMPLETE" in os.environ:
+            from chimes.cli.completion import add_value_types
+
+            add_value_types(command)
         return command
 
     def resolve_command(
@@ -131,6 +136,17 @@ class LazyGroup(_LocalizedCommand, click.Group):
         if args and args[0] not in self._lazy and not args[0].startswith("-"):
             raise click.UsageError(self._unknown(args[0]), ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table, without importing the commands."""
+        return [
+            *(
+                CompletionItem(name, help=localize_help(found.help))
+                for name, found in self._lazy.items()
+                if name.startswith(incomplete)
+            ),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
 
     def _unknown(self, name: str) -> str:
         from chimes.triggers.values import suggest_name
@@ -169,6 +185,19 @@ INCONCLUSIVE = 10
 TIMED_OUT = 124
 INTERRUPTED = 130
 
+#: `type` of the problems that a command finds itself, by exit code.
+_PROBLEM_TYPES = {
+    USAGE: "usage",
+    NOT_FOUND: "not_found",
+    NOT_ALLOWED: "not_allowed",
+    CONFLICT: "conflict",
+    INVALID: "invalid_input",
+    UNREACHABLE: "unreachable",
+    RUN_FAILED: "run_failed",
+    PROBLEMS: "problems_found",
+    INCONCLUSIVE: "inconclusive",
+    TIMED_OUT: "timed_out",
+}
 #: The first class that matches decides.
 _ERROR_CODES: tuple[tuple[type[errors.ChimesError], int], ...] = (
     (errors.InvalidInput, INVALID),
@@ -220,8 +249,13 @@ class CommandError(Exception):
     def problem(self) -> dict[str, object]:
         """As a problem document (RFC 9457)."""
         if self._problem is not None:
-            return dict(self._problem)
-        document: dict[str, object] = {"title": self.message, "exit_code": self.code}
+            return {**self._problem, "exit_code": self.code}
+        kind = _PROBLEM_TYPES.get(self.code, "failure")
+        document: dict[str, object] = {
+            "type": f"urn:chimes:command:{kind}",
+            "title": self.message,
+            "exit_code": self.code,
+        }
         return document | ({"hint": self.hint} if self.hint else {})
 
 
@@ -254,13 +288,15 @@ def from_problem(status: int, problem: Mapping[str, object]) -> CommandError:
     detail = str(problem.get("detail") or problem.get("title") or "")
     parts = [detail or _("The server returned status {status}", status=status)]
     hints: list[str] = []
-    field_errors = problem.get("errors")
-    for each in field_errors if isinstance(field_errors, list) else []:
+    found = problem.get("errors")
+    for position, each in enumerate(found if isinstance(found, list) else []):
         if isinstance(each, dict):
             where = str(each.get("pointer") or each.get("parameter") or "")
             detail = str(each.get("detail", ""))
-            if detail and not any(detail in part for part in parts):
-                parts.append(f"{where}: {detail}" if where else detail)
+            line = f"{where}: {detail}" if where else detail
+            # The first one is the detail of the problem; others may have its words at other fields.
+            if detail and line not in parts and (position or detail not in parts[0]):
+                parts.append(line)
             if each.get("hint"):
                 hints.append(str(each["hint"]))
     if status == 401:
@@ -276,7 +312,7 @@ def from_problem(status: int, problem: Mapping[str, object]) -> CommandError:
 # --- the command and its subcommands --------------------------------------------------------------
 #: The most used commands first, then grouped by topic.
 COMMANDS = {
-    "serve": LazyCommand("chimes.cli.serve", "serve", "Start the server."),
+    "serve": LazyCommand("chimes.cli.operations.serve", "serve", "Start the server."),
     "add": LazyCommand("chimes.cli.schedules", "add", "Create a schedule."),
     "next": LazyCommand(
         "chimes.cli.time", "next_fires", "Show when an expression fires (no server needed)."
@@ -284,6 +320,9 @@ COMMANDS = {
     "explain": LazyCommand("chimes.cli.time", "explain", "Explain an expression in words."),
     "ls": LazyCommand("chimes.cli.schedules", "ls", "List schedules."),
     "show": LazyCommand("chimes.cli.schedules", "show", "Show one schedule."),
+    "edit": LazyCommand("chimes.cli.changesets", "edit", "Edit a schedule as YAML."),
+    "set": LazyCommand("chimes.cli.changesets", "set_fields", "Set fields of a schedule."),
+    "duplicate": LazyCommand("chimes.cli.changesets", "duplicate", "Copy a schedule."),
     "pause": LazyCommand("chimes.cli.schedules", "pause", "Pause schedules."),
     "resume": LazyCommand("chimes.cli.schedules", "resume", "Resume paused schedules."),
     "run": LazyCommand("chimes.cli.schedules", "run_now", "Run a schedule now."),
@@ -292,6 +331,7 @@ COMMANDS = {
     "backfill": LazyCommand("chimes.cli.schedules", "backfill", "Run past slots of a schedule."),
     "rm": LazyCommand("chimes.cli.schedules", "rm", "Delete schedules."),
     "runs": LazyCommand("chimes.cli.runs", "runs", "List runs."),
+    "why": LazyCommand("chimes.cli.runs", "why", "Say why a slot ran or did not run."),
     "logs": LazyCommand("chimes.cli.runs", "logs", "Show the log of a run."),
     "cancel": LazyCommand("chimes.cli.runs", "cancel", "Cancel a run."),
     "retry": LazyCommand("chimes.cli.runs", "retry", "Run an ended run again."),
@@ -299,42 +339,86 @@ COMMANDS = {
     "known": LazyCommand(
         "chimes.cli.runs", "known", "Mark the latest failure of a schedule as known."
     ),
+    "acknowledge": LazyCommand(
+        "chimes.cli.runs", "acknowledge", "Acknowledge the failure of a run."
+    ),
     "inbox": LazyCommand(
         "chimes.cli.notifications", "inbox", "List and read messages in the inbox."
     ),
     "deliveries": LazyCommand(
         "chimes.cli.notifications", "deliveries", "List notifications and their status."
     ),
-    "worker": LazyCommand(
-        "chimes.cli.serve", "worker", "Start a worker for the tasks of an application."
+    "routing": LazyCommand(
+        "chimes.cli.notification_rules", "routing", "Route notifications by label and status."
     ),
-    "apply": LazyCommand("chimes.cli.config", "apply", "Apply the sources in chimes.yaml."),
-    "nodes": LazyCommand("chimes.cli.admin", "nodes", "List the nodes that share the store."),
-    "drain": LazyCommand("chimes.cli.admin", "drain", "Stop a node from accepting new runs."),
-    "node": LazyCommand("chimes.cli.admin", "node", "Resume and remove nodes."),
+    "silence": LazyCommand(
+        "chimes.cli.notification_rules", "silence", "Send no notifications for a while."
+    ),
+    "message-templates": LazyCommand(
+        "chimes.cli.notification_rules", "message_templates", "Write your own notifications."
+    ),
+    "worker": LazyCommand(
+        "chimes.cli.operations.serve", "worker", "Start a worker for the tasks of an application."
+    ),
+    "maintenance": LazyCommand(
+        "chimes.cli.operations.maintenance", "maintenance", "Stop all firing for a while."
+    ),
+    "apply": LazyCommand(
+        "chimes.cli.changesets", "apply", "Apply the schedules and sources in files."
+    ),
+    "proposals": LazyCommand(
+        "chimes.cli.proposals", "proposals", "Decide about changes that assistants propose."
+    ),
+    "mcp": LazyCommand("chimes.cli.mcp", "mcp", "Serve an assistant over MCP."),
+    "export": LazyCommand("chimes.cli.changesets", "export", "Write schedules to a file."),
+    "import": LazyCommand(
+        "chimes.cli.imports", "import_group", "Import schedules of cron and other systems."
+    ),
+    "connections": LazyCommand(
+        "chimes.cli.operations.connections", "connections", "List and test engines and brokers."
+    ),
+    "nodes": LazyCommand(
+        "chimes.cli.operations.admin", "nodes", "List the nodes that share the store."
+    ),
+    "drain": LazyCommand(
+        "chimes.cli.operations.admin", "drain", "Stop a node from accepting new runs."
+    ),
+    "node": LazyCommand("chimes.cli.operations.admin", "node", "Resume and remove nodes."),
     "templates": LazyCommand(
         "chimes.cli.time", "templates", "List schedule templates (no server needed)."
     ),
     "upcoming": LazyCommand("chimes.cli.schedules", "upcoming", "Show upcoming runs."),
     "store": LazyCommand(
-        "chimes.cli.store", "store", "Migrate, export, import and copy the store."
+        "chimes.cli.store.commands", "store", "Migrate, export, import and copy the store."
     ),
     "secret": LazyCommand(
-        "chimes.cli.secret", "secret", "Manage named secrets and their encryption."
+        "chimes.cli.store.secret", "secret", "Manage named secrets and their encryption."
     ),
-    "key": LazyCommand("chimes.cli.admin", "key", "Create, list and revoke API keys."),
-    "user": LazyCommand("chimes.cli.admin", "user", "Manage the users of the dashboard."),
-    "audit": LazyCommand("chimes.cli.admin", "audit", "Show and verify the audit log."),
+    "limits": LazyCommand(
+        "chimes.cli.operations.limits", "limits", "Limit the concurrency and the rate of runs."
+    ),
+    "monitor": LazyCommand(
+        "chimes.cli.operations.monitor", "monitor", "Monitor jobs that run elsewhere."
+    ),
+    "key": LazyCommand("chimes.cli.operations.admin", "key", "Create, list and revoke API keys."),
+    "user": LazyCommand(
+        "chimes.cli.operations.admin", "user", "Manage the users of the dashboard."
+    ),
+    "audit": LazyCommand("chimes.cli.operations.admin", "audit", "Show and verify the audit log."),
     "telegram": LazyCommand(
         "chimes.cli.notifications", "telegram", "Link Telegram chats to your account."
     ),
-    "config": LazyCommand("chimes.cli.config", "config", "Show the configuration."),
-    "demo": LazyCommand("chimes.cli.serve", "demo", "Remove the example schedules."),
-    "doctor": LazyCommand("chimes.cli.doctor", "doctor", "Diagnose the installation."),
+    "config": LazyCommand("chimes.cli.operations.config", "config", "Show the configuration."),
+    "demo": LazyCommand("chimes.cli.operations.serve", "demo", "Remove the example schedules."),
+    "doctor": LazyCommand("chimes.cli.operations.doctor", "doctor", "Diagnose the installation."),
     "torture": LazyCommand(
-        "chimes.cli.torture", "torture", "Certify a database by injecting faults."
+        "chimes.cli.operations.torture", "torture", "Certify a database by injecting faults."
     ),
-    "version": LazyCommand("chimes.cli.serve", "version", "Show the version."),
+    "completion": LazyCommand(
+        "chimes.cli.completion", "completion", "Print the completion script of a shell."
+    ),
+    "help": LazyCommand("chimes.cli.help", "help_", "Show the help of a command."),
+    "version": LazyCommand("chimes.cli.operations.serve", "version", "Show the version."),
 }
 
 
@@ -375,6 +459,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     if "_CHIMES_COMPLETE" in os.environ:
+        import_module("chimes.cli.completion")
         cli.main(list(arguments), prog_name="chimes")
     try:
         # Not through main(), which treats a closed pipe as a failure.
@@ -387,11 +472,12 @@ def _run(arguments: Sequence[str]) -> int:
         _print_error(_("Interrupted."))
         return INTERRUPTED
     except click.UsageError as error:
+        if _wants_json(arguments):
+            return _fail(CommandError(error.format_message(), USAGE), arguments)
         _usage(error)
         return USAGE
     except click.ClickException as error:
-        _print_error(error.format_message())
-        return USAGE
+        return _fail(CommandError(error.format_message(), USAGE), arguments)
     except BrokenPipeError:
         _drop_stdout()
         return OK
@@ -405,8 +491,14 @@ def _run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else OK
 
 
+def _wants_json(arguments: Sequence[str]) -> bool:
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    names = {each.partition("=")[0] for each in arguments[:end]}
+    return not names.isdisjoint(("--json", "--ndjson", "--jq"))
+
+
 def _fail(failure: CommandError, arguments: Sequence[str]) -> int:
-    if any(each.startswith(("--json", "--ndjson")) for each in arguments):
+    if _wants_json(arguments):
         _print_error(
             json.dumps(translate(failure.problem(), current_language()), ensure_ascii=False)
         )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from chimes.cli.command import USAGE, CommandError
+from chimes.cli.command import USAGE, Command, CommandError
 from chimes.cli.output import Output, OutputFormat, ToZone, localize
 from chimes.i18n import _
 
@@ -40,6 +40,24 @@ log_level_option = click.option(
 log_format_option = click.option(
     "--log-format", metavar="FORMAT", help="Log format: json, text or auto."
 )
+
+
+def commands_options(function: CommandFunction[R]) -> CommandFunction[R]:
+    """`--allow-commands` and `--label`; passes `allow_commands` and `labels` as texts."""
+
+    @click.option("--allow-commands", flag_value="true", help="Execute commands on this node.")
+    @click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Label of this node, which commands can require; repeatable.",
+    )
+    @functools.wraps(function)
+    def wrapped(*args: object, labels: tuple[str, ...], **kwargs: object) -> R:
+        return function(*args, labels=",".join(labels) or None, **kwargs)
+
+    return wrapped
 
 
 class WholeNumber(click.IntRange):
@@ -87,11 +105,20 @@ def store_options(function: CommandFunction[R]) -> CommandFunction[R]:
     return wrapped
 
 
-def policy_options(function: CommandFunction[R]) -> CommandFunction[R]:
-    """Options for the fields of a policy; passes them by the name of the field."""
+class PolicyCommand(Command):
+    """A command with an option for each field of a policy, passed by the name of the field. They
+    are made when the command is used, so that its module does not import the model."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        known = {each.name for each in self.params}
+        self.params.extend(each for each in _policy_options() if each.name not in known)
+        return super().get_params(ctx)
+
+
+def _policy_options() -> Iterator[click.Option]:
     from chimes.model.policy import command_options
 
-    for name, field in reversed(command_options().items()):
+    for name, field in command_options().items():
         assert field.about.command is not None
         more: dict[str, Any] = {"help": field.about.command.help}
         if field.kind == "choice":
@@ -104,12 +131,20 @@ def policy_options(function: CommandFunction[R]) -> CommandFunction[R]:
             more["metavar"] = "DURATION"
         elif field.kind == "flag":
             more |= {"type": bool, "metavar": "true|false"}
-        function = click.option(name, field.name, default=None, **more)(function)
-    return function
+        elif field.kind == "names":
+            more |= {"multiple": True, "metavar": "NAME", "callback": _names}
+        yield click.Option([name, field.name], default=None, **more)
+
+
+def _names(
+    _context: click.Context, _option: click.Parameter, given: Sequence[str]
+) -> list[str] | None:
+    """None if the option is not given."""
+    return list(given) or None
 
 
 def output_options(function: CommandFunction[R]) -> CommandFunction[R]:
-    """`--json`, `--ndjson`, `-q`, `--utc`, `--tz`; passes `output` to the command."""
+    """Format of the output, and `--tz`; passes `output` to the command."""
     tz_option = click.option("--tz", "shown_zone", metavar="ZONE", help="Show times in this zone.")
     return tz_option(output_format_options(function))
 
@@ -125,6 +160,15 @@ def output_format_options(function: CommandFunction[R]) -> CommandFunction[R]:
         help="Print JSON objects, or only these fields of them.",
     )
     @click.option("--ndjson", is_flag=True, help="Print one JSON object per line.")
+    @click.option(
+        "--jq", metavar="EXPR", default="", help="Filter the JSON with jq, which must be installed."
+    )
+    @click.option(
+        "--template",
+        metavar="TEXT",
+        default="",
+        help="Print this text for each object, with values for {field} and {field.member}.",
+    )
     @click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
     @click.option("--utc", is_flag=True, help="Show times in UTC.")
     @functools.wraps(function)
@@ -132,14 +176,26 @@ def output_format_options(function: CommandFunction[R]) -> CommandFunction[R]:
         *args: object,
         json_fields: str | None,
         ndjson: bool,
+        jq: str,
+        template: str,
         quiet: bool,
         utc: bool,
         shown_zone: str | None = None,
         **kwargs: object,
     ) -> R:
+        if bool(jq) + bool(template) + quiet > 1:
+            raise click.UsageError(_("Give only one of --jq, --template and --quiet."))
+        if (jq or template) and json_fields is None:
+            json_fields = ""
         fields = tuple(each.strip() for each in (json_fields or "").split(",") if each.strip())
         zone = _to_utc if utc else zone_converter(shown_zone) if shown_zone else None
-        output = Output(format=_output_format(json_fields, ndjson, quiet), fields=fields, zone=zone)
+        output = Output(
+            format=_output_format(json_fields, ndjson, quiet),
+            fields=fields,
+            zone=zone,
+            jq=jq,
+            template=template,
+        )
         return function(*args, output=output, **kwargs)
 
     return wrapped
@@ -168,6 +224,25 @@ def zone_converter(name: str) -> ToZone:
     return convert
 
 
+def default_zone() -> str:
+    """The zone of times that are written without one."""
+    from chimes.config import load_settings
+
+    return load_settings().settings.default_timezone
+
+
+def api_time(text: str, *, zone: str | None = None, past: bool = False, field: str) -> str:
+    """A time that a person wrote, such as `24h` or `tomorrow 10:00`, as the API takes it. `past`: a
+    length lies before now."""
+    from chimes.clock import SystemClock
+    from chimes.triggers.values import format_moment, parse_time
+
+    now = SystemClock().now()
+    return format_moment(
+        parse_time(text, now=now, zone=zone or default_zone(), past=past, field=field)
+    )
+
+
 def _to_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
@@ -185,6 +260,22 @@ def client_options(function: CommandFunction[R]) -> CommandFunction[R]:
 def lazy_client_options(function: CommandFunction[R]) -> CommandFunction[R]:
     """`client_options` for commands that connect late or never: passes `open_backend`."""
 
+    @functools.wraps(function)
+    def wrapped(*args: object, connect: Callable[..., Backend], **kwargs: object) -> R:
+        def open_backend(*, create: bool = False) -> Backend:
+            backend = connect(create=create)
+            click.get_current_context().call_on_close(backend.close)
+            return backend
+
+        return function(*args, open_backend=open_backend, **kwargs)
+
+    return server_options(wrapped)
+
+
+def server_options(function: CommandFunction[R]) -> CommandFunction[R]:
+    """`client_options` for commands that connect several times: passes `connect`, whose backends
+    the command closes."""
+
     @click.option("--url", envvar="CHIMES_URL", metavar="URL", help="URL of the server.")
     @click.option(
         "--api-key-file",
@@ -195,20 +286,19 @@ def lazy_client_options(function: CommandFunction[R]) -> CommandFunction[R]:
     )
     @functools.wraps(function)
     def wrapped(*args: object, url: str | None, api_key_file: Path | None, **kwargs: object) -> R:
-        def open_backend(*, create: bool = False) -> Backend:
+        def open_connection(*, create: bool = False) -> Backend:
             from chimes.cli.backend import connect
 
-            key = read_key_file(api_key_file) if api_key_file else _key_from_environment()
-            backend = connect(url, key, create=create)
-            click.get_current_context().call_on_close(backend.close)
-            return backend
+            key = read_key_file(api_key_file) if api_key_file else read_api_key()
+            return connect(url, key, create=create)
 
-        return function(*args, open_backend=open_backend, **kwargs)
+        return function(*args, connect=open_connection, **kwargs)
 
     return wrapped
 
 
-def _key_from_environment() -> str:
+def read_api_key() -> str:
+    """The key in CHIMES_API_KEY, or empty."""
     return os.environ.get("CHIMES_API_KEY", "").strip()
 
 
@@ -240,10 +330,11 @@ def confirm_options(function: CommandFunction[R]) -> CommandFunction[R]:
     @functools.wraps(function)
     def wrapped(*args: object, yes: bool, no_input: bool, **kwargs: object) -> R:
         def confirm(question: str, *, explicit: bool = False) -> bool:
-            """Asks on a terminal. Without one returns True, unless consent must be `explicit`."""
+            """Asks on a terminal. Without one returns True, unless consent must be `explicit`. No
+            question: whether there is consent without asking."""
             if yes:
                 return True
-            if sys.stdin.isatty() and sys.stderr.isatty() and not no_input:
+            if question and sys.stdin.isatty() and sys.stderr.isatty() and not no_input:
                 return click.confirm(localize(question), default=False, err=True)
             return not explicit
 

@@ -11,6 +11,8 @@ import gettext
 import json
 import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,16 +21,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from inspect import cleandoc
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import click
 
 from chimes import i18n
+from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, Message, _, in_language
 from chimes.language.languages import known, named, of_environment
-from chimes.model.recipient import format_recipient
-from chimes.model.run import RUN_REASONS
 from chimes.redaction import escape_control
 
 # --- language -------------------------------------------------------------------------------------
@@ -252,6 +253,9 @@ OutputFormat = Literal["table", "tsv", "json", "ndjson", "ids"]
 #: Converts a time to a time zone.
 ToZone = Callable[[datetime], datetime]
 _GAP = 2
+_TEMPLATE = re.compile(r"\{(?P<field>[A-Za-z_][\w.]*)\}|\{\{|\}\}|\\[tn\\]")
+_ESCAPES = {"{{": "{", "}}": "}", "\\t": "\t", "\\n": "\n", "\\\\": "\\"}
+_API_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +274,13 @@ class Column:
     min_width: int | None = None
     #: Labels shown on a terminal for values of the API.
     labels: Mapping[str, Message] = field(default_factory=dict)
-    #: For ids: length to which they may be abbreviated on a narrow terminal; None: not at all.
+    #: For ids: length to which a table abbreviates them, or more if they begin alike; None: not at
+    #: all.
     min_chars: int | None = None
+    #: The values are states of runs or schedules, which have a colour.
+    status: bool = False
+    #: A table shows times without the current year and without fractions of a second.
+    compact: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,6 +290,10 @@ class Output:
     fields: tuple[str, ...] = ()
     #: None: local time on a terminal, unchanged elsewhere.
     zone: ToZone | None = None
+    #: An expression for the program jq, which JSON output goes through.
+    jq: str = ""
+    #: Text with `{field}`, printed for each object instead of JSON.
+    template: str = ""
 
     @property
     def is_table(self) -> bool:
@@ -291,9 +304,12 @@ class Output:
         match self.format:
             case "ndjson":
                 for item in items:
-                    echo(_to_json(self._select_fields(item), indent=None))
+                    self._print_object(item, indent=None)
+            case "json" if self.template:
+                for item in items:
+                    self._print_object(item)
             case "json":
-                echo(_to_json([self._select_fields(item) for item in items]))
+                self._print_json([self._select_fields(item) for item in items])
             case "ids":
                 for item in items:
                     echo(escape_control(str(item["id"])))
@@ -301,13 +317,15 @@ class Output:
                 for item in items:
                     echo("\t".join(self._cell(column, item) for column in columns))
             case "table":
-                cells = [[self._cell(column, item) for column in columns] for item in items]
-                print_table([localize(column.title) for column in columns], cells, columns)
+                found = list(items)
+                cells = [[self._cell(column, item) for column in columns] for item in found]
+                styles = [[_style(column, item) for column in columns] for item in found]
+                print_table([localize(column.title) for column in columns], cells, columns, styles)
 
     def one(self, item: Json, columns: Sequence[Column]) -> None:
         """Prints one object: a line per column, or JSON."""
         if self.format in ("json", "ndjson"):
-            echo(_to_json(self._select_fields(item), indent=2 if self.format == "json" else None))
+            self._print_object(item, indent=2 if self.format == "json" else None)
         elif self.format == "ids":
             echo(escape_control(str(item["id"])))
         else:
@@ -319,19 +337,44 @@ class Output:
                 elif value:
                     echo(f"{pad(localize(column.title), width)}{value}")
 
+    def _print_object(self, item: Json, *, indent: int | None = 2) -> None:
+        if self.template:
+            echo(_TEMPLATE.sub(lambda found: self._fill(found, item), self.template))
+        else:
+            self._print_json(self._select_fields(item), indent=indent)
+
+    def _print_json(self, value: object, *, indent: int | None = 2) -> None:
+        echo(run_jq(self.jq, value) if self.jq else _to_json(value, indent=indent))
+
+    def _fill(self, found: re.Match[str], item: Json) -> str:
+        """The text for `{target.url}`, for `{{` and for `\\t`."""
+        if found["field"] is None:
+            return _ESCAPES[found[0]]
+        first, *others = found["field"].split(".")
+        if first not in item:
+            raise self._unknown_field(first, item)
+        value = item[first]
+        for name in others:
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is None:
+            return ""
+        if isinstance(value, str):
+            is_time = self.zone is not None and _API_TIME.fullmatch(value)
+            return self.format_time(value) if is_time else escape_control(value)
+        return _to_json(value, indent=None)
+
+    def _unknown_field(self, name: str, item: Json) -> click.UsageError:
+        known = ", ".join(sorted(item))
+        return click.UsageError(
+            _("Unknown field {field!r}; available: {known}", field=name, known=known)
+        )
+
     def _select_fields(self, item: Json) -> Json:
         if not self.fields:
             return item
         missing = [name for name in self.fields if name not in item]
         if missing:
-            known = ", ".join(sorted(item))
-            raise click.UsageError(
-                _(
-                    "Unknown field {field!r}; available: {known}",
-                    field=missing[0],
-                    known=known,
-                )
-            )
+            raise self._unknown_field(missing[0], item)
         return {name: item[name] for name in self.fields}
 
     def _cell(self, column: Column, item: Json) -> str:
@@ -339,16 +382,18 @@ class Output:
         if value is None or value == "":
             return ""
         if column.time and isinstance(value, str):
-            return self.format_time(value)
+            return self.format_time(value, compact=self.is_table and column.compact)
         if isinstance(value, str) and self.is_table:
             return escape_control(localize(column.labels.get(value, value)))
         return escape_control(
             value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         )
 
-    def format_time(self, text: str) -> str:
+    def format_time(self, text: str, *, compact: bool = False) -> str:
         """A time of the API in the chosen zone, always with its offset."""
         moment = parse_time(text)
+        if compact:
+            return compact_time(self.zone(moment) if self.zone else moment.astimezone())
         if self.zone is not None:
             return _format_datetime(self.zone(moment), people=self.is_table)
         return _format_datetime(moment.astimezone(), people=True) if self.is_table else text
@@ -363,6 +408,16 @@ def _format_datetime(moment: datetime, *, people: bool) -> str:
     if moment.tzinfo is UTC:
         text = text.replace("+00:00", "Z")
     return text.replace("T", " ") if people else text
+
+
+def compact_time(moment: datetime) -> str:
+    """`11-18 09:00 +07`: without the current year, and with seconds only if there are any."""
+    this_year = SystemClock().now().astimezone(moment.tzinfo).year
+    year = "" if moment.year == this_year else f"{moment.year}-"
+    clock = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
+    offset = f"{moment:%z}"[:5]
+    zone = "Z" if moment.tzinfo is UTC else offset.removesuffix("00")
+    return f"{year}{moment:%m-%d} {clock} {zone}"
 
 
 def echo(text: str) -> None:
@@ -384,27 +439,133 @@ def _to_json(value: object, *, indent: int | None = 2) -> str:
     )
 
 
-def print_table(titles: Sequence[str], cells: list[list[str]], columns: Sequence[Column]) -> None:
-    """Fits the table to the terminal: abbreviates ids, drops columns by rank, truncates text."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def run_jq(expression: str, value: object) -> str:
+    """What the program jq prints for a value; strings without quotes. It is a program of the
+    system: Chimes contains no second implementation of its language."""
+    import subprocess
 
-    plain = bool(os.environ.get("NO_COLOR"))
-    console = Console(file=sys.stdout, highlight=False, color_system=None if plain else "auto")
-    cells, widths = _fit(titles, cells, columns, console.width)
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for index, width in widths.items():
-        table.add_column(
-            titles[index].upper(),
-            no_wrap=True,
-            overflow="ellipsis",
-            max_width=None if columns[index].title == "id" else width,
-            min_width=width if columns[index].title == "id" else None,
+    program = shutil.which("jq")
+    if program is None:
+        raise click.UsageError(
+            _("--jq needs the program jq, which is not installed. Install it, or use --template.")
         )
-    for row in cells:
-        table.add_row(*(Text(row[index]) for index in widths))
-    console.print(table)
+    done = subprocess.run(  # noqa: S603
+        # The space keeps an expression such as -1 from being an option.
+        [program, "--raw-output", "--monochrome-output", f" {expression}"],
+        input=json.dumps(value),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if done.returncode:
+        raise click.UsageError(_("jq: {message}", message=done.stderr.strip()))
+    return "\n".join(escape_control(line) for line in done.stdout.splitlines())
+
+
+def print_table(
+    titles: Sequence[str],
+    cells: list[list[str]],
+    columns: Sequence[Column],
+    styles: Sequence[Sequence[str]] = (),
+) -> None:
+    """Fits the table to the terminal: abbreviates ids, drops columns by rank, truncates text. A
+    table that is longer than the terminal goes through a pager."""
+    size = shutil.get_terminal_size()
+    cells, widths = _fit(titles, cells, columns, size.columns)
+    plain = bool(os.environ.get("NO_COLOR"))
+
+    def line(texts: Sequence[str], colours: Sequence[str], *, bold: bool = False) -> str:
+        shown = []
+        for index, width in widths.items():
+            # An id that is cut off could not be copied.
+            whole = columns[index].title == "id"
+            text = texts[index] if whole else _truncate(texts[index], width)
+            pad = " " * (width - display_width(text))
+            colour = colours[index] if colours else ""
+            shown.append((text if plain else _styled(text, colour, bold=bold)) + pad)
+        return (" " * _GAP).join(shown).rstrip()
+
+    lines = [line([title.upper() for title in titles], (), bold=True)]
+    lines += [line(row, styles[place] if styles else ()) for place, row in enumerate(cells)]
+    if len(lines) < size.lines or not _wants_pager():
+        click.echo("\n".join(lines))
+    else:
+        click.echo_via_pager("\n".join(lines) + "\n", color=not plain)
+
+
+def _styled(text: str, colour: str, *, bold: bool) -> str:
+    if not colour and not bold:
+        return text
+    if colour == "dim":
+        return click.style(text, dim=True)
+    return click.style(text, fg=colour or None, bold=bold or None)
+
+
+def _truncate(text: str, width: int) -> str:
+    if display_width(text) <= width:
+        return text
+    while text and display_width(text) >= width:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def _wants_pager() -> bool:
+    """On a terminal, unless NO_PAGER is set or PAGER is empty or `cat`."""
+    if os.environ.get("NO_PAGER") or os.environ.get("PAGER", "less").strip() in ("", "cat"):
+        return False
+    return sys.stdout.isatty() and sys.stdin.isatty()
+
+
+#: Colours of states; a word always says the same.
+_STYLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("succeeded", "ran", "active", "delivered", "alive"), "green"),
+    **dict.fromkeys(("failed", "timeout", "dead", "gone"), "red"),
+    **dict.fromkeys(("skipped", "missed", "paused", "draining", "unknown"), "yellow"),
+    **dict.fromkeys(("running", "pending", "queued"), "cyan"),
+    **dict.fromkeys(("canceled", "done", "not_due", "drained", "suppressed"), "dim"),
+}
+
+
+def _style(column: Column, item: Json) -> str:
+    value = column.get(item) if column.status else None
+    return _STYLES.get(value, "") if isinstance(value, str) else ""
+
+
+class Progress:
+    """A bar on stderr that shows how much is done: only on a terminal, and only if the work takes
+    longer than a second."""
+
+    _WIDTH = 30
+    _AFTER, _EVERY = 1.0, 0.1
+
+    def __init__(self, label: str = "", total: int | None = None) -> None:
+        self._label = label
+        self._total = total
+        self._clock = SystemClock()
+        self._next = self._clock.monotonic() + self._AFTER
+        self._shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._shown:
+            click.echo("", err=True)
+
+    def show(self, done: int, total: int | None = None, label: str | None = None) -> None:
+        now = self._clock.monotonic()
+        total = self._total if total is None else total
+        if now < self._next or not sys.stderr.isatty():
+            return
+        self._shown, self._next = True, now + self._EVERY
+        text = localize(self._label if label is None else label)
+        count = f"{done:,}"
+        if total:
+            filled = min(done, total) * self._WIDTH // total
+            bar = "█" * filled + "░" * (self._WIDTH - filled)
+            count = f"{bar} {done:,}/{total:,}"
+        click.echo(f"\r\x1b[2K{text} {count}".rstrip(), err=True, nl=False)
 
 
 def _fit(
@@ -423,12 +584,10 @@ def _fit(
     def least(index: int) -> int:
         return min(widths[index], columns[index].min_width or widths[index])
 
+    for index, column in enumerate(columns):
+        if column.min_chars:
+            cells = _abbreviate_ids(cells, index, column.min_chars)
     widths = natural()
-    if _total_width(widths.values()) > room:
-        for index, column in enumerate(columns):
-            if column.min_chars:
-                cells = _abbreviate_ids(cells, index, column.min_chars)
-        widths = natural()
     while _total_width(map(least, widths)) > room:
         last = max(widths, key=lambda index: columns[index].rank)
         if columns[last].rank == 0:
@@ -447,7 +606,8 @@ def _total_width(widths: Iterable[int]) -> int:
 
 
 def _abbreviate_ids(cells: list[list[str]], index: int, min_chars: int) -> list[list[str]]:
-    """Abbreviates ids to prefixes of one length that are still unique."""
+    """Abbreviates ids to prefixes of one length that are still unique in the table. Commands accept
+    a prefix that only one id has."""
     ids = {row[index] for row in cells}
     size = min_chars
     while len({each[:size] for each in ids}) < len(ids):
@@ -456,7 +616,7 @@ def _abbreviate_ids(cells: list[list[str]], index: int, min_chars: int) -> list[
 
 
 def _abbreviate(text: str, size: int) -> str:
-    return text if len(text) <= size + 1 else f"{text[:size]}…"
+    return text[:size]
 
 
 def countdown(until: datetime, now: datetime) -> Message:
@@ -513,6 +673,7 @@ RUN_ORIGINS: Final[Labels] = {
     "manual": _("manual"),
     "backfill": _("backfill"),
     "child": _("child"),
+    "event": _("event"),
 }
 SCHEDULE_STATES: Final[Labels] = {
     "active": _("active"),
@@ -523,6 +684,7 @@ DELIVERY_STATES: Final[Labels] = {
     "pending": _("pending"),
     "delivered": _("delivered"),
     "dead": _("dead"),
+    "suppressed": _("suppressed"),
 }
 CHAT_STATES: Final[Labels] = {"linked": _("linked"), "waiting": _("waiting")}
 CHANGES: Final[Labels] = {
@@ -541,11 +703,11 @@ def schedule_columns(now: datetime) -> list[Column]:
     return [
         Column(_("id"), getter("id"), min_chars=8),
         Column(_("name"), getter("name"), max_width=40, min_width=12),
-        Column(_("state"), state_of, labels=SCHEDULE_STATES, rank=3),
-        Column(_("next"), getter("next_run_at"), time=True, rank=1),
+        Column(_("state"), state_of, labels=SCHEDULE_STATES, rank=1, status=True),
+        Column(_("next"), getter("next_run_at"), time=True, rank=2),
         Column(_("in"), lambda item: _countdown(item, now), rank=4),
-        Column(_("last"), getter("last_status"), labels=RUN_STATUSES, rank=5),
-        Column(_("when"), getter("words"), rank=2, max_width=70, min_width=12),
+        Column(_("last"), getter("last_status"), labels=RUN_STATUSES, rank=5, status=True),
+        Column(_("when"), getter("words"), rank=3, max_width=70, min_width=12),
     ]
 
 
@@ -561,47 +723,88 @@ def piped_schedule_columns() -> list[Column]:
     ]
 
 
+def _zone_of(item: Json) -> object:
+    """Events have no zone."""
+    return None if _waits_for_events(item) else item.get("timezone")
+
+
 def schedule_details(now: datetime) -> list[Column]:
     return [
         Column(_("ID"), getter("id")),
         Column(_("Name"), getter("name")),
         Column(_("State"), state_of, labels=SCHEDULE_STATES),
         Column(_("When"), getter("words")),
-        Column(_("Zone"), getter("timezone")),
-        Column(_("Next"), getter("next_run_at"), time=True),
+        Column(_("Webhook"), getter("hook_url")),
+        Column(_("Zone"), _zone_of),
+        Column(_("Next"), getter("next_run_at"), time=True, compact=False),
         Column(_("In"), lambda item: _countdown(item, now)),
         Column(_("Target"), target_of),
         Column(_("Policy"), _policy),
         Column(_("Notifications"), _recipients),
         Column(_("Labels"), lambda item: item.get("labels") or None),
         Column(_("Priority"), lambda item: item.get("priority") or None),
-        Column(_("Last run"), getter("last_run_at"), time=True),
+        Column(_("Last run"), getter("last_run_at"), time=True, compact=False),
         Column(_("Last status"), getter("last_status"), labels=RUN_STATUSES),
         Column(_("Last error"), getter("last_error")),
         Column(_("Declared in code"), _declared),
+        Column(_("Made from file"), _made_from_file),
         Column(_("Version"), getter("version")),
-        Column(_("Created"), getter("created_at"), time=True),
+        Column(_("Created"), getter("created_at"), time=True, compact=False),
     ]
 
 
 def _declared(item: Json) -> object:
     found = item.get("declared")
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or found.get("kind") == "file":
         return None
     if found.get("detached"):
         return _("{at}, detached: edited since, not updated from code", at=found.get("at"))
     return found.get("at")
 
 
+class _RunReasons(Mapping[str, Message]):
+    """`RUN_REASONS`, imported when a label is needed: the model takes longer to import than all
+    the rest of a client command."""
+
+    def __getitem__(self, code: str) -> Message:
+        from chimes.model.run import RUN_REASONS
+
+        return RUN_REASONS[code]
+
+    def __iter__(self) -> Iterator[str]:
+        from chimes.model.run import RUN_REASONS
+
+        return iter(RUN_REASONS)
+
+    def __len__(self) -> int:
+        return sum(1 for _each in self)
+
+
+def _made_from_file(item: Json) -> object:
+    found = item.get("declared")
+    if not isinstance(found, dict) or found.get("kind") != "file":
+        return None
+    if found.get("detached"):
+        return _("{at}, edited since: `chimes apply` overwrites the edit", at=found.get("at"))
+    return found.get("at")
+
+
 RUN_COLUMNS = [
-    Column(_("id"), getter("id")),
-    Column(_("status"), getter("status"), labels=RUN_STATUSES),
-    Column(_("schedule"), lambda item: _schedule_or_target(item), rank=2),
-    Column(_("planned"), getter("planned_at"), time=True, rank=1),
-    Column(_("took"), lambda item: _duration(item), rank=3),
-    Column(_("attempt"), getter("attempt"), rank=4),
+    Column(_("id"), getter("id"), min_chars=8),
+    Column(_("status"), getter("status"), labels=RUN_STATUSES, status=True),
+    Column(_("schedule"), lambda item: _schedule_or_target(item), rank=1, min_width=12),
+    Column(_("planned"), getter("planned_at"), time=True, rank=2),
+    Column(_("took"), lambda item: _duration(item), rank=4),
+    Column(_("attempt"), getter("attempt"), rank=5),
     Column(_("origin"), getter("origin"), labels=RUN_ORIGINS, rank=6),
-    Column(_("why"), lambda item: _error_or_reason(item), labels=RUN_REASONS, rank=5, max_width=60),
+    Column(
+        _("why"),
+        lambda item: _error_or_reason(item),
+        labels=_RunReasons(),
+        rank=3,
+        max_width=60,
+        min_width=16,
+    ),
 ]
 
 
@@ -618,7 +821,12 @@ def _error_or_reason(item: Json) -> object:
 def state_of(item: Json) -> str:
     if not item.get("enabled", True):
         return "paused"
-    return "active" if item.get("next_run_at") else "done"
+    return "active" if item.get("next_run_at") or _waits_for_events(item) else "done"
+
+
+def _waits_for_events(item: Json) -> bool:
+    trigger = item.get("trigger")
+    return isinstance(trigger, dict) and trigger.get("kind") not in (None, "cron", "every", "once")
 
 
 def target_of(item: Json) -> str:
@@ -632,15 +840,25 @@ def target_of(item: Json) -> str:
         return f"{kind} {target.get('source', '')}/{target.get('collection', '')}"
     if kind == "agent":
         return f"{kind} {target.get('prompt', '')}"
+    if kind == "command":
+        command = target.get("command")
+        words = shlex.join(command) if isinstance(command, list) and command else ""
+        return f"{kind} {words or target.get('shell', '')}"
     if kind == "message":
         return f"{kind} {target.get('text', '')}"
     if kind == "action":
         return f"{kind} {target.get('kn_id', '')}/{target.get('action_type_id', '')}"
+    if connection := target.get("connection"):
+        names = ("task", "function", "image", "exchange", "subject", "stream", "topic")
+        used = next((target[name] for name in names if target.get(name)), "")
+        return f"{kind} {connection} {used or target.get('routing_key', '')}".strip()
     return f"{target.get('method', '')} {target.get('url', '')}".strip()
 
 
 def _recipients(item: Json) -> str | None:
     """Recipients in the form of `--notify`."""
+    from chimes.model.recipient import format_recipient
+
     given = item.get("delivery")
     found = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
     return ", ".join(format_recipient(each) for each in found) or None

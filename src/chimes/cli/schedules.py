@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,19 +27,22 @@ from chimes.cli.backend import (
 )
 from chimes.cli.command import FAILED, UNREACHABLE, USAGE, Command, CommandError
 from chimes.cli.options import (
+    PolicyCommand,
     WholeNumber,
+    api_time,
     client_options,
     confirm_options,
+    default_zone,
     lazy_client_options,
     output_format_options,
     output_options,
-    policy_options,
 )
 from chimes.cli.output import (
     RUN_COLUMNS,
     Column,
     Json,
     Output,
+    Progress,
     countdown,
     current_language,
     echo,
@@ -49,22 +54,13 @@ from chimes.cli.output import (
     schedule_columns,
     schedule_details,
 )
-from chimes.cli.time import default_zone, fires_after, format_fire
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
-from chimes.language import (
-    describe,
-    note_in_words,
-    read_trigger,
-    warning_line,
-    warnings_in_words,
-)
-from chimes.model.policy import command_options
-from chimes.model.recipient import Channel, parse_recipient
-from chimes.model.target import TARGETS
 from chimes.redaction import escape_control, mask_url
-from chimes.triggers import Every, Trigger
+
+if TYPE_CHECKING:
+    from chimes.triggers import Trigger
 
 _SORTS = {
     "next": "next_run_at",
@@ -76,7 +72,7 @@ _BAR_WIDTH = 48
 
 
 @click.command("ls", cls=Command)
-@click.argument("text", required=False)
+@click.argument("filter_words", metavar="[FILTER]...", nargs=-1)
 @click.option(
     "--paused", "enabled", flag_value=False, type=bool, default=None, help="Only paused schedules."
 )
@@ -89,23 +85,25 @@ _BAR_WIDTH = 48
 def ls(
     backend: Backend,
     output: Output,
-    text: str | None,
+    filter_words: tuple[str, ...],
     enabled: bool | None,
     label: str | None,
     sort: str,
     limit: int | None,
 ) -> None:
-    """List schedules. TEXT filters by name.
+    """List schedules, or those that match a FILTER, as in the search box of the dashboard: words of
+    the name, and the conditions status, label, kind, owner, next and namespace.
 
     \b
     Examples:
       chimes ls
       chimes ls report --active --sort name
+      chimes ls status:failed label:billing "next:<1h"
       chimes ls --json=id,name,next_run_at
       chimes ls -q --paused | xargs chimes resume
     """
     query = {
-        "q": text,
+        "q": " ".join(filter_words),
         "enabled": None if enabled is None else str(enabled).lower(),
         "label": label,
         "sort": _SORTS[sort],
@@ -204,6 +202,12 @@ _KIND_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "agent": ("prompt", "model"),
     "action": ("kn", "branch", "identity", "param", "account"),
     "message": (),
+    "command": (
+        *("shell", "cwd", "env", "stdin", "user", "umask", "success_code"),
+        *("memory_limit", "cpu_limit", "output_limit", "kill_after", "require"),
+    ),
+    # Any kind, as the API has it: engines and brokers have no options of their own.
+    "target": (),
 }
 
 
@@ -212,7 +216,9 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
 
     `task` is the part of the expression that is not about time. Without another target it is the
     prompt for the agent."""
-    given = [kind for kind in TARGETS if options[kind]]
+    given = [kind for kind in _KIND_OPTIONS if options[kind]]
+    if options["shell"] and "command" not in given:
+        given.append("command")
     if not given and (options["prompt"] or task):
         given = ["agent"]
     if len(given) != 1:
@@ -220,11 +226,12 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
             _(
                 "Give one target: --http URL, --task NAME, --flow NAME,"
                 " --sync SOURCE/COLLECTION, --agent --prompt TEXT, --action ID --kn ID,"
-                " --message TEXT, or a prompt after the time."
+                " --message TEXT, --command COMMAND, --shell TEXT, --target JSON, or a prompt"
+                " after the time."
             )
         )
     kind = given[0]
-    for other in TARGETS:
+    for other in _KIND_OPTIONS:
         for option in _KIND_OPTIONS[other]:
             if other != kind and options[option]:
                 raise click.UsageError(
@@ -242,7 +249,12 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
 def _target(kind: str, options: Mapping[str, object]) -> tuple[Json, str]:
     if kind == "http":
         return _http(options)
+    if kind == "command":
+        return _command(options)
     name = str(options[kind])
+    if kind == "target":
+        given = _json_object(read_text_argument(name), "--target")
+        return given, f"{given.get('kind', '')} {given.get('connection', '')}".strip()
     if kind == "sync":
         return _sync(name)
     if kind == "action":
@@ -267,6 +279,46 @@ def _http(options: Mapping[str, object]) -> tuple[Json, str]:
     if isinstance(options["body"], str):
         target["body"] = read_text_argument(options["body"])
     return target, f"{method} {mask_url(url)}"
+
+
+def _command(options: Mapping[str, object]) -> tuple[Json, str]:
+    from chimes.triggers import format_duration_iso, parse_duration
+
+    command, shell = options["command"], options["shell"]
+    target: Json = {"kind": "command"}
+    if command and shell:
+        raise click.UsageError(_("Give either --command or --shell."))
+    if isinstance(command, str):
+        try:
+            target["command"] = shlex.split(command)
+        except ValueError:
+            raise click.UsageError(_("A quotation mark in --command is not closed.")) from None
+    else:
+        target["shell"] = read_text_argument(str(shell))
+    for option in ("cwd", "user", "umask", "memory_limit", "output_limit"):
+        if options[option] is not None:
+            target[option] = options[option]
+    for option in ("cpu_limit", "kill_after"):
+        if isinstance(text := options[option], str):
+            target[option] = format_duration_iso(parse_duration(text, allow_zero=True))
+    if isinstance(options["stdin"], str):
+        target["stdin"] = read_text_argument(options["stdin"])
+    if variables := _texts(options["env"]):
+        target["env"] = dict(_pair(each, "--env") for each in variables)
+    if labels := _texts(options["require"]):
+        target["requires"] = dict(_pair(each, "--require") for each in labels)
+    if isinstance(codes := options["success_code"], tuple) and codes:
+        target["success_codes"] = list(codes)
+    return target, _first_line(str(command or target["shell"]))
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise click.UsageError(
+            _("{option} must be NAME=VALUE, not {text!r}.", option=option, text=text)
+        )
+    return name, value
 
 
 def _agent(options: Mapping[str, object], task: str) -> tuple[Json, str]:
@@ -382,7 +434,7 @@ def read_text_argument(text: str) -> str:
 # --- actions on schedules -------------------------------------------------------------------------
 def _select(backend: Backend, references: tuple[str, ...], matching: str | None) -> list[Json]:
     if bool(references) == bool(matching):
-        raise click.UsageError(_("Give either schedules or --all-matching TEXT."))
+        raise click.UsageError(_("Give either schedules or --all-matching FILTER."))
     if matching:
         return list(paginate(backend, "/schedules", q=matching))
     return [find_schedule(backend, each) for each in references]
@@ -402,11 +454,11 @@ def _print_schedules(output: Output, schedules: Iterable[Json]) -> None:
 @click.option(
     "--all-matching",
     "matching",
-    metavar="TEXT",
-    help="All schedules whose name contains this text.",
+    metavar="FILTER",
+    help="All schedules that match this filter, as in `chimes ls FILTER`.",
 )
 @click.option("--reason", default="", help="Reason, shown with the schedule.")
-@click.option("--until", metavar="TIME", help="Resume automatically at this time.")
+@click.option("--until", metavar="TIME", help="Resume automatically at this time, such as 'in 2h'.")
 @output_options
 @client_options
 def pause(
@@ -422,11 +474,11 @@ def pause(
     \b
     Examples:
       chimes pause "Morning report" --reason "maintenance"
-      chimes pause --all-matching report --until 2030-01-01T00:00:00Z
+      chimes pause --all-matching "label:billing report" --until "tomorrow 08:00"
     """
     body: Json = {"reason": reason} if reason else {}
     if until:
-        body["until"] = until
+        body["until"] = api_time(until, field="--until")
     found = _select(backend, schedules, matching)
     _print_schedules(output, [_post_action(backend, each, "pause", body) for each in found])
 
@@ -436,8 +488,8 @@ def pause(
 @click.option(
     "--all-matching",
     "matching",
-    metavar="TEXT",
-    help="All schedules whose name contains this text.",
+    metavar="FILTER",
+    help="All schedules that match this filter, as in `chimes ls FILTER`.",
 )
 @output_options
 @client_options
@@ -449,7 +501,7 @@ def resume(
     \b
     Examples:
       chimes resume "Morning report"
-      chimes resume --all-matching report
+      chimes resume --all-matching "status:paused label:billing"
     """
     found = _select(backend, schedules, matching)
     _print_schedules(output, [_post_action(backend, each, "resume", {}) for each in found])
@@ -535,7 +587,7 @@ def skip(backend: Backend, output: Output, schedule: str, reason: str) -> None:
     "to",
     required=True,
     metavar="TIME",
-    help="RFC 3339, or local time in the schedule's zone.",
+    help="Such as 'tomorrow 10:00', 'in 2h' or RFC 3339; local times in the schedule's zone.",
 )
 @output_options
 @client_options
@@ -544,10 +596,12 @@ def move(backend: Backend, output: Output, schedule: str, to: str) -> None:
 
     \b
     Examples:
+      chimes move "Morning report" --to "tomorrow 10:00"
       chimes move "Morning report" --to 2030-02-10T10:30:00+07:00
     """
     found = find_schedule(backend, schedule)
-    body: Json = {"to": to, "timezone": found.get("timezone") or "UTC"}
+    zone = str(found.get("timezone") or "UTC")
+    body: Json = {"to": api_time(to, zone=zone, field="--to"), "timezone": zone}
     _print_schedules(output, [_post_action(backend, found, "move", body)])
 
 
@@ -582,27 +636,44 @@ def backfill(
     concurrency: int | None,
     overlap: str,
 ) -> None:
-    """Run the slots in a time range that have no run yet.
+    """Run the slots in a time range that have no run yet. More than 1,000 slots are requested in
+    chunks.
 
     \b
     Examples:
-      chimes backfill report --from 2026-01-01T00:00:00Z --to 2026-01-07T00:00:00Z --dry-run
+      chimes backfill report --from "3 days ago" --to now --dry-run
+      chimes backfill report --from 2026-01-01T00:00:00Z --to 2026-01-07T00:00:00Z
     """
     found = find_schedule(backend, schedule)
-    body: Json = {
-        "from": start,
-        "to": end,
-        "timezone": found.get("timezone") or "UTC",
-        "dry_run": dry_run,
-        "overlap": overlap,
-    }
+    zone = str(found.get("timezone") or "UTC")
+    body: Json = {"timezone": zone, "dry_run": dry_run, "overlap": overlap}
     if concurrency is not None:
         body["concurrency"] = concurrency
-    answer = _post_action(backend, found, "backfill", body)
+    chunks = _backfill_chunks(
+        found,
+        api_time(start, zone=zone, past=True, field="--from"),
+        api_time(end, zone=zone, past=True, field="--to"),
+    )
+    if len(chunks) > 1 and concurrency is not None and overlap == "allow":
+        raise click.UsageError(
+            _(
+                "With --overlap allow, --concurrency limits at most {most} slots; choose a shorter"
+                " range.",
+                most=f"{BACKFILL_CHUNK:,}",
+            )
+        )
+    slots: list[object] = []
+    runs: list[object] = []
+    with Progress(_("Queueing"), len(chunks)) as progress:
+        for done, (first, last) in enumerate(chunks):
+            progress.show(done)
+            part = body | {"from": first, "to": last}
+            answer = _post_action(backend, found, "backfill", part)
+            slots += _list_field(answer, "slots")
+            runs += _list_field(answer, "runs")
     if output.format in ("json", "ndjson"):
-        output.one(answer, [])
+        output.one({"slots": slots, "runs": runs}, [])
         return
-    slots, runs = _list_field(answer, "slots"), _list_field(answer, "runs")
     if runs:
         output.rows([run for run in runs if isinstance(run, dict)], RUN_COLUMNS)
     else:
@@ -614,6 +685,29 @@ def backfill(
         echo_err(counted("{count} slot queued.", "{count} slots queued.", len(slots)))
 
 
+#: Slots of one request; the API takes no more.
+BACKFILL_CHUNK = 1000
+
+
+def _backfill_chunks(schedule: Json, start: str, end: str) -> list[tuple[str, str]]:
+    """Begin and end of each request, which are inclusive."""
+    from chimes.triggers import format_moment, parse_moment, trigger_from_dict
+
+    first, last = parse_moment(start), min(parse_moment(end), SystemClock().now())
+    trigger = trigger_from_dict(schedule["trigger"])
+    chunks: list[tuple[str, str]] = []
+    slot = trigger.next_after(first - timedelta(microseconds=1))
+    begin, count = start, 0
+    while slot is not None and slot <= last:
+        count += 1
+        if count > BACKFILL_CHUNK:
+            border = format_moment(slot)
+            chunks.append((begin, format_moment(slot - timedelta(microseconds=1))))
+            begin, count = border, 1
+        slot = trigger.next_after(slot)
+    return [*chunks, (begin, end)]
+
+
 def _list_field(answer: Json, name: str) -> list[object]:
     found = answer.get(name)
     return found if isinstance(found, list) else []
@@ -621,6 +715,8 @@ def _list_field(answer: Json, name: str) -> list[object]:
 
 def recipient_argument(text: str) -> Json:
     """A recipient in the JSON form of the API. UsageError if it cannot be parsed."""
+    from chimes.model.recipient import parse_recipient
+
     try:
         return parse_recipient(text)
     except InvalidInput as error:
@@ -635,8 +731,26 @@ _NO_SERVER_NOTE = _(
 )
 
 
-@click.command("add", cls=Command)
-@click.argument("expression")
+@click.command("add", cls=PolicyCommand)
+@click.argument("expression", required=False, default="")
+@click.option("--on-webhook", is_flag=True, help="Run when a request reaches its webhook.")
+@click.option("--scheme", metavar="NAME", help="Signature of webhooks: standard, github, stripe.")
+@click.option("--secret", metavar="TEXT", help="Key of the signatures; @FILE reads a file.")
+@click.option("--after", metavar="SCHEDULE", help="Run when a run of this schedule ends.")
+@click.option(
+    "--status", multiple=True, metavar="STATUS", help="With --after: only such ends; repeatable."
+)
+@click.option("--on-file", metavar="PATTERN", help="Run when such a file appears or changes.")
+@click.option("--on-sql", metavar="QUERY", help="Run when this query begins to find something.")
+@click.option("--connection", metavar="NAME", help="With --on-sql: a connection of chimes.yaml.")
+@click.option("--interval", metavar="DURATION", help="With --on-sql: how often. Default: 1m.")
+@click.option(
+    "--debounce", metavar="DURATION", help="One run with the last event, after this long without."
+)
+@click.option("--throttle", metavar="DURATION", help="At most one run in this time.")
+@click.option(
+    "--batch", metavar="COUNT/DURATION", help="One run with this many events, or those of a time."
+)
 @click.option("--http", metavar="URL", help="Call this URL.")
 @click.option("--method", help="HTTP method. Default: POST.")
 @click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="HTTP header; repeatable.")
@@ -672,18 +786,53 @@ _NO_SERVER_NOTE = _(
     "--account", metavar="ID[:TYPE]", help="Account on whose behalf the action is executed."
 )
 @click.option(
+    "--target",
+    metavar="JSON",
+    help="A target of any kind as the API has it, such as celery or amqp; @FILE reads a file.",
+)
+@click.option("--command", metavar="COMMAND", help="Program and arguments, quoted as in a shell.")
+@click.option("--shell", metavar="TEXT", help="Text for /bin/sh; @FILE reads a file.")
+@click.option("--cwd", metavar="DIR", help="Working directory of the command.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable; repeatable.")
+@click.option("--stdin", metavar="TEXT", help="Standard input of the command; @FILE reads a file.")
+@click.option("--user", metavar="NAME", help="User of the command, if the worker runs as root.")
+@click.option("--umask", metavar="OCTAL", help="File mode mask of the command.")
+@click.option(
+    "--success-code",
+    type=WholeNumber(0, 255),
+    multiple=True,
+    help="Exit code that counts as success; repeatable. Default: 0.",
+)
+@click.option(
+    "--memory-limit", type=WholeNumber(1), metavar="BYTES", help="Memory of each process."
+)
+@click.option("--cpu-limit", metavar="DURATION", help="CPU time of each process.")
+@click.option(
+    "--output-limit",
+    type=WholeNumber(1),
+    metavar="BYTES",
+    help="Stop a command that writes more than this.",
+)
+@click.option(
+    "--kill-after",
+    metavar="DURATION",
+    help="Time between SIGTERM and SIGKILL when the command is stopped. Default: 10s.",
+)
+@click.option(
+    "--require", multiple=True, metavar="NAME=VALUE", help="Label of the worker; repeatable."
+)
+@click.option(
     "--notify",
     multiple=True,
     metavar="CHANNEL[:TO][:OPTION=...]",
     help="Notify inbox, telegram:CHAT, webhook:URL or email:ADDRESS when runs end; repeatable."
-    " Options: on=success+failure+recovery+late+always, late=5m, quiet=22:00-07:00,"
+    " Options: on=success+failure+recovery+late+always, late=5m, after=15m, quiet=22:00-07:00,"
     " digest=hourly|daily@08:00|weekly@monday@08:00, urgent=failure (bypasses quiet and digest).",
 )
 @click.option("--tz", "zone", metavar="ZONE", help="Time zone of the expression.")
 @click.option("--name", help="Name of the schedule. Default: made from the target.")
 @click.option("--label", multiple=True, metavar="NAME[=VALUE]", help="Label; repeatable.")
 @click.option("--priority", type=WholeNumber(-1000, 1000), help="Higher runs first.")
-@policy_options
 @click.option(
     "--jitter", metavar="DURATION", help="For intervals: delay each run by up to this much."
 )
@@ -705,8 +854,8 @@ def add(
     dry_run: bool,
     **options: object,
 ) -> None:
-    """Create a schedule that calls a URL, runs a task or a flow, synchronises a collection, sends
-    a prompt to the agent, executes an action, or sends a message.
+    """Create a schedule that calls a URL, runs a command, a task or a flow, synchronises a
+    collection, sends a prompt to the agent, executes an action, or sends a message.
 
     EXPRESSION is a cron expression, an interval ("every 5m"), a time for a single run, or a phrase
     in English, Thai or Chinese. The rest of the phrase is the prompt, unless --prompt is given.
@@ -716,6 +865,8 @@ def add(
       chimes add "0 9 * * 1-5" --tz Asia/Bangkok --http https://example.com/report
       chimes add "every 5m" --http http://localhost:8000/tick --method GET --retry 2
       chimes add 2030-02-10T09:00:00+07:00 --http https://example.com/once --body @order.json
+      chimes add "every night at 2" --command "backup.sh --all" --notify inbox:on=failure
+      chimes add @hourly --shell 'df -h > "$HOME/disk.txt"' --env HOME=/srv
       chimes add "0 2 * * *" --task reports.nightly --arg days=7
       chimes add @hourly --flow pipeline --input '{"source": "s3"}'
       chimes add @hourly --sync shop/orders
@@ -724,22 +875,34 @@ def add(
       chimes add @hourly --task sync --notify email:ada@example.com:on=late+failure:digest=daily
       chimes add "0 9 * * 1-5" --agent --prompt "Summarise today's news"
       chimes add @hourly --action restart_pod --kn kn1 --identity '{"pod_ip": "10.0.0.1"}'
+      chimes add --on-webhook --scheme github --secret @secret.txt --http https://example.com/build
+      chimes add --after "Nightly import" --status succeeded --task reports.nightly
+      chimes add --on-file "/srv/in/*.csv" --debounce 30s --command "/srv/load.sh"
     """
-    chosen = explicit_language()
-    now = SystemClock().now()
-    parsed = read_trigger(expression, now=now, timezone=zone or default_zone(), lang=chosen)
-    lang = chosen or (current_language() if parsed.pattern == "expression" else parsed.language)
-    trigger = parsed.trigger
+    from chimes.triggers import Every, trigger_from_dict
+
+    event = _event_json(options, open_backend)
+    task, lang = "", explicit_language() or current_language()
+    if event is not None:
+        if expression or jitter:
+            raise click.UsageError(_("An event needs no EXPRESSION and no --jitter."))
+        trigger = trigger_from_dict(event)
+    elif not expression:
+        raise click.UsageError(
+            _("Give a time as EXPRESSION, or --on-webhook, --after, --on-file or --on-sql.")
+        )
+    else:
+        trigger, task, lang = _read_expression(expression, zone)
     if jitter:
         if not isinstance(trigger, Every):
             raise click.UsageError(_("--jitter needs an interval such as 'every 5m'."))
         trigger = Every(trigger.every, jitter=jitter)
-    body = _schedule_json(trigger, parsed.task, options)
+    body = _schedule_json(trigger, task, options)
     _print_trigger(trigger, lang)
     target = body["target"]
     is_prompt = isinstance(target, dict) and target["kind"] == "agent"
-    if parsed.task and is_prompt:
-        echo_err(f"  → {parsed.task}")
+    if task and is_prompt:
+        echo_err(f"  → {task}")
     if dry_run:
         if output.format in ("json", "ndjson"):
             echo(json.dumps(body, ensure_ascii=False, indent=2))
@@ -755,10 +918,72 @@ def add(
     output.one(created, schedule_details(SystemClock().now()))
 
 
-def _print_trigger(trigger: Trigger, lang: str) -> None:
-    echo_err(describe(trigger, lang))
+def _read_expression(expression: str, zone: str | None) -> tuple[Trigger, str, str]:
+    """The trigger, the rest of the phrase, and the language for its description."""
+    from chimes.language import read_trigger
+
+    chosen = explicit_language()
     now = SystemClock().now()
-    for fire in fires_after(trigger.anchored(now), now, _PREVIEW_FIRES, lang):
+    parsed = read_trigger(expression, now=now, timezone=zone or default_zone(), lang=chosen)
+    lang = chosen or (current_language() if parsed.pattern == "expression" else parsed.language)
+    return parsed.trigger, parsed.task, lang
+
+
+#: The option of each event, and those that belong to it.
+_EVENT_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "on_webhook": ("scheme", "secret"),
+    "after": ("status",),
+    "on_file": (),
+    "on_sql": ("connection", "interval"),
+}
+_PACES = ("debounce", "throttle", "batch")
+
+
+def _event_json(options: Mapping[str, object], open_backend: Callable[[], Backend]) -> Json | None:
+    """The trigger of the event options; None if there is none."""
+    given = [name for name in _EVENT_OPTIONS if options[name]]
+    if len(given) > 1:
+        raise click.UsageError(_("Give one of --on-webhook, --after, --on-file and --on-sql."))
+    mine = _EVENT_OPTIONS[given[0]] if given else ()
+    for name in (*(each for names in _EVENT_OPTIONS.values() for each in names), *_PACES):
+        if options[name] and name not in mine and not (given and name in _PACES):
+            raise click.UsageError(_("--{option} needs another event.", option=name))
+    if not given:
+        return None
+    trigger: Json
+    match given[0]:
+        case "on_webhook":
+            trigger = {"kind": "webhook", "scheme": options["scheme"] or "none"}
+            if options["secret"]:
+                trigger["secret"] = read_text_argument(str(options["secret"])).strip()
+        case "after":
+            source = find_schedule(open_backend(), str(options["after"]))
+            trigger = {"kind": "run_end", "schedule": source["id"]}
+            if options["status"]:
+                trigger["status"] = list(_texts(options["status"]))
+        case "on_file":
+            trigger = {"kind": "file", "path": options["on_file"]}
+        case _:
+            trigger = {"kind": "sql", "query": options["on_sql"]}
+            trigger |= {name: options[name] for name in ("connection", "interval") if options[name]}
+    trigger |= {name: options[name] for name in ("debounce", "throttle") if options[name]}
+    if options["batch"]:
+        count, _slash, within = str(options["batch"]).partition("/")
+        if not count.isdigit() or not within:
+            raise click.UsageError(_("--batch takes COUNT/DURATION such as 10/1m."))
+        trigger["batch"] = {"count": int(count), "within": within}
+    return trigger
+
+
+def _print_trigger(trigger: Trigger, lang: str) -> None:
+    from chimes.cli.time import fires_after, format_fire
+    from chimes.language import describe, note_in_words, warning_line, warnings_in_words
+
+    echo_err(describe(trigger, lang))
+    if trigger.on_event:
+        return
+    now = SystemClock().now()
+    for fire in fires_after(trigger.with_default_anchor(), now, _PREVIEW_FIRES, lang):
         note = f"  ({note_in_words(fire.note, lang)})" if fire.note else ""
         echo_err(f"  {format_fire(fire, lang)}{note}")
     for warning in warnings_in_words(trigger, lang):
@@ -766,6 +991,8 @@ def _print_trigger(trigger: Trigger, lang: str) -> None:
 
 
 def _schedule_json(trigger: Trigger, task: str, options: dict[str, object]) -> Json:
+    from chimes.model.policy import command_options
+
     target, default_name = target_from_options(options, task)
     policy = {each.json: options[each.name] for each in command_options().values()}
     body: Json = {
@@ -779,11 +1006,14 @@ def _schedule_json(trigger: Trigger, task: str, options: dict[str, object]) -> J
     if options["priority"] is not None:
         body["priority"] = options["priority"]
     if notified := _texts(options["notify"]):
-        body["delivery"] = [_recipient(each) for each in notified]
+        body["delivery"] = [recipient_json(each) for each in notified]
     return body
 
 
-def _recipient(text: str) -> Json:
+def recipient_json(text: str) -> Json:
+    """A recipient given as `--notify`."""
+    from chimes.model.recipient import Channel
+
     found = recipient_argument(text)
     if found["channel"] not in {*Channel}:
         raise click.UsageError(

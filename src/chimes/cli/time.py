@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 
 import click
 
 from chimes.cli.command import INVALID, Command, CommandError
-from chimes.cli.options import WholeNumber, output_format_options, zone_converter
+from chimes.cli.options import (
+    WholeNumber,
+    default_zone,
+    output_format_options,
+    zone_converter,
+)
 from chimes.cli.output import (
     Column,
     Json,
@@ -31,16 +35,11 @@ from chimes.language import (
     warnings_in_words,
 )
 from chimes.services.schedules.templates import render_templates
-from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment, parse_zone
+from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_zone
 from chimes.triggers.text import parse_trigger_text
+from chimes.triggers.values import parse_time
 
 _DIALECTS = click.Choice(["auto", "unix", "seconds", "quartz"])
-
-
-def default_zone() -> str:
-    from chimes.config import load_settings
-
-    return load_settings().settings.default_timezone
 
 
 @click.command("next", cls=Command)
@@ -50,17 +49,22 @@ def default_zone() -> str:
     "--also", multiple=True, metavar="ZONE", help="Also show the times in this zone; repeatable."
 )
 @click.option("-n", "count", type=WholeNumber(1, 1000), default=5, show_default=True)
-@click.option("--from", "start", metavar="TIME", help="Show fires after this time. Default: now.")
+@click.option(
+    "--from",
+    "start",
+    metavar="TIME",
+    help="Show fires after this time, such as 'tomorrow 10:00'. Default: now.",
+)
 @click.option("--dialect", type=_DIALECTS, default="auto")
-@click.option("--json", "json_fields", default=None, help="Print JSON, as the preview of the API.")
+@output_format_options
 def next_fires(
+    output: Output,
     expression: str,
     zone: str | None,
     also: Sequence[str],
     count: int,
     start: str | None,
     dialect: Dialect,
-    json_fields: str | None,
 ) -> None:
     """Show when an expression fires next.
 
@@ -74,25 +78,27 @@ def next_fires(
     now, lang = SystemClock().now(), current_language()
     trigger = parse_trigger_text(expression, zone or default_zone(), dialect)
     words, warnings = describe(trigger, lang), warnings_in_words(trigger, lang)
-    trigger = trigger.anchored(now)
-    after = parse_moment(start, trigger.zone, field="--from") if start else now
+    trigger = trigger.with_default_anchor()
+    after = now
+    if start:
+        after = parse_time(start, now=now, zone=trigger.zone, field="--from")
     fires = fires_after(trigger, after, count, lang)
     other_zones = [(name, zone_converter(name)) for name in also]
-    if json_fields is not None:
+    if output.format == "json":
         answer: Json = {
             "fires": [fire_json(fire, lang) | _in_zones(fire.at, other_zones) for fire in fires],
             "words": words,
             "warnings": list(warnings),
             "timezone": trigger.zone,
         }
-        Output(format="json", fields=_fields(json_fields)).one(answer, [])
+        output.one(answer, [])
         return
-    output = _output()
     if output.is_table:
         echo_err(words)
     rows = []
     for fire in fires:
         row = fire_json(fire, lang) | {"in": countdown(fire.at, now)}
+        row |= {"id": row["at"]} if output.format == "ids" else {}
         rows.append(row | {name: to(fire.at).isoformat() for name, to in other_zones})
     columns = _columns(trigger, [name for name, _to in other_zones], table=output.is_table)
     output.rows(rows, columns)
@@ -107,8 +113,8 @@ def next_fires(
 @click.argument("expression")
 @click.option("--tz", "zone", metavar="ZONE", help="Time zone of the expression.")
 @click.option("--dialect", type=_DIALECTS, default="auto")
-@click.option("--json", "json_fields", default=None, help="Print one JSON object.")
-def explain(expression: str, zone: str | None, dialect: Dialect, json_fields: str | None) -> None:
+@output_format_options
+def explain(output: Output, expression: str, zone: str | None, dialect: Dialect) -> None:
     """Explain an expression in words and show its next three fires.
 
     \b
@@ -119,9 +125,9 @@ def explain(expression: str, zone: str | None, dialect: Dialect, json_fields: st
     """
     trigger = parse_trigger_text(expression, zone or default_zone(), dialect)
     now, lang = SystemClock().now(), current_language()
-    fires = fires_after(trigger.anchored(now), now, 3, lang)
+    fires = fires_after(trigger.with_default_anchor(), now, 3, lang)
     warnings = warnings_in_words(trigger, lang)
-    if json_fields is not None:
+    if output.format in ("json", "ndjson"):
         answer: Json = {
             "words": describe(trigger, lang),
             "warnings": list(warnings),
@@ -129,7 +135,10 @@ def explain(expression: str, zone: str | None, dialect: Dialect, json_fields: st
             "timezone": trigger.zone,
             "fires": [fire_json(fire, lang) for fire in fires],
         }
-        Output(format="json", fields=_fields(json_fields)).one(answer, [])
+        output.one(answer, [])
+        return
+    if output.format == "ids":
+        echo("\n".join(format_moment(fire.at) for fire in fires))
         return
     echo(describe(trigger, lang))
     for fire in fires:
@@ -159,14 +168,6 @@ def fire_json(fire: Fire, lang: str) -> Json:
 
 def format_fire(fire: Fire, lang: str) -> str:
     return f"{short_weekday(fire.local, lang)} {fire.local.isoformat(sep=' ')}"
-
-
-def _output() -> Output:
-    return Output(format="table" if sys.stdout.isatty() else "tsv")
-
-
-def _fields(text: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
 def _in_zones(at: datetime, zones: Sequence[tuple[str, ToZone]]) -> Json:

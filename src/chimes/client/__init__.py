@@ -8,16 +8,36 @@ with Client("http://127.0.0.1:7100") as chimes:
 """
 
 from chimes.client.client import AsyncClient, AsyncRunHandle, Client, RunHandle
-from chimes.client.values import LogLine, NodeInfo, RunInfo, ScheduleInfo, SecretInfo
+from chimes.client.values import (
+    BulkResult,
+    ConnectionInfo,
+    LimitInfo,
+    LogLine,
+    MonitorInfo,
+    NodeInfo,
+    PingInfo,
+    ProposalInfo,
+    RunInfo,
+    ScheduleInfo,
+    SecretInfo,
+    SilenceInfo,
+)
 
 __all__ = [
     "AsyncClient",
     "AsyncRunHandle",
+    "BulkResult",
     "Client",
+    "ConnectionInfo",
+    "LimitInfo",
     "LogLine",
+    "MonitorInfo",
     "NodeInfo",
+    "PingInfo",
+    "ProposalInfo",
     "RunHandle",
     "RunInfo",
     "ScheduleInfo",
     "SecretInfo",
+    "SilenceInfo",
 ]

@@ -35,6 +35,7 @@ from chimes.errors import ConfigError, Conflict, Unreachable
 from chimes.i18n import _
 from chimes.language.languages import named
 from chimes.model.ids import DEFAULT_NAMESPACE, canonical_namespace
+from chimes.telemetry import current_traceparent
 
 #: Retryable statuses: store unavailable, too many streams.
 _RETRYABLE = frozenset({429, 503})
@@ -244,12 +245,15 @@ def checked_url(url: str) -> str:
 
 
 def _request(http: httpx2.Client | httpx2.AsyncClient, call: Call) -> httpx2.Request:
+    headers = call.headers
+    if trace := current_traceparent():
+        headers = {**headers, "traceparent": trace}
     return http.build_request(
         call.method,
         call.path,
         params=call.query,
         json=call.body,
-        headers=call.headers,
+        headers=headers,
     )
 
 
@@ -420,12 +424,34 @@ class Client(_Connection):
     run = blocking(Operations.run)
     logs = blocking(Operations.logs)
     cancel = blocking(Operations.cancel)
+    acknowledge = blocking(Operations.acknowledge)
+    add_silence = blocking(Operations.add_silence)
+    silences = blocking(Operations.silences)
+    end_silence = blocking(Operations.end_silence)
     retry = blocking_run(Operations.retry)
     result = blocking(Operations.result)
     nodes = blocking(Operations.nodes)
+    bulk = blocking(Operations.bulk)
+    list_connections = blocking(Operations.list_connections)
     list_secrets = blocking(Operations.list_secrets)
     set_secret = blocking(Operations.set_secret)
     delete_secret = blocking(Operations.delete_secret)
+    list_limits = blocking(Operations.list_limits)
+    set_limit = blocking(Operations.set_limit)
+    delete_limit = blocking(Operations.delete_limit)
+    list_monitors = blocking(Operations.list_monitors)
+    get_monitor = blocking(Operations.get_monitor)
+    create_monitor = blocking(Operations.create_monitor)
+    pause_monitor = blocking(Operations.pause_monitor)
+    resume_monitor = blocking(Operations.resume_monitor)
+    rotate_monitor = blocking(Operations.rotate_monitor)
+    delete_monitor = blocking(Operations.delete_monitor)
+    monitor_pings = blocking(Operations.monitor_pings)
+    propose = blocking(Operations.propose)
+    list_proposals = blocking(Operations.list_proposals)
+    get_proposal = blocking(Operations.get_proposal)
+    approve_proposal = blocking(Operations.approve_proposal)
+    reject_proposal = blocking(Operations.reject_proposal)
 
 
 class AsyncClient(_Connection):
@@ -520,9 +546,31 @@ class AsyncClient(_Connection):
     run = asynchronous(Operations.run)
     logs = asynchronous(Operations.logs)
     cancel = asynchronous(Operations.cancel)
+    acknowledge = asynchronous(Operations.acknowledge)
+    add_silence = asynchronous(Operations.add_silence)
+    silences = asynchronous(Operations.silences)
+    end_silence = asynchronous(Operations.end_silence)
     retry = asynchronous_run(Operations.retry)
     result = asynchronous(Operations.result)
     nodes = asynchronous(Operations.nodes)
+    bulk = asynchronous(Operations.bulk)
+    list_connections = asynchronous(Operations.list_connections)
     list_secrets = asynchronous(Operations.list_secrets)
     set_secret = asynchronous(Operations.set_secret)
     delete_secret = asynchronous(Operations.delete_secret)
+    list_limits = asynchronous(Operations.list_limits)
+    set_limit = asynchronous(Operations.set_limit)
+    delete_limit = asynchronous(Operations.delete_limit)
+    list_monitors = asynchronous(Operations.list_monitors)
+    get_monitor = asynchronous(Operations.get_monitor)
+    create_monitor = asynchronous(Operations.create_monitor)
+    pause_monitor = asynchronous(Operations.pause_monitor)
+    resume_monitor = asynchronous(Operations.resume_monitor)
+    rotate_monitor = asynchronous(Operations.rotate_monitor)
+    delete_monitor = asynchronous(Operations.delete_monitor)
+    monitor_pings = asynchronous(Operations.monitor_pings)
+    propose = asynchronous(Operations.propose)
+    list_proposals = asynchronous(Operations.list_proposals)
+    get_proposal = asynchronous(Operations.get_proposal)
+    approve_proposal = asynchronous(Operations.approve_proposal)
+    reject_proposal = asynchronous(Operations.reject_proposal)

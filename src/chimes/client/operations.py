@@ -4,13 +4,14 @@ namespace, or by id."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
 from chimes.client.requests import (
     Duration,
     Moment,
     Options,
+    RecipientLike,
     RunOptions,
     TargetLike,
     check_options,
@@ -25,17 +26,31 @@ from chimes.client.requests import (
 )
 from chimes.client.transport import Call, Exchange, Json, Steps, Wait
 from chimes.client.values import (
+    BulkResult,
+    ConnectionInfo,
+    LimitInfo,
     LogLine,
+    MonitorInfo,
     NodeInfo,
+    PingInfo,
+    ProposalInfo,
     RunInfo,
     ScheduleInfo,
     SecretInfo,
+    SilenceInfo,
+    bulk_result,
+    connection_info,
     items_of,
+    limit_info,
     log_line,
+    monitor_info,
     node_info,
+    ping_info,
+    proposal_info,
     run_info,
     schedule_info,
     secret_info,
+    silence_info,
 )
 from chimes.errors import (
     AlreadyExists,
@@ -72,10 +87,14 @@ class Operations:
         self._exchange = Exchange(patience=patience)
         self._monotonic = monotonic
 
-    def list_schedules(self, *, everywhere: bool = False) -> Steps[list[ScheduleInfo]]:
+    def list_schedules(
+        self, *, everywhere: bool = False, filter: str | None = None
+    ) -> Steps[list[ScheduleInfo]]:
         """Schedules of the namespace, or all that the key may see, by next_run_at; those without
-        one come last."""
+        one come last. `filter` as in the dashboard: `status:failed label:billing`."""
         query = {"sort": "next_run_at"}
+        if filter:
+            query["q"] = filter
         if not everywhere:
             query["namespace"] = self.namespace
         return [schedule_info(each) for each in (yield from self._pages("/schedules", query))]
@@ -161,6 +180,36 @@ class Operations:
         path = yield from self._path(name)
         return schedule_info((yield from self._send("POST", f"{path}/resume")))
 
+    def bulk(
+        self,
+        action: str,
+        *,
+        ids: Sequence[str] | None = None,
+        filter: str | None = None,
+        reason: str = "",
+        until: Moment | None = None,
+        dry_run: bool = False,
+    ) -> Steps[list[BulkResult]]:
+        """Pauses, resumes, deletes or runs many schedules (`action`: pause, resume, delete, run):
+        those with these ids, or all that match a filter such as `label:billing`. An error for one
+        does not stop the others; each has its result."""
+        body: Json = {"action": action, "dry_run": dry_run}
+        if ids is not None:
+            body["ids"] = list(ids)
+        if filter is not None:
+            body["q"] = filter
+        if reason:
+            body["reason"] = reason
+        if until is not None:
+            body["until"] = moment_text(until, "until")
+        found: list[BulkResult] = []
+        while True:
+            page = yield from self._send("POST", "/schedules/bulk", body)
+            found.extend(bulk_result(each) for each in items_of(page))
+            if page.get("next_cursor") is None:
+                return found
+            body["cursor"] = page["next_cursor"]
+
     def enqueue(
         self,
         task: TargetLike,
@@ -199,10 +248,14 @@ class Operations:
         parent_id: str | None = None,
         since: Moment | None = None,
         until: Moment | None = None,
+        filter: str | None = None,
         limit: int | None = 50,
     ) -> Steps[list[RunInfo]]:
-        """Runs, newest first; `limit` None for all."""
+        """Runs, newest first; `limit` None for all. `filter` as in the dashboard:
+        `status:failed since:24h`."""
         query: dict[str, str] = {}
+        if filter:
+            query["q"] = filter
         if schedule is not None:
             query["schedule_id"] = str((yield from self._schedule(schedule))["id"])
         if status is not None:
@@ -237,6 +290,46 @@ class Operations:
         """Starts a new run with the same target."""
         return run_info((yield from self._send("POST", path_of("runs", run_id, "retry")))).id
 
+    def acknowledge(self, run_id: str, *, reason: str = "") -> Steps[None]:
+        """Acknowledges a failure: it is marked as known and not escalated. Raises Conflict if the
+        run has not failed."""
+        yield from self._send("POST", path_of("runs", run_id, "acknowledge"), {"reason": reason})
+
+    def add_silence(
+        self,
+        *,
+        until: Moment,
+        labels: Mapping[str, str | None] | None = None,
+        schedule: str | None = None,
+        since: Moment | None = None,
+        reason: str = "",
+    ) -> Steps[SilenceInfo]:
+        """Sends no notifications of a schedule (name or id), of those with these labels, or, with
+        neither, of all."""
+        body: Json = {"until": moment_text(until, "until"), "reason": reason}
+        if schedule is not None:
+            body["schedule"] = (yield from self.get_schedule(schedule)).id
+        elif labels is not None:
+            body["labels"] = dict(labels)
+        else:
+            body["all"] = True
+        if since is not None:
+            body["from"] = moment_text(since, "since")
+        return silence_info((yield from self._send("POST", path_of("silences"), body)))
+
+    def silences(self) -> Steps[list[SilenceInfo]]:
+        """Active and planned silences."""
+        found = yield from self._send("GET", path_of("silences"))
+        return [silence_info(each) for each in items_of(found)]
+
+    def end_silence(self, silence_id: str) -> Steps[bool]:
+        """Ends a silence; False if there is none."""
+        try:
+            yield from self._send("DELETE", path_of("silences", silence_id))
+        except NotFound:
+            return False
+        return True
+
     def result(self, run_id: str, within: Duration | None = None) -> Steps[object]:
         """Waits for the end of a run and returns its value. Raises RunFailed or a subclass if it
         failed, TimeoutError if it has not ended `within` this time."""
@@ -266,6 +359,12 @@ class Operations:
         page = yield from self._send("GET", "/nodes")
         return [node_info(each) for each in items_of(page)]
 
+    def list_connections(self) -> Steps[list[ConnectionInfo]]:
+        """Engines, brokers and databases of the server and of the live nodes, by kind and name;
+        without their URLs."""
+        page = yield from self._send("GET", "/connections")
+        return [connection_info(each) for each in items_of(page)]
+
     def list_secrets(self, *, owner: str | None = None) -> Steps[list[SecretInfo]]:
         """Secrets of the caller, or of an owner, by name; without their values."""
         page = yield from self._send("GET", "/secrets", query=_owner_query(owner))
@@ -291,6 +390,151 @@ class Operations:
         except NotFound:
             return False
         return True
+
+    def list_limits(self, *, owner: str | None = None) -> Steps[list[LimitInfo]]:
+        """Limits of the caller, or of an owner, and shared ones, with their current use."""
+        page = yield from self._send("GET", "/limits", query=_owner_query(owner))
+        return [limit_info(each) for each in items_of(page)]
+
+    def set_limit(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: str | None = None,
+        burst: int | None = None,
+        breaker: tuple[int, Duration] | None = None,
+        owner: str | None = None,
+        shared: bool = False,
+    ) -> Steps[LimitInfo]:
+        """Creates a limit, or replaces all its values. `breaker`: failures in a row, and the pause
+        after them. `shared`: a limit of all owners, which only admins may set."""
+        given: Json = {"concurrency": concurrency, "rate": rate, "burst": burst}
+        if breaker is not None:
+            failures, pause = breaker
+            given["breaker"] = {"failures": failures, "pause": duration_text(pause, "breaker")}
+        body = {key: value for key, value in given.items() if value is not None}
+        path, query = path_of("limits", name), _limit_query(owner, shared)
+        return limit_info((yield from self._send("PUT", path, body, query=query)))
+
+    def delete_limit(
+        self, name: str, *, owner: str | None = None, shared: bool = False
+    ) -> Steps[bool]:
+        """Deletes a limit; False if there was none. Raises Conflict while schedules name it."""
+        query = _limit_query(owner, shared)
+        try:
+            yield from self._send("DELETE", path_of("limits", name), query=query)
+        except NotFound:
+            return False
+        return True
+
+    def list_monitors(self, *, status: str | None = None) -> Steps[list[MonitorInfo]]:
+        """Monitors that the key may see, by name; with this status, or all."""
+        query = {} if status is None else {"status": status}
+        return [monitor_info(each) for each in (yield from self._pages("/monitors", query))]
+
+    def get_monitor(self, monitor_id: str) -> Steps[MonitorInfo]:
+        return monitor_info((yield from self._send("GET", path_of("monitors", monitor_id))))
+
+    def create_monitor(
+        self,
+        name: str,
+        trigger: Trigger | str | Mapping[str, object],
+        *,
+        grace: Duration | None = None,
+        timezone: str | None = None,
+        tags: Sequence[str] = (),
+        delivery: Sequence[RecipientLike] = (),
+        owner: str | None = None,
+    ) -> Steps[MonitorInfo]:
+        """Creates a monitor. Its job calls `ping_url` when it has ended."""
+        options: Options = {} if timezone is None else {"timezone": timezone}
+        body: Json = {"name": name, "trigger": trigger_json(trigger, options), "tags": list(tags)}
+        if grace is not None:
+            body["grace"] = duration_text(grace, "grace")
+        if delivery:
+            body["delivery"] = delivery_json(delivery)
+        if owner is not None:
+            body["owner"] = owner_json(owner)
+        return monitor_info((yield from self._send("POST", "/monitors", body)))
+
+    def pause_monitor(self, monitor_id: str) -> Steps[MonitorInfo]:
+        return monitor_info((yield from self._act_on_monitor(monitor_id, "pause")))
+
+    def resume_monitor(self, monitor_id: str) -> Steps[MonitorInfo]:
+        """Expects pings from now on."""
+        return monitor_info((yield from self._act_on_monitor(monitor_id, "resume")))
+
+    def rotate_monitor(self, monitor_id: str) -> Steps[MonitorInfo]:
+        """Replaces the URLs of ping and badge; the old ones are unknown at once."""
+        return monitor_info((yield from self._act_on_monitor(monitor_id, "rotate")))
+
+    def delete_monitor(self, monitor_id: str) -> Steps[bool]:
+        """Deletes a monitor; False if there was none."""
+        try:
+            yield from self._send("DELETE", path_of("monitors", monitor_id))
+        except NotFound:
+            return False
+        return True
+
+    def monitor_pings(self, monitor_id: str) -> Steps[list[PingInfo]]:
+        """The last pings, newest first."""
+        page = yield from self._send("GET", path_of("monitors", monitor_id, "pings"))
+        return [ping_info(each) for each in items_of(page)]
+
+    def _act_on_monitor(self, monitor_id: str, verb: str) -> Steps[Json]:
+        return (yield from self._send("POST", path_of("monitors", monitor_id, verb)))
+
+    def propose(
+        self,
+        *,
+        reason: str,
+        schedules: Mapping[str, Mapping[str, object]] | None = None,
+        delete: Sequence[str] = (),
+        pause: Sequence[str] = (),
+        resume: Sequence[str] = (),
+        run: Sequence[str] = (),
+        asker: str = "",
+        expires_in: Duration | None = None,
+    ) -> Steps[ProposalInfo]:
+        """Proposes changes that another caller approves or rejects. `schedules`: definitions to
+        create or update by name, as in `POST /api/v1/apply`; the other arguments are ids."""
+        body: Json = {
+            "reason": reason,
+            "namespace": self.namespace,
+            "schedules": {name: dict(each) for name, each in (schedules or {}).items()},
+            "delete": list(delete),
+            "pause": list(pause),
+            "resume": list(resume),
+            "run": list(run),
+            "asker": asker,
+        }
+        if expires_in is not None:
+            body["expires_in"] = duration_text(expires_in, "expires_in")
+        return proposal_info((yield from self._send("POST", "/proposals", body)))
+
+    def list_proposals(self, *, status: str | None = None) -> Steps[list[ProposalInfo]]:
+        """The newest 200 proposals, the newest first. `status`: only those that are open, approved,
+        rejected, expired or failed."""
+        query = {"limit": _PAGE} | ({} if status is None else {"status": status})
+        page = yield from self._send("GET", "/proposals", query=query)
+        return [proposal_info(each) for each in items_of(page)]
+
+    def get_proposal(self, proposal_id: str) -> Steps[ProposalInfo]:
+        return proposal_info((yield from self._send("GET", path_of("proposals", proposal_id))))
+
+    def approve_proposal(
+        self, proposal_id: str, *, digest: str = "", reason: str = ""
+    ) -> Steps[ProposalInfo]:
+        """Makes the changes of a proposal. `digest`: of the plan that was looked at. Raises
+        Conflict if the schedules changed since; the proposal then has the new plan."""
+        body = {"digest": digest, "reason": reason}
+        path = path_of("proposals", proposal_id, "approve")
+        return proposal_info((yield from self._send("POST", path, body)))
+
+    def reject_proposal(self, proposal_id: str, *, reason: str = "") -> Steps[ProposalInfo]:
+        path = path_of("proposals", proposal_id, "reject")
+        return proposal_info((yield from self._send("POST", path, {"reason": reason})))
 
     def _create(self, name: str, fields: Json, options: Options) -> Steps[Json]:
         """Creates a schedule with an id derived from its name, so that only one of two concurrent
@@ -373,6 +617,10 @@ class Operations:
     ) -> Steps[Json]:
         call = Call(method=method, path=path, body=body, query=query or {})
         return (yield from self._exchange.send(call))
+
+
+def _limit_query(owner: str | None, shared: bool) -> dict[str, str]:
+    return _owner_query(owner) | ({"shared": "true"} if shared else {})
 
 
 def _owner_query(owner: str | None) -> dict[str, str]:

@@ -41,6 +41,8 @@ class RunOptions(TypedDict, total=False):
     backoff: str
     timeout: Duration
     on_lost: str
+    limits: Iterable[str]
+    auto_pause_after: int
     priority: int
     owner: str
     timezone: str
@@ -106,7 +108,7 @@ def trigger_json(given: Trigger | str | Mapping[str, object], options: Options) 
         plain = dict(given)
     else:
         plain = dict(given.to_dict())
-    if zone is not None and plain.get("kind") != "every":
+    if zone is not None and plain.get("kind") in ("cron", "once"):
         plain.setdefault("timezone", zone)
     for name in _TRIGGER_OPTIONS:
         value = options.get(name)
@@ -169,6 +171,8 @@ def policy_json(options: RunOptions) -> Json:
         value = options.get(name)
         if field.kind == "duration" and isinstance(value, str | timedelta | int | float):
             value = duration_text(value, name)
+        if field.kind == "names" and isinstance(value, Iterable) and not isinstance(value, str):
+            value = list(value)
         if value is not None:
             found[field.json] = value
     return found

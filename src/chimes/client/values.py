@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from chimes.errors import Unreachable
@@ -93,6 +93,38 @@ class RunInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MonitorInfo:
+    id: str
+    name: str
+    owner: str
+    #: new, up, late, down or paused.
+    status: str
+    #: What the job calls; the token is `***` for callers who may not change the monitor.
+    ping_url: str
+    badge_url: str
+    trigger: Mapping[str, object]
+    grace: timedelta
+    tags: tuple[str, ...]
+    last_ping_at: datetime | None
+    last_duration: timedelta | None
+    expected_at: datetime | None
+    #: Why it is down: missing, failed or overrun; else empty.
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PingInfo:
+    number: int
+    #: success, start, fail or log.
+    kind: str
+    at: datetime
+    exit_code: int | None
+    duration: timedelta | None
+    #: The end of its body, if it is still kept.
+    log: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
     number: int
     at: datetime
@@ -118,6 +150,61 @@ class NodeInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionInfo:
+    """An engine, broker or database that targets and triggers use by name."""
+
+    name: str
+    kind: str
+    #: Roles that may create schedules with it; empty: the server does not have it in its file.
+    roles: tuple[str, ...]
+    #: Patterns of what may be used of it; empty: anything.
+    allow: tuple[str, ...]
+    #: Live nodes that have it; empty for callers that do not see all nodes.
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BulkResult:
+    """What an action on many schedules did with one of them."""
+
+    id: str
+    #: None if it was not found.
+    name: str | None
+    #: `done`, `planned` (in a dry run) or `failed`.
+    result: str
+    run_id: str | None = None
+    #: Code and text of what went wrong; empty if nothing did.
+    error_code: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProposalInfo:
+    """Proposed changes, and the decision."""
+
+    id: str
+    owner: str
+    #: What the asker calls itself, else its name in the audit log.
+    asker: str
+    reason: str
+    #: open, approved, rejected, expired or failed.
+    status: str
+    #: The changes, with their effect on fires, as in the API.
+    plan: Sequence[Mapping[str, object]]
+    #: Identifies the plan: approve with it to approve exactly this plan.
+    digest: str
+    created_at: datetime
+    expires_at: datetime
+    decided_by: str
+    decided_at: datetime | None
+    decision: str
+    #: Why the changes could not be made.
+    error: str
+    #: Ids of the runs that were started.
+    runs: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SecretInfo:
     """A named secret, without its value."""
 
@@ -129,6 +216,58 @@ class SecretInfo:
     #: Ids and names of the schedules that use it, in a list of secrets.
     schedules: tuple[tuple[str, str], ...] = ()
     schedule_count: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitInfo:
+    """A named limit and its current use."""
+
+    name: str
+    #: `type:id`; empty if the runs of all owners share it.
+    owner: str
+    concurrency: int | None
+    #: Such as `10/s`; empty: any number.
+    rate: str
+    burst: int | None
+    #: Failures in a row and pause of the circuit breaker, or None.
+    breaker: tuple[int, timedelta] | None
+    #: Runs that have a permit; None without a concurrency.
+    running: int | None
+    #: About how many runs wait.
+    waiting: int
+    #: closed, open or probing; empty without a circuit breaker.
+    breaker_state: str
+    #: Ids and names of the schedules that name it.
+    schedules: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SilenceInfo:
+    """A period in which notifications are not sent."""
+
+    id: str
+    #: Id of the schedule; None: by labels, or all.
+    schedule: str | None
+    labels: Mapping[str, str | None]
+    since: datetime
+    until: datetime
+    active: bool
+    reason: str
+    by: str
+
+
+def silence_info(data: Json) -> SilenceInfo:
+    labels = _part(data, "labels")
+    return SilenceInfo(
+        id=_get(data, "id", str),
+        schedule=None if data.get("schedule") is None else _get(data, "schedule", str),
+        labels={name: None if value is None else str(value) for name, value in labels.items()},
+        since=_time(data, "from"),
+        until=_time(data, "until"),
+        active=_get(data, "active", bool),
+        reason=_get(data, "reason", str),
+        by=_get(data, "by", str),
+    )
 
 
 def schedule_info(data: Json) -> ScheduleInfo:
@@ -216,6 +355,49 @@ def node_info(data: Json) -> NodeInfo:
     )
 
 
+def connection_info(data: Json) -> ConnectionInfo:
+    return ConnectionInfo(
+        name=_get(data, "name", str),
+        kind=_get(data, "kind", str),
+        roles=tuple(map(str, _get(data, "roles", list))),
+        allow=tuple(map(str, _get(data, "allow", list))),
+        nodes=tuple(map(str, _get(data, "nodes", list))),
+    )
+
+
+def bulk_result(data: Json) -> BulkResult:
+    name, run_id = data.get("name"), data.get("run_id")
+    error = _part(data, "error") if data.get("error") else {}
+    return BulkResult(
+        id=_get(data, "id", str),
+        name=name if isinstance(name, str) else None,
+        result=_get(data, "result", str),
+        run_id=run_id if isinstance(run_id, str) else None,
+        error_code=_get(error, "code", str) if error else "",
+        error=_get(error, "detail", str) if error else "",
+    )
+
+
+def proposal_info(data: Json) -> ProposalInfo:
+    asker = _part(data, "asker")
+    return ProposalInfo(
+        id=_get(data, "id", str),
+        owner=_owner(data),
+        asker=_get(asker, "title", str) or _get(asker, "name", str),
+        reason=_get(data, "reason", str),
+        status=_get(data, "status", str),
+        plan=_get(data, "plan", list),
+        digest=_get(data, "digest", str),
+        created_at=_time(data, "created_at"),
+        expires_at=_time(data, "expires_at"),
+        decided_by=_maybe(data, "decided_by", str) or "",
+        decided_at=_maybe_time(data, "decided_at"),
+        decision=_maybe(data, "decision", str) or "",
+        error=_maybe(data, "error", str) or "",
+        runs=_get(data, "runs", list),
+    )
+
+
 def secret_info(data: Json) -> SecretInfo:
     owner = _part(data, "owner")
     used = items_of({"items": data.get("schedules", [])})
@@ -229,6 +411,63 @@ def secret_info(data: Json) -> SecretInfo:
     )
 
 
+def limit_info(data: Json) -> LimitInfo:
+    owner, use, breaker = data.get("owner"), _part(data, "use"), data.get("breaker")
+    used = items_of({"items": data.get("schedules", [])})
+    shut = None
+    if isinstance(breaker, Mapping):
+        shut = (int(breaker["failures"]), parse_duration(str(breaker["pause"])))
+    return LimitInfo(
+        name=_get(data, "name", str),
+        owner=f"{owner['type']}:{owner['id']}" if isinstance(owner, Mapping) else "",
+        concurrency=_number_or_none(data, "concurrency"),
+        rate=str(data.get("rate") or ""),
+        burst=_number_or_none(data, "burst"),
+        breaker=shut,
+        running=_number_or_none(use, "running"),
+        waiting=_get(use, "waiting", int),
+        breaker_state=str(use.get("breaker") or ""),
+        schedules=tuple((_get(each, "id", str), _get(each, "name", str)) for each in used),
+    )
+
+
+def _number_or_none(data: Json, name: str) -> int | None:
+    return None if data.get(name) is None else _get(data, name, int)
+
+
+def monitor_info(data: Json) -> MonitorInfo:
+    down = data.get("down")
+    cause = down.get("cause") if isinstance(down, dict) else None
+    duration = _maybe(data, "last_duration", str)
+    return MonitorInfo(
+        id=_get(data, "id", str),
+        name=_get(data, "name", str),
+        owner=_owner(data),
+        status=_get(data, "status", str),
+        ping_url=_get(data, "ping_url", str),
+        badge_url=_get(data, "badge_url", str),
+        trigger=_part(data, "trigger"),
+        grace=parse_duration(_get(data, "grace", str)),
+        tags=tuple(map(str, _get(data, "tags", list))),
+        last_ping_at=_maybe_time(data, "last_ping_at"),
+        last_duration=None if duration is None else parse_duration(duration, allow_zero=True),
+        expected_at=_maybe_time(data, "expected_at"),
+        cause=str(cause or ""),
+    )
+
+
+def ping_info(data: Json) -> PingInfo:
+    duration = _maybe(data, "duration", str)
+    return PingInfo(
+        number=_get(data, "number", int),
+        kind=_get(data, "kind", str),
+        at=_time(data, "at"),
+        exit_code=_maybe(data, "exit_code", int),
+        duration=None if duration is None else parse_duration(duration, allow_zero=True),
+        log=_maybe(data, "log", str),
+    )
+
+
 def cron_spec(trigger: Json) -> str:
     """The cron expression, or text that `schedule` accepts for other triggers."""
     match trigger.get("kind"):
@@ -237,8 +476,10 @@ def cron_spec(trigger: Json) -> str:
         case "every":
             every = parse_duration(_get(trigger, "every", str))
             return f"@every {format_duration_go(every)}"
-        case _:
+        case "once":
             return _get(trigger, "at", str)
+        case kind:
+            return f"@{kind}"
 
 
 def items_of(page: Json) -> list[Json]:

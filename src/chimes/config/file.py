@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
 import yaml
@@ -21,7 +22,7 @@ MAX_DEPTH = 32
 #: Code of the ConfigError for a file that is unsafe to read; commands exit with 6.
 UNSAFE = "unsafe_file"
 
-_RESERVED = ("sources", "schedules")
+_RESERVED = ("sources", "schedules", "connections")
 _NESTED = {"egress": "egress_"}
 #: Names of EventNative, by their path in the file.
 _SERVER = "server"
@@ -39,6 +40,7 @@ class FileContent:
     values: Mapping[str, object] = field(default_factory=dict)
     sources: object = None
     schedules: object = None
+    connections: object = None
     warnings: tuple[str, ...] = ()
 
 
@@ -64,11 +66,14 @@ def read_file(file: Path) -> FileContent:
             raise _unknown_key(file, key)
         if value is not None:
             values[name] = value
-    secret = any(_secret(name, value) for name, value in values.items())
+    secret = any(_secret(name, value) for name, value in values.items()) or _any_password(
+        data.get("connections")
+    )
     return FileContent(
         values={name: values[name] for name in (*FIELDS, *FILE_ALIASES) if name in values},
         sources=data.get("sources"),
         schedules=data.get("schedules"),
+        connections=data.get("connections"),
         warnings=readable_by_others(file) if secret else (),
     )
 
@@ -76,6 +81,19 @@ def read_file(file: Path) -> FileContent:
 def _secret(name: str, value: object) -> bool:
     field = FIELDS.get(name) or FILE_ALIASES[name]
     return field.secret or (field.secret_part and bool(store_secrets(str(value))))
+
+
+def _any_password(connections: object) -> bool:
+    """Whether a connection has a password or token in the file itself."""
+    if not isinstance(connections, dict):
+        return False
+    return any(
+        not text.startswith(("${", "{{")) and (name != "url" or bool(store_secrets(text)))
+        for each in connections.values()
+        if isinstance(each, dict)
+        for name, text in each.items()
+        if name in ("url", "password", "token") and isinstance(text, str)
+    )
 
 
 def readable_by_others(file: Path) -> tuple[str, ...]:
@@ -151,6 +169,74 @@ def parsed_yaml(raw: bytes, file: object) -> object:
         raise ConfigError(
             _("{file} is not valid YAML: {why}", file=file, why=_where(error))
         ) from None
+
+
+#: What `read_schedules` reads.
+SCHEDULES = "schedules"
+
+
+def read_schedules(raw: bytes, file: object) -> dict[str, object] | None:
+    """The section `schedules` of a file that has nothing else, by name, as JSON values. None: it is
+    another file, such as a configuration. Raises ConfigError."""
+    data = parsed_yaml(raw, file)
+    if not isinstance(data, dict) or {*data} != {SCHEDULES}:
+        return None
+    return schedules_of(data[SCHEDULES], file)
+
+
+def schedules_of(section: object, file: object) -> dict[str, object]:
+    """The section `schedules` as JSON values: times that YAML has parsed become text again."""
+    if section is None:
+        return {}
+    if not isinstance(section, dict):
+        raise ConfigError(
+            _(
+                "{file}: expected schedules by name, `schedules: {{NAME: …}}`, got {type}",
+                file=file,
+                type=type(section).__name__,
+            ),
+            key=SCHEDULES,
+        )
+    found = json_value(section, file)
+    assert isinstance(found, dict)
+    return found
+
+
+def json_value(value: object, file: object) -> object:
+    """A value of YAML as JSON has it. ConfigError for a key that is no text."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise ConfigError(
+                    _("{file}: the key {key!r} is no text; put it in quotes", file=file, key=key),
+                    key=str(key),
+                )
+        return {key: json_value(each, file) for key, each in value.items()}
+    if isinstance(value, list):
+        return [json_value(each, file) for each in value]
+    if isinstance(value, date):
+        return value.isoformat()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ConfigError(
+        _("{file}: {type} is no value for a schedule", file=file, type=type(value).__name__)
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as a block."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in text.rstrip("\n") and text == text.rstrip(" ") else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def to_yaml(value: object) -> str:
+    """YAML in the order of the fields, which `parsed_yaml` reads back."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _check(file: object, raw: bytes) -> None:

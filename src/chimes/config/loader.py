@@ -54,6 +54,8 @@ class LoadedSettings:
                 found.append(str(value))
             elif field.secret_part and value:
                 found.extend(store_secrets(str(value)))
+        for connection in self.settings.connections:
+            found.extend(connection.secrets)
         return tuple(found)
 
 
@@ -81,7 +83,7 @@ def load_settings(
     file = _find_file(config_file, environment, values)
     loaded = LoadedSettings(settings=Settings(), origins=origins, file=file)
     if file is not None:
-        loaded = _from_file(file, values, origins, loaded)
+        loaded = _from_file(file, values, origins, loaded, environment)
     settings = _untyped_settings(**values)
     _check_heartbeat(settings, origins)
     _check_audit_key(settings, origins)
@@ -184,7 +186,11 @@ def _find_file(
 
 
 def _from_file(
-    file: Path, values: dict[str, object], origins: dict[str, str], loaded: LoadedSettings
+    file: Path,
+    values: dict[str, object],
+    origins: dict[str, str],
+    loaded: LoadedSettings,
+    environment: Mapping[str, str],
 ) -> LoadedSettings:
     from chimes.config.file import read_file
 
@@ -195,6 +201,11 @@ def _from_file(
         if origins[field.name] == DEFAULT:
             origins[field.name] = _file_origin(file.name, key)
             values[field.name] = value
+    if content.connections is not None:
+        from chimes.config.connections import read_connections
+
+        values["connections"] = read_connections(content.connections, environment)
+        origins["connections"] = _file_origin(file.name, "connections")
     return replace(
         loaded,
         sources=content.sources,
@@ -257,5 +268,6 @@ def _value_text(settings: Settings, field: Field) -> str:
     if isinstance(value, timedelta):
         return format_duration_go(value)
     if isinstance(value, tuple):
-        return ",".join(value)
+        # A mapping is shown as the environment has it.
+        return ",".join(each if isinstance(each, str) else "=".join(each) for each in value)
     return "" if value is None else str(value)

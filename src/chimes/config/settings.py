@@ -11,13 +11,21 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chimes.envelope import BadKey, parse_keys
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers.values import format_duration_go, parse_duration, suggest_name
 
+if TYPE_CHECKING:
+    from chimes.config.connections import Connection
+
 ROLES = ("api", "scheduler", "worker")
+#: Roles of users and keys that can create schedules.
+ACCESS_ROLES = ("member", "admin")
+#: Of users and keys, from least to most.
+USER_ROLES = ("viewer", "member", "operator", "admin")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,9 +35,13 @@ class Settings:
     store: str = ""
     #: Accept a Redis server whose settings may lose acknowledged writes.
     allow_volatile: bool = False
+    #: Data directory.
     data_dir: Path = Path("data")
+    #: Address to listen on; other than loopback only with a key.
     host: str = "127.0.0.1"
+    #: Port to listen on; 0 chooses a free one.
     port: int = 7100
+    #: Roles of this node: `api`, `scheduler`, `worker`.
     roles: tuple[str, ...] = ROLES
     #: Concurrent runs of a node; None: 4 on the JSON store, otherwise 100.
     workers: int | None = None
@@ -39,27 +51,37 @@ class Settings:
     sync_stall_after: timedelta = timedelta(seconds=60)
     #: Number of tasks per collection whose log is kept; -1: all.
     sync_log_runs: int = -1
+    #: Timeout of an attempt, unless the policy sets one.
     default_timeout: timedelta = timedelta(seconds=10)
+    #: Retries after the first attempt, unless the policy sets them.
     max_retries: int = 3
+    #: Wait before a retry, unless the policy sets it.
     retry_backoff: timedelta = timedelta(seconds=5)
+    #: How late a slot may start without counting as missed, unless the policy sets it.
     misfire_grace: timedelta = timedelta(seconds=60)
+    #: Time zone of triggers without one.
     default_timezone: str = "UTC"
+    #: Log level: debug, info, warning, error or critical.
     log_level: str = "info"
     #: json | text | auto (text on a terminal).
     log_format: str = "auto"
+    #: How long a node is trusted without a heartbeat; then its runs are rescued.
     lease: timedelta = timedelta(seconds=30)
     #: Interval between renewals of the lease; None: a third of it.
     heartbeat: timedelta | None = None
+    #: How often a node polls the store.
     poll_interval: timedelta = timedelta(seconds=1)
     #: Application whose tasks and flows this node executes, as `module:name`.
     app: str = ""
     #: Mode of declared schedules that set none: True is db, False is memory.
     use_db_driven_scheduling: bool = True
+    #: How long running attempts may go on after SIGTERM.
     shutdown_grace: timedelta = timedelta(seconds=30)
     #: Length of a tick of `max_dispatch_per_tick`.
     dispatch_tick: timedelta = timedelta(seconds=15)
     #: Maximum of schedules fired per tick; 0: no limit.
     max_dispatch_per_tick: int = 0
+    #: How long ended runs are kept.
     retention: timedelta = timedelta(days=30)
     #: How long audit entries are kept; None: for ever.
     audit_retention: timedelta | None = None
@@ -70,21 +92,29 @@ class Settings:
     secret_key: str = ""
     #: Callbacks to private addresses; None: allowed in open mode only.
     allow_private_targets: bool | None = None
+    #: Addresses that may be called although they are private or on an unusual port.
     egress_allow: tuple[str, ...] = ()
+    #: If set, the only addresses that may be called, besides `egress_allow`.
     egress_only: tuple[str, ...] = ()
+    #: Callbacks may use the metadata address of a cloud.
     egress_allow_metadata: bool = False
+    #: Additional values of `Host` in requests.
     allowed_hosts: tuple[str, ...] = ()
     #: Proxies whose headers say who the client is: addresses or networks; empty: none.
     trusted_proxies: tuple[str, ...] = ()
+    #: Origins whose pages may call the API.
     cors_origins: tuple[str, ...] = ()
+    #: A key with all rights, for the first start.
     admin_token: str = ""
     #: Key file of Ksana: one key per line, `#` comments.
     auth_keys_file: Path | None = None
+    #: Schedules that an owner may have.
     max_schedules_per_owner: int = 1000
     #: The highest priority that members may choose, so that none overtakes all others.
     max_priority_member: int = 0
     #: Bytes of stored results per owner; 0: no limit; None: 1 GiB, without a limit for the system.
     max_result_bytes_per_owner: int | None = None
+    #: Requests per second of one key or address.
     requests_per_second: float = 20.0
     #: Active schedules per owner that were created through the Softnix API or a chat; None: 20
     #: with API keys and for chats.
@@ -94,21 +124,25 @@ class Settings:
     softnix_default_timezone: str = "Asia/Bangkok"
     #: False: schedules created through the Softnix API do not fire.
     softnix_scheduler_enabled: bool = True
-    #: Total attempts to send a prompt to the agent, and the first back-off between them.
+    #: Total attempts to send a prompt to the agent.
     dispatch_attempts: int = 3
+    #: First back-off between attempts to send a prompt.
     dispatch_backoff: timedelta = timedelta(seconds=5)
     #: `openai` (a chat endpoint) or `runs` (a run pipeline); empty: no agent targets.
     agent_pipeline: str = ""
     #: Base URL without `/v1` and `/runs`.
     agent_url: str = ""
+    #: Model of prompts that name none.
     agent_model: str = ""
+    #: API key of the agent pipeline.
     agent_api_key: str = ""
     #: Default limit of an answer; 0: the limit of the model.
     agent_max_tokens: int = 0
     #: Default timeout of an agent run.
     agent_timeout: timedelta = timedelta(minutes=10)
-    #: Prices of a million tokens, to compute the cost of a run.
+    #: Price of a million tokens of the prompt, to compute the cost of a run.
     agent_input_price: float = 0.0
+    #: Price of a million tokens of the answer.
     agent_output_price: float = 0.0
     #: URL at which the pipeline can call this server back; empty: it is only polled.
     agent_callback_url: str = ""
@@ -123,7 +157,9 @@ class Settings:
     schedule_execution_timeout: timedelta = timedelta(minutes=10)
     #: Token that callers of `/in/v1` must send; empty: none, in open mode.
     internal_token: str = ""
+    #: Token of the Telegram bot; empty: no bot.
     telegram_token: str = ""
+    #: Base URL of the Telegram Bot API.
     telegram_api_url: str = "https://api.telegram.org"
     #: Chats that may use the bot and receive results; empty: none.
     telegram_allowed_chats: tuple[str, ...] = ()
@@ -135,11 +171,56 @@ class Settings:
     telegram_per_minute: int = 30
     #: smtp://user:password@host:port, or smtps://; empty: no e-mail.
     smtp_url: str = ""
+    #: Sender of e-mail.
     smtp_from: str = ""
     #: Domains that mail may be sent to; empty: any.
     smtp_allowed: tuple[str, ...] = ()
-    #: URL of the dashboard, for links in messages.
+    #: URL of the dashboard, for links in messages and the return from an identity provider.
     public_url: str = ""
+    #: Execute commands on this node, and accept schedules with commands.
+    allow_commands: bool = False
+    #: Roles that may create commands.
+    command_roles: tuple[str, ...] = ("admin",)
+    #: Concurrent commands of a node, in addition to `workers`.
+    command_workers: int = 16
+    #: Labels of this node, which commands can require: `name=value`.
+    labels: tuple[tuple[str, str], ...] = ()
+    #: Requests per minute that one webhook accepts; 0: no limit.
+    hook_requests_per_minute: int = 600
+    #: Directories below which file triggers may watch; empty: file triggers are refused.
+    file_trigger_dirs: tuple[str, ...] = ()
+    #: Roles that may create file triggers.
+    file_trigger_roles: tuple[str, ...] = ("admin",)
+    #: How often file triggers look; a file counts once its size is the same twice.
+    file_trigger_interval: timedelta = timedelta(seconds=5)
+    #: Issuer URL of an OpenID Connect provider; empty: none. Needs the extra `oidc`.
+    oidc_issuer: str = ""
+    #: Client id at the provider.
+    oidc_client_id: str = ""
+    #: Empty: a public client, which PKCE alone protects.
+    oidc_client_secret: str = ""
+    #: Scopes that are requested of the provider.
+    oidc_scopes: tuple[str, ...] = ("openid", "profile", "email")
+    #: Name of the provider on the sign-in page; empty: its host.
+    oidc_name: str = ""
+    #: Claim with the user's name; `a.b` is the claim `b` within `a`.
+    oidc_user_claim: str = "preferred_username"
+    #: Claim with the user's groups.
+    oidc_groups_claim: str = "groups"
+    #: Roles by group of the provider or proxy.
+    sso_roles: tuple[tuple[str, str], ...] = ()
+    #: Role of users without such a group; empty: they may not sign in.
+    sso_default_role: str = ""
+    #: False: only users that exist already may sign in.
+    sso_create_users: bool = True
+    #: The first sign-in takes over an existing user of the same name.
+    sso_link_existing: bool = False
+    #: Header in which a proxy of `trusted_proxies` names the user whom it has authenticated.
+    proxy_user_header: str = ""
+    #: Header with the groups of that user, separated by commas.
+    proxy_groups_header: str = ""
+    #: Engines, brokers and databases that schedules use by name, of `connections:` in the file.
+    connections: tuple[Connection, ...] = ()
 
 
 # --- readers: parse a value from text (environment, flags) or YAML, or raise `Expected` -----------
@@ -151,6 +232,10 @@ MAX_DURATION = timedelta(days=36500)
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _LEVEL_ALIASES = {"warn": "warning", "fatal": "critical"}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+#: A node offers every selection of its labels, so they are few. Names and values are limited as
+#: those that a command requires (`chimes.model.validation`).
+MAX_LABELS = 6
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _HEADERS_EXPECTED = _("headers as `Name: value`, or an object of strings")
 
 
@@ -266,6 +351,14 @@ def names(value: object) -> tuple[str, ...]:
     return tuple(text(each) for each in value if each.strip())
 
 
+def directories(value: object) -> tuple[str, ...]:
+    """Absolute paths; comma-separated in the environment."""
+    found = names(value)
+    if not all(each.startswith("/") and ".." not in each.split("/") for each in found):
+        raise Expected(_("absolute paths of directories, such as /srv/incoming"))
+    return tuple(each.rstrip("/") or "/" for each in found)
+
+
 def networks(value: object) -> tuple[str, ...]:
     """Addresses and networks. No host names: a forged DNS answer would be trusted."""
     try:
@@ -298,6 +391,28 @@ def _parse_headers(given: str) -> object:
         return None
     parts = [part.partition(":") for part in re.split(r"[;\n]", given) if part.strip()]
     return {name.strip(): value.strip() for name, _colon, value in parts}
+
+
+def group_roles(value: object) -> tuple[tuple[str, str], ...]:
+    """A mapping; in the environment `group=role`, separated by commas."""
+    if isinstance(value, str):
+        parts = [part.rpartition("=") for part in value.split(",") if part.strip()]
+        value = {group.strip(): role.strip() for group, _equals, role in parts}
+    if not isinstance(value, dict) or not all(
+        isinstance(group, str) and group.strip() and role in USER_ROLES
+        for group, role in value.items()
+    ):
+        raise Expected(
+            _("roles by group, such as platform=admin, with {known}", known=", ".join(USER_ROLES))
+        )
+    return tuple(value.items())
+
+
+def header_name(value: object) -> str:
+    name = text(value)
+    if name and not _TOKEN.fullmatch(name):
+        raise Expected(_("the name of a header, such as X-Forwarded-User"))
+    return name
 
 
 def chats(value: object) -> tuple[str, ...]:
@@ -337,6 +452,39 @@ def roles(value: object) -> tuple[str, ...]:
         if each not in ROLES:
             raise _expected(wanted, suggest_name(each, ROLES) if each else None)
     return tuple(role for role in ROLES if role in given)
+
+
+def access_roles(value: object) -> tuple[str, ...]:
+    given = tuple(dict.fromkeys(each.lower() for each in names(value)))
+    wanted = _("one or more of {known}", known=", ".join(ACCESS_ROLES))
+    if not given:
+        raise Expected(wanted)
+    for each in given:
+        if each not in ACCESS_ROLES:
+            raise _expected(wanted, suggest_name(each, ACCESS_ROLES))
+    return given
+
+
+def node_labels(value: object) -> tuple[tuple[str, str], ...]:
+    """A mapping; `name=value`, separated by commas, in the environment."""
+    if isinstance(value, Mapping):
+        pairs = [(str(name), str(each)) for name, each in value.items()]
+    else:
+        words = [each.partition("=") for each in names(value)]
+        pairs = [(name.strip(), text.strip()) for name, _equals, text in words]
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Expected(_("no duplicate labels"))
+    if len(found) > MAX_LABELS:
+        raise Expected(_("at most {most} labels", most=MAX_LABELS))
+    if not all(_LABEL.fullmatch(each) for pair in pairs for each in pair):
+        raise Expected(
+            _(
+                "labels such as zone=eu, whose names and values have 1 to 32 letters, digits and "
+                "any of _ . -"
+            )
+        )
+    return tuple(sorted(found.items()))
 
 
 def level(value: object) -> str:
@@ -499,6 +647,27 @@ _SETTINGS = (
     Field("smtp_from", text),
     Field("smtp_allowed", names),
     Field("public_url", text),
+    Field("allow_commands", flag),
+    Field("command_roles", access_roles),
+    Field("command_workers", number(1, 10_000)),
+    Field("labels", node_labels),
+    Field("hook_requests_per_minute", number(0, 1_000_000)),
+    Field("file_trigger_dirs", directories),
+    Field("file_trigger_roles", access_roles),
+    Field("file_trigger_interval", _POSITIVE),
+    Field("oidc_issuer", text),
+    Field("oidc_client_id", text),
+    Field("oidc_client_secret", text, secret=True),
+    Field("oidc_scopes", names),
+    Field("oidc_name", text),
+    Field("oidc_user_claim", text),
+    Field("oidc_groups_claim", text),
+    Field("sso_roles", group_roles),
+    Field("sso_default_role", choice("", *USER_ROLES)),
+    Field("sso_create_users", flag),
+    Field("sso_link_existing", flag),
+    Field("proxy_user_header", header_name),
+    Field("proxy_groups_header", header_name),
 )
 
 FIELDS: Mapping[str, Field] = {field.name: field for field in _SETTINGS}

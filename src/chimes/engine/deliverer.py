@@ -32,14 +32,16 @@ from chimes.engine.events import (
     SenderRaised,
 )
 from chimes.engine.membership import StoreClock
+from chimes.engine.notification_rules import Suppressions
 from chimes.engine.poller import NextPoll, PollNow, PollOnEvent
 from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
 from chimes.i18n import ENGLISH, _
 from chimes.model import replace
-from chimes.model.access import Owner, OwnerType
+from chimes.model.access import Owner, OwnerType, secret_names
 from chimes.model.ids import DeliveryId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, RunQuery
+from chimes.model.monitor import parse_event_reference
 from chimes.model.notification import (
     DELIVERY_LEASE,
     DIGEST_TIMEOUT,
@@ -51,6 +53,7 @@ from chimes.model.notification import (
     digest_id_for,
     digest_of,
 )
+from chimes.model.proposal import Proposal, ProposalStatus
 from chimes.model.recipient import (
     CHANNEL_SETTINGS,
     Channel,
@@ -59,7 +62,6 @@ from chimes.model.recipient import (
     channel_not_configured,
 )
 from chimes.model.run import Run
-from chimes.model.secret import secret_names
 from chimes.notifications.base import (
     DeliveryAttempt,
     Progress,
@@ -68,15 +70,30 @@ from chimes.notifications.base import (
     Retry,
     Sender,
     Sent,
+    Suppressed,
 )
 from chimes.notifications.digest import DigestMembers, build_digest_message
 from chimes.notifications.message import (
     NotificationMessage,
     build_fallback_message,
     build_message,
+    build_proposal_message,
     build_test_message,
 )
-from chimes.notifications.outcomes import completion_of, digest_completions
+from chimes.notifications.monitor import build_monitor_message
+from chimes.notifications.outcomes import (
+    completion_of,
+    digest_completions,
+    suppressed_completion,
+)
+from chimes.notifications.templates import (
+    MessageTemplate,
+    apply_template,
+    choose_template,
+    template_values,
+)
+from chimes.services.message_templates import MessageTemplateService
+from chimes.services.monitors import MonitorDocuments
 from chimes.services.preferences import Preferences, PreferenceService
 from chimes.services.schedules.rules import LINKED_CHAT
 from chimes.services.secrets import ResolvedSecrets, resolve_secrets
@@ -106,6 +123,7 @@ class _Reader:
     """How the recipient reads: language and time zone."""
 
     preferences: RecipientPreferences
+    suppressions: Suppressions
     language: str
     zone: str = ""
 
@@ -117,6 +135,8 @@ class _Sending:
     delivery: Delivery
     attempt: DeliveryAttempt | None = None
     members: DigestMembers = _NO_MEMBERS
+    #: Members of the digest that are not reported.
+    suppressed: tuple[DeliveryCompletion, ...] = ()
 
 
 class Deliverer:
@@ -161,10 +181,11 @@ class Deliverer:
     def __call__(self, event: Event) -> None:
         match event:
             case RunEnded(run=run) | RunRescued(run=run):
-                if run.policy.delivery:
+                if self._store.routing.recipients_of(run):
                     self._notify()
             case SchedulesFired(runs=runs):
-                if any(run.policy.delivery and run.status.terminal for run in runs):
+                recipients_of = self._store.routing.recipients_of
+                if any(run.status.terminal and recipients_of(run) for run in runs):
                     self._notify()
             case _:
                 pass
@@ -263,10 +284,18 @@ class Deliverer:
             # Too late: the leases may end while sending.
             self._claimed = ()
             return
-        ids = {each.run_id for each in self._claimed if each.run_id is not None}
+        ids = {
+            each.run_id
+            for each in self._claimed
+            if each.run_id is not None and parse_event_reference(each.run_id) is None
+        }
         runs = await load_runs(self._store, ids)
         preferences = RecipientPreferences(self._store, self._settings)
-        ready = [(each, *await self._prepare(each, preferences)) for each in self._claimed]
+        suppressions = Suppressions(self._store)
+        ready = []
+        for each in self._claimed:
+            run = None if each.run_id is None else runs.get(each.run_id)
+            ready.append((each, *await self._prepare(each, run, preferences, suppressions)))
         self._claimed = ()
         for delivery, reader, decision in ready:
             channel = delivery.recipient.channel
@@ -278,11 +307,25 @@ class Deliverer:
             task.add_done_callback(partial(self._done, channel))
 
     async def _prepare(
-        self, delivery: Delivery, preferences: RecipientPreferences
+        self,
+        delivery: Delivery,
+        run: Run | None,
+        preferences: RecipientPreferences,
+        suppressions: Suppressions,
     ) -> tuple[_Reader, Result | None]:
         """An error here must not delay the other deliveries."""
-        reader = _Reader(preferences=preferences, language=delivery.recipient.language or ENGLISH)
+        reader = _Reader(
+            preferences=preferences,
+            suppressions=suppressions,
+            language=delivery.recipient.language or ENGLISH,
+        )
         try:
+            now = self._time.now()
+            if not delivery.recipient.goes_into_digest(delivery.notify_on):
+                # Members of a digest are checked with it.
+                suppressed = await suppressions.check(delivery, run, now)
+                if suppressed is not None:
+                    return reader, suppressed
             language, zone = await preferences.language_and_zone(delivery)
             reader = replace(reader, language=language, zone=zone)
             return reader, await self._policy.decide(delivery, preferences)
@@ -325,7 +368,9 @@ class Deliverer:
             delivery, build_fallback_message(delivery, reader.language)
         )
         completion = completion_of(delivery, attempt, result)
-        members = digest_completions(sending.members.members, delivery) if completion.sent else ()
+        members: tuple[DeliveryCompletion, ...] = ()
+        if completion.sent:
+            members = digest_completions(sending.members.members, delivery) + sending.suppressed
         seconds = self._clock.monotonic() - began
         if completion.sent and sending.members.more:
             # Before the completion of the digest, while its members still wait for it.
@@ -337,7 +382,8 @@ class Deliverer:
     ) -> Result:
         delivery = sending.delivery
         if decision is None and delivery.notify_on is NotifyOn.DIGEST:
-            members = sending.members = await gather_members(self._store, delivery)
+            await self._gather_members(sending, reader)
+            members = sending.members
             if members.members:
                 # With the language and keys of the newest member.
                 delivery = replace(delivery, recipient=members.newest.recipient)
@@ -346,11 +392,35 @@ class Deliverer:
             else:
                 # All members were completed in another way.
                 decision = Sent()
+        proposal = None
+        if decision is None and delivery.notify_on is NotifyOn.PROPOSAL:
+            from chimes.services.proposals import read_proposal
+
+            proposal = await read_proposal(self._store, delivery.receipt)
+            now = await self._time.fetch_now()
+            if proposal is None or proposal.status_at(now) is not ProposalStatus.OPEN:
+                # It was decided meanwhile: there is nothing to say any more.
+                decision = Sent()
         attempt = sending.attempt = await self._build_attempt(
-            delivery, run, reader.language, reader.zone, sending.members
+            delivery, run, reader, sending.members, proposal
         )
         decision = decision or self._retry_after.check(delivery.recipient)
         return decision or await self._send(attempt)
+
+    async def _gather_members(self, sending: _Sending, reader: _Reader) -> None:
+        """Reads the members of a digest; silenced ones are left out."""
+        found = await gather_members(self._store, sending.delivery)
+        kept: list[Delivery] = []
+        suppressed: list[DeliveryCompletion] = []
+        for each in found.members:
+            # For what happened within a silence, not for what is sent within one.
+            why = await reader.suppressions.check(each, None, each.created_at)
+            if why is None:
+                kept.append(each)
+            else:
+                suppressed.append(suppressed_completion(each, why))
+        sending.members = replace(found, members=tuple(kept))
+        sending.suppressed = tuple(suppressed)
 
     async def _complete_others(self, digest: Delivery, members: DigestMembers) -> None:
         """Members that it does not complete are sent with the next digest."""
@@ -363,9 +433,22 @@ class Deliverer:
             self._emit(SenderRaised(delivery=digest, error=error))
 
     async def _build_attempt(
-        self, delivery: Delivery, run: Run | None, language: str, zone: str, members: DigestMembers
+        self,
+        delivery: Delivery,
+        run: Run | None,
+        reader: _Reader,
+        members: DigestMembers,
+        proposal: Proposal | None,
     ) -> DeliveryAttempt:
+        language, zone, preferences = reader.language, reader.zone, reader.preferences
         url = self._settings.public_url.rstrip("/")
+        if proposal is not None:
+            message = build_proposal_message(
+                delivery, proposal, language=language, zone=zone, public_url=url
+            )
+            return self._attempt_of(delivery, message)
+        if delivery.notify_on is NotifyOn.PROPOSAL:
+            return self._attempt_of(delivery, build_fallback_message(delivery, language))
         if delivery.notify_on is NotifyOn.TEST:
             test = build_test_message(delivery, language=language, zone=zone, public_url=url)
             return self._attempt_of(delivery, test)
@@ -376,8 +459,20 @@ class Deliverer:
             )
             return self._attempt_of(delivery, digest)
 
+        if (event := parse_event_reference(delivery.run_id)) is not None:
+            monitor = await MonitorDocuments(self._store).read(event[0])
+            about = build_monitor_message(
+                delivery, monitor, event[1], language=language, zone=zone, public_url=url
+            )
+            return self._attempt_of(delivery, about)
+        templates = await preferences.templates(delivery.owner)
+        template = choose_template(templates, language, delivery.notify_on)
+
         def make() -> DeliveryAttempt:
             message = build_message(delivery, run, language=language, zone=zone, public_url=url)
+            if template is not None:
+                values = template_values(message, delivery, run, zone)
+                message = apply_template(message, template, values)
             if delivery.recipient.channel is not Channel.INBOX:
                 message.text  # noqa: B018 - rendered in this thread, and cached
             return self._attempt_of(delivery, message)
@@ -415,7 +510,7 @@ def _masked(result: Result, secrets: ResolvedSecrets) -> Result:
     match result:
         case Sent():
             return replace(result, receipt=secrets.mask(result.receipt))
-        case Retry() | Refused():
+        case Retry() | Refused() | Suppressed():
             return replace(result, error=secrets.mask(result.error))
 
 
@@ -563,6 +658,7 @@ class RecipientPreferences:
         self._preferences = PreferenceService(store)
         self._settings = settings
         self._owners: dict[Owner, Preferences] = {}
+        self._templates: dict[Owner | None, Sequence[MessageTemplate]] = {}
         self._chats: dict[str, Mapping[str, object]] = {}
         self._zones: dict[ScheduleId, str] = {}
 
@@ -581,6 +677,13 @@ class RecipientPreferences:
         if not zone and recipient.digest is not None:
             zone = recipient.digest.zone
         return language, zone or await self._zone(delivery.schedule_id, self._default_zone(owner))
+
+    async def templates(self, owner: Owner) -> tuple[Sequence[MessageTemplate], ...]:
+        """Message templates of the owner, then of the instance."""
+        for each in (owner, None):
+            if each not in self._templates:
+                self._templates[each] = await MessageTemplateService(self._store).get(each)
+        return self._templates[owner], self._templates[None]
 
     async def refusal(self, delivery: Delivery) -> Refused | None:
         """Why nothing may be sent there; permissions may have changed since it was saved."""

@@ -8,12 +8,14 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from prometheus_client.process_collector import ProcessCollector
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
 from chimes.engine.deliverer import Deliverer
+from chimes.engine.event_triggers import EventTriggers
 from chimes.engine.events import (
     DrainEnded,
     DrainStarted,
@@ -34,9 +36,11 @@ from chimes.engine.membership import (
     StoreClock,
     new_node_id,
 )
+from chimes.engine.monitor_watch import MonitorWatch
+from chimes.engine.notification_rules import RoutingWatch
 from chimes.engine.poller import DrainGate, Duty, Poller
 from chimes.engine.reconciler import SPACING, LeaseRecovery, Reconciler
-from chimes.engine.recorder import ResultLimit
+from chimes.engine.recorder import WRITE_SPACING, ResultLimit
 from chimes.engine.scheduler import Scheduler
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
@@ -46,16 +50,18 @@ from chimes.model.node import NodeReport
 from chimes.model.planning import plan
 from chimes.model.policy import RunDefaults
 from chimes.notifications.base import Sender
+from chimes.services.routing import refresh_routing
 from chimes.services.schedules.prompts import plan_without_prompts
 from chimes.store.epoch import EpochStore
 from chimes.store.port import Store
 from chimes.targets.base import TargetRunner
 
+if TYPE_CHECKING:
+    from chimes.engine.spans import RunTracing
+
 DEFAULT_WORKERS = 100
 #: Seconds that the store may take for the last writes of a drain.
 FINAL_WRITE_TIMEOUT = 5.0
-#: Minimum seconds between two writes of completions, so that a burst shares transactions.
-WRITE_SPACING = 0.005
 #: Minimum seconds between two queries for steps that ended on other nodes.
 STEP_SPACING = 0.02
 
@@ -77,6 +83,7 @@ class Engine:
         senders: Iterable[Sender] = (),
         queues: Iterable[str] = (),
         rng: random.Random | None = None,
+        tracing: RunTracing | None = None,
         heartbeat_thread: bool = True,
     ) -> None:
         """Must be called on the event loop on which the engine runs.
@@ -85,7 +92,7 @@ class Engine:
         id, from `node_ids`. `heartbeat_thread`: False only where one loop simulates several nodes.
         `defaults`: policies of its tasks and flows, published to other nodes. `senders`: the
         channels through which a worker sends notifications. `queues`: the task queues that it
-        serves, for display; empty: all."""
+        serves, for display; empty: all. `tracing`: makes the spans of its runs."""
         clock = clock or SystemClock()
         self._store = store
         self._runners = runners
@@ -107,6 +114,16 @@ class Engine:
                 emit=lambda event: self._events.emit(event),
             )
             listeners = (*listeners, self._deliverer)
+        self._event_triggers: EventTriggers | None = None
+        if "scheduler" in self._roles:
+            self._event_triggers = EventTriggers(
+                store,
+                clock=clock,
+                time=time,
+                settings=settings,
+                node_id=lambda: self._membership.node_id,
+            )
+            listeners = (*listeners, self._event_triggers)
         self._events = Events(listeners)
         self._rng = rng or random.Random()  # noqa: S311 (spreads retries, guards nothing)
         pools: tuple[Pool, ...] = ()
@@ -140,6 +157,7 @@ class Engine:
             time=time,
             events=self._events,
             limit_result=ResultLimit(store, settings),
+            tracing=tracing,
         )
         self._capacities = [Capacity(pool, self._executor.reconcile) for pool in pools]
         self._reconciler = Reconciler(
@@ -178,7 +196,10 @@ class Engine:
         that run until its end, because they record it."""
         store, settings, member = self._store, self._settings, self._membership
         claiming: list[Poller] = []
-        recording: list[Poller] = [self._poller(LeaseRecovery(store, member, self._executor))]
+        recording: list[Poller] = [
+            self._poller(LeaseRecovery(store, member, self._executor)),
+            self._poller(RoutingWatch(store)),
+        ]
         if isinstance(store, EpochStore):
             watch = FailoverWatch(store, store, member, time=time, events=self._events)
             claiming.append(self._poller(watch))
@@ -198,9 +219,7 @@ class Engine:
             if self._executor.prefetched is not None:
                 recording.append(self._poller(self._executor.prefetched))
             recording.append(
-                self._poller(
-                    self._executor.recorder, spacing=WRITE_SPACING, stop_timeout=FINAL_WRITE_TIMEOUT
-                )
+                self._poller(self._executor.recorder, stop_timeout=FINAL_WRITE_TIMEOUT)
             )
         if self._deliverer is not None:
             claiming.append(self._poller(DrainGate(self._deliverer, member.accepting)))
@@ -228,6 +247,12 @@ class Engine:
                 planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
             )
             claiming.append(self._poller(DrainGate(scheduler, member.accepting)))
+            watch_monitors = MonitorWatch(
+                store, clock=clock, time=time, poll=settings.poll_interval
+            )
+            claiming.append(self._poller(DrainGate(watch_monitors, member.accepting)))
+        if self._event_triggers is not None:
+            claiming.append(self._poller(DrainGate(self._event_triggers, member.accepting)))
         if claiming:
             maintenance = Maintenance(
                 store,
@@ -278,6 +303,9 @@ class Engine:
                 await runner.open()
             if self._deliverer is not None:
                 await self._deliverer.open()
+            with contextlib.suppress(StoreError):
+                # Otherwise the watch reads them.
+                await refresh_routing(self._store)
             await self._membership.join()
         except BaseException:
             await self._close_runners()

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId
+from chimes.model.limit import Limit
 from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.planning import FirePlan
 from chimes.model.run import Completion, Run, RunStatus
@@ -81,6 +82,26 @@ class RunReleased(Struct, frozen=True, kw_only=True):
     only other nodes can execute."""
 
     run: Run
+
+
+class RunDeferred(Struct, frozen=True, kw_only=True):
+    """A run waits in the queue for a named limit."""
+
+    run: Run
+    seconds: float
+
+
+class BreakerOpened(Struct, frozen=True, kw_only=True):
+    """So many calls in a row failed that those under the limit pause."""
+
+    limit: Limit
+    failures: int
+
+
+class BreakerClosed(Struct, frozen=True, kw_only=True):
+    """A probe succeeded: calls under the limit go on."""
+
+    limit: Limit
 
 
 class TargetStuck(Struct, frozen=True, kw_only=True):
@@ -253,6 +274,9 @@ Event = (
     | CompletionFenced
     | AttemptAbandoned
     | RunReleased
+    | RunDeferred
+    | BreakerOpened
+    | BreakerClosed
     | TargetStuck
     | TargetRaised
     | RunRescued
@@ -326,8 +350,12 @@ class EventLogger:
     """Writes log lines. The fields of a line are in `extra`; `job_name` is used because a log
     record has a `name` of its own."""
 
-    def __init__(self, log: logging.Logger = logger) -> None:
+    def __init__(
+        self, log: logging.Logger = logger, trace_id: Callable[[Run], str] | None = None
+    ) -> None:
+        """`trace_id`: of a run, where the process traces."""
         self._log = log
+        self._trace_id = trace_id
         self._skewed = False
         self.handlers: Mapping[type[Event], Callable[..., None]] = {
             RunStarted: self._log_started,
@@ -374,6 +402,8 @@ class EventLogger:
                 | TargetRaised()
             ):
                 self._log_ownership(event)
+            case RunDeferred() | BreakerOpened() | BreakerClosed():
+                self._log_limit(event)
             case _:
                 self._log_node(event)
 
@@ -414,10 +444,13 @@ class EventLogger:
         about = _delivery_fields(event.delivery)
         match event:
             case DeliveryEnded(seconds=seconds):
-                dead = event.delivery.state is DeliveryState.DEAD
+                state = event.delivery.state
+                dead = state is DeliveryState.DEAD
+                suppressed = state is DeliveryState.SUPPRESSED
+                sent = "delivery suppressed" if suppressed else "delivered"
                 self._log.log(
                     logging.ERROR if dead else logging.INFO,
-                    "delivery given up: dead letter" if dead else "delivered",
+                    "delivery given up: dead letter" if dead else sent,
                     extra=about | {"latency_ms": _ms(seconds)},
                 )
             case DeliveryRetrying(seconds=seconds):
@@ -456,6 +489,16 @@ class EventLogger:
                 self._write(logging.ERROR, "target does not stop when canceled", run=run)
             case TargetRaised(run=run, error=error):
                 self._write(logging.ERROR, "target raised", run=run, failure=error)
+
+    def _log_limit(self, event: RunDeferred | BreakerOpened | BreakerClosed) -> None:
+        match event:
+            case RunDeferred(run=run):
+                self._write(logging.DEBUG, "run waits for a limit", run=run)
+            case BreakerOpened(limit=limit, failures=failures):
+                text = "circuit breaker opened"
+                self._write(logging.WARNING, text, limit=limit.name, failures=failures)
+            case BreakerClosed(limit=limit):
+                self._write(logging.INFO, "circuit breaker closed", limit=limit.name)
 
     def _log_node(self, event: Event) -> None:
         match event:
@@ -528,6 +571,8 @@ class EventLogger:
         about: dict[str, object] = {}
         if run is not None:
             about.update(_run_fields(run))
+            if self._trace_id is not None:
+                about["trace_id"] = self._trace_id(run)
         if schedule is not None:
             about.update(_schedule_fields(schedule))
         self._log.log(level, message, extra=about | fields, exc_info=failure)

@@ -11,7 +11,8 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
 
 from chimes.clock import Clock
 from chimes.engine.events import (
@@ -27,6 +28,7 @@ from chimes.engine.events import (
 )
 from chimes.engine.flow_steps import FlowSteps
 from chimes.engine.in_flight import Capacity, Claim, InFlightRun, StopReason
+from chimes.engine.limits import Deferral, LimitGate
 from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.prefetch import PrefetchQueue
 from chimes.engine.recorder import LimitResult, Recorder, unlimited_result
@@ -34,19 +36,38 @@ from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _, joined
 from chimes.model import replace
+from chimes.model.access import secret_names
 from chimes.model.checkpoint import (
     action_checkpoint_name,
     agent_callback_name,
     agent_checkpoint_name,
+    engine_checkpoint_name,
 )
 from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
-from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
-from chimes.model.secret import secret_names
-from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
+from chimes.model.run import (
+    Attempt,
+    AttemptEnd,
+    Completion,
+    Outcome,
+    Run,
+    completion_of,
+    deferral_of,
+)
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    CeleryTarget,
+    DaskTarget,
+    KubernetesTarget,
+    SyncTarget,
+)
 from chimes.services.secrets import resolve_secrets
 from chimes.store.port import PrefetchStore, Store
 from chimes.targets.base import Call, TargetRunner, WrongNode
+
+if TYPE_CHECKING:
+    from chimes.engine.spans import RunTracing
 
 T = TypeVar("T")
 #: Seconds past its deadline before a target, which has its own timeout, is stopped from outside.
@@ -69,6 +90,7 @@ class Executor:
         time: StoreClock,
         events: Events,
         limit_result: LimitResult = unlimited_result,
+        tracing: RunTracing | None = None,
     ) -> None:
         self._store = store
         self._runners = runners
@@ -86,7 +108,9 @@ class Executor:
         self._sweeping = False
         #: Outcomes of prefetched runs that wait until the rest of their batch has started.
         self._deferred: list[tuple[InFlightRun, Outcome | None]] = []
-        self._pool = TaskPool(self._execute)
+        self._gate = LimitGate(store, membership, clock=clock, time=time, events=events)
+        self._tracing = tracing
+        self._pool = TaskPool(self._execute if tracing is None else self._execute_traced)
         self.recorder = Recorder(store, clock, self._on_recorded, limit_result)
         #: None where the store does not support prefetch.
         self.prefetched: PrefetchQueue | None = None
@@ -111,16 +135,18 @@ class Executor:
         """Starts runs that were claimed for this node; returns how many permits they use."""
         accepted = 0
         ready: list[InFlightRun] = []
+        node_id, prefetched = self._membership.node_id, self.prefetched
+        on_first_log, now = self.recorder.logs.watch, self._time.now
         for run in runs:
             # A claim of a former lease: its answer arrived after this node had joined again.
-            lost = run.holder is not None and run.holder != self._membership.node_id
+            lost = run.holder is not None and run.holder != node_id
             if lost or not self._accepting:
                 self._releasable.append((run.id, run.fence))
                 continue
-            attempt = InFlightRun(run, capacity, self.recorder.logs.watch, self._time.now)
+            attempt = InFlightRun(run, capacity, on_first_log, now)
             self._in_flight[attempt.claim] = attempt
-            if self.prefetched is not None and run.prefetched:
-                self.prefetched.add(attempt)
+            if prefetched is not None and run.prefetched:
+                prefetched.add(attempt)
             else:
                 ready.append(attempt)
             accepted += 1
@@ -143,6 +169,8 @@ class Executor:
     def _execute(self, attempt: InFlightRun) -> Awaitable[None] | None:
         """Executes an attempt. Returns what is left of it if it has to wait."""
         hit("run.claimed")
+        if attempt.run.definition.policy.limits:
+            return self._await(attempt, self._enter_limits_and_call(attempt))
         if names := self._secrets_used(attempt.run):
             return self._await(attempt, self._resolve_and_call(attempt, names))
         if _records_start(attempt.run):
@@ -156,9 +184,20 @@ class Executor:
             return None
         return self._await(attempt, called)
 
+    async def _execute_traced(self, attempt: InFlightRun) -> None:
+        """Executes an attempt within its span."""
+        assert self._tracing is not None
+        attempt.span = self._tracing.start_attempt(attempt.run, self._time.now())
+        with self._tracing.current(attempt.span):
+            rest = self._execute(attempt)
+            if rest is not None:
+                await rest
+
     async def _await(self, attempt: InFlightRun, rest: Awaitable[Outcome | None]) -> None:
         try:
             outcome = await rest
+            if outcome is not None and outcome.end is AttemptEnd.CANCELED and attempt.is_canceled():
+                outcome = replace(outcome, code=attempt.cancel_reason)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if attempt.stop is None or task is None:
@@ -177,6 +216,17 @@ class Executor:
             return frozenset()
         more = getattr(self._runners[target.kind], "secret_names", None)
         return secret_names(target) | (frozenset() if more is None else more(target))
+
+    async def _enter_limits_and_call(self, attempt: InFlightRun) -> Outcome | None:
+        attempt.deferral = await self._gate.enter(attempt)
+        if attempt.deferral is not None or attempt.stop is not None:
+            return None
+        if names := self._secrets_used(attempt.run):
+            return await self._resolve_and_call(attempt, names)
+        if _records_start(attempt.run):
+            return await self._record_and_call(attempt)
+        called = self._call_target(attempt)
+        return called if called is None or isinstance(called, Outcome) else await called
 
     async def _resolve_and_call(
         self, attempt: InFlightRun, names: frozenset[str]
@@ -225,7 +275,7 @@ class Executor:
         if call.run.resumable:
             return self._execute_resumable(runner, call)
         begin: Callable[[Call], Outcome | Awaitable[Outcome]]
-        begin = getattr(runner, "begin", runner.execute)
+        begin = getattr(runner, "begin", None) or runner.execute
         return begin(call)
 
     def _begin(self, attempt: InFlightRun, moment: float) -> Call:
@@ -297,8 +347,15 @@ class Executor:
         try:
             completion = None if outcome is None else self._completion(attempt, outcome)
             attempt.finished = True
+            if attempt.limits:
+                self._gate.leave(attempt, outcome)
+            if attempt.deferral is not None and attempt.stop is None:
+                completion = self._deferral(attempt, attempt.deferral)
             if attempt.stuck_timer is not None:
                 attempt.stuck_timer.cancel()
+            if self._tracing is not None and attempt.span is not None:
+                now = self._time.now() if completion is None else completion.attempt.finished_at
+                self._tracing.end_attempt(attempt.span, attempt.run, outcome, now, attempt.duration)
             if completion is None:
                 self._give_up(attempt)
                 return
@@ -334,6 +391,18 @@ class Executor:
         )
         return completion_of(run, outcome, record, attempt.pending_logs)
 
+    def _deferral(self, attempt: InFlightRun, deferral: Deferral) -> Completion:
+        run, now = attempt.run, self._time.now()
+        unmade = Attempt(
+            number=run.attempt,
+            fence=run.fence,
+            node=self._membership.node_id,
+            started_at=now,
+            finished_at=now,
+            end=AttemptEnd.CANCELED,
+        )
+        return deferral_of(run, unmade, deferral.limit, timedelta(seconds=deferral.seconds))
+
     def _give_up(self, attempt: InFlightRun) -> None:
         """Without a completion: another node, or this one, makes another attempt."""
         if not attempt.started or attempt.run.resumable:
@@ -345,10 +414,14 @@ class Executor:
         self._remove(attempt)
 
     # --- recorded -----------------------------------------------------------------------------
-    def _on_recorded(self, completion: Completion, run: Run | None) -> None:
+    def _on_recorded(self, claim: Claim, completion: Completion, run: Run | None) -> None:
         """`run`: as stored, or None if the completion was refused because of its fence."""
-        attempt = self._in_flight[completion.run_id, completion.fence]
+        attempt = self._in_flight[claim]
         self._remove(attempt)
+        if completion.deferred:
+            if run is not None and run.status.terminal:
+                self._events.emit(RunEnded(run=run, seconds=0.0))
+            return
         if run is None:
             self._events.emit(CompletionFenced(run=attempt.run, completion=completion))
             return
@@ -388,8 +461,13 @@ class Executor:
         if attempt.stuck_timer is not None:
             attempt.stuck_timer.cancel()
         attempt.stuck_timer = asyncio.get_running_loop().call_later(
-            STUCK_AFTER, self._give_up_stuck, attempt
+            STUCK_AFTER + self._stop_seconds(attempt.run), self._give_up_stuck, attempt
         )
+
+    def _stop_seconds(self, run: Run) -> float:
+        """How much longer than others its target may take to stop."""
+        seconds = getattr(self._runners[run.target.kind], "stop_seconds", None)
+        return 0.0 if seconds is None else seconds(run.target)
 
     def stop_all(self, why: StopReason) -> int:
         attempts = list(self.executing.values())
@@ -534,6 +612,9 @@ class TaskPool:
         self._growth: asyncio.Handle | None = None
         #: Strong references: the event loop keeps only weak ones.
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Tasks before their first step. They will take from the queue, so that attempts which end
+        #: in the same turn of the event loop start no others for it.
+        self._unstarted: set[asyncio.Task[None]] = set()
         #: Every task starts with a copy of this context, independent of its caller.
         self._context = contextvars.copy_context()
 
@@ -542,15 +623,21 @@ class TaskPool:
         self._start_tasks()
 
     def _start_tasks(self) -> None:
-        for _number in range(min(self._width, len(self._queue))):
+        for _number in range(min(self._width, len(self._queue)) - len(self._unstarted)):
             task = asyncio.create_task(self._work(), context=self._context.copy())
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._unstarted.add(task)
+            task.add_done_callback(self._discard)
         if self._queue:
             if self._growth is not None:
                 self._growth.cancel()
             # Runs behind the first step of the new tasks.
             self._growth = asyncio.get_running_loop().call_soon(self._grow)
+
+    def _discard(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # A task that is canceled before its first step never removes itself.
+        self._unstarted.discard(task)
 
     def _grow(self) -> None:
         self._growth = None
@@ -561,6 +648,7 @@ class TaskPool:
     async def _work(self) -> None:
         task = asyncio.current_task()
         assert task is not None
+        self._unstarted.discard(task)
         suspended = _Flag()
         # Called as soon as this task suspends.
         asyncio.get_running_loop().call_soon(suspended.set)
@@ -629,8 +717,9 @@ class TargetState:
 
 
 def checkpoint_of(store: Store, run: Run) -> TargetState | None:
-    """None for a target without a checkpoint. A sync keeps one for all its runs; an agent prompt
-    or an action keeps one per run, which is deleted when the run has ended."""
+    """None for a target without a checkpoint. A sync keeps one for all its runs; an agent
+    prompt, an action or a job of an engine keeps one per run, which is deleted when the run has
+    ended."""
     target = run.definition.target
     if target.kind == "task":
         # The most frequent kind, decided first: this is called for every attempt.
@@ -642,6 +731,8 @@ def checkpoint_of(store: Store, run: Run) -> TargetState | None:
             return TargetState(store, run, agent_checkpoint_name(run.id))
         case ActionTarget():
             return TargetState(store, run, action_checkpoint_name(run.id))
+        case CeleryTarget() | DaskTarget() | KubernetesTarget():
+            return TargetState(store, run, engine_checkpoint_name(run.id))
         case _:
             return None
 

@@ -14,12 +14,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run
 from chimes.services.secrets import NO_SECRETS
 from chimes.targets.base import TargetRunner, Unwritten
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from chimes.engine.limits import Deferral, SharedLimit
 
 
 # --- permits --------------------------------------------------------------------------------------
@@ -173,16 +179,19 @@ class InFlightRun:
         "cancel_reason",
         "capacity",
         "claim",
+        "deferral",
         "duration",
         "ended",
         "finished",
         "finishes_with_batch",
         "has_permit",
+        "limits",
         "log",
         "prefetched",
         "run",
         "secrets",
         "self_completing",
+        "span",
         "started",
         "started_at",
         "started_monotonic",
@@ -225,7 +234,12 @@ class InFlightRun:
         self.cancel_reason = ""
         #: Named secrets that the target uses; masked in its log and its outcome.
         self.secrets = NO_SECRETS
+        #: The named limits that it has entered, and the one that it waits for in the queue.
+        self.limits: tuple[SharedLimit, ...] = ()
+        self.deferral: Deferral | None = None
         self.task: asyncio.Task[None] | None = None
+        #: Where the process traces.
+        self.span: Span | None = None
         self.stuck_timer: asyncio.TimerHandle | None = None
         #: None until the first line.
         self.log: AttemptLog | None = None
@@ -270,9 +284,10 @@ class LogLimits:
 
 
 DEFAULT_LOG_LIMITS = LogLimits(lines=1000, characters=4 * 1024 * 1024)
-#: By target kind: the output of syncs and tasks is what their users look for.
+#: By target kind: the output of commands, syncs and tasks is what their users look for.
 LOG_LIMITS_BY_KIND = {
     "sync": LogLimits(lines=10_100, characters=5 * 1024 * 1024),
+    "command": LogLimits(lines=10_100, characters=5 * 1024 * 1024),
     "task": LogLimits(lines=50_100, characters=6 * 1024 * 1024),
 }
 _TICK = timedelta(microseconds=1)

@@ -30,13 +30,22 @@ from chimes.model.checkpoint import (
     action_checkpoint_name,
     agent_callback_name,
     agent_checkpoint_name,
+    engine_checkpoint_name,
 )
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.proposal import PROPOSALS_CHECKPOINT
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule, resume_schedule
 from chimes.model.sync import TASK_RUN_STATUSES
-from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    CeleryTarget,
+    DaskTarget,
+    KubernetesTarget,
+    SyncTarget,
+)
 from chimes.services.audit import prune_audit
 from chimes.store.port import Store
 
@@ -155,6 +164,10 @@ class Maintenance:
         if self._next_prune_unused is None or now >= self._next_prune_unused:
             if unused := await _prune_batches(self._store.prune_unused, before):
                 self._events.emit(UnusedPruned(count=unused))
+            if await self._store.get_checkpoint(PROPOSALS_CHECKPOINT) is not None:
+                from chimes.services.proposals import prune_proposals
+
+                await prune_proposals(self._store, before=before)
             self._next_prune_unused = now + PRUNE_UNUSED_EVERY
 
         if self._audit_retention is not None and (
@@ -327,7 +340,8 @@ class LogRetention:
 
 
 class CheckpointCleaner:
-    """Deletes the checkpoints of ended agent and action runs; a duty and an event listener."""
+    """Deletes the checkpoints of ended runs of agents, actions and engines; a duty and a
+    listener of events."""
 
     name = "checkpoint cleaner"
     event_types = (RunEnded, RunRescued)
@@ -369,5 +383,7 @@ def _checkpoint_names(run: Run) -> tuple[str, ...]:
             return agent_checkpoint_name(run.id), agent_callback_name(run.id)
         case ActionTarget():
             return (action_checkpoint_name(run.id),)
+        case CeleryTarget() | DaskTarget() | KubernetesTarget():
+            return (engine_checkpoint_name(run.id),)
         case _:
             return ()

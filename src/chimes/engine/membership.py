@@ -129,7 +129,7 @@ class StoreClock:
     def at(self, moment: float) -> datetime:
         """The store's time at a moment of the monotonic clock."""
         at, monotonic, _ = self._anchor
-        return at + timedelta(0, 0, round((moment - monotonic) * 1_000_000))
+        return at + timedelta(0, moment - monotonic)
 
 
 def new_node_id() -> NodeId:

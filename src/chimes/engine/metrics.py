@@ -18,6 +18,8 @@ from prometheus_client.registry import Collector
 
 from chimes.engine.events import (
     AttemptAbandoned,
+    BreakerClosed,
+    BreakerOpened,
     CompletionFenced,
     DeliveryEnded,
     DeliveryFenced,
@@ -29,6 +31,7 @@ from chimes.engine.events import (
     NodeHeartbeat,
     NodeLost,
     PauseEnded,
+    RunDeferred,
     RunEnded,
     RunReleased,
     RunRescued,
@@ -168,7 +171,7 @@ class MetricsCollector(Collector):
 
 LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 RUN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)
-OUTCOMES = ("delivered", "retried", "dead", "fenced")
+OUTCOMES = ("delivered", "retried", "dead", "fenced", "suppressed")
 FAILURES = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN)
 
 
@@ -189,6 +192,15 @@ class Metrics:
         self.skipped = metrics.counter("skipped", "Slots skipped because of overlap or dependency")
         self.retries = metrics.counter("retries", "Attempts that failed and are retried")
         self.fenced = metrics.counter("fenced", "Completions refused because ownership was lost")
+        self.deferred = metrics.counter(
+            "limit_waits", "Times a run went back to the queue to wait for a named limit"
+        )
+        self.breakers_opened = metrics.counter(
+            "breakers_opened", "Times the circuit breaker of a named limit opened"
+        )
+        self.breakers_closed = metrics.counter(
+            "breakers_closed", "Times the circuit breaker of a named limit closed"
+        )
         self.dropped = metrics.counter("dropped", "Attempts stopped without a completion")
         self.rescued = metrics.counter("rescued", "Runs taken from nodes whose lease had ended")
         self.stuck = metrics.counter("stuck", "Targets that did not stop when canceled")
@@ -280,6 +292,8 @@ class Metrics:
                 self.clock_skew.set(event.clock_skew)
             case DeliveryEnded() | DeliveryRetrying() | DeliveryFenced():
                 self._count_delivery(event)
+            case RunDeferred() | BreakerOpened() | BreakerClosed():
+                self._count_limit(event)
             case _:
                 self._count_rare(event)
 
@@ -296,6 +310,15 @@ class Metrics:
         self._count_run(run)
         if run.definition.target.kind == "agent":
             self._count_usage(run)
+
+    def _count_limit(self, event: RunDeferred | BreakerOpened | BreakerClosed) -> None:
+        match event:
+            case RunDeferred():
+                self.deferred.inc()
+            case BreakerOpened():
+                self.breakers_opened.inc()
+            case BreakerClosed():
+                self.breakers_closed.inc()
 
     def _count_rare(self, event: Event) -> None:
         match event:
@@ -354,6 +377,8 @@ class Metrics:
             case DeliveryState.DEAD:
                 self._count_outcome(event.delivery, "dead")
                 self.dead_letters.inc()
+            case DeliveryState.SUPPRESSED:
+                self._count_outcome(event.delivery, "suppressed")
             case DeliveryState.PENDING:
                 self._count_outcome(event.delivery, "retried")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -24,15 +24,20 @@ from chimes.failpoints import hit
 from chimes.i18n import _, freeze
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
+from chimes.model.ids import RunId
 from chimes.model.run import AttemptEnd, Completion, LogEntry, Run, RunStatus
 from chimes.services.access import ByteBudget
 from chimes.store.port import Store
 
 #: Completions in one transaction.
 BATCH = 500
+#: After a write, others are awaited for so many seconds, so that a burst shares transactions; not
+#: if so many completions wait already.
+WRITE_SPACING = 0.005
+WORTH_A_WRITE = 100
 
 #: Called with the stored run, or None if the store refused the completion because of its fence.
-OnRecorded = Callable[[Completion, Run | None], None]
+OnRecorded = Callable[[Claim, Completion, Run | None], None]
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -156,14 +161,16 @@ class Recorder:
         self._pending: dict[Claim, Completion] = {}
         #: Pending completions whose result was counted: a repeated write must not count it again.
         self._counted: set[Claim] = set()
+        #: Set while there are completions, or many of them.
         self._arrived = asyncio.Event()
+        self._many = asyncio.Event()
         self.logs = LogWriter(store, clock, self._enqueue)
 
     def record(self, attempt: InFlightRun, completion: Completion) -> None:
         """Enqueues a completion. It waits while log lines of its attempt are in doubt, or are too
         many for one write."""
         if attempt.log is None or self.logs.close(attempt, completion):
-            self._enqueue(completion)
+            self._enqueue(attempt.claim, completion)
 
     @property
     def queued(self) -> int:
@@ -176,57 +183,65 @@ class Recorder:
         return len(self._pending) + self.logs.waiting
 
     async def run_once(self) -> NextPoll:
+        if not self._pending:
+            self._arrived.clear()
+            return PollOnEvent(event=self._arrived)
         # The store answers by run id, so a batch has no two attempts of one run.
-        batch = {each.run_id: each for each in islice(self._pending.values(), BATCH)}
-        if batch:
-            await self._count_results(batch.values())
-            await self._write([self._pending[each.run_id, each.fence] for each in batch.values()])
-        if self._pending:
+        pending = islice(self._pending.items(), BATCH)
+        batch = {completion.run_id: (claim, completion) for claim, completion in pending}
+        await self._count_results(batch)
+        await self._write(list(batch.values()))
+        if len(self._pending) >= WORTH_A_WRITE:
             return PollNow()
-        self._arrived.clear()
-        return PollOnEvent(event=self._arrived)
+        self._many.clear()
+        return PollOnEvent(event=self._many, seconds=WRITE_SPACING)
 
-    def _enqueue(self, completion: Completion) -> None:
+    def _enqueue(self, claim: Claim, completion: Completion) -> None:
         hit("run.before_record")
-        self._pending[completion.run_id, completion.fence] = completion
+        self._pending[claim] = completion
         self._arrived.set()
+        if len(self._pending) >= WORTH_A_WRITE:
+            self._many.set()
 
-    async def _count_results(self, batch: Iterable[Completion]) -> None:
-        for completion in batch:
-            claim = completion.run_id, completion.fence
+    async def _count_results(self, batch: dict[RunId, tuple[Claim, Completion]]) -> None:
+        """Replaces completions whose result must not be stored as it is."""
+        for run_id, (claim, completion) in batch.items():
             # The result of an attempt that is retried is replaced by the next one.
             if completion.result and completion.retry_in is None and claim not in self._counted:
                 size = _size_of(completion.result)
                 if size > FREE_RESULT:
-                    self._pending[claim] = await self._limit_result(completion, size)
+                    limited = await self._limit_result(completion, size)
+                    self._pending[claim] = limited
+                    batch[run_id] = claim, limited
                     self._counted.add(claim)
 
-    async def _write(self, batch: Sequence[Completion]) -> None:
+    async def _write(self, batch: Sequence[tuple[Claim, Completion]]) -> None:
         try:
-            result = await self._store.finish(batch)
+            result = await self._store.finish([completion for _claim, completion in batch])
         except StoreUnavailable:
             raise
         except Exception as error:
             if len(batch) > 1:
                 await self._write_singly(batch)
             else:
-                completion = batch[0]
-                self._pending[completion.run_id, completion.fence] = _unstorable(completion, error)
+                ((claim, completion),) = batch
+                self._pending[claim] = _unstorable(completion, error)
                 raise
         else:
             accepted = {run.id: run for run in result.accepted}
-            for completion in batch:
-                del self._pending[completion.run_id, completion.fence]
-                self._counted.discard((completion.run_id, completion.fence))
-                self._on_recorded(completion, accepted.get(completion.run_id))
+            for claim, completion in batch:
+                del self._pending[claim]
+                self._on_recorded(claim, completion, accepted.get(completion.run_id))
+            if self._counted:
+                self._counted.difference_update(claim for claim, _completion in batch)
             hit("run.after_record")
 
-    async def _write_singly(self, batch: Sequence[Completion]) -> None:
+    async def _write_singly(self, batch: Sequence[tuple[Claim, Completion]]) -> None:
         """One completion that cannot be written must not delay the others."""
         failed: Exception | None = None
-        for completion in batch:
+        for each in batch:
             try:
-                await self._write((completion,))
+                await self._write((each,))
             except Exception as error:
                 failed = error
         if failed is not None:
@@ -269,7 +284,9 @@ class LogWriter:
 
     name = "logs"
 
-    def __init__(self, store: Store, clock: Clock, enqueue: Callable[[Completion], None]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, enqueue: Callable[[Claim, Completion], None]
+    ) -> None:
         """`enqueue` gets a completion as soon as its lines are settled."""
         self._store = store
         self._clock = clock
@@ -411,7 +428,7 @@ class LogWriter:
         completion = self._closing.pop(claim)
         del self._open[claim]
         if completion is not None:
-            self._enqueue(replace(completion, logs=tuple(log.pending)))
+            self._enqueue(claim, replace(completion, logs=tuple(log.pending)))
 
 
 def _log_batch(pending: Sequence[LogEntry]) -> list[LogEntry]:

@@ -16,10 +16,10 @@ from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import NextPoll, PollAfter, PollAtTime, PollNow, PollOnChange
 from chimes.engine.prefetch import FULL_CAPACITY_LEAD, PrefetchPlanner
 from chimes.failpoints import hit
-from chimes.model.planning import FirePlan, plan
+from chimes.model.planning import FirePlan, Planner, plan
 from chimes.model.schedule import Schedule
 from chimes.services.schedules.prompts import is_postponed
-from chimes.store.port import ClaimRequest, Planner, PrefetchStore, Store
+from chimes.store.port import ClaimRequest, PrefetchStore, Store
 
 #: Schedules in one transaction: in a larger one the first would wait long for the last.
 BATCH = 200

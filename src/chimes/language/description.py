@@ -23,7 +23,16 @@ from chimes.language.semantics import (
     numbers,
 )
 from chimes.language.words import Words
-from chimes.triggers import Cron, Note, Trigger
+from chimes.triggers import (
+    Cron,
+    EventTrigger,
+    Note,
+    OnFile,
+    OnRunEnd,
+    OnSql,
+    Trigger,
+    Webhook,
+)
 from chimes.triggers.cron_fields import DESCRIPTORS, DayFields
 
 Unit = Literal["second", "minute", "hour", "day", "month"]
@@ -174,7 +183,67 @@ def describe(trigger: Trigger, lang: str = "en") -> str:
 @lru_cache(maxsize=4096)
 def _described(trigger: Trigger, lang: str) -> str:
     # Lists describe every row; triggers are immutable.
+    if isinstance(trigger, EventTrigger):
+        words = words_of(lang)
+        pace = _pace_in_words(trigger, words)
+        parts = [_event_in_words(trigger, words, named(lang)), *([] if pace is None else [pace])]
+        return words.between.join(in_language(each, named(lang)) for each in parts)
     return words_of(lang).describe(trigger)
+
+
+def _event_in_words(trigger: EventTrigger, words: Words, lang: str) -> Message:
+    match trigger:
+        case Webhook(scheme="none"):
+            return _("On a request to its webhook")
+        case Webhook():
+            return _("On a signed request to its webhook ({scheme})", scheme=trigger.scheme)
+        case OnRunEnd(status=()):
+            return _("When a run of {schedule} ends", schedule=trigger.schedule)
+        case OnRunEnd():
+            ends = words.joined([in_language(_ENDS[each], lang) for each in trigger.status])
+            return _(
+                "When a run of {schedule} ends: {statuses}",
+                schedule=trigger.schedule,
+                statuses=ends,
+            )
+        case OnFile():
+            return _("When a file {path} appears or changes", path=trigger.path)
+        case OnSql():
+            return _(
+                "When a query on {connection} begins to find something, checked every {interval}",
+                connection=trigger.connection,
+                interval=words.duration_words(trigger.interval),
+            )
+        case _:
+            return _("On an event")
+
+
+def _pace_in_words(trigger: EventTrigger, words: Words) -> Message | None:
+    if trigger.debounce is not None:
+        quiet = words.duration_words(trigger.debounce)
+        return _("after {duration} without another event", duration=quiet)
+    if trigger.throttle is not None:
+        period = words.duration_words(trigger.throttle)
+        return _("at most once in {duration}", duration=period)
+    if trigger.batch is not None:
+        within = words.duration_words(trigger.batch.within)
+        return _(
+            "{count} events at once, or those of {duration}",
+            count=trigger.batch.count,
+            duration=within,
+        )
+    return None
+
+
+_ENDS: Mapping[str, Message] = {
+    "succeeded": _("succeeded"),
+    "failed": _("failed"),
+    "timeout": _("timeout"),
+    "canceled": _("canceled"),
+    "skipped": _("skipped"),
+    "missed": _("missed"),
+    "unknown": _("unknown"),
+}
 
 
 def note_in_words(note: Note, lang: str = "en") -> str:

@@ -13,6 +13,7 @@ from chimes.language import semantics
 from chimes.language.semantics import Numbers, interval_of, range_words, ranges, steps
 from chimes.triggers import Calendar, Cron, Every, Once, Trigger, Window, parse_duration
 from chimes.triggers.calendars import OnExcluded
+from chimes.triggers.values import EPOCH
 
 #: A template for one, and for several.
 Plural = tuple[str, str]
@@ -140,6 +141,7 @@ class Words:
                 semantics.days_of(values.days), semantics.times_of(values), trigger.zone
             )
         else:
+            assert isinstance(trigger, Cron | Every), "events are described by `description`"
             # An interval names no zone, so its bounds do.
             main, zone_of_bounds = self._interval(trigger), trigger.zone
         main = f"{main[0].upper()}{main[1:]}"
@@ -354,7 +356,8 @@ class Words:
         else:
             step, jitter = trigger.every, trigger.jitter
         words = self._every(step)
-        if trigger.anchor is not None:
+        # An interval without an anchor counts from 1970.
+        if trigger.anchor is not None and trigger.anchor != EPOCH:
             words += self.anchored.format(moment=self.moment_words(trigger.anchor, "UTC"))
         if jitter:
             words += self.delayed.format(duration=self.duration_words(jitter))

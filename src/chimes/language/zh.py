@@ -31,7 +31,7 @@ class _Chinese(Words):
 
 
 def _begins_with_part_of_day(times: Times) -> bool:
-    """Such times must follow `每天` or another day."""
+    """These times must follow `每天` or another day."""
     if isinstance(times, Repeated):
         return bool(times.ranges or times.since or times.hours)
     return isinstance(times, At) or times.hours is not None

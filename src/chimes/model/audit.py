@@ -90,8 +90,8 @@ def entry_hash(entry: AuditEntry) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def gone_pause_entry(schedule_id: str, owner: str, reason: str, now: datetime) -> AuditEntry:
-    """The entry for a pause caused by 410 Gone, which no user requested."""
+def engine_pause_entry(schedule_id: str, owner: str, reason: str, now: datetime) -> AuditEntry:
+    """The entry for a pause caused by 410 Gone or by failures, which no user requested."""
     return AuditEntry(
         at=now,
         actor="chimes",

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from chimes.errors import StaleVersion
-from chimes.model.ids import RunId
+from chimes.model.ids import RunId, ScheduleId
 
 #: In characters; more is rejected before it reaches the store.
 MAX_CHECKPOINT_LENGTH = 1024 * 1024
@@ -129,13 +129,56 @@ def agent_callback_name(run_id: RunId) -> str:
     return f"agent:{run_id}:heard"
 
 
+def engine_checkpoint_name(run_id: RunId) -> str:
+    """Name of the checkpoint that holds the `EngineCheckpoint` until the run has ended."""
+    return f"engine:{run_id}"
+
+
+class EngineCheckpoint(Struct, frozen=True, kw_only=True):
+    """A job that is handed over to an engine; another attempt continues from here."""
+
+    #: The id of the job over there.
+    id: str
+    #: Whether the engine has confirmed it.
+    sent: bool = False
+    #: Failed attempts of the run before it was handed over.
+    failures: int = 0
+
+    def to_text(self) -> str:
+        return json.dumps({"id": self.id, "sent": self.sent, "failures": self.failures})
+
+
+def decode_engine_checkpoint(text: str | None) -> EngineCheckpoint | None:
+    """None if the text is missing or invalid."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+        return None
+    failures = found.get("failures")
+    return EngineCheckpoint(
+        id=found["id"],
+        sent=found.get("sent") is True,
+        failures=failures if isinstance(failures, int) else 0,
+    )
+
+
 def run_checkpoint_names(run_id: RunId) -> tuple[str, ...]:
     """The names of all checkpoints that belong to one run and are deleted with it."""
     return (
         action_checkpoint_name(run_id),
         agent_checkpoint_name(run_id),
         agent_callback_name(run_id),
+        engine_checkpoint_name(run_id),
     )
+
+
+def schedule_checkpoint_names(schedule_id: ScheduleId) -> tuple[str, ...]:
+    """The names of all checkpoints that belong to one schedule and are deleted with it: the state
+    of its events and what its trigger has seen."""
+    name = f"events:{schedule_id}"
+    return (name, f"{name}:runs", f"{name}:files", f"{name}:sql")
 
 
 class AgentCheckpoint(Struct, frozen=True, kw_only=True):

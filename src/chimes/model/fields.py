@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from msgspec import NODEFAULT, Struct, structs
 
 from chimes.i18n import _
-from chimes.redaction import HIDDEN, mask_arguments, mask_headers, mask_text
+from chimes.redaction import HIDDEN, mask_arguments, mask_headers, mask_text, mask_values
 from chimes.triggers import format_duration_iso, format_moment
 
 Mark = Literal["", "message", "masked"]
@@ -32,6 +32,7 @@ Secrets = Annotated[tuple[str, ...], MASKED]
 SecretText = Annotated[str, MASKED]
 SecretHeaders = Annotated[Mapping[str, str], MASKED]
 SecretArguments = Annotated[Mapping[str, object], MASKED]
+SecretValues = Annotated[tuple[object, ...], MASKED]
 SecretObjects = Annotated[tuple[Mapping[str, object], ...], MASKED]
 
 Group = Literal["main", "more"]
@@ -62,6 +63,8 @@ class About(Struct, frozen=True, kw_only=True):
     at_most: int | None = None
     #: Least and greatest number of an item in a request.
     between: tuple[int, int] | None = None
+    #: A list of names, entered one after another.
+    names: bool = False
     #: In the documentation of requests and of responses.
     description: str | None = None
     response_description: str | None = None
@@ -115,8 +118,10 @@ class Field(Struct, frozen=True, kw_only=True):
         return args[1] if origin is Mapping else None
 
     @property
-    def kind(self) -> Literal["flag", "number", "text", "choice", "duration", "other"]:
+    def kind(self) -> Literal["flag", "number", "text", "choice", "duration", "names", "other"]:
         """What a person enters for it."""
+        if self.about.names:
+            return "names"
         if self.about.words:
             return "choice"
         if self.type is bool:
@@ -251,7 +256,7 @@ def _mask_writer(field: Field) -> Callable[[Any], object]:
     if field.type is str:
         return mask_text
     if field.item is object:
-        return mask_arguments
+        return mask_values if get_origin(field.type) is tuple else mask_arguments
     if get_origin(field.type) is Mapping:
         return mask_headers
     if field.item is str:

@@ -41,6 +41,7 @@ NodeId = NewType("NodeId", str)
 KeyId = NewType("KeyId", str)
 DeliveryId = NewType("DeliveryId", str)
 InboxId = NewType("InboxId", str)
+MonitorId = NewType("MonitorId", str)
 
 SLOT_NAMESPACE = uuid.UUID("8a3f6b52-6f0e-5d0b-9d5c-3c1c0c4d1e57")
 DECLARED_NAMESPACE = uuid.UUID("0c5a4a1c-3f5e-5a34-9a34-3f7f1b2a6d10")
@@ -99,6 +100,11 @@ def manual_run_id(now: datetime) -> RunId:
 def slot_run_id(schedule_id: ScheduleId, slot: datetime) -> RunId:
     """Deterministic per schedule and slot, on every node and store."""
     return RunId(_uuid5(slot_key(schedule_id, slot)))
+
+
+def event_run_id(schedule_id: ScheduleId, delivery_id: str) -> RunId:
+    """Deterministic per schedule and event, so that a repeated event starts no other run."""
+    return RunId(_uuid5(f"event:{schedule_id}:{delivery_id}"))
 
 
 def step_run_id(parent: RunId, step: str, index: int | None = None) -> RunId:

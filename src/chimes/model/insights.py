@@ -18,7 +18,7 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId, stored_namespaces
-from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.run import CONCLUSIVE_STATUSES, FAILED_STATUSES, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, has_runs_left
 
 # --- lag histogram: brackets from a millisecond to a month, each a fifth wider than the one before.
@@ -96,9 +96,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Stands for an unknown node.
 UNKNOWN_NODE = NodeId("?")
 #: Statuses that count as failures.
-FAILED_STATUSES = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN})
-#: Executed to an end; other statuses say nothing about the health of a schedule.
-CONCLUSIVE_STATUSES = FAILED_STATUSES | {RunStatus.SUCCEEDED}
 #: Failures in a row from which a schedule counts as failing.
 FAILING_STREAK = 2
 #: For one schedule and for errors, runs created longer than this before the window are not
@@ -467,7 +464,8 @@ def merge_attention(found: AttentionList, more: Iterable[ScheduleAttention]) -> 
 
 
 def stopped_by_error(schedule: Schedule) -> bool:
-    """Whether it was stopped because it could not be planned, or paused because of 410 Gone."""
+    """Whether it was stopped because it could not be planned, or paused because of 410 Gone or of
+    failures in a row."""
     if not schedule.enabled:
         by_receiver = schedule.updated_by == ENGINE and schedule.pause_until is None
         return by_receiver and bool(schedule.pause_note)

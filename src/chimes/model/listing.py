@@ -48,6 +48,8 @@ class ScheduleQuery(Struct, frozen=True, kw_only=True):
     text: str | None = None
     enabled: bool | None = None
     kind: str | None = None
+    #: Kinds of the trigger; empty: any.
+    triggers: tuple[str, ...] = ()
     label: str | None = None
     #: With `label`: only where the label has this value.
     label_value: str | None = None

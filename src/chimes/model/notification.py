@@ -20,8 +20,16 @@ from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.fields import MessageText
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
-from chimes.model.recipient import NotifyOn, Recipient
+from chimes.model.monitor import (
+    Monitor,
+    MonitorEvent,
+    event_reference,
+    notify_on_for_event,
+)
+from chimes.model.recipient import Channel, NotifyOn, Recipient
+from chimes.model.routing import NO_ROUTING, Routing
 from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.schedule import Schedule
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
 #: Including the first; with the delays below about a day.
@@ -48,12 +56,14 @@ class DeliveryState(StrEnum):
     DELIVERED = "delivered"
     #: Dead letter: given up, with the last error.
     DEAD = "dead"
+    #: Not sent on purpose: silenced, or an escalation that was not needed; `error` says why.
+    SUPPRESSED = "suppressed"
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
     #: The same for the same run and recipient, so that a repeated write makes no second message.
     id: DeliveryId
-    #: None for a digest or a test.
+    #: None for a digest, a test or a proposal; `monitor:ID:NUMBER` for an event of a monitor.
     run_id: RunId | None
     schedule_id: ScheduleId | None
     schedule_name: str = ""
@@ -78,7 +88,8 @@ class Delivery(Struct, frozen=True, kw_only=True):
     #: Stable code of the failure, e.g. `blocked`.
     code: str = ""
     #: The receiver's id, e.g. of a Telegram message; or the id of the digest that includes this
-    #: delivery, or shall do so instead of the first one.
+    #: delivery, or shall do so instead of the first one; or, until it is sent, the id of the
+    #: proposal that it is about.
     receipt: str = ""
 
     def may_be_sending(self, now: datetime) -> bool:
@@ -116,11 +127,12 @@ class InboxItem(Struct, frozen=True, kw_only=True):
 
 
 class DeliveryCompletion(Struct, frozen=True, kw_only=True):
-    """The end of an attempt. Neither `sent` nor `retry_in`: give up."""
+    """The end of an attempt. Neither `sent`, `suppressed` nor `retry_in`: give up."""
 
     delivery_id: DeliveryId
     fence: int
     sent: bool = False
+    suppressed: bool = False
     retry_in: timedelta | None = None
     #: With `retry_in`: whether the attempt counts towards MAX_DELIVERY_ATTEMPTS.
     counts: bool = True
@@ -132,30 +144,81 @@ class DeliveryCompletion(Struct, frozen=True, kw_only=True):
     inbox: InboxItem | None = None
 
 
-def plan_deliveries(run: Run, previous: RunStatus | None, now: datetime) -> tuple[Delivery, ...]:
+def plan_deliveries(
+    run: Run, previous: RunStatus | None, now: datetime, routing: Routing = NO_ROUTING
+) -> tuple[Delivery, ...]:
     """The deliveries of a run that has ended. `previous`: status of the previous run of the
-    schedule. Steps of a flow send no notifications; the flow does."""
-    recipients = run.policy.delivery
+    schedule. `routing`: the rules that add recipients. Steps of a flow send no notifications; the
+    flow does."""
+    recipients = routing.recipients_of(run)
     if not recipients or not run.status.terminal or run.origin is Origin.CHILD:
         return ()
     notify_on = notify_on_for(run.status, previous)
     if notify_on is None:
         return ()
+    # One per address: the first recipient that wants the outcome, else the first that wants late.
+    chosen: dict[tuple[Channel, str], tuple[Recipient, NotifyOn]] = {}
+    for recipient in recipients:
+        address = recipient.channel, recipient.to
+        if recipient.wants(notify_on):
+            if address not in chosen or chosen[address][1] is not notify_on:
+                chosen[address] = recipient, notify_on
+        elif recipient.wants(NotifyOn.LATE) and is_late(run, recipient.late_after):
+            chosen.setdefault(address, (recipient, NotifyOn.LATE))
     found: list[Delivery] = []
-    for recipient in dict.fromkeys(recipients):
-        why = notify_on
-        if not recipient.wants(notify_on):
-            if not (recipient.wants(NotifyOn.LATE) and is_late(run, recipient.late_after)):
-                continue
-            why = NotifyOn.LATE
-        delivery = _delivery(run, recipient, why, now)
-        if recipient.goes_into_digest(why):
-            digest = digest_of(delivery, now)
-            found.append(replace(delivery, available_at=digest.available_at + DIGEST_TIMEOUT))
-            found.append(digest)
-        else:
-            found.append(delivery)
+    for recipient, why in chosen.values():
+        found += _with_digest(_delivery(run, recipient, why, now), now)
     return tuple(found)
+
+
+def plan_pause_deliveries(schedule: Schedule, run: Run, now: datetime) -> tuple[Delivery, ...]:
+    """The deliveries about a schedule that was paused because this and earlier runs failed: to
+    every recipient, whatever events it selects, and to the inbox of the owner."""
+    recipients = schedule.policy.delivery
+    if all(each.channel is not Channel.INBOX for each in recipients):
+        recipients = (*recipients, Recipient(channel=Channel.INBOX))
+    return tuple(
+        replace(
+            _delivery(run, recipient, NotifyOn.PAUSED, now),
+            id=_id(
+                f"paused\0{schedule.id}\0{schedule.version}\0{recipient.channel}\0{recipient.to}"
+            ),
+        )
+        for recipient in dict.fromkeys(recipients)
+    )
+
+
+def plan_monitor_deliveries(
+    monitor: Monitor, event: MonitorEvent, now: datetime
+) -> tuple[Delivery, ...]:
+    """The deliveries of an event of a monitor; the same ids for the same event."""
+    notify_on = notify_on_for_event(event)
+    reference = event_reference(monitor.id, event.number)
+    found: list[Delivery] = []
+    for recipient in dict.fromkeys(monitor.delivery):
+        if not recipient.wants(notify_on):
+            continue
+        delivery = Delivery(
+            id=_id(f"{reference}\0{recipient.channel}\0{recipient.to}"),
+            run_id=reference,
+            schedule_id=None,
+            schedule_name=monitor.name,
+            owner=monitor.owner,
+            recipient=recipient,
+            notify_on=notify_on,
+            created_at=now,
+            available_at=recipient.quiet_until(now, notify_on) or now,
+        )
+        found += _with_digest(delivery, now)
+    return tuple(found)
+
+
+def _with_digest(delivery: Delivery, now: datetime) -> tuple[Delivery, ...]:
+    """The delivery, with the digest that includes it if there is one."""
+    if not delivery.recipient.goes_into_digest(delivery.notify_on):
+        return (delivery,)
+    digest = digest_of(delivery, now)
+    return (replace(delivery, available_at=digest.available_at + DIGEST_TIMEOUT), digest)
 
 
 def notify_on_for(status: RunStatus, previous: RunStatus | None) -> NotifyOn | None:
@@ -187,8 +250,13 @@ def _delivery(run: Run, recipient: Recipient, notify_on: NotifyOn, now: datetime
         recipient=recipient,
         notify_on=notify_on,
         created_at=now,
-        available_at=recipient.quiet_until(now, notify_on) or now,
+        available_at=_first_attempt(recipient, notify_on, now),
     )
+
+
+def _first_attempt(recipient: Recipient, notify_on: NotifyOn, now: datetime) -> datetime:
+    due = now if recipient.after is None else now + recipient.after
+    return recipient.quiet_until(due, notify_on) or due
 
 
 def digest_of(delivery: Delivery, now: datetime) -> Delivery:
@@ -243,6 +311,22 @@ def make_test_delivery(recipient: Recipient, owner: Owner, name: str, now: datet
     )
 
 
+def make_proposal_delivery(
+    proposal_id: str, recipient: Recipient, owner: Owner, now: datetime
+) -> Delivery:
+    return Delivery(
+        id=_id("\0".join(("proposal", proposal_id, str(owner), recipient.channel, recipient.to))),
+        run_id=None,
+        schedule_id=None,
+        owner=owner,
+        recipient=recipient,
+        notify_on=NotifyOn.PROPOSAL,
+        created_at=now,
+        available_at=now,
+        receipt=proposal_id,
+    )
+
+
 def _id(name: str) -> DeliveryId:
     return DeliveryId(str(uuid.uuid5(DELIVERY_NAMESPACE, name)))
 
@@ -281,6 +365,8 @@ def complete_delivery(
     )
     if completion.sent:
         return replace(after, state=DeliveryState.DELIVERED, finished_at=now)
+    if completion.suppressed:
+        return replace(after, state=DeliveryState.SUPPRESSED, finished_at=now)
     if completion.retry_in is not None and not completion.counts:
         begun = max(0, delivery.attempts - 1)
         return replace(after, attempts=begun, available_at=now + completion.retry_in)
@@ -290,7 +376,7 @@ def complete_delivery(
 
 
 def reopen_delivery(delivery: Delivery, now: datetime) -> Delivery:
-    """Manual retry of a dead or pending delivery."""
+    """Manual retry of a dead, suppressed or pending delivery."""
     if delivery.state is DeliveryState.DELIVERED:
         return delivery
     return replace(

@@ -1,20 +1,32 @@
-"""Plans a due schedule: which runs its slots become, and where its cursor moves.
+"""Plans a due schedule: which runs its slots become, and where its cursor moves; and maintenance
+windows, in which no schedule fires.
 
 Pure: the store calls `plan` inside its transaction and writes the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import replace as replace_struct
 
+from chimes.errors import Conflict, InvalidInput
+from chimes.i18n import _
 from chimes.model import replace
-from chimes.model.ids import RunId, ScheduleId, manual_run_id, slot_run_id
+from chimes.model.ids import (
+    RunId,
+    ScheduleId,
+    canonical_namespace,
+    event_run_id,
+    manual_run_id,
+    slot_run_id,
+)
 from chimes.model.policy import UNLIMITED, Misfire, Overlap
 from chimes.model.run import (
+    Cause,
     Origin,
     Reason,
     Run,
@@ -32,7 +44,140 @@ from chimes.model.schedule import (
     run_definition,
     set_cursor,
 )
+from chimes.triggers.values import format_moment, parse_moment
 
+# --- maintenance ----------------------------------------------------------------------------------
+# Periods in which no schedule of the instance, or of a namespace, fires (ADR 61). One document in
+# the store holds the windows. Whatever fires schedules reads it in the transaction that moves their
+# cursors, so that the state of the schedules themselves never changes.
+
+#: Name of the checkpoint that holds the document.
+MAINTENANCE_CHECKPOINT = "maintenance"
+#: How long ended windows are remembered: slots in them that no node has fired yet are skipped.
+WINDOW_RETENTION = timedelta(days=90)
+MAX_WINDOWS = 100
+
+
+class MaintenanceWindow(Struct, frozen=True, kw_only=True):
+    #: Empty: every namespace.
+    namespace: str = ""
+    since: datetime
+    #: The end, planned or past; None: until it is ended.
+    until: datetime | None = None
+    reason: str = ""
+    by: str = ""
+    #: Whether notifications are not sent meanwhile.
+    silence: bool = False
+
+    def covers(self, namespace: str, at: datetime) -> bool:
+        return (
+            self.namespace in ("", canonical_namespace(namespace))
+            and self.since <= at
+            and (self.until is None or at < self.until)
+        )
+
+    def is_active(self, now: datetime) -> bool:
+        return self.since <= now and (self.until is None or now < self.until)
+
+
+def find_window(
+    windows: Iterable[MaintenanceWindow], namespace: str, at: datetime
+) -> MaintenanceWindow | None:
+    """The window that a schedule of this namespace is in at this time."""
+    return next((each for each in windows if each.covers(namespace, at)), None)
+
+
+def begin_window(
+    windows: Sequence[MaintenanceWindow], new: MaintenanceWindow
+) -> tuple[MaintenanceWindow, ...]:
+    """A window that is active for the same namespace is extended or shortened, and keeps its
+    begin. Of more than MAX_WINDOWS the ones that ended first are dropped; Conflict if none has
+    ended."""
+    now = new.since
+    for each in windows:
+        if each.namespace == new.namespace and each.is_active(now):
+            changed = replace(
+                each, until=new.until, reason=new.reason, by=new.by, silence=new.silence
+            )
+            return tuple(changed if one is each else one for one in windows)
+    active = [each for each in windows if each.until is None or each.until > now]
+    room = MAX_WINDOWS - 1 - len(active)
+    if room < 0:
+        raise Conflict(
+            _(
+                "{count} maintenance windows are on, which is the maximum; end one of them first",
+                count=len(active),
+            ),
+            code="too_many_windows",
+        )
+    ended = sorted(
+        (each.until, number)
+        for number, each in enumerate(windows)
+        if each.until is not None and now - WINDOW_RETENTION < each.until <= now
+    )
+    kept = [windows[number] for _until, number in ended[max(0, len(ended) - room) :]]
+    return (*kept, *active, new)
+
+
+def end_windows(
+    windows: Sequence[MaintenanceWindow], namespace: str, now: datetime
+) -> tuple[MaintenanceWindow, ...]:
+    """Ends the active windows of this namespace; equal if there is none."""
+    return tuple(
+        replace(each, until=now) if each.namespace == namespace and each.is_active(now) else each
+        for each in windows
+    )
+
+
+def windows_to_document(windows: Iterable[MaintenanceWindow]) -> dict[str, object]:
+    return {
+        "windows": [
+            {
+                "namespace": each.namespace,
+                "since": format_moment(each.since),
+                "until": None if each.until is None else format_moment(each.until),
+                "reason": each.reason,
+                "by": each.by,
+            }
+            | ({"silence": True} if each.silence else {})
+            for each in windows
+        ]
+    }
+
+
+def windows_from_document(document: object) -> tuple[MaintenanceWindow, ...]:
+    """Rows that cannot be read are left out."""
+    rows = document.get("windows") if isinstance(document, dict) else None
+    found = []
+    for row in rows if isinstance(rows, list) else ():
+        try:
+            until = row["until"]
+            found.append(
+                MaintenanceWindow(
+                    namespace=str(row["namespace"]),
+                    since=parse_moment(row["since"]),
+                    until=None if until is None else parse_moment(until),
+                    reason=str(row["reason"]),
+                    by=str(row["by"]),
+                    silence=row.get("silence") is True,
+                )
+            )
+        except (KeyError, TypeError, InvalidInput):
+            continue
+    return tuple(found)
+
+
+def windows_from_text(text: str | None) -> tuple[MaintenanceWindow, ...]:
+    """From the value of the checkpoint."""
+    if not text:
+        return ()
+    try:
+        return windows_from_document(json.loads(text))
+    except ValueError:
+        return ()
+
+
+# --- slots ----------------------------------------------------------------------------------------
 #: On-time slots per schedule and pass; the rest follow in the next pass.
 ON_TIME_LIMIT = 1000
 
@@ -42,7 +187,8 @@ class LateSlots(Struct, frozen=True, gc=False):
     missed_from: datetime | None = None
     missed_until: datetime | None = None
     missed_count: int = 0
-    #: The limit of one pass is reached and late slots are left; they come before on-time slots.
+    #: Late slots are left, because the limit of one pass or a maintenance window is reached; they
+    #: come before on-time slots.
     more: bool = False
 
 
@@ -54,8 +200,12 @@ def skip_purged_slots(schedule: Schedule) -> Schedule:
     return set_cursor(schedule, schedule.trigger.next_after(mark))
 
 
-def select_late_slots(schedule: Schedule, now: datetime) -> tuple[LateSlots, datetime | None]:
-    """Apply the misfire policy to slots beyond the grace; also return the first slot after them."""
+def select_late_slots(
+    schedule: Schedule, now: datetime, windows: Sequence[MaintenanceWindow] = ()
+) -> tuple[LateSlots, datetime | None]:
+    """Apply the misfire policy to slots beyond the grace; also return the first slot after them.
+
+    Missed slots may include slots of `windows` (`FireContext.windows`), slots to run do not."""
     head = schedule.next_slot
     assert head is not None
     assert schedule.next_run_at is not None
@@ -70,7 +220,8 @@ def select_late_slots(schedule: Schedule, now: datetime) -> tuple[LateSlots, dat
             assert due is not None
             if due >= bound:
                 return LateSlots(run=tuple(chosen)), slot
-            if len(chosen) >= policy.catch_up_limit or not has_runs_left(schedule, len(chosen)):
+            full = len(chosen) >= policy.catch_up_limit or not has_runs_left(schedule, len(chosen))
+            if full or (slot != head and find_window(windows, schedule.namespace, due)):
                 return LateSlots(run=tuple(chosen), more=True), slot
             chosen.append(slot)
         return LateSlots(run=tuple(chosen)), None
@@ -102,9 +253,15 @@ def _last_late(schedule: Schedule, head: datetime, bound: datetime) -> datetime:
 
 
 def select_on_time_slots(
-    schedule: Schedule, first: datetime | None, now: datetime, *, fired: int
+    schedule: Schedule,
+    first: datetime | None,
+    now: datetime,
+    *,
+    fired: int,
+    windows: Sequence[MaintenanceWindow] = (),
 ) -> tuple[list[datetime], datetime | None]:
-    """The slots due within the grace, and the first slot after them."""
+    """The slots due within the grace, up to the first one in `windows`, and the first slot after
+    them."""
     chosen: list[datetime] = []
     for slot in _slots(schedule, first):
         # Slots after a moved one may be late themselves: the next pass decides.
@@ -113,7 +270,8 @@ def select_on_time_slots(
         due = schedule.next_run_at if slot == schedule.next_slot else due_time(schedule, slot)
         assert due is not None
         full = len(chosen) >= ON_TIME_LIMIT or not has_runs_left(schedule, fired + len(chosen))
-        if due > now or full:
+        in_window = slot != schedule.next_slot and find_window(windows, schedule.namespace, due)
+        if due > now or full or in_window:
             return chosen, slot
         chosen.append(slot)
     return chosen, None
@@ -166,6 +324,8 @@ class FireContext(Struct, frozen=True, kw_only=True, gc=False):
     #: Whether a catch-up slot of the schedule is blocked and ranks behind its on-time slots; only
     #: set if `may_wait_behind_backlog`.
     backlog: bool = False
+    #: Ended maintenance windows of its namespace in which slots after the next one may lie.
+    windows: tuple[MaintenanceWindow, ...] = ()
 
 
 class FirePlan(Struct, frozen=True, kw_only=True, gc=False):
@@ -226,14 +386,15 @@ def _plan_single_slot(schedule: Schedule, context: FireContext, now: datetime) -
 
 def _plan_by_policy(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
     assert schedule.next_slot is not None
-    late, first = select_late_slots(schedule, now)
-    rows: list[Run] = []
-    if late.missed_count:
-        rows.append(_missed(schedule, late, now))
+    windows = context.windows
+    late, first = select_late_slots(schedule, now, windows)
+    rows = _missed(schedule, late, windows, now) if late.missed_count else []
     on_time: list[datetime] = []
     cursor = first
     if not late.more:
-        on_time, cursor = select_on_time_slots(schedule, first, now, fired=len(late.run))
+        on_time, cursor = select_on_time_slots(
+            schedule, first, now, fired=len(late.run), windows=windows
+        )
     to_run = [(slot, True) for slot in late.run] + [(slot, False) for slot in on_time]
     passed = max((slot for slot, _ in to_run), default=late.missed_until or schedule.next_slot)
     admission = _Admission(schedule, context, now)
@@ -251,6 +412,87 @@ def _plan_by_policy(schedule: Schedule, context: FireContext, now: datetime) -> 
     if cursor is not None and not has_runs_left(moved):
         cursor = None
     return FirePlan(schedule=set_cursor(moved, cursor), runs=tuple(rows), cancel=admission.cancel)
+
+
+# --- maintenance: slots that are due in a window are recorded as skipped
+Planner = Callable[[Schedule, FireContext, datetime], FirePlan]
+
+
+def with_maintenance(plan: Planner, windows: Sequence[MaintenanceWindow]) -> Planner:
+    """The planner that a store uses: `plan`, unless maintenance is on or was on."""
+    if not windows:
+        return plan
+
+    def planned(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
+        skipped = _plan_in_maintenance(schedule, windows, now)
+        if skipped is not None:
+            return skipped
+        due, namespace = schedule.next_run_at, schedule.namespace
+        later = tuple(
+            each
+            for each in windows
+            if due and each.until and due < each.until and each.covers(namespace, each.since)
+        )
+        return plan(schedule, replace_struct(context, windows=later) if later else context, now)
+
+    return planned
+
+
+def _plan_in_maintenance(
+    schedule: Schedule, windows: Sequence[MaintenanceWindow], now: datetime
+) -> FirePlan | None:
+    """While maintenance is on, every due slot is skipped, also one from before. After it, the slots
+    in its window are, which nodes that were stopped have not fired; later ones follow in the next
+    pass. None: the next slot is not concerned."""
+    schedule = skip_purged_slots(schedule)
+    head, due = schedule.next_slot, schedule.next_run_at
+    if head is None or due is None or due > now:
+        return None
+    window = find_window(windows, schedule.namespace, now)
+    last = now
+    if window is None:
+        window = find_window(windows, schedule.namespace, due)
+        if window is None or window.until is None:
+            return None
+        last = window.until - _MICROSECOND
+    rows: list[Run] = []
+    passed, slot = head, head
+    late = min(last + _MICROSECOND, now - schedule.policy.misfire_grace)
+    if due < late and not _head_moved(schedule):
+        # One row for all of them, as for missed slots: a node may have been stopped for long.
+        passed = _last_late(schedule, head, late)
+        second = schedule.trigger.next_after(head)
+        if second is not None and second <= passed:
+            count = schedule.trigger.count_between(second, passed) + 1
+            row = _skip_for_maintenance(schedule, head, now)
+            rows.append(replace(row, missed_count=count, missed_until=passed))
+            following = schedule.trigger.next_after(passed)
+        else:
+            following = head
+    else:
+        following = head
+    while following is not None and len(rows) < ON_TIME_LIMIT:
+        slot = following
+        moment = due if slot == head else due_time(schedule, slot)
+        if moment is None or moment > last:
+            break
+        rows.append(_skip_for_maintenance(schedule, slot, now))
+        passed = slot
+        following = schedule.trigger.next_after(slot)
+        if slot == head and _head_moved(schedule):
+            break
+    moved = replace(
+        schedule,
+        last_slot=passed,
+        last_status=RunStatus.SKIPPED,
+        last_error="",
+    )
+    return FirePlan(schedule=set_cursor(moved, following), runs=tuple(rows))
+
+
+def _skip_for_maintenance(schedule: Schedule, slot: datetime, now: datetime) -> Run:
+    row = slot_run(schedule, slot, now)
+    return end_immediately(row, RunStatus.SKIPPED, Reason.MAINTENANCE, now)
 
 
 def runs_to_insert(runs: Sequence[Run], free: Collection[RunId]) -> tuple[Run, ...]:
@@ -332,14 +574,37 @@ class _Admission:
         return succeeded_at is None or succeeded_at < self._now - depends_on.within
 
 
-def _missed(schedule: Schedule, late: LateSlots, now: datetime) -> Run:
-    assert late.missed_from is not None
-    row = slot_run(schedule, late.missed_from, now)
-    return replace(
-        end_immediately(row, RunStatus.MISSED, Reason.MISFIRE, now),
-        missed_count=late.missed_count,
-        missed_until=late.missed_until,
-    )
+def _missed(
+    schedule: Schedule, late: LateSlots, windows: Sequence[MaintenanceWindow], now: datetime
+) -> list[Run]:
+    """One row for all missed slots; if maintenance was on in between, one for each part of them,
+    and the slots of its windows are skipped instead."""
+    first, end, trigger = late.missed_from, late.missed_until, schedule.trigger
+    assert first is not None
+    assert end is not None
+    rows: list[Run] = []
+    while first is not None:
+        row = slot_run(schedule, first, now)
+        window = find_window(windows, schedule.namespace, row.planned_at)
+        last, count = end, late.missed_count
+        if windows:
+            bounds = [window.until] if window else [each.since for each in windows]
+            bound = min((each for each in bounds if each and each > row.planned_at), default=None)
+            if first == schedule.next_slot and _head_moved(schedule):
+                # The slots after it may be due earlier.
+                last = first
+            elif bound is not None:
+                last = min(end, _last_late(schedule, first, bound))
+            count = 1
+            if first < last:
+                count += trigger.count_between(first + _MICROSECOND, last)
+        if window is not None:
+            row = end_immediately(row, RunStatus.SKIPPED, Reason.MAINTENANCE, now)
+        else:
+            row = end_immediately(row, RunStatus.MISSED, Reason.MISFIRE, now)
+        rows.append(replace(row, missed_count=count, missed_until=last))
+        first = trigger.next_after(last) if last < end else None
+    return rows
 
 
 def slot_run(
@@ -376,6 +641,12 @@ def manual_run(schedule: Schedule, now: datetime, *, beside_others: bool = False
     concurrency limit is reached."""
     run = _run(schedule, manual_run_id(now), Origin.MANUAL, now, now)
     return replace(run, concurrency_key=None) if beside_others else run
+
+
+def event_run(schedule: Schedule, cause: Cause, now: datetime) -> Run:
+    """The run that an event starts."""
+    run = _run(schedule, event_run_id(schedule.id, cause.delivery_id), Origin.EVENT, now, now)
+    return replace(run, definition=replace(run.definition, cause=cause))
 
 
 def retry_run(run: Run, now: datetime) -> Run:

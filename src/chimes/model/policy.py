@@ -46,6 +46,7 @@ class OnLost(StrEnum):
 
 
 UNLIMITED = 1_000_000_000
+MAX_LIMITS_OF_POLICY = 8
 RETRY_AFTER_CAP = timedelta(hours=1)
 MAX_RETRY_DELAY = timedelta(days=365)
 
@@ -147,6 +148,22 @@ _ABOUT: Mapping[str, About] = {
         client=False,
         command=None,
     ),
+    "limits": About(
+        names=True,
+        at_most=MAX_LIMITS_OF_POLICY,
+        label=_("Limits"),
+        hint=_("Names of limits that other schedules and tasks share."),
+        description="Named limits that the runs share with those of other schedules.",
+        example="api.example.com",
+        command=Option(name="--limit", help=_("Named limit (repeatable)."), rank=6),
+    ),
+    "auto_pause_after": About(
+        label=_("Pause after failures"),
+        hint=_("Failed runs in a row after which the schedule is paused. Empty: never."),
+        description="Failed runs in a row after which the schedule is paused; null: never.",
+        example="5",
+        command=Option(help=_("Pause after this many failed runs in a row."), rank=5),
+    ),
 }
 
 
@@ -172,6 +189,11 @@ class Policy(Struct, frozen=True, kw_only=True, gc=False):
     on_lost: OnLost = OnLost.RETRY
     #: Pause the schedule when the receiver answers 410 Gone.
     pause_on_gone: bool = True
+    #: Named limits (`model.limit`) under which its runs start.
+    limits: tuple[str, ...] = ()
+    #: Failed runs in a row, without a change of the schedule between them, after which it is
+    #: paused; None: never.
+    auto_pause_after: int | None = None
     #: Recipients of notifications. Part of the policy, so that a run keeps its snapshot (ADR 24).
     delivery: tuple[Recipient, ...] = ()
 
@@ -245,6 +267,7 @@ TASK_POLICY_FIELDS = frozenset(
         "backoff",
         "timeout",
         "on_lost",
+        "limits",
     }
 )
 

@@ -23,11 +23,13 @@ from chimes.triggers.zones import UTC_NAME, Zone
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}"
 _WORDS = r"[a-z]+(?:[+,][a-z]+)*"
 _OPTION = (
-    rf"on={_WORDS}|late=[0-9a-zA-Z.]+|quiet={_CLOCK}-{_CLOCK}|urgent={_WORDS}"
+    rf"on={_WORDS}|late=[0-9a-zA-Z.]+|after=[0-9a-zA-Z.]+|quiet={_CLOCK}-{_CLOCK}|urgent={_WORDS}"
     rf"|digest=[a-z]+(?:@[a-z]+)?(?:@{_CLOCK})?"
 )
 _OPTIONS = re.compile(rf"(?::(?:{_OPTION}))+$")
 _EACH = re.compile(rf":({_OPTION})(?=:(?:{_OPTION})|$)")
+
+_SERVICE_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 Plain = dict[str, object]
 
@@ -39,6 +41,9 @@ def parse_recipient(text: str) -> Plain:
     if written := _OPTIONS.search(text):
         text = text[: written.start()]
         options = _options(written[0])
+    if _SERVICE_URL.match(text):
+        # The URL of a service, which Apprise knows: `ntfy://topic`.
+        text = f"apprise:{text}"
     channel, _unused, to = text.partition(":")
     found |= {"channel": channel, "to": to}
     urgent = _split(options.get("urgent", ""))
@@ -46,6 +51,8 @@ def parse_recipient(text: str) -> Plain:
         found["on"] = _split(options["on"])
     if "late" in options:
         found["late_after"] = options["late"]
+    if "after" in options:
+        found["after"] = options["after"]
     if "quiet" in options:
         start, _unused, end = options["quiet"].partition("-")
         found["quiet"] = _urgent({"from": start, "to": end}, urgent)
@@ -68,6 +75,8 @@ def format_recipient(recipient: Mapping[str, object]) -> str:
     late = recipient.get("late_after")
     if late and late != "PT1M":
         parts.append(f"late={late}")
+    if recipient.get("after"):
+        parts.append(f"after={recipient['after']}")
     quiet, digest = recipient.get("quiet"), recipient.get("digest")
     urgent: list[str] = []
     if isinstance(quiet, Mapping):
@@ -125,10 +134,14 @@ class NotifyOn(StrEnum):
     LATE = "late"
     #: Every end except skipped slots.
     ALWAYS = "always"
+    #: The schedule was paused after failures in a row; sent to every recipient; not selectable.
+    PAUSED = "paused"
     #: Digest message; not selectable.
     DIGEST = "digest"
     #: Test message; not selectable.
     TEST = "test"
+    #: A proposal waits for a decision; not selectable.
+    PROPOSAL = "proposal"
 
 
 #: Events that a recipient can select.
@@ -276,6 +289,7 @@ def _hour_after(zone: Zone, moment: datetime, minute: int) -> datetime:
     return datetime.fromtimestamp(((second + shift) // 3600 + 1) * 3600 - shift, UTC)
 
 
+CLOUDEVENTS = "cloudevents"
 #: Default of `Recipient.late_after`.
 DEFAULT_LATE_AFTER = timedelta(minutes=1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -287,6 +301,10 @@ class Channel(StrEnum):
     TELEGRAM = "telegram"
     WEBHOOK = "webhook"
     EMAIL = "email"
+    #: An incoming webhook of Slack.
+    SLACK = "slack"
+    #: Any service that the package Apprise knows, by its URL.
+    APPRISE = "apprise"
 
     @property
     def capability(self) -> str:
@@ -298,6 +316,7 @@ class Channel(StrEnum):
 CHANNEL_SETTINGS: Mapping[Channel, str] = {
     Channel.TELEGRAM: "CHIMES_TELEGRAM_TOKEN",
     Channel.EMAIL: _("CHIMES_SMTP_URL and CHIMES_SMTP_FROM"),
+    Channel.APPRISE: _("install chimes[apprise]"),
 }
 
 
@@ -320,11 +339,26 @@ class Recipient(Struct, frozen=True, kw_only=True):
             response_description="Empty for the language of the owner.",
         ),
         "signing_secrets": About(at_most=10),
+        "envelope": About(
+            texts=("", CLOUDEVENTS),
+            label=_("Webhook format"),
+            choices={CLOUDEVENTS: "CloudEvents 1.0"},
+            description="`cloudevents`: the body of a webhook is a CloudEvents 1.0 JSON event.",
+            response_description="Format of the body of a webhook; empty for that of Chimes.",
+        ),
         "late_after": About(
             description="A run that starts later than this after its planned time is `late`."
         ),
+        "after": About(
+            label=_("Escalate after"),
+            hint=_("Notify of failures only, and only if they are not acknowledged by then."),
+            example="15m",
+            placeholder=True,
+            description="Escalation: a failure is sent this long after it happened, unless it was "
+            "acknowledged or the schedule succeeded meanwhile.",
+        ),
     }
-    #: The fields that may name secrets of the owner (`chimes.model.secret`).
+    #: The fields that may name secrets of the owner (`chimes.model.access`).
     takes_secrets: ClassVar[Sequence[str]] = ("to", "signing_secrets")
 
     channel: Channel
@@ -335,7 +369,11 @@ class Recipient(Struct, frozen=True, kw_only=True):
     language: str = ""
     #: Standard Webhooks keys of a webhook (`whsec_...`).
     signing_secrets: Secrets = ()
+    #: Format of the body of a webhook: `cloudevents`, or empty.
+    envelope: str = ""
     late_after: timedelta = DEFAULT_LATE_AFTER
+    #: Escalation: failures are sent this much later, if they are still open then.
+    after: timedelta | None = None
     #: Messages wait for the end of these hours; not used for the inbox.
     quiet: QuietHours | None = None
     digest: Digest | None = None
@@ -343,9 +381,11 @@ class Recipient(Struct, frozen=True, kw_only=True):
     @property
     def depends_on_time(self) -> bool:
         """Whether the time of sending depends on the wall clock."""
-        return self.quiet is not None or self.digest is not None
+        return self.quiet is not None or self.digest is not None or self.after is not None
 
     def wants(self, notify_on: NotifyOn) -> bool:
+        if self.after is not None and notify_on is not NotifyOn.FAILURE:
+            return False
         return _includes(self.on, notify_on)
 
     def quiet_until(self, moment: datetime, notify_on: NotifyOn) -> datetime | None:
@@ -363,7 +403,7 @@ class Recipient(Struct, frozen=True, kw_only=True):
 
     def goes_into_digest(self, notify_on: NotifyOn) -> bool:
         """Whether this event is collected in a digest."""
-        if self.digest is None or notify_on in (NotifyOn.DIGEST, NotifyOn.TEST):
+        if self.digest is None or notify_on in _NEVER_IN_DIGEST:
             return False
         return not _includes(self.digest.except_for, notify_on)
 
@@ -391,8 +431,14 @@ class Recipient(Struct, frozen=True, kw_only=True):
         return replace(self, quiet=quiet, digest=digest)
 
 
+#: Sent at once, also to recipients with a digest.
+_NEVER_IN_DIGEST = (NotifyOn.DIGEST, NotifyOn.TEST, NotifyOn.PAUSED)
+
+
 def _includes(events: tuple[NotifyOn, ...], notify_on: NotifyOn) -> bool:
-    """A recovery is a success as well."""
+    """A recovery is a success as well, and a pause after failures a failure."""
+    if notify_on is NotifyOn.PAUSED and NotifyOn.FAILURE in events:
+        return True
     if NotifyOn.ALWAYS in events or notify_on in events:
         return True
     return notify_on is NotifyOn.RECOVERY and NotifyOn.SUCCESS in events

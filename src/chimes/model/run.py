@@ -31,6 +31,9 @@ class Reason:
     MISFIRE = "misfire"
     SKIPPED_BY_HAND = "skipped_by_hand"
     PAUSED = "paused"
+    MAINTENANCE = "maintenance"
+    #: Events that came too soon after the one before.
+    THROTTLED = "throttled"
     CATCH_UP = "catch_up"
     CANCELED_BY_HAND = "canceled_by_hand"
     REPLACED = "replaced_by_newer_run"
@@ -43,6 +46,8 @@ class Reason:
 
 
 CRASH_LIMIT = 3
+#: Begins the reason of a queued run that waits for a named limit; the name follows.
+WAITING_PREFIX = "limit:"
 
 
 class RunStatus(StrEnum):
@@ -63,11 +68,17 @@ class RunStatus(StrEnum):
         self.terminal = value not in ("queued", "running")
 
 
+FAILED_STATUSES = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN})
+#: Executed to an end; other statuses say nothing about the health of a schedule.
+CONCLUSIVE_STATUSES = FAILED_STATUSES | {RunStatus.SUCCEEDED}
+
+
 class Origin(StrEnum):
     SCHEDULE = "schedule"
     MANUAL = "manual"
     BACKFILL = "backfill"
     CHILD = "child"
+    EVENT = "event"
 
 
 class AttemptEnd(StrEnum):
@@ -91,6 +102,26 @@ class Attempt(Struct, frozen=True, kw_only=True, gc=False):
     error: MessageText = ""
 
 
+class Cause(Struct, frozen=True, kw_only=True, gc=False):
+    """The event that a run was started by."""
+
+    #: Kind of the trigger: `webhook`, `run_end`, `file` or `sql`.
+    kind: str
+    #: The signature scheme or address of a webhook, the id of the run that ended, the path of the
+    #: file, the connection of the query.
+    source: str = ""
+    #: Identifies the event: a repeat of it starts no other run.
+    delivery_id: str = ""
+    at: datetime
+    #: Events that the run stands for, with those that debounce replaced or batch collected.
+    events: int = 1
+    #: Events that throttle, a pause or maintenance dropped since the run before.
+    dropped: int = 0
+    content_type: str = ""
+    #: What the target gets: the body of the webhook, or JSON about the run, file or row.
+    payload: str = ""
+
+
 class RunDefinition(Struct, frozen=True, kw_only=True, gc=False):
     """What a run does and for whom: a snapshot of its schedule or of a manual request. A later edit
     of the schedule does not touch it. All runs of a schedule version share one."""
@@ -102,6 +133,12 @@ class RunDefinition(Struct, frozen=True, kw_only=True, gc=False):
     owner: Owner = SYSTEM_OWNER
     target: Target
     policy: Policy
+    #: W3C trace context of the request that made the run, where the process traces.
+    trace: str = ""
+    #: Of the schedule, for routing rules.
+    labels: Mapping[str, str | None] = {}
+    #: None: started by a slot or by hand.
+    cause: Cause | None = None
 
 
 class Run(Struct, frozen=True, kw_only=True, gc=False):
@@ -182,6 +219,12 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
         return self.priority * 2 - self.catch_up
 
     @property
+    def shown_reason(self) -> str:
+        """`reason`, without that of an earlier wait for a limit: a claim does not change it."""
+        waited = self.status is RunStatus.RUNNING and self.reason.startswith(WAITING_PREFIX)
+        return "" if waited else self.reason
+
+    @property
     def claimable(self) -> bool:
         return self.status is RunStatus.QUEUED and not self.blocked
 
@@ -253,6 +296,9 @@ class Completion(Struct, frozen=True, kw_only=True, gc=False):
     logs: tuple[LogEntry, ...] = ()
     #: Pause the schedule with this note in the same transaction (410 Gone).
     pause_schedule: str = ""
+    #: No attempt was made: the run goes back to the queue for `retry_in` and waits for the named
+    #: limit in `reason`.
+    deferred: bool = False
     #: The worker's copy of the run, which saves reading it again. Fields that can have changed
     #: since the claim (`cancel_requested`) are ignored.
     run: Run | None = None
@@ -337,10 +383,34 @@ def completion_of(
     )
 
 
+def deferral_of(run: Run, attempt: Attempt, limit: str, delay: timedelta) -> Completion:
+    """The completion of a run that waits for a named limit; `attempt` is not recorded."""
+    return Completion(
+        run_id=run.id,
+        fence=run.fence,
+        attempt=attempt,
+        status=RunStatus.QUEUED,
+        retry_in=delay,
+        reason=f"{WAITING_PREFIX}{limit}",
+        deferred=True,
+        run=run,
+    )
+
+
+def defer(run: Run, reason: str, delay: timedelta, now: datetime) -> Run:
+    """Return an unstarted run to the queue until it is about its turn under a named limit."""
+    back = release_or_cancel(run, now)
+    if back.status.terminal:
+        return back
+    return replace(back, available_at=now + delay, reason=reason)
+
+
 def complete(run: Run, completion: Completion, now: datetime) -> Run:
     """The run after an accepted completion. A cancellation requested meanwhile beats a retry."""
     again = completion.retry_in
-    ended = replace(
+    if completion.deferred and again is not None:
+        return defer(run, completion.reason, again, now)
+    ended = replace_struct(
         run,
         status=completion.status if again is None else RunStatus.QUEUED,
         holder=None,
@@ -520,6 +590,8 @@ RUN_REASONS: Final[Mapping[str, Message]] = {
     Reason.MISFIRE: _("no node started it in time"),
     Reason.SKIPPED_BY_HAND: _("skipped by a user"),
     Reason.PAUSED: _("the schedule was paused"),
+    Reason.MAINTENANCE: _("maintenance was on"),
+    Reason.THROTTLED: _("events came too soon after the one before"),
     Reason.CATCH_UP: _("catch-up of a missed slot"),
     Reason.CANCELED_BY_HAND: _("canceled by a user"),
     Reason.REPLACED: _("replaced by a newer run"),
@@ -540,6 +612,8 @@ RUN_REASONS: Final[Mapping[str, Message]] = {
 
 def describe_reason(code: str) -> str:
     """The words for a reason code; an unknown code, such as one of a target, is returned as is."""
+    if code.startswith(WAITING_PREFIX):
+        return _("waiting for limit {name}", name=code.removeprefix(WAITING_PREFIX))
     return RUN_REASONS.get(code, code)
 
 
@@ -590,7 +664,12 @@ def shared_key(policy: Policy, target: Target, owner: Owner) -> str | None:
     name = policy.concurrency_key
     if name is None or name == target_key(target):
         return name
-    return f"{owner.type}:{_unambiguous(owner.id)}/{name}"
+    return f"{owner_key(owner)}/{name}"
+
+
+def owner_key(owner: Owner) -> str:
+    """The owner as the first part of a key; two owners never have the same."""
+    return f"{owner.type}:{_unambiguous(owner.id)}"
 
 
 def _unambiguous(owner_id: str) -> str:

@@ -9,18 +9,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
+from itertools import pairwise
+from typing import Literal
 
 from msgspec import NODEFAULT, Struct, field
 from msgspec.structs import fields
 
 from chimes.errors import QuotaExceeded
-from chimes.i18n import _, freeze
+from chimes.i18n import Message, _, counted, freeze
 from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Owner, Quota
 from chimes.model.fields import MessageText
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, is_declared_id, stored_namespaces
 from chimes.model.policy import Policy
-from chimes.model.run import Run, RunDefinition, RunStatus
+from chimes.model.run import FAILED_STATUSES, Run, RunDefinition, RunStatus
 from chimes.model.target import Target
 from chimes.triggers import Once, Trigger
 
@@ -89,6 +91,7 @@ def run_definition(schedule: Schedule) -> RunDefinition:
         owner=schedule.owner,
         target=schedule.target,
         policy=schedule.policy,
+        labels=schedule.labels,
     )
 
 
@@ -104,7 +107,7 @@ def counts_against(schedule: Schedule, quota: Quota) -> bool:
     if not quota.active:
         return True
     comes_back = schedule.next_run_at if schedule.enabled else schedule.pause_until
-    return comes_back is not None
+    return comes_back is not None or (schedule.enabled and schedule.trigger.on_event)
 
 
 def quota_exceeded(owner: Owner, quota: Quota) -> QuotaExceeded:
@@ -206,6 +209,70 @@ def upcoming_fires(
     return fires
 
 
+#: Fires of one version that `compare_fires` computes: a week of a schedule that fires every minute.
+MAX_COMPARED_FIRES = 11_000
+
+
+class FireChanges(Struct, frozen=True, kw_only=True, gc=False):
+    """How the fires of a schedule differ between two versions of it, in a period."""
+
+    added: tuple[datetime, ...] = ()
+    dropped: tuple[datetime, ...] = ()
+    #: Fires that take place at another time: from and to.
+    moved: tuple[tuple[datetime, datetime], ...] = ()
+    #: End of the period; earlier than requested if a version fires very often.
+    until: datetime
+
+
+def compare_fires(
+    before: Schedule | None,
+    after: Schedule | None,
+    now: datetime,
+    until: datetime,
+    *,
+    limit: int = MAX_COMPARED_FIRES,
+) -> FireChanges:
+    """The fires after `now` that a change adds, drops and moves; None: there is no schedule.
+
+    A dropped and an added fire count as one that moved if no other fire of either version lies
+    between them; of several candidates the closest pair is taken. Computes at most `limit` fires
+    of each version.
+    """
+    was, until = _fires_between(before, now, until, limit)
+    becomes, until = _fires_between(after, now, until, limit)
+    was = {at for at in was if at <= until}
+    dropped, added = was - becomes, becomes - was
+    candidates = sorted(
+        (later - earlier, earlier, later)
+        for earlier, later in pairwise(sorted(was | becomes))
+        if (earlier in dropped and later in added) or (earlier in added and later in dropped)
+    )
+    moved: list[tuple[datetime, datetime]] = []
+    for _gap, earlier, later in candidates:
+        old, new = (earlier, later) if later in added else (later, earlier)
+        if old in dropped and new in added:
+            dropped.remove(old)
+            added.remove(new)
+            moved.append((old, new))
+    return FireChanges(
+        added=tuple(sorted(added)),
+        dropped=tuple(sorted(dropped)),
+        moved=tuple(sorted(moved)),
+        until=until,
+    )
+
+
+def _fires_between(
+    schedule: Schedule | None, now: datetime, until: datetime, limit: int
+) -> tuple[set[datetime], datetime]:
+    """The fires, and the time up to which they are complete."""
+    if schedule is None:
+        return set(), until
+    found = [each.at for each in upcoming_fires([schedule], until, limit=limit)]
+    complete = found[-1] if len(found) == limit else until
+    return {at for at in found if now < at <= complete}, complete
+
+
 def apply_edit(schedule: Schedule, changed: Schedule, now: datetime, by: str) -> Schedule:
     """`changed` as the next version of `schedule`. A new trigger, or enabling and disabling, plans
     again from now; any other edit keeps the cursor, so that no slot is lost or doubled."""
@@ -230,6 +297,43 @@ def resume_schedule(
     changed = replace(schedule, enabled=True, pause_note="", pause_until=None)
     after = apply_edit(schedule, changed, now, by)
     return after if since is None else plan_after(after, since - timedelta(microseconds=1))
+
+
+def may_pause_after(run: Run) -> bool:
+    """Whether the end of this run may pause its schedule because too many runs in a row failed."""
+    return (
+        run.definition.policy.auto_pause_after is not None
+        and run.status in FAILED_STATUSES
+        and run.schedule_id is not None
+    )
+
+
+def pause_after_failures(
+    schedule: Schedule, newest: Sequence[RunStatus], now: datetime
+) -> Schedule | None:
+    """The paused schedule if the newest runs failed, as many as its policy allows; else None.
+
+    `newest`: statuses of runs that were created since the last change of the schedule, without
+    inconclusive ones, newest first. So resuming or editing the schedule starts the count again."""
+    limit = schedule.policy.auto_pause_after
+    if limit is None or not schedule.enabled or schedule.deleted_at is not None:
+        return None
+    if len(newest) < limit or any(each not in FAILED_STATUSES for each in newest[:limit]):
+        return None
+    return pause_schedule(schedule, now, "chimes", note=freeze(_after_failures(limit)))
+
+
+def _after_failures(count: int) -> Message:
+    return counted(
+        "paused after {count} failure in a row", "paused after {count} failures in a row", count
+    )
+
+
+def is_paused_by_failures(schedule: Schedule) -> bool:
+    note = schedule.pause_note
+    if schedule.enabled or not isinstance(note, Message):
+        return False
+    return note.template == _after_failures(1).template
 
 
 def delete_schedule(schedule: Schedule, now: datetime, by: str) -> Schedule:
@@ -316,8 +420,9 @@ def update_summary(summary: LastRunSummary, run: Run) -> LastRunSummary:
     )
 
 
-# --- source marker: which code declares the schedule, and a digest of what it declared. An edit
-# elsewhere detaches the schedule: a restart of the code does not overwrite the edit (ADR 33).
+# --- source marker: which code or file defines the schedule, and a digest of what it defined. An
+# edit elsewhere detaches the schedule: a restart of the code does not overwrite the edit (ADR 33);
+# `chimes apply` of the file does, and says so in its plan (ADR 60).
 
 #: Key of the marker in `compat_data`.
 _KEY = "declared"
@@ -325,30 +430,39 @@ _KEY = "declared"
 _DIGEST_NAMES = {"QuietHours": "Quiet", "except_for": "but"}
 
 
+SourceKind = Literal["code", "file"]
+
+
 class SourceMarker(Struct, frozen=True, kw_only=True, gc=False):
-    #: `shop/tasks.py:12`
+    #: `shop/tasks.py:12`, or the origin that a file was applied under.
     at: str
-    #: Digest of the definition that the code last wrote; empty: the code may overwrite anything.
+    #: Digest of the definition as last written; empty: the code may overwrite anything.
     digest: str
+    kind: SourceKind = "code"
 
 
 def source_marker(schedule: Schedule) -> SourceMarker | None:
-    """None: not declared by code."""
+    """None: neither declared by code nor made from a file."""
     stored = schedule.compat_data.get(_KEY)
     if not isinstance(stored, Mapping):
         return None
-    return SourceMarker(at=str(stored.get("at", "")), digest=str(stored.get("digest", "")))
+    return SourceMarker(
+        at=str(stored.get("at", "")),
+        digest=str(stored.get("digest", "")),
+        kind="file" if stored.get("kind") == "file" else "code",
+    )
 
 
 def is_detached(schedule: Schedule) -> bool:
-    """Whether it was edited since the code wrote it."""
+    """Whether it was edited since the code or the file wrote it."""
     marker = source_marker(schedule)
     return marker is not None and marker.digest not in ("", definition_digest(schedule))
 
 
-def mark_source(schedule: Schedule, at: str) -> Schedule:
-    """Mark the current definition as written by the code at this place."""
-    return _with_marker(schedule, SourceMarker(at=at, digest=definition_digest(schedule)))
+def mark_source(schedule: Schedule, at: str, kind: SourceKind = "code") -> Schedule:
+    """Mark the current definition as written by the code or the file at this place."""
+    digest = definition_digest(schedule)
+    return _with_marker(schedule, SourceMarker(at=at, digest=digest, kind=kind))
 
 
 def move_source(schedule: Schedule, at: str) -> Schedule:
@@ -383,6 +497,8 @@ def clear_source_marker(schedule: Schedule) -> Schedule:
 
 def _with_marker(schedule: Schedule, marker: SourceMarker) -> Schedule:
     plain = {"at": marker.at, "digest": marker.digest}
+    if marker.kind != "code":
+        plain["kind"] = marker.kind
     if schedule.compat_data.get(_KEY) == plain:
         return schedule
     return replace(schedule, compat_data={**schedule.compat_data, _KEY: plain})

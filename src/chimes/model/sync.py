@@ -34,6 +34,9 @@ class Collection(Struct, frozen=True, kw_only=True):
     #: Priority class of its scheduled tasks.
     priority: int = HIGH
     timeout: timedelta = SYNC_TIMEOUT
+    #: Retries of a failed task, and the first pause between them.
+    max_retries: int = 0
+    retry_backoff: timedelta = timedelta(seconds=30)
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -79,17 +82,35 @@ def task_policy(
     *,
     timeout: timedelta = SYNC_TIMEOUT,
     misfire_grace: timedelta = timedelta(seconds=60),
+    max_retries: int = 0,
+    retry_backoff: timedelta = timedelta(seconds=30),
 ) -> Policy:
-    """Late slots and slots during an active task of the pair are skipped. Failures are not retried;
-    lost runs are."""
+    """Late slots and slots during an active task of the pair are skipped. Failures are retried if
+    the collection says so; lost runs always are."""
     return Policy(
         misfire=Misfire.SKIP,
         misfire_grace=misfire_grace,
         overlap=Overlap.SKIP,
         max_concurrent_runs=1,
         concurrency_key=target.key,
-        max_retries=0,
+        max_retries=max_retries,
+        retry_backoff=retry_backoff,
         timeout=timeout,
+    )
+
+
+def collection_policy(
+    target: SyncTarget,
+    collection: Collection,
+    misfire_grace: timedelta = timedelta(seconds=60),
+) -> Policy:
+    """The policy of the tasks of a collection in the file."""
+    return task_policy(
+        target,
+        timeout=collection.timeout,
+        misfire_grace=misfire_grace,
+        max_retries=collection.max_retries,
+        retry_backoff=collection.retry_backoff,
     )
 
 
@@ -104,7 +125,7 @@ def task_run(
 ) -> Run:
     """A manual task, for `Store.add_unless_active`. `collection` is None if it is not in this
     node's file."""
-    timeout = SYNC_TIMEOUT if collection is None else collection.timeout
+    found = Collection(name=target.collection) if collection is None else collection
     return Run(
         id=run_id or manual_run_id(now),
         definition=RunDefinition(
@@ -112,7 +133,7 @@ def task_run(
             namespace=SYNC_NAMESPACE,
             owner=owner,
             target=target,
-            policy=task_policy(target, timeout=timeout),
+            policy=collection_policy(target, found),
         ),
         origin=Origin.MANUAL,
         priority=priority,

@@ -22,18 +22,31 @@ from chimes.egress import Egress, parse_http_url
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import _
 from chimes.model import replace
+from chimes.model.access import secret_fields, secret_names
+from chimes.model.limit import check_limit_names
 from chimes.model.policy import Policy
 from chimes.model.recipient import SELECTABLE_EVENTS, Channel, NotifyOn, Recipient
 from chimes.model.run import reserved_prefix
 from chimes.model.schedule import Schedule
-from chimes.model.secret import secret_fields, secret_names
 from chimes.model.sync import MAX_SYNC_TIMEOUT, require_exclusive
 from chimes.model.target import (
+    MAX_REQUIRED_LABELS,
     ActionTarget,
     AgentTarget,
+    AmqpTarget,
+    CeleryTarget,
+    CommandTarget,
+    ConnectionTarget,
+    DaskTarget,
+    EngineTarget,
     FlowTarget,
     HttpTarget,
+    KafkaTarget,
+    KubernetesTarget,
     MessageTarget,
+    NatsTarget,
+    PublishTarget,
+    RedisStreamTarget,
     SyncTarget,
     Target,
     TaskTarget,
@@ -231,8 +244,287 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
             check_placeholders(target)
         case MessageTarget():
             check_message(target)
+        case CommandTarget():
+            check_command(target)
+        case CeleryTarget() | DaskTarget() | KubernetesTarget():
+            check_engine_target(target)
+        case AmqpTarget() | NatsTarget() | RedisStreamTarget() | KafkaTarget():
+            check_publish_target(target)
         case _:
             assert_never(target)
+
+
+# --- targets of connections
+_CONNECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+#: Subjects of NATS have no spaces, and messages are not published to wildcards.
+_SUBJECT = re.compile(r"[^\s*>]+")
+_TOPIC = re.compile(r"[^\s/]+")
+
+
+def check_engine_target(target: EngineTarget) -> None:
+    _check_connection(target)
+    match target:
+        case CeleryTarget():
+            _check_word(target.task, "task")
+            _check_word(target.queue, "queue", required=False)
+            check_json(target.args, "args")
+            check_size(target.args, "args", MAX_ARGUMENT_BYTES)
+            check_arguments(target.kwargs, "kwargs")
+        case DaskTarget():
+            if not _FUNCTION.fullmatch(target.function) or len(target.function) > NAME_LIMIT:
+                raise InvalidInput(
+                    _("expected module:function, such as shop.reports:daily"),
+                    field="function",
+                    code="bad_name",
+                )
+            check_json(target.args, "args")
+            check_size(target.args, "args", MAX_ARGUMENT_BYTES)
+            check_arguments(target.kwargs, "kwargs")
+        case KubernetesTarget():
+            _check_word(target.image, "image")
+            if target.namespace and not _NAMESPACE.fullmatch(target.namespace):
+                raise InvalidInput(
+                    _("the name of a namespace has small letters, digits and `-`"),
+                    field="namespace",
+                    code="bad_name",
+                )
+            for place, each in enumerate(target.command):
+                _check_plain_text(each, f"command[{place}]")
+            _check_variables(target.env)
+            check_arguments(target.manifest, "manifest")
+    check_placeholders(target)
+
+
+def check_publish_target(target: PublishTarget) -> None:
+    _check_connection(target)
+    match target:
+        case AmqpTarget():
+            _check_word(target.exchange, "exchange", required=False)
+            _check_word(target.routing_key, "routing_key", required=not target.exchange)
+        case NatsTarget():
+            _check_word(target.subject, "subject", _SUBJECT)
+        case KafkaTarget():
+            _check_word(target.topic, "topic", _TOPIC)
+            _check_plain_text(target.key, "key")
+        case RedisStreamTarget():
+            _check_word(target.stream, "stream")
+            if not target.fields and not target.cloudevents:
+                raise InvalidInput(_("an entry needs a field"), field="fields", code="missing")
+            check_arguments(target.fields, "fields")
+            if any(not name.strip() or name == "message_id" for name in target.fields):
+                raise InvalidInput(
+                    _("`message_id` is set by Chimes itself, and a field has a name"),
+                    field="fields",
+                    code="reserved",
+                )
+    body = "" if isinstance(target, RedisStreamTarget) else target.body
+    if len(encode_text(body, "body")) > MAX_BODY_BYTES:
+        raise InvalidInput(
+            _("a message must have at most {most} bytes", most=MAX_BODY_BYTES),
+            field="body",
+            code="too_long",
+        )
+    check_placeholders(target)
+
+
+def _check_connection(target: ConnectionTarget) -> None:
+    if not _CONNECTION.fullmatch(target.connection):
+        raise InvalidInput(
+            _("expected the name of a connection in chimes.yaml"),
+            field="connection",
+            code="missing" if not target.connection else "bad_name",
+        )
+
+
+def _check_word(
+    text: str, field: str, pattern: re.Pattern[str] | None = None, *, required: bool = True
+) -> None:
+    """A name without control characters; placeholders may be part of it."""
+    if required and not text.strip():
+        raise InvalidInput(_("{field} is missing", field=field), field=field, code="missing")
+    plain = _PLACEHOLDER_MARK.sub("x", text)
+    if len(text) > 255 or _CONTROL_CHARACTERS.search(text):
+        raise InvalidInput(
+            _("expected a name of at most 255 characters"), field=field, code="bad_name"
+        )
+    if pattern is not None and not pattern.fullmatch(plain):
+        raise InvalidInput(
+            _("{field} has a character that is not allowed in it", field=field),
+            field=field,
+            code="bad_name",
+        )
+
+
+_PLACEHOLDER_MARK = re.compile(r"\{\{ *[a-z_]+ *\}\}")
+
+MAX_COMMAND_BYTES = 64 * 1024
+MAX_VARIABLES = 200
+MAX_VARIABLE_BYTES = 32 * 1024
+MIN_MEMORY_LIMIT = 1024 * 1024
+MAX_MEMORY_LIMIT = 2**50
+MAX_CPU_LIMIT = timedelta(days=7)
+MAX_OUTPUT_LIMIT = 2**40
+MAX_KILL_AFTER = timedelta(minutes=10)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_USER = re.compile(r"[a-z_][a-z0-9_.-]{0,30}\$?")
+_UMASK = re.compile(r"[0-7]{1,4}")
+#: Names and values of labels, as `chimes.config.settings` accepts them for nodes.
+_NODE_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+#: Variables that Chimes sets.
+_OWN_VARIABLES = frozenset(
+    {
+        *("CHIMES_RUN_ID", "CHIMES_SLOT", "CHIMES_ATTEMPT"),
+        *("CHIMES_SCHEDULE", "CHIMES_SCHEDULE_ID"),
+    }
+)
+#: Placeholders of secrets, which only variables and standard input may have.
+_SECRET_MARK = re.compile(r"\{\{\s*secret[.:\s]")
+
+
+def check_command(target: CommandTarget) -> None:
+    if bool(target.command) == bool(target.shell.strip()):
+        raise InvalidInput(
+            _("give either `command`, the program and its arguments, or `shell`, a text"),
+            field="command",
+            code="missing" if not target.command else "given_twice",
+        )
+    if target.command and not target.command[0].strip():
+        raise InvalidInput(_("the program has no name"), field="command[0]", code="missing")
+    for field, text in (
+        *((f"command[{place}]", each) for place, each in enumerate(target.command)),
+        ("shell", target.shell),
+    ):
+        _check_plain_text(text, field)
+        if _SECRET_MARK.search(text):
+            raise InvalidInput(
+                _(
+                    "a secret cannot be part of a command, which other users of the machine can "
+                    "see; put it into `env` or `stdin`"
+                ),
+                field=field,
+                code="secret_not_used",
+            )
+    if len("\0".join((*target.command, target.shell)).encode()) > MAX_COMMAND_BYTES:
+        raise InvalidInput(
+            _("a command has at most {most} bytes", most=MAX_COMMAND_BYTES),
+            field="command" if target.command else "shell",
+            code="too_long",
+        )
+    _check_plain_text(target.cwd, "cwd")
+    if target.cwd and not target.cwd.startswith("/"):
+        raise InvalidInput(
+            _("the working directory must be an absolute path, such as /srv/shop"),
+            field="cwd",
+            code="not_absolute",
+        )
+    _check_variables(target.env)
+    _check_plain_text(target.stdin, "stdin")
+    if len(target.stdin.encode()) > MAX_COMMAND_BYTES:
+        raise InvalidInput(
+            _("the standard input has at most {most} bytes", most=MAX_COMMAND_BYTES),
+            field="stdin",
+            code="too_long",
+        )
+    if target.user and not _USER.fullmatch(target.user):
+        raise InvalidInput(_("expected the name of a user"), field="user", code="bad_name")
+    if target.umask and not _UMASK.fullmatch(target.umask):
+        raise InvalidInput(
+            _("a umask is an octal number such as 027"), field="umask", code="bad_umask"
+        )
+    if any(not 0 <= each <= 255 for each in target.success_codes):
+        raise InvalidInput(
+            _("exit codes are numbers from 0 to 255"), field="success_codes", code="out_of_range"
+        )
+    _check_command_limits(target)
+    _check_required_labels(target.requires)
+    check_placeholders(target)
+
+
+def _check_plain_text(text: str, field: str) -> None:
+    encode_text(text, field)
+    if "\x00" in text:
+        raise InvalidInput(_("a NUL character is not allowed"), field=field, code="not_text")
+
+
+def _check_variables(variables: Mapping[str, str]) -> None:
+    if len(variables) > MAX_VARIABLES:
+        raise InvalidInput(
+            _("more than {most} variables", most=MAX_VARIABLES), field="env", code="too_many"
+        )
+    for name, value in variables.items():
+        if not _VARIABLE.fullmatch(name):
+            raise InvalidInput(
+                _("{name!r} is not the name of a variable", name=name[:128]),
+                field="env",
+                code="bad_name",
+            )
+        if name in _OWN_VARIABLES:
+            raise InvalidInput(
+                _("{name} is set by Chimes itself", name=name),
+                field=f"env.{name}",
+                code="reserved",
+            )
+        _check_plain_text(value, f"env.{name}")
+        if len(value.encode()) > MAX_VARIABLE_BYTES:
+            raise InvalidInput(
+                _("{name} is longer than {most} bytes", name=name, most=MAX_VARIABLE_BYTES),
+                field=f"env.{name}",
+                code="too_long",
+            )
+
+
+def _check_command_limits(target: CommandTarget) -> None:
+    second = timedelta(seconds=1)
+    for field, value, least, most in (
+        ("cpu_limit", target.cpu_limit, second, MAX_CPU_LIMIT),
+        ("kill_after", target.kill_after, timedelta(), MAX_KILL_AFTER),
+    ):
+        if value is not None and not least <= value <= most:
+            raise InvalidInput(
+                _(
+                    "{field} must be between {least} and {most}",
+                    field=field,
+                    least=least,
+                    most=most,
+                ),
+                field=field,
+                code="out_of_range",
+            )
+    for field, number, lowest, highest in (
+        ("memory_limit", target.memory_limit, MIN_MEMORY_LIMIT, MAX_MEMORY_LIMIT),
+        ("output_limit", target.output_limit, 1, MAX_OUTPUT_LIMIT),
+    ):
+        if number is not None and not lowest <= number <= highest:
+            raise InvalidInput(
+                _(
+                    "{field} must be between {least} and {most}",
+                    field=field,
+                    least=lowest,
+                    most=highest,
+                ),
+                field=field,
+                code="out_of_range",
+            )
+
+
+def _check_required_labels(labels: Mapping[str, str]) -> None:
+    if len(labels) > MAX_REQUIRED_LABELS:
+        raise InvalidInput(
+            _("at most {most} labels", most=MAX_REQUIRED_LABELS), field="requires", code="too_many"
+        )
+    for name, value in labels.items():
+        if not (_NODE_LABEL.fullmatch(name) and _NODE_LABEL.fullmatch(value)):
+            raise InvalidInput(
+                _(
+                    "names and values of labels have 1 to 32 letters, digits and any of _ . -, "
+                    "such as zone=eu, not {text!r}",
+                    text=f"{name[:64]}={value[:64]}",
+                ),
+                field="requires",
+                code="bad_label",
+            )
 
 
 def check_message(target: MessageTarget) -> None:
@@ -457,6 +749,8 @@ MAX_RECIPIENTS = 10
 MAX_ADDRESS_LENGTH = 254
 LANGUAGES = ("", "en", "th", "zh")
 MAX_LATE_AFTER = timedelta(days=7)
+#: Longest wait of an escalation.
+MAX_ESCALATION = timedelta(days=7)
 
 _CHAT_ID = re.compile(r"-?[1-9][0-9]{0,18}")
 _CHAT_NAME = re.compile(r"@[A-Za-z][A-Za-z0-9_]{3,31}")
@@ -486,6 +780,12 @@ def check_recipients(recipients: Sequence[Recipient], *, egress: Egress | None =
         seen.add((recipient.channel, recipient.to))
 
 
+#: Channels whose recipient is a URL, which may name secrets.
+_BY_URL = (Channel.WEBHOOK, Channel.SLACK, Channel.APPRISE)
+MAX_SERVICE_URL = 2000
+_SERVICE_URL = re.compile(r"(?i)[a-z][a-z0-9+.-]{1,30}://\S+")
+
+
 def is_chat_id(text: str) -> bool:
     """Whether it is the number of a chat, not a public name."""
     return _CHAT_ID.fullmatch(text) is not None
@@ -505,8 +805,10 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
                     field="to",
                     code="bad_chat",
                 )
-        case Channel.WEBHOOK:
+        case Channel.WEBHOOK | Channel.SLACK:
             _check_url(recipient.to, egress)
+        case Channel.APPRISE:
+            _check_service(recipient.to)
         case Channel.EMAIL:
             if len(recipient.to) > MAX_ADDRESS_LENGTH or not _ADDRESS.fullmatch(recipient.to):
                 raise InvalidInput(
@@ -514,11 +816,13 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
                 )
         case _:
             assert_never(recipient.channel)
+    _check_options(recipient)
+
+
+def _check_options(recipient: Recipient) -> None:
     check_placeholders(recipient)
-    if recipient.channel is not Channel.WEBHOOK and secret_names(recipient.to):
-        raise InvalidInput(
-            _("only the URL of a webhook can contain a secret"), field="to", code="secret_not_used"
-        )
+    if recipient.channel not in _BY_URL and secret_names(recipient.to):
+        raise InvalidInput(_("only a URL can contain a secret"), field="to", code="secret_not_used")
     _check_events(recipient.on, "on")
     if not recipient.on:
         raise InvalidInput(
@@ -526,6 +830,7 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
             field="on",
             code="missing",
         )
+    _check_envelope(recipient)
     _check_times(recipient)
     if recipient.language not in LANGUAGES:
         raise InvalidInput(
@@ -538,6 +843,22 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
     check_signing(recipient.signing_secrets)
 
 
+def _check_service(to: str) -> None:
+    """Whether the service exists is known to the nodes that have Apprise."""
+    if len(to) > MAX_SERVICE_URL or not _SERVICE_URL.fullmatch(to):
+        raise InvalidInput(
+            _("expected the URL of a service, such as ntfy://topic or discord://ID/TOKEN"),
+            field="to",
+            code="bad_address",
+        )
+    if to.lower().startswith(("http://", "https://")):
+        raise InvalidInput(
+            _("an http URL is a webhook: use the channel webhook, or slack"),
+            field="to",
+            code="bad_address",
+        )
+
+
 def _check_events(given: Sequence[NotifyOn], field: str) -> None:
     for each in given:
         if each not in SELECTABLE_EVENTS:
@@ -548,6 +869,13 @@ def _check_events(given: Sequence[NotifyOn], field: str) -> None:
             )
 
 
+def _check_envelope(recipient: Recipient) -> None:
+    if recipient.envelope and recipient.channel is not Channel.WEBHOOK:
+        raise InvalidInput(
+            _("only a webhook has an envelope"), field="envelope", code="not_a_webhook"
+        )
+
+
 def _check_times(recipient: Recipient) -> None:
     if not timedelta() < recipient.late_after <= MAX_LATE_AFTER:
         raise InvalidInput(
@@ -555,6 +883,7 @@ def _check_times(recipient: Recipient) -> None:
             field="late_after",
             code="out_of_range",
         )
+    _check_escalation(recipient)
     if (quiet := recipient.quiet) is not None:
         if recipient.channel is Channel.INBOX:
             raise InvalidInput(
@@ -577,6 +906,28 @@ def _check_times(recipient: Recipient) -> None:
             )
         _check_events(digest.except_for, "digest.except")
         _check_zone(digest.zone, "digest.zone")
+
+
+def _check_escalation(recipient: Recipient) -> None:
+    after = recipient.after
+    if after is None:
+        return
+    if not timedelta() < after <= MAX_ESCALATION:
+        raise InvalidInput(
+            _("after must be above 0 and at most a week"), field="after", code="out_of_range"
+        )
+    if not {NotifyOn.FAILURE, NotifyOn.ALWAYS}.intersection(recipient.on):
+        raise InvalidInput(
+            _("an escalation is about failures: add failure to `on`, or leave `after` out"),
+            field="on",
+            code="not_failure",
+        )
+    if recipient.digest is not None:
+        raise InvalidInput(
+            _("an escalation cannot be part of a digest: leave out `after` or `digest`"),
+            field="after",
+            code="not_empty",
+        )
 
 
 def _check_zone(name: str, field: str) -> None:
@@ -605,6 +956,14 @@ LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
     "agent": timedelta(days=1),
     "action": timedelta(days=1),
     "message": timedelta(minutes=1),
+    "command": timedelta(days=7),
+    "celery": timedelta(days=7),
+    "dask": timedelta(days=7),
+    "kubernetes": timedelta(days=7),
+    "amqp": timedelta(minutes=5),
+    "nats": timedelta(minutes=5),
+    "redis_stream": timedelta(minutes=5),
+    "kafka": timedelta(minutes=5),
 }
 NAME_LIMIT = 200
 ID_LIMIT = 200
@@ -613,6 +972,8 @@ PRIORITY_LIMIT = 1000
 SHORTEST_INTERVAL = timedelta(milliseconds=100)
 LONGEST_WAIT = timedelta(days=365)
 MAX_RETRIES = 100
+#: Largest `auto_pause_after`.
+MAX_FAILURES_IN_A_ROW = 100
 MAX_CONCURRENT_RUNS = 1_000_000
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -748,6 +1109,12 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
         ("catch_up_limit", policy.catch_up_limit, 1, 100_000),
         ("max_retries", policy.max_retries, 0, MAX_RETRIES),
         ("max_concurrent_runs", policy.max_concurrent_runs or 1, 1, MAX_CONCURRENT_RUNS),
+        (
+            "auto_pause_after",
+            1 if policy.auto_pause_after is None else policy.auto_pause_after,
+            1,
+            MAX_FAILURES_IN_A_ROW,
+        ),
     ):
         if not least <= number <= most:
             raise InvalidInput(
@@ -762,6 +1129,8 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
             )
     if policy.concurrency_key is not None:
         clean_name(policy.concurrency_key, "policy.concurrency_key")
+    if policy.limits:
+        check_limit_names(policy.limits)
     if policy.max_concurrent_runs == 0:
         raise InvalidInput(
             _("max_concurrent_runs must be at least 1"),

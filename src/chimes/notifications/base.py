@@ -70,7 +70,15 @@ class Refused:
     code: str
 
 
-Result = Sent | Retry | Refused
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suppressed:
+    """Not sent on purpose."""
+
+    error: str
+    code: str
+
+
+Result = Sent | Retry | Refused | Suppressed
 
 
 class Sender(Protocol):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from chimes.i18n import Message, _, counted, in_language
 from chimes.model.ids import RunId
+from chimes.model.monitor import parse_event_reference
 from chimes.model.notification import Delivery, digest_end
 from chimes.model.recipient import NotifyOn
 from chimes.model.run import Run
@@ -18,6 +19,7 @@ from chimes.notifications.message import (
     headline,
     language_of,
     local_time,
+    monitor_headline,
     one_line,
 )
 from chimes.triggers import format_moment
@@ -50,7 +52,8 @@ class DigestMembers:
     @property
     def runs(self) -> set[RunId]:
         """The runs that are listed one by one."""
-        return {each.run_id for each in self.listed if each.run_id is not None}
+        ids = {each.run_id for each in self.listed if each.run_id is not None}
+        return {each for each in ids if parse_event_reference(each) is None}
 
 
 def build_digest_message(
@@ -67,7 +70,7 @@ def build_digest_message(
     counts = Counter(each.notify_on for each in content.members)
     listed_runs = content.listed
     entries = [_entry(each, runs, language, zone) for each in listed_runs]
-    addresses = [f"{public_url}/ui/runs/{each.run_id}" for each in listed_runs]
+    addresses = [_address(each, public_url) for each in listed_runs]
     until, zone_named = local_time(digest_end(digest), zone)
     about = [
         _("Until {time} ({zone})", time=until, zone=zone_named),
@@ -104,6 +107,13 @@ def build_digest_message(
     )
 
 
+def _address(member: Delivery, public_url: str) -> str:
+    event = parse_event_reference(member.run_id)
+    if event is not None:
+        return f"{public_url}/ui/monitors/{event[0]}"
+    return f"{public_url}/ui/runs/{member.run_id}"
+
+
 def _title(count: int, more: bool) -> Message:
     if more:
         return _("Digest: more than {count} runs", count=count)
@@ -125,6 +135,12 @@ def _tally(notify_on: NotifyOn, count: int) -> Message:
 
 
 def _entry(member: Delivery, runs: Mapping[RunId, Run], language: str, zone: str) -> str:
+    if parse_event_reference(member.run_id) is not None:
+        name = one_line(member.schedule_name)[:MAX_NAME]
+        time, named = local_time(member.created_at, zone)
+        what = monitor_headline(name, member.notify_on)
+        line = _("{what} – {time} ({zone})", what=what, time=time, zone=named)
+        return in_language(line, language)
     run = runs.get(member.run_id) if member.run_id is not None else None
     what = headline(
         one_line(member.schedule_name)[:MAX_NAME] or _("Run"),

@@ -62,7 +62,7 @@ def _item(attempt: DeliveryAttempt, kind: str, title: str, text: str) -> InboxIt
         schedule_name=message.schedule_name,
         title=title,
         text=text,
-        status=message.status if message.kind == "run" else message.kind,
+        status=message.status if message.kind in ("run", "monitor") else message.kind,
         artifacts=message.artifacts,
         created_at=attempt.now,
     )

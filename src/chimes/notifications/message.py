@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Literal
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, LANGUAGES, Message, _, counted, in_language, translate
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.monitor import parse_event_reference
 from chimes.model.notification import Artifact, Delivery, is_late
+from chimes.model.proposal import Proposal, describe_change
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Run, RunStatus, describe_reason
 from chimes.model.target import AgentTarget
@@ -37,6 +39,8 @@ CHANNELS: Mapping[Channel, Message] = {
     Channel.TELEGRAM: _("Telegram"),
     Channel.WEBHOOK: _("webhook"),
     Channel.EMAIL: _("e-mail"),
+    Channel.SLACK: _("Slack"),
+    Channel.APPRISE: _("Apprise"),
 }
 #: Artifacts sent as files; the others are links in the text.
 MAX_FILES = 3
@@ -59,9 +63,34 @@ _SOFTNIX_STATUSES = {
     RunStatus.CANCELED: "canceled",
     RunStatus.SKIPPED: "canceled",
 }
-Kind = Literal["run", "digest", "test"]
-_KINDS: Mapping[NotifyOn, Kind] = {NotifyOn.DIGEST: "digest", NotifyOn.TEST: "test"}
-_KIND_TITLES: Mapping[Kind, Message] = {"digest": _("Digest"), "test": _("Test")}
+Kind = Literal["run", "digest", "test", "monitor", "proposal"]
+_KINDS: Mapping[NotifyOn, Kind] = {
+    NotifyOn.DIGEST: "digest",
+    NotifyOn.TEST: "test",
+    NotifyOn.PROPOSAL: "proposal",
+}
+_KIND_TITLES: Mapping[Kind, Message] = {
+    "digest": _("Digest"),
+    "test": _("Test"),
+    "proposal": _("Proposal"),
+}
+
+
+def kind_of(delivery: Delivery) -> Kind:
+    if parse_event_reference(delivery.run_id) is not None:
+        return "monitor"
+    return _KINDS.get(delivery.notify_on, "run")
+
+
+def monitor_headline(name: str, notify_on: NotifyOn) -> Message:
+    """One line that says what happened to a monitor."""
+    match notify_on:
+        case NotifyOn.RECOVERY:
+            return _("{name}: recovered", name=name)
+        case NotifyOn.LATE:
+            return _("{name}: late", name=name)
+        case _:
+            return _("{name}: down", name=name)
 
 
 def language_of(tag: str) -> str:
@@ -114,7 +143,7 @@ class NotificationMessage:
     #: Artifacts to send as files, oldest first.
     files: tuple[Artifact, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
-    #: The run or digest as JSON, for webhooks.
+    #: The run or digest as JSON, for webhooks; of a proposal its id and the digest of its plan.
     facts: Mapping[str, object] = field(default_factory=dict)
     kind: Kind = "run"
     #: The dashboard page; empty without a public URL.
@@ -135,6 +164,20 @@ def build_message(
     language = language_of(language)
     title = _title(delivery, run, language)
     about = _about(run, language, zone, delivery.recipient.late_after)
+    if delivery.notify_on is NotifyOn.PAUSED:
+        about = [*translate(_about_pause(run), language), *about]
+    if (after := delivery.recipient.after) is not None:
+        minutes = max(1, round(after / timedelta(minutes=1)))
+        about.append(
+            in_language(
+                counted(
+                    "Escalated: not acknowledged within {count} minute",
+                    "Escalated: not acknowledged within {count} minutes",
+                    minutes,
+                ),
+                language,
+            )
+        )
     output, is_markdown = output_of(run)
     output, cut = sanitize(output[:MAX_OUTPUT]).strip(), len(output) > MAX_OUTPUT
     rest = [in_language(CUT, language)] if cut else []
@@ -143,6 +186,9 @@ def build_message(
     links = _links(artifacts[:-MAX_FILES], language)
     footer: list[str] = []
     link = f"{public_url}/ui/runs/{delivery.run_id}" if public_url else ""
+    if public_url and delivery.notify_on is NotifyOn.PAUSED:
+        # The page with the button to resume.
+        link = f"{public_url}/ui/schedules/{delivery.schedule_id}"
     if link:
         footer.append(in_language(_("Open: {url}", url=link), language))
     status = run.status.value if run is not None else ""
@@ -173,22 +219,25 @@ def build_message(
 def build_fallback_message(delivery: Delivery, language: str) -> NotificationMessage:
     """A message with the title only, for a run whose message cannot be built."""
     language = language_of(language)
-    kind = _KINDS.get(delivery.notify_on, "run")
-    title = (
-        _title(delivery, None, language)
-        if kind == "run"
-        else in_language(_KIND_TITLES[kind], language)
-    )
+    kind = kind_of(delivery)
+    if kind == "run":
+        title = _title(delivery, None, language)
+    elif kind == "monitor":
+        name = one_line(delivery.schedule_name)[:MAX_NAME]
+        title = in_language(monitor_headline(name, delivery.notify_on), language)
+    else:
+        title = in_language(_KIND_TITLES[kind], language)
+    run_id = None if kind == "monitor" else delivery.run_id
     return NotificationMessage(
         kind=kind,
-        run_id=delivery.run_id,
+        run_id=run_id,
         schedule_id=delivery.schedule_id,
         schedule_name=delivery.schedule_name,
         status="",
         language=language,
         title=title,
         markdown="",
-        head=_paragraphs([f"Run {delivery.run_id}" if delivery.run_id else "", title]),
+        head=_paragraphs([f"Run {run_id}" if run_id else "", title]),
         output="",
         is_markdown=False,
         tail="",
@@ -196,8 +245,8 @@ def build_fallback_message(delivery: Delivery, language: str) -> NotificationMes
 
 
 def output_of(run: Run | None) -> tuple[str, bool]:
-    """The output of a run and whether it is Markdown: an agent's answer, an HTTP response body or
-    the return value of a task."""
+    """The output of a run and whether it is Markdown: an agent's answer, an HTTP response body,
+    the last lines of a command or the return value of a task."""
     result = run.result if run is not None else None
     if run is None or not result:
         return "", False
@@ -208,7 +257,7 @@ def output_of(run: Run | None) -> tuple[str, bool]:
                 return value, True
             text = "" if value is None else json.dumps(value, ensure_ascii=False, indent=2)
             return text, False
-    body = result.get("body")
+    body = result.get("body", result.get("output"))
     return (body, False) if isinstance(body, str) else ("", False)
 
 
@@ -245,6 +294,8 @@ def _title(delivery: Delivery, run: Run | None, language: str) -> str:
     )
     if delivery.notify_on is NotifyOn.LATE:
         title = _("{what}, late", what=title)
+    elif delivery.notify_on is NotifyOn.PAUSED:
+        title = _("{name}: paused after failures in a row", name=name[:MAX_NAME] or _("Run"))
     return in_language(title, language)
 
 
@@ -275,6 +326,14 @@ def _about(run: Run | None, language: str, zone: str, late_after: timedelta) -> 
         error = one_line(in_language(run.error, language))[:MAX_LINE]
         lines.append(_("Error: {error}", error=error))
     return translate(lines, language)
+
+
+def _about_pause(run: Run | None) -> list[str]:
+    limit = None if run is None else run.policy.auto_pause_after
+    lines: list[str] = []
+    if limit is not None:
+        lines.append(counted("{count} failed run", "{count} failed runs in a row", limit))
+    return [*lines, _("No further runs are planned until the schedule is resumed.")]
 
 
 def local_time(moment: datetime, zone: str) -> tuple[str, str]:
@@ -359,6 +418,48 @@ def build_test_message(
         output="",
         is_markdown=False,
         tail=link if public_url else "",
+    )
+
+
+def build_proposal_message(
+    delivery: Delivery, proposal: Proposal, *, language: str, zone: str, public_url: str = ""
+) -> NotificationMessage:
+    """The changes in words, the reason and who wants them. Names and the reason are text of the
+    asker: they are never markup."""
+    language = language_of(language)
+    asker = one_line(proposal.asker.title or proposal.asker.name)
+    title = in_language(_("Proposal by {asker}", asker=asker), language)
+    expires, named = local_time(proposal.expires_at, zone)
+    changes: list[str] = [describe_change(each) for each in proposal.plan[:MAX_LISTED]]
+    if len(proposal.plan) > MAX_LISTED:
+        changes.append(_("… and more"))
+    changes = [one_line(each) for each in translate(changes, language)]
+    reason = sanitize(proposal.reason)
+    expiry = in_language(_("Decide until {time} ({zone})", time=expires, zone=named), language)
+    said = in_language(_("Reason:"), language)
+    link = f"{public_url}/ui/proposals/{proposal.id}"
+    footer = [in_language(_("Open: {url}", url=link), language)] if public_url else []
+    return NotificationMessage(
+        kind="proposal",
+        run_id=None,
+        schedule_id=None,
+        schedule_name="",
+        status="",
+        language=language,
+        title=title,
+        markdown=_paragraphs(
+            [_fenced("\n".join(changes))],
+            [said],
+            [_fenced(reason)],
+            [expiry],
+            [f"[{in_language(_('Open the proposal'), language)}]({link})"],
+        ),
+        head=_paragraphs([title], changes, [f"{said} {reason}"], [expiry]),
+        output="",
+        is_markdown=False,
+        tail=_paragraphs(footer),
+        facts={"id": proposal.id, "digest": proposal.digest},
+        link=link if public_url else "",
     )
 
 

@@ -13,7 +13,7 @@ from chimes.model.notification import (
     rate_limited_delay,
 )
 from chimes.model.recipient import Channel
-from chimes.notifications.base import DeliveryAttempt, Result, Retry, Sent
+from chimes.notifications.base import DeliveryAttempt, Result, Retry, Sent, Suppressed
 from chimes.notifications.inbox import undelivered
 
 
@@ -24,6 +24,16 @@ def digest_completions(
     return tuple(
         DeliveryCompletion(delivery_id=each.id, fence=each.fence, sent=True, receipt=digest.id)
         for each in members
+    )
+
+
+def suppressed_completion(delivery: Delivery, why: Suppressed) -> DeliveryCompletion:
+    return DeliveryCompletion(
+        delivery_id=delivery.id,
+        fence=delivery.fence,
+        suppressed=True,
+        error=why.error,
+        code=why.code,
     )
 
 
@@ -40,6 +50,8 @@ def completion_of(
             receipt=result.receipt,
             inbox=result.inbox,
         )
+    if isinstance(result, Suppressed):
+        return suppressed_completion(delivery, result)
     retry_in, counts = None, True
     if isinstance(result, Retry):
         counts = not result.rate_limited or delivery.fence > MAX_RATE_LIMITED_CLAIMS

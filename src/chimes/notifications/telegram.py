@@ -12,10 +12,17 @@ from datetime import timedelta
 from chimes.i18n import Message, _, in_language
 from chimes.model.notification import Artifact
 from chimes.model.recipient import Channel
+from chimes.model.run import FAILED_STATUSES
 from chimes.notifications.attachments import AttachmentFetcher, FetchBudget
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.message import CUT, NotificationMessage, link_line, one_line, split
-from chimes.notifications.telegram_api import Action, BotApi, BotApiError, encode
+from chimes.notifications.telegram_api import (
+    SEPARATOR,
+    Action,
+    BotApi,
+    BotApiError,
+    encode,
+)
 
 logger = logging.getLogger("chimes.notifications")
 
@@ -26,6 +33,8 @@ MAX_PARTS = 12
 SECONDS = 30.0
 #: Additional time for an upload.
 FILE_WAIT = timedelta(seconds=30)
+#: Characters of the digest of a plan in a button.
+DIGEST_LENGTH = 16
 BAD_TOKEN = _("Telegram rejected the bot token: check CHIMES_TELEGRAM_TOKEN")
 _UNKNOWN_CHAT = ("chat not found", "user is deactivated", "chat_id is empty", "peer_id_invalid")
 
@@ -134,6 +143,8 @@ class Telegram:
     def buttons(self, message: NotificationMessage, chat: str) -> list[Row]:
         """Buttons for the run and its schedule. An id that is too long for a button gets none; a
         link needs https, because Telegram accepts no other."""
+        if message.kind == "proposal":
+            return self._proposal_buttons(message, chat)
         if message.kind != "run":
             return []
         wanted: list[tuple[Message, Action, str]] = []
@@ -149,10 +160,24 @@ class Telegram:
         links: Row = []
         if message.link.startswith("https://"):
             links.append({"text": in_language(_("Open"), message.language), "url": message.link})
+        if message.run_id is not None and message.status in FAILED_STATUSES:
+            known = (_("Mark as known"), Action.KNOWN, message.run_id)
+            links += [button] if (button := self._button(known, message, chat)) else []
         if message.run_id is not None:
             done = self._button((_("Done"), Action.DONE, message.run_id), message, chat)
             links += [done] if done else []
         rows = [[each for each in actions if each], links]
+        return [row for row in rows if row]
+
+    def _proposal_buttons(self, message: NotificationMessage, chat: str) -> list[Row]:
+        """The buttons decide about the plan of the message, not about a later one."""
+        digest = str(message.facts.get("digest", ""))[:DIGEST_LENGTH]
+        plan = f"{message.facts.get('id', '')}{SEPARATOR}{digest}"
+        wanted = [(_("Approve"), Action.APPROVE, plan), (_("Reject"), Action.REJECT, plan)]
+        decisions = [self._button(each, message, chat) for each in wanted]
+        rows = [[each for each in decisions if each]]
+        if message.link.startswith("https://"):
+            rows.append([{"text": in_language(_("Open"), message.language), "url": message.link}])
         return [row for row in rows if row]
 
     def _button(

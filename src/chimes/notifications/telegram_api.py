@@ -167,14 +167,17 @@ def _wait(seconds: object) -> timedelta | None:
 #: Limit of the Bot API for the data of a button.
 MAX_BYTES = 64
 _VERSION = "1"
-_UUID, _TEXT = "u", "t"
+_UUID, _TEXT, _UUID_AND_TEXT = "u", "t", "v"
+_UUID_LENGTH, _PACKED_LENGTH = 36, 22
+#: Between an id and what follows it.
+SEPARATOR = "."
 _SIGNATURE_BYTES = 12
 _SIGNATURE_LENGTH = 16
 _PURPOSE = b"chimes: buttons of telegram messages"
 
 
 class Action(StrEnum):
-    """What a button does with the schedule or run of its object id."""
+    """What a button does with the schedule, run or proposal of its object id."""
 
     #: Run the schedule now.
     RUN = "r"
@@ -186,6 +189,11 @@ class Action(StrEnum):
     SNOOZE = "s"
     #: Archive the message about the run.
     DONE = "d"
+    #: Decide about the proposal; the id is followed by the beginning of its plan's digest.
+    APPROVE = "y"
+    REJECT = "n"
+    #: Mark the failure of the run as known.
+    KNOWN = "k"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,13 +224,16 @@ def decode(data: str, *, chat: str, token: str) -> ButtonPress | None:
 
 
 def _packed(object_id: str) -> str:
-    """A UUID as 22 characters; any other id unchanged."""
+    """A UUID as 22 characters, also before a separator; any other id unchanged."""
+    head, rest = object_id[:_UUID_LENGTH], object_id[_UUID_LENGTH:]
     try:
-        found = uuid.UUID(object_id)
+        found = uuid.UUID(head)
     except ValueError:
         return _TEXT + object_id
     # Only the canonical spelling can be restored from the bytes.
-    return _UUID + _base64(found.bytes) if str(found) == object_id else _TEXT + object_id
+    if str(found) != head or (rest and not rest.startswith(SEPARATOR)):
+        return _TEXT + object_id
+    return (_UUID_AND_TEXT if rest else _UUID) + _base64(found.bytes) + rest
 
 
 def _unpacked(text: str) -> str | None:
@@ -230,9 +241,10 @@ def _unpacked(text: str) -> str | None:
     if kind == _TEXT:
         return rest
     try:
-        return str(uuid.UUID(bytes=base64.urlsafe_b64decode(rest + "==")))
+        head = str(uuid.UUID(bytes=base64.urlsafe_b64decode(rest[:_PACKED_LENGTH] + "==")))
     except (binascii.Error, ValueError):
         return None
+    return head + rest[_PACKED_LENGTH:]
 
 
 def _signature(payload: str, chat: str, token: str) -> str:

@@ -1,19 +1,22 @@
-"""The webhook channel: one signed POST (Standard Webhooks) under the egress rules of callbacks."""
+"""The webhook channel, one signed POST (Standard Webhooks) under the egress rules of callbacks, and
+the Slack channel, the same to an incoming webhook of Slack in its own format."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import ssl
+from urllib.parse import quote
 
 import aiohttp
 
 from chimes.egress import Egress, parse_http_url
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.recipient import Channel
-from chimes.model.secret import fill_secrets
+from chimes.model.access import fill_secrets
+from chimes.model.recipient import CLOUDEVENTS, Channel
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
+from chimes.notifications.message import NotificationMessage, split
 from chimes.targets.http.connection import (
     EgressDenied,
     Exchange,
@@ -68,10 +71,13 @@ class Webhook:
         if self._exchange is not None:
             await self._exchange.close()
 
+    def body(self, attempt: DeliveryAttempt) -> bytes:
+        return body_of(attempt)
+
     async def send(self, attempt: DeliveryAttempt) -> Result:
         assert self._exchange is not None, "open() was not called"
         try:
-            request = request_of(attempt, self._user_agent)
+            request = request_of(attempt, self._user_agent, self.body(attempt))
         except InvalidInput as error:
             # The recipient was saved under older rules.
             return Refused(error=error.message, code="invalid_url")
@@ -108,13 +114,27 @@ def _result_of(reply: Reply, attempt: DeliveryAttempt) -> Result:
 def body_of(attempt: DeliveryAttempt) -> bytes:
     message = attempt.message
     run = message.kind == "run"
-    content = {
-        "type": f"run.{message.status or 'ended'}" if run else message.kind,
-        "timestamp": format_moment(attempt.now),
+    kind = f"run.{message.status or 'ended'}" if run else message.kind
+    if message.kind == "monitor" and message.status:
+        kind = f"monitor.{message.status}"
+    head: dict[str, object] = {"type": kind, "timestamp": format_moment(attempt.now)}
+    if attempt.recipient.envelope == CLOUDEVENTS:
+        schedule_id = message.schedule_id
+        source = f"chimes/schedules/{quote(schedule_id, safe='')}" if schedule_id else "chimes"
+        head = {
+            "specversion": "1.0",
+            "id": attempt.delivery_id,
+            "source": source,
+            "type": f"chimes.{kind}",
+            "time": format_moment(attempt.now),
+            "datacontenttype": "application/json",
+        }
+    content = head | {
         "data": {
             "delivery_id": attempt.delivery_id,
             "run": message.facts if run else None,
             "digest": message.facts if message.kind == "digest" else None,
+            **({"monitor": message.facts} if message.kind == "monitor" else {}),
             "schedule": None
             if message.schedule_id is None
             else {"id": message.schedule_id, "name": message.schedule_name},
@@ -129,10 +149,11 @@ def body_of(attempt: DeliveryAttempt) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def request_of(attempt: DeliveryAttempt, user_agent: str) -> Request:
+def request_of(attempt: DeliveryAttempt, user_agent: str, body: bytes) -> Request:
     destination = parse_http_url(attempt.recipient.to)
     url = wire_url(destination, fill_url(destination.tail, secret_facts(attempt.secrets)))
-    body = body_of(attempt)
+    cloudevents = attempt.recipient.envelope == CLOUDEVENTS
+    content_type = "application/cloudevents+json" if cloudevents else "application/json"
     # The store's time: with a wrong node clock the receiver would reject it as a replay.
     timestamp = int(attempt.now.timestamp())
     lines = [
@@ -141,7 +162,7 @@ def request_of(attempt: DeliveryAttempt, user_agent: str) -> Request:
         f"User-Agent: {user_agent}",
         "Accept: */*",
         "Accept-Encoding: gzip, deflate",
-        "Content-Type: application/json",
+        f"Content-Type: {content_type}",
         f"Content-Length: {len(body)}",
         f"Idempotency-Key: {attempt.delivery_id}",
         f"webhook-id: {attempt.delivery_id}",
@@ -153,3 +174,38 @@ def request_of(attempt: DeliveryAttempt, user_agent: str) -> Request:
         lines.append(f"webhook-signature: {signed}")
     head = EOL.join([*lines, "", ""]).encode()
     return Request("POST", url, head, body, True, destination.origin, secrets)
+
+
+# --- Slack ----------------------------------------------------------------------------------------
+# Limits of Slack's blocks, in characters.
+MAX_HEADER = 150
+MAX_SECTION = 3000
+#: Sections of one message; the run has the rest.
+MAX_SECTIONS = 10
+
+
+class Slack(Webhook):
+    channel = Channel.SLACK
+
+    def body(self, attempt: DeliveryAttempt) -> bytes:
+        text = json.dumps(blocks_of(attempt.message), ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
+
+
+def blocks_of(message: NotificationMessage) -> dict[str, object]:
+    """`text` is what notifications and screen readers show."""
+    blocks: list[dict[str, object]] = [
+        {"type": "header", "text": {"type": "plain_text", "text": message.title[:MAX_HEADER]}}
+    ]
+    for part in split(message.text, MAX_SECTION // 2)[:MAX_SECTIONS]:
+        section = {"type": "mrkdwn", "text": escape(part)[:MAX_SECTION], "verbatim": True}
+        blocks.append({"type": "section", "text": section})
+    if message.link:
+        link = {"type": "mrkdwn", "text": f"<{message.link}>"}
+        blocks.append({"type": "context", "elements": [link]})
+    return {"text": escape(message.title), "blocks": blocks}
+
+
+def escape(text: str) -> str:
+    """So that no text of a run becomes a mention or a link."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -25,7 +25,7 @@ from chimes.model.listing import ScheduleQuery
 from chimes.model.node import Node
 from chimes.model.policy import RunDefaults
 from chimes.model.schedule import Schedule
-from chimes.model.sync import SYNC_NAMESPACE, Sources, task_name, task_policy
+from chimes.model.sync import SYNC_NAMESPACE, Sources, collection_policy, task_name
 from chimes.model.target import SyncTarget
 from chimes.runtime.composition import Services, build_services, build_store
 from chimes.sdk.declare import (
@@ -54,7 +54,7 @@ class PairCapabilities(Mapping[str, RunDefaults]):
     def __getitem__(self, key: str) -> RunDefaults:
         for target, collection in self._known.now.pairs():
             if target.key == key:
-                policy = task_policy(target, timeout=collection.timeout)
+                policy = collection_policy(target, collection)
                 return RunDefaults(policy=policy, priority=collection.priority)
         raise KeyError(key)
 
@@ -173,11 +173,7 @@ class SourceSchedules:
             )
             found[declared.name] = ResolvedDeclaration(
                 declared=declared,
-                policy=task_policy(
-                    target,
-                    timeout=collection.timeout,
-                    misfire_grace=self._settings.misfire_grace,
-                ),
+                policy=collection_policy(target, collection, self._settings.misfire_grace),
                 priority=collection.priority,
                 default_timezone=self._settings.default_timezone,
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from chimes import __version__
@@ -100,9 +101,12 @@ class LazyHttpRunner(_Lazy[TargetRunner]):
         return await (self._loaded or await self.load()).execute(call)
 
 
-class LazyWebhook(_Lazy[Sender]):
-    channel = Channel.WEBHOOK
+class LazySender(_Lazy[Sender]):
     capacity = 16
+
+    def __init__(self, channel: Channel, load: Callable[[], Sender]) -> None:
+        super().__init__(load)
+        self.channel = channel
 
     async def send(self, letter: DeliveryAttempt) -> Result:
         return await (await self.load()).send(letter)
@@ -126,7 +130,13 @@ async def wait_for_schedule(store: Store, kind: str) -> None:
 def build_senders(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
     """Not opened yet. Raises ConfigError."""
     user_agent = f"Chimes/{__version__}"
-    found: list[Sender] = [Inbox(), LazyWebhook(lambda: _webhook(egress, user_agent))]
+    found: list[Sender] = [
+        Inbox(),
+        LazySender(Channel.WEBHOOK, lambda: _webhook(egress, user_agent)),
+        LazySender(Channel.SLACK, lambda: _slack(egress, user_agent)),
+    ]
+    if find_spec("apprise") is not None:
+        found.append(LazySender(Channel.APPRISE, lambda: _apprise(egress)))
     if settings.telegram_token:
         from chimes.notifications.telegram import Telegram
 
@@ -156,6 +166,18 @@ def _webhook(egress: Egress, user_agent: str) -> Sender:
     from chimes.notifications.webhook import Webhook
 
     return Webhook(egress=egress, user_agent=user_agent)
+
+
+def _slack(egress: Egress, user_agent: str) -> Sender:
+    from chimes.notifications.webhook import Slack
+
+    return Slack(egress=egress, user_agent=user_agent)
+
+
+def _apprise(egress: Egress) -> Sender:
+    from chimes.notifications.apprise import Apprise
+
+    return Apprise(egress=egress)
 
 
 def _fetcher(settings: Settings, egress: Egress, user_agent: str) -> AttachmentFetcher:

@@ -33,8 +33,11 @@ from chimes.services.schedules.rules import (
     ScheduleRules,
     action_capabilities,
     agent_capabilities,
+    command_capabilities,
+    connection_capabilities,
 )
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.single_sign_on import uses_external_sign_in
 from chimes.services.system import SourceRegistry
 from chimes.store.port import Store, check_restored
 
@@ -156,7 +159,9 @@ async def build_services(
     """The services over an opened store. `capabilities`: what the application of this process can
     execute, with its defaults, so that it can be scheduled before its node has joined."""
     await check_restored(store)
-    access = AccessService(store, clock, fixed=configured_keys(settings))
+    access = AccessService(
+        store, clock, fixed=configured_keys(settings), closed=uses_external_sign_in(settings)
+    )
     await access.auth_enabled()
     with_keys = EgressRules(
         open_mode=False,
@@ -193,7 +198,12 @@ async def build_services(
     def current() -> Limits:
         return while_open if access.open_mode else limits
 
-    configured = agent_capabilities(settings) | action_capabilities(settings)
+    configured = (
+        agent_capabilities(settings)
+        | action_capabilities(settings)
+        | command_capabilities(settings)
+        | connection_capabilities(settings)
+    )
     return Services(
         store=store,
         schedules=ScheduleService(
@@ -207,6 +217,10 @@ async def build_services(
                 refresh_limits=access.auth_enabled,
                 capabilities=lambda: merge_capabilities(capabilities(), configured),
                 egress=egress,
+                command_roles=settings.command_roles,
+                file_directories=settings.file_trigger_dirs,
+                file_roles=settings.file_trigger_roles,
+                connections=settings.connections,
             ),
             planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
             dispatch_capped=bool(settings.max_dispatch_per_tick),

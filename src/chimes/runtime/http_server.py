@@ -13,6 +13,7 @@ import uvicorn
 
 from chimes import __version__
 from chimes.config import Settings
+from chimes.engine.metrics import Metrics
 from chimes.errors import ChimesError, ConfigError
 from chimes.i18n import _
 from chimes.runtime.composition import LOOPBACK, Runtime, Services
@@ -68,23 +69,8 @@ def build_server(
     runtime: Runtime, node: Node, listener: socket.socket, telegram: Telegram | None = None
 ) -> Server:
     """Not started yet."""
-    services = runtime.services
-    context = WebContext(
-        schedules=services.schedules,
-        runs=services.runs,
-        access=services.access,
-        store=services.store,
-        sources=services.sources,
-        settings=runtime.settings,
-        origins=runtime.origins,
-        clock=runtime.clock,
-        metrics=node.metrics.registry,
-        version=__version__,
-        port=listener.getsockname()[1],
-        not_ready=lambda: node.not_ready,
-    )
     config = uvicorn.Config(
-        MonitoredApp(context, lambda: _build_app(context, telegram)),
+        build_asgi_app(runtime, node, port=listener.getsockname()[1], telegram=telegram),
         http=HeaderTimeoutProtocol,
         lifespan="off",
         log_config=None,
@@ -99,6 +85,28 @@ def build_server(
         timeout_graceful_shutdown=5,
     )
     return Server(config, [listener])
+
+
+def build_asgi_app(
+    runtime: Runtime, node: Node | None, *, port: int, telegram: Telegram | None = None
+) -> MonitoredApp:
+    """All APIs and the dashboard. `node`: the node of this process, if it has one."""
+    services = runtime.services
+    context = WebContext(
+        schedules=services.schedules,
+        runs=services.runs,
+        access=services.access,
+        store=services.store,
+        sources=services.sources,
+        settings=runtime.settings,
+        origins=runtime.origins,
+        clock=runtime.clock,
+        metrics=Metrics().registry if node is None else node.metrics.registry,
+        version=__version__,
+        port=port,
+        not_ready=lambda: "" if node is None else node.not_ready,
+    )
+    return MonitoredApp(context, lambda: _build_app(context, telegram))
 
 
 def _build_app(context: WebContext, telegram: Telegram | None) -> FastAPI:

@@ -8,9 +8,10 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from chimes import __version__
+from chimes.config import Settings
 from chimes.engine.engine import Engine
 from chimes.engine.events import EventLogger, Events, Listener
 from chimes.engine.maintenance import CheckpointCleaner
@@ -31,6 +32,7 @@ from chimes.services.schedules.rules import (
     action_capabilities,
     agent_capabilities,
     are_actions_available,
+    connection_capabilities,
     is_agent_available,
     is_pair_available,
 )
@@ -40,6 +42,10 @@ from chimes.targets.message import MessageRunner
 from chimes.targets.python import PythonTask
 from chimes.targets.python.context import TransactionalCompletion
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
+from chimes.telemetry import find_provider
+
+if TYPE_CHECKING:
+    from chimes.engine.spans import RunTracing
 
 logger = logging.getLogger("chimes.runtime")
 _MAX_LISTED = 8
@@ -53,7 +59,7 @@ class Application(Protocol):
     declarations: Declarations
 
     @property
-    def flows(self) -> Mapping[str, AppFlow]: ...
+    def flows(self) -> Mapping[str, AppFlow[Any, Any]]: ...
 
     @property
     def capabilities(self) -> Mapping[str, RunDefaults]: ...
@@ -83,16 +89,26 @@ class Node:
         self.failing_duties = FailingDuties()
         self.fallback = Fallback(lambda event: self._events.emit(event))
         self._checkpoint_cleaner = CheckpointCleaner(runtime.services.store)
+        tracing: RunTracing | None = None
+        if find_provider() is not None:
+            from chimes.engine.spans import build_run_tracing
+
+            tracing = build_run_tracing(__version__)
         all_listeners: list[Listener] = [
             self.metrics,
-            EventLogger(),
+            EventLogger(trace_id=None if tracing is None else tracing.trace_id),
             self.failing_duties,
             self.fallback,
             self._checkpoint_cleaner,
             runtime.run_waiters,
+            *(() if tracing is None else (tracing,)),
             *listeners,
         ]
         self.runners = _build_runners(runtime, workers, app, queues)
+        if settings.connections:
+            from chimes.runtime.connections import EngineReleaser
+
+            all_listeners.append(EngineReleaser(self.runners.values()))
         if syncs and settings.sync_workers:
             sync = _build_sync_runner(runtime)
             self.runners[sync.kind] = sync
@@ -105,11 +121,10 @@ class Node:
             clock=runtime.clock,
             version=__version__,
             listeners=all_listeners,
-            defaults=merge_capabilities(
-                capabilities, agent_capabilities(settings) | action_capabilities(settings)
-            ),
+            defaults=merge_capabilities(capabilities, _published_capabilities(settings)),
             senders=build_senders(settings, runtime.services.egress),
             queues=queues or (),
+            tracing=tracing,
         )
         self._events = Events(all_listeners)
         self._timer: Poller | None = None
@@ -131,9 +146,7 @@ class Node:
             return ""
         capabilities = frozenset().union(*(each.capabilities for each in self.runners.values()))
         names = sorted(
-            each
-            for each in capabilities
-            if ":" in each and "/" not in each and not each.startswith("sync:")
+            each for each in capabilities if each.startswith(("task:", "flow:")) and "/" not in each
         )
         shown = [each.removeprefix("task:") for each in names]
         if not shown:
@@ -151,6 +164,14 @@ class Node:
             return ""
         where = settings.agent_url.rpartition("@")[2] or settings.agent_url
         return _("{pipeline} at {url}", pipeline=settings.agent_pipeline, url=where)
+
+    @property
+    def commands(self) -> str:
+        """Whether it executes commands, and for which labels, for display; empty: no."""
+        if not {"command"} <= self.runners.keys():
+            return ""
+        labels = ", ".join(f"{name}={value}" for name, value in self._runtime.settings.labels)
+        return labels or _("allowed")
 
     @property
     def actions(self) -> str:
@@ -220,6 +241,11 @@ class Node:
         return Poller(duty, store=self._runtime.services.store, events=self._events, rng=rng)
 
 
+def _published_capabilities(settings: Settings) -> dict[str, RunDefaults]:
+    found = agent_capabilities(settings) | action_capabilities(settings)
+    return found | connection_capabilities(settings) if "worker" in settings.roles else found
+
+
 def _completion_factory(runtime: Runtime) -> Callable[[Call], TransactionalCompletion] | None:
     if runtime.location.kind not in ("sqlite", "postgresql", "mariadb"):
         return None
@@ -248,6 +274,12 @@ def _build_runners(
             _build_action_runner(runtime),
             MessageRunner(),
         ]
+        if runtime.settings.allow_commands:
+            runners.append(_build_command_runner(runtime))
+        if runtime.settings.connections:
+            from chimes.runtime.connections import build_connection_runners
+
+            runners += build_connection_runners(runtime.settings, store)
     if app is not None:
         runners.append(
             PythonTask(
@@ -318,6 +350,15 @@ def _build_action_runner(runtime: Runtime) -> TargetRunner:
         checked_config(config),
         egress=runtime.services.egress,
         user_agent=f"Chimes/{__version__}",
+    )
+
+
+def _build_command_runner(runtime: Runtime) -> TargetRunner:
+    from chimes.targets.command import CommandRunner
+
+    settings = runtime.settings
+    return CommandRunner(
+        dict(settings.labels), permits=settings.command_workers, clock=runtime.clock
     )
 
 

@@ -26,10 +26,13 @@ from chimes.runtime.apply_config import PairCapabilities, SourceFile, SourceSche
 from chimes.runtime.composition import Runtime, build_services, build_store, merge_capabilities
 from chimes.runtime.health import watch_keys
 from chimes.runtime.node import Node
+from chimes.runtime.service_manager import ServiceManager
 from chimes.runtime.signals import loop_factory, reload_signal, stop_gracefully, stop_signals
 from chimes.sdk.app import Chimes
+from chimes.services.single_sign_on import check_settings as check_single_sign_on
 from chimes.targets.python.invocation import capture_prints
 from chimes.targets.python.registry import DEFAULT_QUEUE
+from chimes.telemetry import configure as configure_tracing
 
 if TYPE_CHECKING:
     from chimes.runtime.http_server import Server
@@ -85,13 +88,18 @@ def serve(
     configure_logging(settings.log_level, settings.log_format, secrets=sources.secrets)
     for warning in sources.warnings:
         logger.warning(warning)
+    flush_traces = configure_tracing()
     if demo:
         app = with_demo(app)
     if app is not None:
         for flow in app.flows.values():
             flow.complete()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings, clock, app, queues, sources, language, demo))
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_serve(settings, clock, app, queues, sources, language, demo))
+    finally:
+        if flush_traces is not None:
+            flush_traces()
 
 
 async def _serve(
@@ -128,6 +136,7 @@ async def _serve(
             from chimes.runtime.http_server import check_bind_address, listen
 
             check_bind_address(settings, services)
+            check_single_sign_on(settings)
             listener = listen(settings)
             settings = replace(settings, port=listener.getsockname()[1])
             services = await retry(partial(build, settings))
@@ -200,6 +209,10 @@ class _Process:
                 await server.start()
             self._print_banner()
             tune_garbage_collector()
+            manager = ServiceManager()
+            manager.ready(f"node {self._node.engine.node_id}")
+            # Not one of the duties: a node that drains is alive.
+            alive = asyncio.create_task(manager.report_alive())
             duties = [
                 asyncio.create_task(watch_keys(self._runtime.services)),
                 asyncio.create_task(self._sources.reconcile()),
@@ -207,11 +220,13 @@ class _Process:
             if telegram is not None:
                 duties.append(asyncio.create_task(telegram.run()))
             await self._signaled.wait()
+            manager.stopping()
             for duty in duties:
                 duty.cancel()
             # They close their resources when canceled.
             await asyncio.gather(*duties, return_exceptions=True)
             await self._stop(server)
+            alive.cancel()
         return 0
 
     async def _stop(self, server: Server | None) -> None:
@@ -243,6 +258,8 @@ class _Process:
             lines.append(_("  Agent  {where}", where=prompts))
         if actions := self._node.actions:
             lines.append(_("  Actions {where}", where=actions))
+        if commands := self._node.commands:
+            lines.append(_("  Commands {labels}", labels=commands))
         if found := self._sources.known.now.by_id:
             lines.append(_("  Sources {names}", names=", ".join(found)))
         if self._listener is not None:

@@ -23,6 +23,7 @@ from chimes.telegram.links import Username
 if TYPE_CHECKING:
     from chimes.config import Settings
     from chimes.runtime.composition import Services
+    from chimes.services.proposals import ProposalService
 
 
 _log = logging.getLogger("chimes.telegram")
@@ -33,6 +34,9 @@ _VERBS = {
     Action.PAUSE: Verb.PAUSE,
     Action.SNOOZE: Verb.SNOOZE,
     Action.DONE: Verb.DONE,
+    Action.APPROVE: Verb.APPROVE,
+    Action.REJECT: Verb.REJECT,
+    Action.KNOWN: Verb.KNOWN,
 }
 
 
@@ -128,6 +132,7 @@ def build_telegram(settings: Settings, services: Services) -> Telegram | None:
             schedules=services.schedules,
             runs=services.runs,
             preferences=PreferenceService(services.store),
+            proposals=lambda: build_proposals(settings, services),
         ),
         allowed=settings.telegram_allowed_chats,
         per_minute=settings.telegram_per_minute,
@@ -145,6 +150,18 @@ def build_telegram(settings: Settings, services: Services) -> Telegram | None:
         secret=settings.telegram_webhook_secret or webhook_secret(token),
         webhook_url=settings.telegram_webhook_url,
     )
+
+
+def build_proposals(settings: Settings, services: Services) -> ProposalService:
+    from chimes.services.proposals import ProposalService
+    from chimes.services.schedules.changeset import ChangesetService
+    from chimes.services.schedules.setup import SetupService
+    from chimes.web.api.proposals import changes_reader
+
+    schedules = services.schedules
+    setup = SetupService(services.store, schedules.rules, settings)
+    changesets = ChangesetService(services.store, schedules, setup, settings)
+    return ProposalService(services.store, schedules, changesets, changes_reader(settings))
 
 
 def webhook_address(url: str) -> str:

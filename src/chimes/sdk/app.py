@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, load_settings, store_location
@@ -42,19 +42,20 @@ from chimes.sdk.declare import (
     parse_trigger,
     with_prompt,
 )
-from chimes.sdk.flows import AppFlow
+from chimes.sdk.flows import AppFlow, I_contra, O_co
 from chimes.sdk.handles import RunHandle, ScheduleInfo, schedule_info
 from chimes.sdk.reconcile import BackfillResult, Declarations, ScheduleReconciler
 from chimes.sdk.tasks import (
     AppTask,
     EnqueueOptions,
     Enqueuer,
+    TaskDecorator,
     TaskOptions,
     build_task,
     enqueue,
     enqueue_options,
 )
-from chimes.services.runs import RunRequest
+from chimes.services.runs import RunRequest, traced
 from chimes.services.schedules.rules import fallback_run_defaults
 from chimes.targets.python.invocation import capture_prints
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
@@ -109,8 +110,8 @@ class Chimes:
         self.namespace = canonical_namespace(clean_name(namespace, "namespace"))
         self.timezone = None if timezone is None else parse_zone(timezone).name
         self.registry = Registry()
-        self._flows: dict[str, AppFlow] = {}
-        self.flows: Mapping[str, AppFlow] = self._flows
+        self._flows: dict[str, AppFlow[Any, Any]] = {}
+        self.flows: Mapping[str, AppFlow[Any, Any]] = self._flows
         self.declarations = Declarations(self.namespace, self.registry, self._flows)
 
     def __repr__(self) -> str:
@@ -118,12 +119,15 @@ class Chimes:
 
     # --- tasks and flows ----------------------------------------------------------------------
     @overload
-    def task(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AppTask[P, R, Coroutine[None, None, R]]: ...
 
     @overload
-    def task(
-        self, function: None = None, /, **options: Unpack[TaskOptions]
-    ) -> Callable[[Callable[P, R]], AppTask[P, R]]: ...
+    def task(self, function: Callable[P, R], /) -> AppTask[P, R, R]: ...
+
+    @overload
+    def task(self, function: None = None, /, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
 
     def task(
         self, function: Callable[..., object] | None = None, /, **options: Unpack[TaskOptions]
@@ -134,7 +138,7 @@ class Chimes:
         number of seconds.
         """
 
-        def declare(function: Callable[..., object]) -> AppTask[..., object]:
+        def declare(function: Callable[..., object]) -> AppTask[..., object, object]:
             task = self.registry.add(build_task(function, **options))
             return AppTask(task, function, self._submit)
 
@@ -147,14 +151,14 @@ class Chimes:
         timeout: Duration | None = None,
         priority: int = 0,
         queue: str = DEFAULT_QUEUE,
-    ) -> AppFlow:
+    ) -> AppFlow[I_contra, O_co]:
         """Declares a flow, still without steps; `timeout` covers all steps together."""
         if name in self._flows:
             raise AlreadyExists(
                 _("two flows are named {name!r}; give one of them another name", name=name)
             )
         check_priority(priority)
-        self._flows[name] = AppFlow(
+        flow: AppFlow[I_contra, O_co] = AppFlow(
             name,
             registry=self.registry,
             submit=self._submit,
@@ -162,7 +166,8 @@ class Chimes:
             priority=priority,
             queue=queue,
         )
-        return self._flows[name]
+        self._flows[name] = flow
+        return flow
 
     @property
     def capabilities(self) -> Mapping[str, RunDefaults]:
@@ -187,6 +192,7 @@ class Chimes:
             delay=delay, at=at, priority=priority, key=key, owner=owner, connection=connection
         )
         if task in self.registry:
+            enqueuer: Enqueuer[..., object]
             enqueuer = Enqueuer(self.registry.get(task), self._submit, options)
             return await enqueuer.enqueue_with(args or {})
         target = TaskTarget(name=task, args=dict(args or {}))
@@ -228,6 +234,8 @@ class Chimes:
         backoff: str | None = None,
         timeout: Duration | None = None,
         on_lost: str | None = None,
+        limits: Iterable[str] | None = None,
+        auto_pause_after: int | None = None,
         priority: int | None = None,
         labels: Mapping[str, str | None] | None = None,
         depends_on: str | None = None,
@@ -327,7 +335,7 @@ class Chimes:
         if self._in_memory(name) and await self._reconciler().find(name) is None:
             store = runtime.services.store
             schedule = await self.declarations.memory_schedule(runtime, name)
-            run = manual_run(schedule, await store.now())
+            run = traced(manual_run(schedule, await store.now()))
             return self.run_handle((await store.add_runs([run]))[0].id)
         stored = await self._get_stored(name)
         run = await runtime.services.manual_runs.run_now(runtime.actor, stored.id)
@@ -407,6 +415,10 @@ class Chimes:
                 )
             )
         return self._runtime
+
+    @property
+    def is_open(self) -> bool:
+        return self._runtime is not None
 
     def attach(self, runtime: Runtime) -> None:
         """Uses a runtime that the caller opened and will close."""

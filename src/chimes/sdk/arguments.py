@@ -56,6 +56,17 @@ def to_datetime(value: Moment, field: str) -> datetime:
     return value.astimezone(UTC)
 
 
+def to_names(value: object, field: str) -> tuple[str, ...]:
+    """A list of names; one name alone is a mistake that would be read letter by letter."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        names = tuple(value)
+        if all(isinstance(each, str) for each in names):
+            return names
+    raise InvalidInput(
+        _("{field} must be a list of names", field=field), field=field, code="wrong_type"
+    )
+
+
 def to_enum(kind: type[E], value: object, field: str) -> E:
     known = [each.value for each in kind]
     if isinstance(value, str) and value in known:

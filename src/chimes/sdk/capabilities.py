@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from chimes.model.policy import Policy, RunDefaults
 from chimes.sdk.flows import AppFlow
@@ -18,7 +19,7 @@ class AppCapabilities(Mapping[str, RunDefaults]):
     cheaper than building all entries.
     """
 
-    def __init__(self, registry: Registry, flows: Mapping[str, AppFlow]) -> None:
+    def __init__(self, registry: Registry, flows: Mapping[str, AppFlow[Any, Any]]) -> None:
         self._registry = registry
         self._flows = flows
         #: Cached because every started run looks its schema up and building one is slow.

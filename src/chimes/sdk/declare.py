@@ -30,18 +30,34 @@ from chimes.model.schedule import (
     is_detached,
     mark_source,
     move_source,
+    source_marker,
 )
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
+    AmqpTarget,
+    CeleryTarget,
+    CommandTarget,
+    DaskTarget,
     FlowTarget,
     HttpTarget,
+    KafkaTarget,
+    KubernetesTarget,
     MessageTarget,
+    NatsTarget,
+    RedisStreamTarget,
     Target,
     TaskTarget,
 )
 from chimes.model.validation import check_policy, check_recipients, check_target, longest_timeout
-from chimes.sdk.arguments import Duration, to_datetime, to_duration, to_enum, with_suggestion
+from chimes.sdk.arguments import (
+    Duration,
+    to_datetime,
+    to_duration,
+    to_enum,
+    to_names,
+    with_suggestion,
+)
 from chimes.sdk.tasks import AppTask
 from chimes.services.schedules.definitions import recipient_from_json, target_from_json
 from chimes.targets.flow import FlowBuilder
@@ -51,9 +67,11 @@ from chimes.triggers import (
     NEVER_FIRES,
     Calendar,
     Cron,
+    EventTrigger,
     Every,
     Once,
     Trigger,
+    Webhook,
     format_duration_iso,
     format_moment,
     never_fires,
@@ -64,7 +82,6 @@ from chimes.triggers.text import parse_trigger_text
 if TYPE_CHECKING:
     from chimes.language import Parsed
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ModeWord = Literal["db", "memory"]
 #: Fields of a policy by name.
 PolicyOptions = dict[str, Any]
@@ -122,14 +139,17 @@ class ResolvedDeclaration:
 
 # --- comparison with the stored schedule ----------------------------------------------------------
 def resolve_trigger(trigger: Trigger, default_timezone: str) -> Trigger:
-    """The trigger with its zone and anchor. An interval without an anchor is aligned to 1970 in
-    UTC, so that independent nodes compute the same slots."""
-    return trigger.with_default_zone(default_timezone).anchored(trigger.start_at or EPOCH)
+    """The trigger with its zone and anchor; that of a webhook gets an address."""
+    if isinstance(trigger, Webhook):
+        return trigger.completed(None)
+    return trigger.with_default_zone(default_timezone).with_default_anchor()
 
 
 def is_same_trigger(declared: Trigger, stored: Trigger, default_timezone: str) -> bool:
     """Whether the stored trigger equals the declared one, ignoring an anchor that was added when
     the schedule was created."""
+    if isinstance(declared, Webhook) and isinstance(stored, Webhook):
+        return declared.completed(stored) == stored
     if resolve_trigger(declared, default_timezone) == stored:
         return True
     for kind in (Every, Cron):
@@ -173,6 +193,8 @@ def apply_declaration(resolved: ResolvedDeclaration, stored: Schedule) -> Schedu
     trigger = stored.trigger
     if not is_same_trigger(declared.trigger, stored.trigger, resolved.default_timezone):
         trigger = resolve_trigger(declared.trigger, resolved.default_timezone)
+        if isinstance(trigger, Webhook):
+            trigger = trigger.completed(stored.trigger)
     updated = replace(
         stored,
         trigger=trigger,
@@ -183,13 +205,29 @@ def apply_declaration(resolved: ResolvedDeclaration, stored: Schedule) -> Schedu
         depends_on=resolved.depends_on,
         owner=declared.owner or stored.owner,
     )
-    if is_detached(stored) and clear_source_marker(updated) != clear_source_marker(stored):
+    marker = source_marker(stored)
+    declared_before = marker is not None and marker.kind == "code"
+    if (
+        declared_before
+        and is_detached(stored)
+        and clear_source_marker(updated) != clear_source_marker(stored)
+    ):
         return move_source(stored, declared.at)
     return mark_source(updated, declared.at)
 
 
 def check_memory_mode(declared: Declaration) -> None:
     """InvalidInput for options that need a row in the store."""
+    if declared.trigger.on_event:
+        raise InvalidInput(
+            _(
+                "schedule {name!r}: events are kept in the store; a trigger on events needs"
+                " mode='db'",
+                name=declared.name,
+            ),
+            field="trigger",
+            code="needs_db",
+        )
     if declared.trigger.max_runs is not None:
         raise InvalidInput(
             _(
@@ -264,7 +302,7 @@ def parse_trigger(
     rest = ""
     if isinstance(given, str):
         trigger, rest = _trigger_from_text(given, timezone, now)
-    elif isinstance(given, Cron | Every | Once):
+    elif isinstance(given, Cron | Every | Once | EventTrigger):
         trigger = given if timezone is None else given.with_default_zone(timezone)
     else:
         raise InvalidTrigger(
@@ -360,9 +398,13 @@ def _target(
             return _task_target(given.name, args, registry)
         case FlowBuilder():
             return _flow_target(given.name, input, flows)
-        case HttpTarget() | AgentTarget() | ActionTarget() | MessageTarget():
+        case HttpTarget() | AgentTarget() | ActionTarget() | MessageTarget() | CommandTarget():
             return given
         case TaskTarget() | FlowTarget():
+            return given
+        case CeleryTarget() | DaskTarget() | KubernetesTarget():
+            return given
+        case AmqpTarget() | NatsTarget() | RedisStreamTarget() | KafkaTarget():
             return given
         case str():
             return _named_target(given, args, input, registry, flows)
@@ -518,6 +560,8 @@ def parse_policy(target: Target, arguments: Mapping[str, Any]) -> PolicyOptions:
             value = to_enum(each.type, value, name)
         elif each.kind == "duration":
             value = to_duration(value, name, allow_zero=each.about.allow_zero)
+        elif each.kind == "names":
+            value = to_names(value, name)
         options[each.name] = value
     check_policy(replace(Policy(), **options), longest_timeout=longest_timeout(target))
     return options

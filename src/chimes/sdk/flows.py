@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from typing import Generic, cast
 
 from chimes.model import replace
 from chimes.model.access import Owner
@@ -18,9 +20,24 @@ from chimes.services.schedules.rules import FLOW_TIMEOUT
 from chimes.targets.flow import FlowBuilder, Step
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry, Task
 
+if sys.version_info >= (3, 13):
+    from typing import TypeVar
+else:
+    from typing_extensions import TypeVar
 
-class AppFlow(FlowBuilder):
-    """A flow of an application: steps are declared with `@flow.step(after=[...])`."""
+#: The input of a flow and the outputs of its final steps by name, for example TypedDicts.
+I_contra = TypeVar(
+    "I_contra", bound=Mapping[str, object], contravariant=True, default=Mapping[str, object]
+)
+O_co = TypeVar("O_co", bound=Mapping[str, object], covariant=True, default=dict[str, object])
+
+
+class AppFlow(FlowBuilder, Generic[I_contra, O_co]):
+    """A flow of an application: steps are declared with `@flow.step(after=[...])`.
+
+    The types of input and result are those of the variable that it is assigned to:
+    `report: Flow[ReportInput, ReportResult] = app.flow("report")`.
+    """
 
     def __init__(
         self,
@@ -62,7 +79,7 @@ class AppFlow(FlowBuilder):
 
     async def start(
         self,
-        input: Mapping[str, object] | None = None,
+        input: I_contra | None = None,
         *,
         delay: Duration | None = None,
         at: Moment | None = None,
@@ -70,7 +87,7 @@ class AppFlow(FlowBuilder):
         key: str | None = None,
         owner: Owner | str | None = None,
         connection: object = None,
-    ) -> RunHandle:
+    ) -> RunHandle[O_co]:
         """Enqueues one run of the flow; the options are those of `task.options`."""
         self.complete()
         target = FlowTarget(name=self.name, input=json_input(input or {}))
@@ -81,4 +98,4 @@ class AppFlow(FlowBuilder):
         options = enqueue_options(
             delay=delay, at=at, priority=priority, key=key, owner=owner, connection=connection
         )
-        return await self._submit(request, options)
+        return cast("RunHandle[O_co]", await self._submit(request, options))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NoReturn, assert_never
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, assert_never, cast
 
 from chimes.engine.events import Event, RunEnded
 from chimes.errors import Conflict, RunCanceled, RunFailed, RunLost, RunNotCarriedOut, RunTimedOut
@@ -18,20 +20,36 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
+    AmqpTarget,
+    CeleryTarget,
+    CommandTarget,
+    DaskTarget,
     FlowTarget,
     HttpTarget,
+    KafkaTarget,
+    KubernetesTarget,
     MessageTarget,
+    NatsTarget,
+    RedisStreamTarget,
     SyncTarget,
     TaskTarget,
+    connection_name,
 )
 from chimes.sdk.arguments import Duration, to_duration
 from chimes.triggers.text import format_trigger_text
+
+if sys.version_info >= (3, 13):
+    from typing import TypeVar
+else:
+    from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chimes.runtime.composition import Runtime
 
+#: What the run returns; object if only its id is known.
+R_co = TypeVar("R_co", covariant=True, default=object)
 
 #: Seconds between two polls of a run that another process executes: short at first, because most
 #: runs are short, then growing to the maximum.
@@ -76,14 +94,25 @@ class RunWaiters:
                 del self._waiting[run_id]
 
 
-class RunHandle:
+class RunHandle(Generic[R_co]):
     """One run. `app.run_handle(run_id)` makes a handle from a stored id."""
 
-    __slots__ = ("_runtime", "id")
+    __slots__ = ("_convert", "_runtime", "id")
 
-    def __init__(self, run_id: RunId, runtime: Callable[[], Runtime]) -> None:
+    def __init__(
+        self,
+        run_id: RunId,
+        runtime: Callable[[], Runtime],
+        convert: Callable[[object], object] | None = None,
+    ) -> None:
+        """`convert`: makes the result from the stored JSON value; None: it is that value."""
         self.id = run_id
         self._runtime = runtime
+        self._convert = convert
+
+    def converted(self, convert: Callable[[object], object]) -> RunHandle[Any]:
+        """The same run, with results that `convert` makes from the stored JSON value."""
+        return RunHandle(self.id, self._runtime, convert)
 
     def __repr__(self) -> str:
         return f"RunHandle({self.id!r})"
@@ -106,7 +135,7 @@ class RunHandle:
     async def status(self) -> RunStatus:
         return (await self.run()).status
 
-    async def result(self, timeout: Duration | None = None) -> object:  # noqa: ASYNC109
+    async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109
         """Waits for the end of the run and returns what the task returned.
 
         RunFailed (or a subclass) with the run's own error if it did not succeed; TimeoutError if
@@ -116,9 +145,10 @@ class RunHandle:
         async with asyncio.timeout(seconds):
             run = await self._wait_for_end()
         if run.status is not RunStatus.SUCCEEDED:
-            _raise_error(run)
+            raise_error(run)
         result = run.result
-        return result["value"] if result is not None and "value" in result else result
+        value = result["value"] if result is not None and "value" in result else result
+        return cast(R_co, value if self._convert is None else self._convert(value))
 
     async def cancel(self) -> bool:
         """Requests cancellation; True if the run was still queued or running.
@@ -159,7 +189,8 @@ class RunHandle:
                 pause = min(pause * 1.5, MAX_POLL)
 
 
-def _raise_error(run: Run) -> NoReturn:
+def raise_error(run: Run) -> NoReturn:
+    """Raises the error of a run that ended without success."""
     cause = run.error or run.reason
     values = {
         "id": run.id,
@@ -255,5 +286,13 @@ def _target_and_input(schedule: Schedule) -> tuple[str, Mapping[str, object]]:
             return action_type_id, params
         case MessageTarget(text=text):
             return text, {}
+        case CommandTarget(command=command, shell=shell):
+            return shlex.join(command) or shell, {}
+        case CeleryTarget(task=name, kwargs=given) | DaskTarget(function=name, kwargs=given):
+            return name, given
+        case RedisStreamTarget(stream=name, fields=given):
+            return name, given
+        case KubernetesTarget() | AmqpTarget() | NatsTarget() | KafkaTarget() as target:
+            return connection_name(target), {}
         case _:
             assert_never(schedule.target)

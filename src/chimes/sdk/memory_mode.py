@@ -33,11 +33,11 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId, declared_id
 from chimes.model.listing import RunQuery
-from chimes.model.planning import FireContext, plan
+from chimes.model.planning import FireContext, plan, with_maintenance
 from chimes.model.policy import UNLIMITED
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, plan_after, stop_with_error
-from chimes.store.port import Store
+from chimes.store.port import Store, read_maintenance
 
 #: How often the stored copy of the declared schedules is read, so that a fallback knows what was
 #: paused or changed.
@@ -222,8 +222,9 @@ class MemoryScheduler:
             admitted=await self._admitted_runs(schedule),
             dependency_succeeded_at=await self._dependency_succeeded_at(schedule),
         )
+        windows = await read_maintenance(self._store)
         try:
-            firing = plan(schedule, context, now)
+            firing = with_maintenance(plan, windows)(schedule, context, now)
         except Exception as error:
             # An error in one schedule must not stop the others.
             self._broken.add(name)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from chimes.errors import AlreadyExists, InvalidInput, InvalidTrigger, NotFound, StoreUnavailable
 from chimes.i18n import _
@@ -18,7 +19,7 @@ from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, declared_id, declared_ids
 from chimes.model.listing import ScheduleQuery
-from chimes.model.policy import Policy, apply_task_defaults
+from chimes.model.policy import Overlap, Policy, RunDefaults, apply_task_defaults
 from chimes.model.schedule import Dependency, Schedule, clear_source_marker, is_detached, plan_after
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.model.validation import validate_policy, validate_schedule
@@ -37,8 +38,9 @@ from chimes.sdk.declare import (
 from chimes.sdk.flows import AppFlow
 from chimes.sdk.memory_mode import LocalSchedule, ids_from_runs
 from chimes.services.schedules.rules import default_policy, with_default_zones
+from chimes.services.schedules.service import unused_declared_id
 from chimes.targets.python import Registry
-from chimes.triggers import NEVER_FIRES
+from chimes.triggers import NEVER_FIRES, OnRunEnd
 
 logger = logging.getLogger("chimes.runtime")
 #: Attempts of an upsert that loses races against other nodes.
@@ -148,30 +150,7 @@ class ScheduleReconciler:
         return await self._services.store.change_schedule(stored.id, edit)
 
     async def _unused_id(self, name: str) -> ScheduleId:
-        """The id of the first generation that was never used.
-
-        Generations are used in order, so a binary search finds it however often the name was
-        deleted. AlreadyExists if the latest generation is alive: another node has just created
-        it, and a second schedule of the name would be a duplicate.
-        """
-        used, free = 0, 1
-        while await self._generation(name, free):
-            used, free = free, free * 2
-        while free - used > 1:
-            middle = (used + free) // 2
-            if await self._generation(name, middle):
-                used = middle
-            else:
-                free = middle
-        latest = await self._generation(name, used) if used else None
-        if latest is not None and latest.deleted_at is None and latest.name == name:
-            raise AlreadyExists(_("schedule {name!r} exists", name=name))
-        return declared_id(self._namespace, name, free)
-
-    async def _generation(self, name: str, generation: int) -> Schedule | None:
-        return await self._services.store.get_schedule(
-            declared_id(self._namespace, name, generation)
-        )
+        return await unused_declared_id(self._services.store, self._namespace, name)
 
 
 def _same_definition(one: Schedule, other: Schedule) -> bool:
@@ -197,7 +176,9 @@ class BackfillResult:
 class Declarations:
     """The declared schedules of one application."""
 
-    def __init__(self, namespace: str, registry: Registry, flows: Mapping[str, AppFlow]) -> None:
+    def __init__(
+        self, namespace: str, registry: Registry, flows: Mapping[str, AppFlow[Any, Any]]
+    ) -> None:
         self._namespace = namespace
         self._registry = registry
         self._capabilities = AppCapabilities(registry, flows)
@@ -249,7 +230,7 @@ class Declarations:
         """Names in the order of their dependencies."""
         modes = self.modes(runtime)
         dependencies = {
-            name: each.depends_on.name if each.depends_on else None
+            name: each.depends_on.name if each.depends_on else _source_name(each)
             for name, each in self._declared.items()
         }
         return [name for name in dependency_order(dependencies) if modes[name] is mode]
@@ -370,11 +351,18 @@ class Declarations:
 
     async def _resolve(self, runtime: Runtime, name: str, id_of: IdOf) -> ResolvedDeclaration:
         declared = self._declared[name]
+        trigger = declared.trigger
+        if isinstance(trigger, OnRunEnd) and trigger.schedule in self._declared:
+            # A schedule of the same application is named, as in `depends_on`.
+            source = await id_of(trigger.schedule)
+            declared = replace(declared, trigger=replace(trigger, schedule=source))
         depends_on = None
         if declared.depends_on is not None:
             other = await id_of(declared.depends_on.name)
             depends_on = Dependency(schedule_id=other, within=declared.depends_on.within)
         base, priority = await self._defaults(runtime, declared)
+        if declared.trigger.on_event:
+            base = replace(base, overlap=Overlap.QUEUE)
         policy, zone = replace(base, **declared.policy), runtime.settings.default_timezone
         return ResolvedDeclaration(
             declared=declared,
@@ -393,10 +381,26 @@ class Declarations:
         policy, priority = default_policy(runtime.settings, declared.target), 0
         defaults = self._capabilities.get(declared.target.requirement)
         if defaults is None and not isinstance(declared.target, HttpTarget):
-            defaults = await runtime.services.schedules.rules.get_run_defaults(declared.target)
+            defaults = await self._defaults_elsewhere(runtime, declared)
         if defaults is not None:
             policy, priority = apply_task_defaults(policy, defaults.policy, ()), defaults.priority
         return policy, priority if declared.priority is None else declared.priority
+
+    async def _defaults_elsewhere(
+        self, runtime: Runtime, declared: Declaration
+    ) -> RunDefaults | None:
+        rules = runtime.services.schedules.rules
+        try:
+            return await rules.get_run_defaults(declared.target)
+        except InvalidInput as error:
+            if error.code not in ("unknown_task", "unknown_flow"):
+                raise
+            # Another application has it, whose worker may not be up yet.
+            logger.warning(
+                "a schedule waits for a worker",
+                extra={"schedule": declared.name, "why": str(error)},
+            )
+            return None
 
     def _check_concurrency(self, declared: Declaration) -> None:
         target = declared.target
@@ -457,3 +461,9 @@ def _with_name(name: str, error: InvalidInput) -> InvalidInput:
         code=error.code,
         hint=error.hint,
     )
+
+
+def _source_name(declared: Declaration) -> str | None:
+    """The schedule whose runs start this one."""
+    trigger = declared.trigger
+    return trigger.schedule if isinstance(trigger, OnRunEnd) else None

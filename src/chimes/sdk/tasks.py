@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import functools
+import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypedDict, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    overload,
+)
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
@@ -24,11 +34,18 @@ from chimes.sdk.arguments import (
     to_datetime,
     to_duration,
     to_enum,
+    to_names,
 )
 from chimes.sdk.handles import RunHandle
 from chimes.services.runs import RunRequest, build_run
-from chimes.targets.python.arguments import dump, parameters_of
+from chimes.targets.python.arguments import dump, load_result, parameters_of
+from chimes.targets.python.context import Context
 from chimes.targets.python.registry import DEFAULT_QUEUE, DEFAULT_TIMEOUT, Function, Task
+
+if sys.version_info >= (3, 13):
+    from typing import TypeVar
+else:
+    from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from chimes.runtime.composition import Runtime
@@ -36,7 +53,12 @@ if TYPE_CHECKING:
 #: Namespace of the name-based UUIDs that identify runs with a key.
 KEY_NAMESPACE = uuid.UUID("5f0d2d5e-0e0b-5e7c-8f43-6a0f2b0c9d21")
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+#: What a run of the task returns.
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+#: What a call of the function returns: R, or a coroutine of R.
+C = TypeVar("C", default=Any)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,37 +89,104 @@ class TaskOptions(TypedDict, total=False):
     on_failure: Function | None
     on_lost: str
     memory_limit: int | None
+    limits: Iterable[str]
 
 
 #: Enqueues a run; implemented by the application.
 Submit = Callable[[RunRequest, EnqueueOptions], Awaitable[RunHandle]]
 
 
-class AppTask(Generic[P, R]):
+class EnqueueMethod(Protocol[P, R_co]):
+    """The type of `enqueue`: the arguments of the task, and a handle on its result."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R_co]: ...
+
+
+class _AnyValue:
+    """Accepted only by a first parameter that accepts every value."""
+
+
+class _TypedEnqueue:
+    """Selects the type of `enqueue`: the arguments of the function, without a context that comes
+    first, because the worker supplies it. A first parameter that accepts every value could be the
+    context or not: arguments of such a task are not checked."""
+
+    @overload
+    def __get__(
+        self, task: Enqueuer[Concatenate[_AnyValue, Q], R], owner: object
+    ) -> EnqueueMethod[..., R]: ...
+
+    @overload
+    def __get__(
+        self, task: Enqueuer[Concatenate[Context, Q], R], owner: object
+    ) -> EnqueueMethod[Q, R]: ...
+
+    @overload
+    def __get__(self, task: Enqueuer[P, R], owner: object) -> EnqueueMethod[P, R]: ...
+
+    def __get__(self, task: object, owner: object) -> object:
+        raise NotImplementedError  # for type checkers only
+
+
+class Enqueuer(Generic[P, R]):
+    """A task with fixed enqueue options."""
+
+    def __init__(self, task: Task, submit: Submit, options: EnqueueOptions | None = None) -> None:
+        self.task = task
+        self._submit = submit
+        self._options = options or EnqueueOptions()
+
+    @property
+    def has_connection(self) -> bool:
+        """Whether it enqueues in a transaction of the caller."""
+        return self._options.connection is not None
+
+    def with_connection(self, connection: object) -> Enqueuer[P, R]:
+        """The same options, in the transaction of this connection."""
+        options = replace(self._options, connection=connection)
+        return Enqueuer(self.task, self._submit, options)
+
+    if TYPE_CHECKING:
+        # A method could not leave out the context.
+        enqueue = _TypedEnqueue()
+    else:
+
+        async def enqueue(self, *args: object, **kwargs: object) -> RunHandle[R]:
+            """Enqueues one run. The arguments are validated here; the context is not passed, the
+            worker supplies it."""
+            return await self.enqueue_with(_bind_arguments(self.task, args, kwargs))
+
+    async def enqueue_with(self, arguments: Mapping[str, object]) -> RunHandle[R]:
+        """Enqueues a run with arguments by name. InvalidInput if the task cannot take them."""
+        request = RunRequest(
+            target=TaskTarget(name=self.task.name, args=dump(self.task, arguments)),
+            policy=self.task.policy(Policy()),
+            name=self.task.name,
+            priority=self.task.priority,
+        )
+        handle = await self._submit(request, self._options)
+        return handle.converted(functools.partial(load_result, self.task.function))
+
+
+class AppTask(Enqueuer[P, R], Generic[P, R, C]):
     """A task of an application. Calling it calls the plain function."""
 
-    __wrapped__: Callable[P, R]
+    __wrapped__: Callable[P, C]
 
-    def __init__(self, task: Task, function: Callable[P, R], submit: Submit) -> None:
+    def __init__(self, task: Task, function: Callable[P, C], submit: Submit) -> None:
         functools.update_wrapper(self, function)
-        self.task = task
+        super().__init__(task, submit)
         self._function = function
-        self._submit = submit
 
     @property
     def name(self) -> str:
         return self.task.name
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
-
-    async def enqueue(self, *args: object, **kwargs: object) -> RunHandle:
-        """Enqueues one run. The arguments are validated here; the `context` parameter is not
-        passed, the worker supplies it."""
-        return await Enqueuer(self.task, self._submit).enqueue(*args, **kwargs)
 
     def options(
         self,
@@ -108,12 +197,13 @@ class AppTask(Generic[P, R]):
         key: str | None = None,
         owner: Owner | str | None = None,
         connection: object = None,
-    ) -> Enqueuer:
+    ) -> Enqueuer[P, R]:
         """`await task.options(delay="5m").enqueue(...)`.
 
         `key`: de-duplicates; while a run with this key exists, enqueuing returns that run.
-        `connection`: a SQLAlchemy connection or session, or an asyncpg connection, with an open
-        transaction on the store's database; the run exists if and when that commits.
+        `connection`: a SQLAlchemy connection or session, or a connection of asyncpg, psycopg or
+        sqlite3, with an open transaction on the store's database; the run exists if and when that
+        commits.
         """
         options = enqueue_options(
             delay=delay, at=at, priority=priority, key=key, owner=owner, connection=connection
@@ -121,26 +211,17 @@ class AppTask(Generic[P, R]):
         return Enqueuer(self.task, self._submit, options)
 
 
-class Enqueuer:
-    """A task with fixed enqueue options."""
+class TaskDecorator(Protocol):
+    """`@app.task(...)`: makes a task of an async or sync function."""
 
-    def __init__(self, task: Task, submit: Submit, options: EnqueueOptions | None = None) -> None:
-        self._task = task
-        self._submit = submit
-        self._options = options or EnqueueOptions()
+    # `Coroutine[None, None, R]`: an Any in the type of the task would make that of `enqueue` Any.
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AppTask[P, R, Coroutine[None, None, R]]: ...
 
-    async def enqueue(self, *args: object, **kwargs: object) -> RunHandle:
-        return await self.enqueue_with(_bind_arguments(self._task, args, kwargs))
-
-    async def enqueue_with(self, arguments: Mapping[str, object]) -> RunHandle:
-        """Enqueues a run with arguments by name. InvalidInput if the task cannot take them."""
-        request = RunRequest(
-            target=TaskTarget(name=self._task.name, args=dump(self._task, arguments)),
-            policy=self._task.policy(Policy()),
-            name=self._task.name,
-            priority=self._task.priority,
-        )
-        return await self._submit(request, self._options)
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> AppTask[P, R, R]: ...
 
 
 def build_task(
@@ -158,6 +239,7 @@ def build_task(
     on_failure: Function | None = None,
     on_lost: str = OnLost.RETRY,
     memory_limit: int | None = None,
+    limits: Iterable[str] = (),
 ) -> Task:
     """The task of a function. InvalidInput names the option that is invalid."""
     task_name = name or str(getattr(function, "__name__", ""))
@@ -187,6 +269,7 @@ def build_task(
         on_failure=on_failure,
         on_lost=to_enum(OnLost, on_lost, "on_lost"),
         memory_limit=memory_limit,
+        limits=to_names(limits, "limits"),
     )
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+from abc import ABC, abstractmethod
 from collections import namedtuple
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
@@ -32,40 +38,81 @@ from chimes.targets.base import Call
 T = TypeVar("T")
 
 
-# --- asyncpg connections --------------------------------------------------------------------------
+# --- connections of drivers -----------------------------------------------------------------------
 async def run_on_asyncpg(raw: Any, work: Callable[[Connection], T]) -> T:
     """Runs synchronous `work` whose statements go to the asyncpg connection."""
-    connection = cast(Connection, _AsyncpgConnection(raw))
+    connection = cast(Connection, _AsyncpgConnection(raw, _dialect("asyncpg")))
     return cast(T, await greenlet_spawn(work, connection))
 
 
-class _AsyncpgConnection:
-    """An asyncpg connection with the methods of a SQLAlchemy connection that the store uses.
+class _DriverConnection(ABC):
+    """A connection of a driver with the methods of a SQLAlchemy connection that the store uses.
 
-    SQLAlchemy could adopt the connection, but would then install its own type codecs on it, and
-    the connection belongs to the caller. So SQLAlchemy only compiles the statements.
+    SQLAlchemy could adopt the connection, but would then change it (type codecs, a rollback at the
+    first use), and the connection belongs to the caller. So SQLAlchemy only compiles the
+    statements.
     """
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, dialect: Any) -> None:
         self._raw = raw
+        self._dialect = dialect
 
     def execute(self, statement: Any, given: Any = None) -> _Result:
         if isinstance(given, list):
             results = [self.execute(statement, each) for each in given]
             return _Result([], sum(result.rowcount for result in results))
-        compiled = statement.compile(dialect=_dialect(), column_keys=list(given) if given else None)
+        columns = list(given) if given else None
+        compiled = statement.compile(dialect=self._dialect, column_keys=columns)
         values = compiled.construct_params(given, escape_names=False)
         processors = compiled._bind_processors
-        ordered = [
-            processors[name](values[name]) if name in processors else values[name]
-            for name in compiled.positiontup or ()
-        ]
-        return self._send(str(compiled), ordered)
+        bound = {
+            name: processors[name](value) if name in processors else value
+            for name, value in values.items()
+        }
+        if not compiled.positional:
+            return self._send(str(compiled), bound)
+        return self._send(str(compiled), [bound[name] for name in compiled.positiontup or ()])
 
     def exec_driver_sql(self, statement: str, given: Sequence[object] = ()) -> _Result:
         return self._send(statement, given)
 
-    def _send(self, statement: str, given: Sequence[object]) -> _Result:
+    @abstractmethod
+    def _send(self, statement: str, given: Sequence[object] | Mapping[str, object]) -> _Result: ...
+
+
+class _DbapiConnection(_DriverConnection):
+    """A connection of sqlite3 or psycopg, for example that of Django."""
+
+    def __init__(self, raw: Any, driver: str) -> None:
+        super().__init__(raw, _dialect(driver))
+        self._error: type[Exception] = import_module(driver).Error
+        self._numbered = driver != "sqlite3"
+
+    def exec_driver_sql(self, statement: str, given: Sequence[object] = ()) -> _Result:
+        if not self._numbered or not given:
+            return super().exec_driver_sql(statement, given)
+        # Statements of the store number their parameters, as asyncpg does.
+        named = re.sub(r"\$(\d+)", r"%(p\1)s", statement.replace("%", "%%"))
+        return self._send(named, {f"p{at}": value for at, value in enumerate(given, 1)})
+
+    def _send(self, statement: str, given: Sequence[object] | Mapping[str, object]) -> _Result:
+        cursor = self._raw.cursor()
+        try:
+            # Without parameters psycopg would still read `%` as a placeholder.
+            cursor.execute(statement, given) if given else cursor.execute(statement)
+            names = tuple(column[0] for column in cursor.description or ())
+            rows = [_row_type(names)(*row) for row in cursor.fetchall()] if names else []
+            return _Result(rows, cursor.rowcount)
+        except self._error as error:
+            # The store expects the errors of SQLAlchemy.
+            wrapped = DBAPIError.instance(statement, cast(Any, given), error, self._error)
+            raise wrapped from error
+        finally:
+            cursor.close()
+
+
+class _AsyncpgConnection(_DriverConnection):
+    def _send(self, statement: str, given: Sequence[object] | Mapping[str, object]) -> _Result:
         prepared = await_only(self._raw.prepare(statement))
         rows = await_only(prepared.fetch(*given))
         # The status is such as `INSERT 0 1`: the last word is the number of rows.
@@ -84,6 +131,17 @@ class _Result:
     def first(self) -> tuple[Any, ...] | None:
         return self._rows[0] if self._rows else None
 
+    @property
+    def cursor(self) -> _Result:
+        """The rows as the driver returns them."""
+        return self
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._rows
+
+    def close(self) -> None:
+        """All rows are read already."""
+
     def scalars(self) -> _Result:
         return _Result([row[0] for row in self._rows], self.rowcount)
 
@@ -101,8 +159,14 @@ def _row_type(names: tuple[str, ...]) -> Any:
 
 
 @cache
-def _dialect() -> Any:
-    untyped: Any = PGDialect_asyncpg
+def _dialect(driver: str) -> Any:
+    """The SQLAlchemy dialect that compiles for the driver."""
+    untyped: Any = {
+        "asyncpg": PGDialect_asyncpg,
+        "psycopg": PGDialect_psycopg,
+        "psycopg2": PGDialect_psycopg2,
+        "sqlite3": SQLiteDialect_pysqlite,
+    }[driver]
     return untyped()
 
 
@@ -119,7 +183,8 @@ async def enqueue_in_transaction(
 
 
 FORMS = _(
-    "a SQLAlchemy Connection, Session, AsyncConnection or AsyncSession, or an asyncpg connection"
+    "a SQLAlchemy Connection, Session, AsyncConnection or AsyncSession, or a connection of "
+    "asyncpg, psycopg or sqlite3"
 )
 #: SQLAlchemy's dialect names where they differ from ours.
 _DIALECT_NAMES = {"mysql": "mariadb"}
@@ -153,7 +218,30 @@ def run_in_transaction(
             return given.run_sync(bound)
         case AsyncSession() | async_scoped_session():
             return _run_in_session(given, bound)
+    # By module name: a connection may be a proxy, and the driver may not be installed.
+    driver = type(given).__module__.partition(".")[0]
+    if driver in _DBAPI_KINDS and not own_driver:
+        return _Completed(_run_on_dbapi(runtime, driver, given, bound))
     return _run_in_asyncpg(runtime, given, bound)
+
+
+#: Kinds of stores by the drivers with the synchronous DB-API.
+_DBAPI_KINDS = {"sqlite3": "sqlite", "psycopg": "postgresql", "psycopg2": "postgresql"}
+
+
+def _run_on_dbapi(runtime: Runtime, driver: str, given: Any, bound: _BoundWork[T]) -> T:
+    kind = runtime.location.kind
+    if _DBAPI_KINDS[driver] != kind:
+        raise _cannot_join(
+            _("it is a connection of {name}, but the store is on {other}", name=driver, other=kind)
+        )
+    # psycopg begins a transaction with the first statement.
+    _check_open(given.in_transaction if driver == "sqlite3" else not given.autocommit)
+    connection = cast(Connection, _DbapiConnection(given, driver))
+    try:
+        return bound.run(connection)
+    except DBAPIError as error:
+        raise _explain(error) from error
 
 
 async def _run_in_session(
@@ -164,7 +252,6 @@ async def _run_in_session(
 
 
 async def _run_in_asyncpg(runtime: Runtime, given: Any, bound: _BoundWork[T]) -> T:
-    # By module name: a connection from a pool is a proxy, and asyncpg may not be installed.
     if type(given).__module__.partition(".")[0] != "asyncpg":
         raise _cannot_join(
             _("expected {forms}, not {type}", forms=FORMS, type=type(given).__name__)
@@ -203,6 +290,9 @@ class _BoundWork(Generic[T]):
             raise _cannot_join(_("its driver is {driver}; use asyncpg", driver=theirs.driver))
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
             raise _cannot_join(_("it is in AUTOCOMMIT mode, so there is no transaction to join"))
+        if name == "postgresql" and theirs.driver in _DBAPI_KINDS:
+            raw = connection.connection.dbapi_connection
+            connection = cast(Connection, _DbapiConnection(raw, theirs.driver))
         try:
             return self.run(connection)
         except DBAPIError as error:

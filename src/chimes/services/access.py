@@ -70,14 +70,17 @@ class NewKey:
 
 
 class AccessService:
-    """`fixed`: keys from the configuration, an admin token or a file of keys."""
+    """`fixed`: keys from the configuration, an admin token or a file of keys. `closed`: users sign
+    in elsewhere, so that calls need a key or a session before the first user exists."""
 
-    def __init__(self, store: Store, clock: Clock, *, fixed: Sequence[str] = ()) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, fixed: Sequence[str] = (), closed: bool = False
+    ) -> None:
         self._store = store
         self._clock = clock
         self._fixed = tuple(_digest(key) for key in fixed)
         self._cache: dict[KeyId, tuple[ApiKey | None, float]] = {}
-        self._auth_enabled = bool(fixed)
+        self._auth_enabled = bool(fixed) or closed
         self._checked_at = float("-inf")
 
     async def auth_enabled(self) -> bool:

@@ -23,7 +23,6 @@ from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
     ERROR_KEY_LENGTH,
-    FAILED_STATUSES,
     AttentionList,
     IssueCause,
     ScheduleAttention,
@@ -32,7 +31,7 @@ from chimes.model.insights import (
 from chimes.model.listing import DeliveryQuery, RunQuery, ScheduleQuery
 from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.recipient import Channel
-from chimes.model.run import Run, RunStatus
+from chimes.model.run import FAILED_STATUSES, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_text
 from chimes.services.documents import Document, DocumentStore
@@ -69,6 +68,13 @@ def is_still_known(known: KnownFailure, schedule: Schedule) -> bool:
     return known.error == fingerprint(schedule.last_error)
 
 
+def covers_run(known: KnownFailure, run: Run) -> bool:
+    """Whether the failure of this run was marked, itself or as the same error of its schedule."""
+    return known.run_id == run.id or (
+        run.schedule_id is not None and known.error == fingerprint(run.error)
+    )
+
+
 def fingerprint(error: str) -> str:
     """A hash of the part of an error by which lists group errors."""
     return hashlib.blake2b(
@@ -90,10 +96,18 @@ class KnownFailures:
         known = (await self.get_all()).get(schedule.id)
         return known if known is not None and is_still_known(known, schedule) else None
 
+    async def get_for_run(self, run: Run) -> KnownFailure | None:
+        """The mark of a run's failure, if it applies to this run."""
+        if run.schedule_id is None:
+            return (await self.get_all()).get(mark_key(run))
+        schedule = await self._store.get_schedule(run.schedule_id)
+        known = None if schedule is None else await self.get(schedule)
+        return known if known is not None and known.error == fingerprint(run.error) else None
+
     async def mark(self, actor: Actor, run: Run, note: str) -> KnownFailure:
-        """Marks the failure of a run that the actor may see. Raises Conflict if the run has no
-        schedule or has not failed."""
-        schedule = await self._schedule_of(actor, run)
+        """Marks the failure of a run that the actor may see: it is acknowledged. Raises Conflict if
+        the run has not failed. A run without schedule is marked for itself."""
+        owner = await self._check(actor, run)
         if run.status not in FAILED_STATUSES:
             raise Conflict(_("this run has not failed"), code="not_failed")
         note = check_text(note.strip(), "reason")
@@ -104,7 +118,7 @@ class KnownFailures:
         now = await self._store.now()
         known = KnownFailure(
             run_id=run.id,
-            owner=str(schedule.owner),
+            owner=str(owner),
             error=fingerprint(run.error),
             failed_at=run.finished_at or run.created_at,
             note=note,
@@ -115,8 +129,8 @@ class KnownFailures:
 
         def add(document: Document) -> tuple[Document, AuditEntry]:
             marks = _read(document)
-            marks.pop(schedule.id, None)
-            marks[schedule.id] = known
+            marks.pop(mark_key(run), None)
+            marks[mark_key(run)] = known
             return _to_document(_within_bounds(marks)), audit
 
         await self._document.change(add)
@@ -124,25 +138,35 @@ class KnownFailures:
 
     async def unmark(self, actor: Actor, run: Run) -> None:
         """Removes the mark."""
-        schedule = await self._schedule_of(actor, run)
+        await self._check(actor, run)
         audit = _audit_entry(actor, run, "unmark_known", await self._store.now(), "")
 
         def remove(document: Document) -> tuple[Document, AuditEntry]:
             marks = _read(document)
-            marks.pop(schedule.id, None)
+            marks.pop(mark_key(run), None)
             return _to_document(marks), audit
 
         await self._document.change(remove)
 
-    async def _schedule_of(self, actor: Actor, run: Run) -> Schedule:
+    async def _check(self, actor: Actor, run: Run) -> Owner:
+        """The owner of the failure, which the actor may mark."""
         if run.schedule_id is None:
-            raise Conflict(_("this run has no schedule"), code="no_schedule")
+            if not actor.may_see(run.owner):
+                raise NotFound(_("run {id} not found", id=run.id))
+            if not actor.may_operate(run.owner):
+                raise NotAllowed()
+            return run.owner
         schedule = await self._store.get_schedule(run.schedule_id)
         if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
             raise NotFound(_("schedule {id} not found", id=run.schedule_id))
         if not actor.may_operate(schedule.owner):
             raise NotAllowed()
-        return schedule
+        return schedule.owner
+
+
+def mark_key(run: Run) -> ScheduleId:
+    """Under which a mark is stored: the schedule, or the run that has none."""
+    return run.schedule_id or ScheduleId(run.id)
 
 
 def _audit_entry(actor: Actor, run: Run, verb: str, now: datetime, reason: str) -> AuditEntry:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from chimes.errors import StaleVersion, StoreBusy, StoreUnavailable
 from chimes.i18n import _
@@ -20,14 +21,34 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 Document = dict[str, object]
 #: Returns the new document and its audit entry.
 Change = Callable[[Document], tuple[Document, AuditEntry | None]]
+#: Value, audit entry and, by name, the expected version.
+Write = Callable[..., Awaitable[object]]
+
+
+class DocumentTooLarge(StoreUnavailable):
+    """The document has more characters than it may have"""
 
 
 class DocumentStore:
     """One named JSON object."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        write: Write | None = None,
+        limit: int = MAX_CHECKPOINT_LENGTH,
+    ) -> None:
+        """`write` replaces `set_checkpoint` where the store has a method for the document. `limit`:
+        most characters of its JSON."""
+        self._limit = limit
         self._store = store
         self._name = name
+        self._write = write or self._set
+
+    def _set(self, *given: Any, expected: int | None) -> Awaitable[object]:
+        return self._store.set_checkpoint(self._name, *given, expected=expected)
 
     async def read(self) -> Document:
         """Empty if it does not exist or is corrupt."""
@@ -45,9 +66,7 @@ class DocumentStore:
                 return document
             text = self._to_text(document)
             try:
-                await self._store.set_checkpoint(
-                    self._name, text, audit, expected=version_of(stored)
-                )
+                await self._write(text, audit, expected=version_of(stored))
             except StaleVersion:
                 await asyncio.sleep(random.uniform(0, pause))  # noqa: S311
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -59,8 +78,8 @@ class DocumentStore:
         if not document:
             return None
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        if len(text) > MAX_CHECKPOINT_LENGTH:
-            raise StoreUnavailable(_("{name} is too large", name=self._name))
+        if len(text) > self._limit:
+            raise DocumentTooLarge(_("{name} is too large", name=self._name))
         return text
 
 

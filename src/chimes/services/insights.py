@@ -43,11 +43,15 @@ from chimes.services.schedules.history import (
     FireLogFilter,
     FireLogPage,
     FireLogPosition,
-    Version,
     fire_log,
-    list_schedule_audit,
-    versions_in,
 )
+from chimes.services.schedules.slot_explanations import (
+    SlotExplanation,
+    explain_last_slot,
+    explain_slot,
+    explain_slots,
+)
+from chimes.services.schedules.versions import Version, list_schedule_audit, versions_in
 from chimes.store.port import Store
 from chimes.triggers.clock_changes import AffectedFire, ClockChange, affected_fire, clock_changes
 from chimes.triggers.zones import zone_names
@@ -127,6 +131,22 @@ class InsightService:
     ) -> FireLogPage:
         """Runs and changes of a schedule, newest first. Raises NotFound."""
         return await fire_log(self._store, actor, schedule_id, only=only, after=after, limit=limit)
+
+    async def explain_slot(
+        self, actor: Actor, schedule_id: ScheduleId, at: datetime | None = None
+    ) -> SlotExplanation:
+        """What became of the slot at this time; without one, of the most recent slot that did not
+        run, or of the latest if all did. Raises NotFound."""
+        if at is None:
+            return await explain_last_slot(self._store, actor, schedule_id)
+        return await explain_slot(self._store, actor, schedule_id, at)
+
+    async def explain_slots(
+        self, actor: Actor, schedule_id: ScheduleId, since: datetime, until: datetime
+    ) -> tuple[SlotExplanation, ...]:
+        """What became of every slot from `since` to just before `until`, oldest first. Raises
+        NotFound, and InvalidInput if there are too many."""
+        return await explain_slots(self._store, actor, schedule_id, since, until)
 
     # --- runs ---------------------------------------------------------------------------------
     async def count_runs(

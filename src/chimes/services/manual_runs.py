@@ -21,7 +21,7 @@ from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import AgentTarget, SyncTarget, Target, payload_name, same_but_payload
 from chimes.notifications.message import output_of
 from chimes.redaction import mask_secrets
-from chimes.services.runs import RunRequest, audit_details, build_run, with_defaults
+from chimes.services.runs import RunRequest, audit_details, build_run, traced, with_defaults
 from chimes.services.schedules.prompts import run_id_for
 from chimes.services.schedules.rules import (
     ScheduleRules,
@@ -90,6 +90,7 @@ class ManualRuns:
         rules.check_target_allowed(actor, request.target, None)
         rules.check_recipients(request.policy.delivery)
         await rules.check_secrets(actor, owner, request.target, request.policy.delivery)
+        await rules.limits.check_names(owner, request.policy.limits)
         await check_chats(self._store, actor, request.policy.delivery)
         request = replace(
             request, policy=with_default_zones(request.policy, rules.default_timezone)
@@ -208,6 +209,7 @@ class ManualRuns:
             paced(backfill_run(schedule, slot, recorded.get(slot), now), pace, group)
             for slot in open_slots
         ]
+        runs = [traced(run) for run in runs]
         audit = entry(
             actor,
             "backfill",
@@ -258,6 +260,7 @@ class ManualRuns:
 
     async def _add(self, run: Run, audit: AuditEntry) -> tuple[Run, bool]:
         """False: not added; the active run of the same pair is returned."""
+        run = traced(run)
         if isinstance(run.target, SyncTarget):
             stored, created = await self._store.add_unless_active(run, audit)
             return stored, created or stored.id == run.id

@@ -26,9 +26,15 @@ from chimes.model.validation import (
 )
 from chimes.redaction import mask_secrets
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
+from chimes.services.filters import RunFilter
 from chimes.services.schedules.rules import refuse_agents
 from chimes.store.codec.values import recipient_to_plain, target_to_plain
 from chimes.store.port import Store
+from chimes.store.selection import run_value
+from chimes.telemetry import current_traceparent
+
+#: Runs that one search reads, and that one query of it reads.
+MAX_SCANNED, _SCAN_BATCH = 2000, 200
 
 
 class RunService:
@@ -48,6 +54,29 @@ class RunService:
         if not actor.sees_everything:
             query = replace(query, owner=actor.owner)
         return await self._store.list_runs(query)
+
+    async def search(self, actor: Actor, found: RunFilter) -> Page[Run]:
+        """A page of the runs that match a filter. Conditions that the store cannot apply are
+        checked in memory, for at most `MAX_SCANNED` runs: the page can then be short, or empty,
+        although more follow."""
+        if found.same is not None and found.error is None:
+            found = found.with_error((await self.get(actor, found.same)).error)
+        query = found.query
+        if not found.scans:
+            return await self.find(actor, query)
+        matching: list[Run] = []
+        scanned, after = 0, query.after
+        while True:
+            page = await self.find(actor, replace(query, after=after, limit=_SCAN_BATCH))
+            for run in page.items:
+                if found.matches(run):
+                    matching.append(run)
+                    if len(matching) == query.limit and run is not page.items[-1]:
+                        # The position of this run, where the next page goes on.
+                        return Page(tuple(matching), (run_value(run, query.sort), run.id))
+            scanned, after = scanned + len(page.items), page.next
+            if after is None or len(matching) == query.limit or scanned >= MAX_SCANNED:
+                return Page(tuple(matching), after)
 
     async def list_logs(
         self, actor: Actor, run_id: RunId, *, after: int = 0, limit: int = 1000
@@ -88,6 +117,7 @@ class RunService:
         retry = retry_run(run, now)
         if new_id is not None:
             retry = replace(retry, id=new_id)
+        retry = traced(retry)
         audit = entry(
             actor, "retry", "run", run.id, at=now, owner=run.owner, changes={"run_id": retry.id}
         )
@@ -155,6 +185,14 @@ def with_defaults(request: RunRequest, defaults: RunDefaults | None) -> RunReque
     )
 
 
+def traced(run: Run) -> Run:
+    """The run with the trace context of the current request."""
+    trace = current_traceparent()
+    if trace == run.definition.trace:
+        return run
+    return replace(run, definition=replace(run.definition, trace=trace))
+
+
 def build_run(request: RunRequest, owner: Owner, run_id: RunId, now: datetime) -> Run:
     """The run of a request. Raises InvalidInput with the field that is wrong."""
     policy = validate_policy(request.policy, request.target)
@@ -176,6 +214,7 @@ def build_run(request: RunRequest, owner: Owner, run_id: RunId, now: datetime) -
             owner=owner,
             target=request.target,
             policy=policy,
+            trace=current_traceparent(),
         ),
         origin=Origin.MANUAL,
         priority=request.priority,

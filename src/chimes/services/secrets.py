@@ -14,18 +14,19 @@ from chimes.envelope import VARIABLE
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, SecretUnreadable
 from chimes.i18n import Message, _, map_text
 from chimes.model import replace
-from chimes.model.access import Actor, Owner
-from chimes.model.audit import AuditEntry, entry
-from chimes.model.listing import ScheduleQuery
-from chimes.model.schedule import Schedule
-from chimes.model.secret import (
+from chimes.model.access import (
     MAX_SECRETS,
+    Actor,
     NamedSecret,
+    Owner,
     check_secret_name,
     check_secret_value,
     secret_names,
     unknown_secret,
 )
+from chimes.model.audit import AuditEntry, entry
+from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule
 from chimes.redaction import echoed_forms, mask_known
 from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from chimes.clock import Clock
+from chimes.config import Settings
 from chimes.errors import Conflict, NotAllowed
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Actor
@@ -17,6 +18,7 @@ from chimes.model.ids import NodeId
 from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeEvent
 from chimes.model.sync import Sources
+from chimes.services.schedules.rules import known_connections
 from chimes.store.port import Store, StoreStatus, node_not_found
 
 
@@ -184,3 +186,42 @@ class SourceRegistry:
         if self._reload is None or not self.file:
             raise Conflict(_("this node has no configuration file"), code="no_file")
         return await self._reload(dry_run)
+
+
+# --- connections ----------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionView:
+    """A connection of this process or of live nodes, without its URL."""
+
+    name: str
+    kind: str
+    #: Empty: this process does not have it in its file.
+    roles: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    #: The live nodes that have it; only for an actor who sees everything.
+    nodes: tuple[str, ...] = ()
+
+
+class ConnectionService:
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    async def list(self, actor: Actor) -> list[ConnectionView]:
+        """By kind and name."""
+        here = {each.capability: each for each in self._settings.connections}
+        known = await known_connections(self._store, here)
+        found = []
+        for capability, nodes in sorted(known.items()):
+            kind, _colon, name = capability.partition(":")
+            own = here.get(capability)
+            found.append(
+                ConnectionView(
+                    name=name,
+                    kind=kind,
+                    roles=() if own is None else own.roles,
+                    allow=() if own is None else own.allow,
+                    nodes=tuple(sorted(node.id for node in nodes)) if actor.sees_everything else (),
+                )
+            )
+        return found

@@ -18,6 +18,7 @@ from functools import partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from chimes.clock import Clock
+from chimes.config import Settings
 from chimes.errors import (
     AlreadyExists,
     InvalidInput,
@@ -31,8 +32,10 @@ from chimes.i18n import _
 from chimes.model.access import ANONYMOUS_OWNER, Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import KeyId
+from chimes.model.listing import ScheduleQuery
 from chimes.services.access import USERS, AccessService, BoundedThreads
 from chimes.services.documents import Document, DocumentStore
+from chimes.services.single_sign_on import Identity, SignInFailed, role_of
 from chimes.store.port import Store, TokenGrant
 
 MIN_PASSWORD, MAX_PASSWORD = 10, 200
@@ -96,6 +99,8 @@ class User:
     created_by: str
     #: Changes with the password, which ends the user's sessions.
     stamp: str
+    #: Authenticates the user instead of a password; empty: none.
+    issuer: str = ""
 
     @property
     def owner(self) -> Owner:
@@ -166,7 +171,12 @@ class UserService:
         audit = _audit_entry(actor, "change_password", name, await self._store.now())
 
         def change(users: Document) -> tuple[Document, AuditEntry]:
-            _get_user(users, name)
+            if _get_user(users, name).issuer:
+                raise InvalidInput(
+                    _("{name} signs in through a provider and has no password", name=name),
+                    field="password",
+                    code="no_password",
+                )
             return {**users, name: {**_plain(users[name]), "password": hashed}}, audit
 
         return _get_user(await self._document.change(change), name)
@@ -182,6 +192,48 @@ class UserService:
 
         return _get_user(await self._document.change(change), name)
 
+    async def sign_in(
+        self, identity: Identity, role: Role, *, create: bool, link: bool, address: str
+    ) -> User:
+        """The user of an identity, with the role that its groups give. The first sign-in adds the
+        user, if `create`, or takes over a user of the same name, if `link`. Raises SignInFailed."""
+        now = await self._store.now()
+        known = {"issuer": identity.issuer, "subject": identity.subject}
+        owns = not link and await self._owns_anything(identity.name)
+
+        def change(users: Document) -> tuple[Document, AuditEntry | None]:
+            name = next((n for n, each in users.items() if _plain(each) | known == each), None)
+            if name is None:
+                if owns and identity.name not in users:
+                    raise SignInFailed(
+                        _(
+                            "Keys or schedules of {name} exist already. An administrator can "
+                            "remove them, or set sso_link_existing to let you take them over.",
+                            name=identity.name,
+                        ),
+                        status=403,
+                    )
+                return _first_sign_in(users, identity, role, now, address, create, link)
+            before = _get_user(users, name)
+            if before.role is role:
+                return users, None
+            changes = {"role": [before.role.value, role.value]}
+            actor = _user_actor(before, address)
+            audit = _audit_entry(actor, "change_role", name, now, changes)
+            return {**users, name: {**_plain(users[name]), "role": role.value}}, audit
+
+        users = await self._document.change(change)
+        name = next(n for n, each in users.items() if _plain(each) | known == each)
+        return _get_user(users, name)
+
+    async def _owns_anything(self, name: str) -> bool:
+        """Whether a key or schedules belong to the user of this name already: of a program, or of a
+        user who was removed."""
+        owner = Owner(type=OwnerType.USER, id=name)
+        if any(key.owner == owner for key in await self._store.list_keys()):
+            return True
+        return bool((await self._store.list_schedules(ScheduleQuery(owner=owner, limit=1))).items)
+
     async def authenticate(self, name: str, password: str) -> User | None:
         """None, after the same time, for a wrong password and for an unknown name."""
         found = _plain((await self._document.read()).get(name))
@@ -190,6 +242,53 @@ class UserService:
             stored if isinstance(stored, str) else None, password[: MAX_PASSWORD + 1]
         )
         return _user(name, found) if right else None
+
+
+def _first_sign_in(
+    users: Document,
+    identity: Identity,
+    role: Role,
+    now: datetime,
+    address: str,
+    create: bool,
+    link: bool,
+) -> tuple[Document, AuditEntry]:
+    name = identity.name
+    owner = Owner(type=OwnerType.USER, id=name)
+    actor = Actor(owner=owner, role=role, interface=INTERFACE, address=address)
+    entered = {"issuer": identity.issuer, "subject": identity.subject, "role": role.value}
+    if name in users:
+        existing = _plain(users[name])
+        if not link or "issuer" in existing:
+            raise SignInFailed(
+                _(
+                    "There is another user {name} already. An administrator can remove it, or set "
+                    "sso_link_existing to let you take it over.",
+                    name=name,
+                ),
+                status=403,
+            )
+        del existing["password"]
+        audit = _audit_entry(actor, "link_user", name, now, entered)
+        return {**users, name: {**existing, **entered}}, audit
+    if not create:
+        raise SignInFailed(
+            _("{name} is not a user of Chimes. Ask an administrator.", name=name), status=403
+        )
+    if not _NAME.fullmatch(name):
+        raise SignInFailed(
+            _(
+                "{name!r} cannot be a user name: use letters, digits and . _ @ -, at most 64, "
+                "starting with a letter or digit. Ask an administrator to set oidc_user_claim.",
+                name=name[:64],
+            ),
+            status=403,
+        )
+    if len(users) >= MAX_USERS:
+        raise SignInFailed(_("at most {most} users", most=MAX_USERS), status=403)
+    created = {"created_at": now.isoformat(), "created_by": identity.issuer}
+    audit = _audit_entry(actor, "create_user", name, now, entered)
+    return {**users, name: {**entered, **created}}, audit
 
 
 def _audit_entry(
@@ -231,13 +330,16 @@ def _plain(value: object) -> dict[str, object]:
 
 def _user(name: str, value: object) -> User | None:
     found = _plain(value)
+    issuer = str(found.get("issuer", ""))
     try:
+        proof = f"{issuer} {found['subject']}" if issuer else str(found["password"])
         return User(
             name=name,
             role=Role(str(found["role"])),
             created_at=datetime.fromisoformat(str(found["created_at"])),
             created_by=str(found["created_by"]),
-            stamp=hashlib.sha256(str(found["password"]).encode()).hexdigest()[:16],
+            stamp=hashlib.sha256(proof.encode()).hexdigest()[:16],
+            issuer=issuer,
         )
     except (KeyError, ValueError):
         return None
@@ -429,6 +531,31 @@ class SessionService:
         return await self._begin(
             _user_actor(user, address), "user", name, stamp=user.stamp, agent=agent
         )
+
+    async def login_with_identity(
+        self, identity: Identity, settings: Settings, *, address: str, agent: str
+    ) -> tuple[str, Session]:
+        """The secret of a new session of a user whom a provider or proxy has authenticated. Raises
+        SignInFailed."""
+        try:
+            user = await self._users.sign_in(
+                identity,
+                role_of(identity, settings),
+                create=settings.sso_create_users,
+                link=settings.sso_link_existing,
+                address=address,
+            )
+        except SignInFailed:
+            await self._audit_failure(identity.name[:64], address)
+            raise
+        self._access.end_open_mode()
+        return await self._begin(
+            _user_actor(user, address), "user", user.name, stamp=user.stamp, agent=agent
+        )
+
+    async def count_attempt(self, address: str) -> LoginAttempt:
+        """Counts a login that is checked elsewhere. Raises RateLimited."""
+        return await self._limit.take(address)
 
     async def _give_back(self, attempt: LoginAttempt) -> None:
         with suppress(StoreError):

@@ -47,8 +47,15 @@ from chimes.model.listing import (
 )
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
-from chimes.model.planning import FireContext, FirePlan
+from chimes.model.planning import (
+    MAINTENANCE_CHECKPOINT,
+    FirePlan,
+    MaintenanceWindow,
+    Planner,
+    windows_from_text,
+)
 from chimes.model.recipient import Channel
+from chimes.model.routing import RoutingCache
 from chimes.model.run import Completion, LogEntry, Run, Turns, advance_turns, owner_number
 from chimes.model.schedule import Schedule
 
@@ -317,7 +324,6 @@ class ScheduleEditStore(Protocol):
         the given order. NotFound if one is missing or deleted; errors of a change are raised."""
 
 
-Planner = Callable[[Schedule, FireContext, datetime], FirePlan]
 #: Gets the current value and the store's time; returns the new value, or raises to change nothing.
 ScheduleChange = Callable[[Schedule, datetime], Schedule]
 
@@ -364,6 +370,12 @@ async def check_restored(store: Store) -> None:
                 " or repeat `chimes store restore --force`"
             )
         )
+
+
+async def read_maintenance(store: Store) -> tuple[MaintenanceWindow, ...]:
+    """The windows that are on, planned or have ended lately."""
+    stored = await store.get_checkpoint(MAINTENANCE_CHECKPOINT)
+    return windows_from_text(None if stored is None else stored.value)
 
 
 class PrefetchWindow(Struct, frozen=True, kw_only=True, gc=False):
@@ -417,6 +429,10 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     def keyring(self) -> Keyring:
         """The keys of the secrets in this store. Every method encrypts the secrets that it writes
         with the first of them; without a key it writes them as they are."""
+
+    @property
+    def routing(self) -> RoutingCache:
+        """The routing rules that every method which ends runs passes to `plan_deliveries`."""
 
     async def reseal(self) -> int:
         """Encrypt all stored secrets with the first key, in batches while others work. Returns how
@@ -473,7 +489,8 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
 
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
         """Without deleted schedules; the order is total (id breaks ties) and stable under
-        inserts."""
+        inserts. `query.triggers` compares the kind of the trigger itself, not what its other
+        fields contain."""
 
     async def count_schedules(self, query: ScheduleQuery) -> int:
         """Schedules on all pages of the query."""
@@ -505,7 +522,10 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         If many schedules are due within `prefetch`, a store may also fire those that can be
         claimed for `request` and have an `on_time` plan at their due time, which `plan` gets as
         now: their runs are inserted claimed before they are due (`Run.prefetched`). Other stores
-        ignore `prefetch`."""
+        ignore `prefetch`.
+
+        The windows of `MAINTENANCE_CHECKPOINT` are read in the same transaction, and every plan
+        respects them (`with_maintenance`)."""
 
     # --- runs ---------------------------------------------------------------------------------
     async def add_runs(
@@ -560,7 +580,13 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
 
         Every method that ends a run or inserts an ended one: its deliveries (`plan_deliveries`)
         are written in the same transaction (existing ids stay unchanged), and waiting nodes are
-        woken if there are any. The previous status is the schedule's `last_status`."""
+        woken if there are any. The previous status is the schedule's `last_status`.
+
+        Every method that ends a run in one of FAILED_STATUSES: if its policy has
+        `auto_pause_after`, the newest conclusive runs that were created since the last change of
+        the schedule decide whether the schedule is paused in the same transaction
+        (`pause_after_failures`), with an audit entry and `plan_pause_deliveries`. Of concurrent
+        ends, on any nodes, exactly one pauses it."""
 
     async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
         """Return unstarted runs (run id, fence) to the queue (`release_or_cancel`); ignores runs
@@ -584,8 +610,8 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     async def prune_unused(self, *, before: datetime, limit: int) -> int:
         """Delete what nothing uses any more, up to `limit` of each kind; return how many in total.
         Call again while it is at least `limit`. These are schedules that may be purged
-        (`is_purgeable`) and have no runs, keys (`unused_keys`), and what a store keeps for itself,
-        such as the locks of idle concurrency keys."""
+        (`is_purgeable`) and have no runs, with their own checkpoints, keys (`unused_keys`),
+        and what a store keeps for itself, such as the locks of idle concurrency keys."""
 
     # --- logs ---------------------------------------------------------------------------------
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
@@ -623,6 +649,13 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         `expected` makes it a compare-and-set: the `version` of the stored checkpoint must be this
         one, 0: it must not exist. Otherwise raises StaleVersion, and neither the checkpoint nor the
         audit log changes. Repeated after a lost response, it raises StaleVersion: read again."""
+
+    async def set_maintenance(
+        self, value: str | None, audit: AuditEntry | None = None, *, expected: int | None = None
+    ) -> Checkpoint | None:
+        """`set_checkpoint` of MAINTENANCE_CHECKPOINT. When it returns, no transaction of any node
+        fires by the value before any more, and prefetched runs are withdrawn that are not
+        confirmed."""
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:

@@ -14,7 +14,6 @@ from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId, stored_namespaces
 from chimes.model.insights import (
-    FAILED_STATUSES,
     FAILING_STREAK,
     LATE_WITHIN,
     MAX_ERRORS,
@@ -55,7 +54,7 @@ from chimes.model.listing import (
     ScheduleSort,
 )
 from chimes.model.notification import Delivery, InboxItem
-from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.run import FAILED_STATUSES, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 
 
@@ -164,6 +163,7 @@ def matches_schedule(row: Schedule, query: ScheduleQuery) -> bool:
         and (query.text is None or query.text in row.name)
         and query.enabled in (None, row.enabled)
         and query.kind in (None, row.target.kind)
+        and (not query.triggers or row.trigger.kind in query.triggers)
         and all(getattr(row.target, name, None) == value for name, value in query.target)
         and (query.due_by is None or _due_by(row, query.due_by))
         and (query.label is None or query.label in row.labels)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 from msgspec import Struct
 
 from chimes.i18n import Message, _, map_text
 from chimes.model.run import AttemptEnd, LogEntry, Outcome, Run
-from chimes.redaction import Redactor
+from chimes.redaction import PLACEHOLDER_MARK, Redactor
+from chimes.triggers import format_moment
 
 
 class Steps(Protocol):
@@ -74,6 +78,70 @@ class Call(Struct, frozen=True, kw_only=True):
     unwritten: Callable[[], Unwritten] = Unwritten
 
 
+#: `{{name}}`, or `{{secret.NAME}}`. Text is replaced, nothing is evaluated.
+PLACEHOLDER = re.compile(r"\{\{ *([a-z_]+|secret\.[A-Za-z0-9_-]+) *\}\}")
+#: Runs that fire together have the same slot.
+moment_text = lru_cache(maxsize=64)(format_moment)
+
+
+def run_facts(run: Run, triggered_at: datetime) -> dict[str, str]:
+    """The values of the placeholders, by name."""
+    planned = moment_text(run.slot or run.planned_at)
+    schedule_id = run.schedule_id or ""
+    return {
+        "run_id": run.id,
+        "job_id": schedule_id,
+        "schedule_id": schedule_id,
+        "schedule_name": run.schedule_name,
+        "slot": planned,
+        "scheduled_at": planned,
+        "triggered_at": format_moment(triggered_at),
+        "attempt": str(run.attempt),
+        "fence": str(run.fence),
+    } | event_facts(run)
+
+
+#: Name of the payload in placeholders, parameters of tasks and inputs of flows.
+EVENT = "event"
+
+
+def event_facts(run: Run) -> dict[str, str]:
+    """The placeholders of a run that an event started."""
+    cause = run.definition.cause
+    if cause is None:
+        return {}
+    return {EVENT: cause.payload, "event_id": cause.delivery_id, "event_source": cause.source}
+
+
+def event_value(run: Run) -> object:
+    """The payload of the event: the JSON value, or the text if it is not JSON."""
+    cause = run.definition.cause
+    if cause is None:
+        return None
+    try:
+        return json.loads(cause.payload)
+    except (ValueError, RecursionError):
+        return cause.payload
+
+
+def fill_event(text: str, run: Run) -> str:
+    """A text in which nothing else is filled, with the placeholders of the event."""
+    return fill_placeholders(text, event_facts(run))
+
+
+def secret_facts(secrets: Mapping[str, str]) -> dict[str, str]:
+    """Named secrets, as the placeholders name them."""
+    return {f"secret.{name}": value for name, value in secrets.items()}
+
+
+def fill_placeholders(text: str, facts: Mapping[str, str]) -> str:
+    """Fills known names; others stay unchanged. For a place with its own syntax, such as a URL,
+    `chimes.targets.http.request` escapes the values."""
+    if PLACEHOLDER_MARK not in text:
+        return text
+    return PLACEHOLDER.sub(lambda found: facts.get(found[1], found[0]), text)
+
+
 class WrongNode(Exception):
     """Another node must execute this run. Raised before any effect."""
 
@@ -105,7 +173,9 @@ class TargetRunner(Protocol):
         A runner whose attempts often end without waiting may have a method `begin` too, which is
         called instead and returns an outcome, or an awaitable of what is left. One whose
         configuration names secrets has a method `secret_names`, which returns those that an
-        attempt of a target needs besides its own."""
+        attempt of a target needs besides its own. One that needs more than a few seconds to stop
+        has a method `stop_seconds`, which returns how many a target may take. A canceled attempt
+        may return an outcome instead of raising, if `call.canceled()`."""
 
 
 class TargetError(Exception):

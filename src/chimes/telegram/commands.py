@@ -10,12 +10,16 @@ from enum import StrEnum
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from chimes.i18n import Message, _, in_language, joined
+from chimes.i18n import Message, _, from_stored, in_language, joined
 from chimes.language.description import describe
+from chimes.model.proposal import STATUS_NAMES, Proposal, ProposalStatus, describe_change
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.triggers import Every, Once, format_duration_go
+from chimes.notifications.message import one_line, sanitize
+from chimes.triggers import Cron, Every, Once, format_duration_go
 
+#: Changes of a proposal in a list, and in its own message.
+MAX_LISTED_CHANGES, MAX_SHOWN_CHANGES = 3, 20
 _COMMAND = re.compile(r"/([A-Za-z0-9_]{1,64})(?:@([A-Za-z0-9_]+))?(?:\s+|$)(.*)", re.DOTALL)
 
 
@@ -32,6 +36,12 @@ class Verb(StrEnum):
     RETRY = "run_again"
     #: By button only: marks a message as done.
     DONE = "done"
+    PROPOSALS = "proposals"
+    PROPOSAL = "proposal"
+    APPROVE = "proposal_approve"
+    REJECT = "proposal_reject"
+    #: By button only: marks the failure of a run as known.
+    KNOWN = "known"
     START = "start"
     LINK = "link"
     UNLINK = "unlink"
@@ -45,10 +55,16 @@ class Verb(StrEnum):
     @property
     def changes(self) -> bool:
         """Whether the command has an effect that a user may not expect long after sending it."""
-        return self not in (Verb.LIST, Verb.RUNS, Verb.HELP, Verb.UNKNOWN)
+        return self not in _READING
 
 
-_NOT_COMMANDS = (Verb.TEXT, Verb.UNKNOWN, Verb.DONE)
+_READING = (
+    *(Verb.LIST, Verb.RUNS, Verb.PROPOSALS, Verb.PROPOSAL),
+    *(Verb.HELP, Verb.UNKNOWN),
+)
+
+
+_NOT_COMMANDS = (Verb.TEXT, Verb.UNKNOWN, Verb.DONE, Verb.KNOWN)
 _NAMES = {verb.value: verb for verb in Verb if verb not in _NOT_COMMANDS} | {
     # Aliases of Softnix.
     "schedule_disable": Verb.PAUSE,
@@ -93,6 +109,7 @@ HELP = _(
     "/schedule <text> – create a schedule\n/schedules – list your schedules\n"
     "/schedule_runs <id> – list its runs\n/schedule_pause <id>\n/schedule_resume <id>\n"
     "/schedule_run <id> – run now\n/schedule_delete <id>\n"
+    "/proposals – changes that wait for your decision\n"
     "/language en|th|zh\n/timezone Asia/Bangkok",
     example=EXAMPLE,
 )
@@ -143,7 +160,7 @@ def created_text(schedule: Schedule, language: Language, *, zone: str) -> Messag
         lines.append("type=cron")
         if isinstance(trigger, Every):
             lines.append(f"cron=@every {format_duration_go(trigger.every)}")
-        else:
+        elif isinstance(trigger, Cron):
             lines.append(f"cron={trigger.expression}")
     lines.append(f"timezone={zone}")
     lines.append(f"next_run_at={_iso(schedule.next_run_at)}")
@@ -181,6 +198,49 @@ def runs_text(schedule: Schedule, runs: Sequence[Run], language: Language) -> Me
         if run.error:
             lines.append(f"  {in_language(run.error, language)[:200]}")
     return joined("\n", lines)
+
+
+def proposals_text(proposals: Sequence[Proposal], zone: str) -> Message:
+    if not proposals:
+        return _("No open proposals.")
+    lines: list[str] = [_("Open proposals:")]
+    for each in proposals:
+        asker = one_line(each.asker.title or each.asker.name)
+        lines += ["", f"{each.id} · {asker}", *_changes(each, MAX_LISTED_CHANGES)]
+        lines.append(_("Decide until {time}", time=local(each.expires_at, zone)))
+    lines += ["", _("/proposal <id> shows a proposal.")]
+    return joined("\n", lines)
+
+
+def proposal_text(proposal: Proposal, zone: str) -> Message:
+    asker = one_line(proposal.asker.title or proposal.asker.name)
+    lines: list[str] = [
+        _("Proposal by {asker}", asker=asker),
+        *_changes(proposal, MAX_SHOWN_CHANGES),
+        _("Reason: {reason}", reason=sanitize(proposal.reason)),
+    ]
+    if proposal.status is not ProposalStatus.OPEN:
+        lines.append(_("Status: {status}", status=STATUS_NAMES[proposal.status]))
+        return joined("\n", lines)
+    lines += [
+        _("Decide until {time}", time=local(proposal.expires_at, zone)),
+        f"/proposal_approve {proposal.id}",
+        f"/proposal_reject {proposal.id}",
+    ]
+    return joined("\n", lines)
+
+
+def decided_text(proposal: Proposal) -> Message:
+    if proposal.status is ProposalStatus.FAILED:
+        return _("The changes could not be made: {error}", error=from_stored(proposal.error))
+    if proposal.status is ProposalStatus.REJECTED:
+        return _("Proposal rejected.")
+    return joined("\n", [_("Proposal approved."), *_changes(proposal, MAX_SHOWN_CHANGES)])
+
+
+def _changes(proposal: Proposal, most: int) -> list[str]:
+    lines: list[str] = [joined("", ("• ", describe_change(each))) for each in proposal.plan[:most]]
+    return lines if len(proposal.plan) <= most else [*lines, _("… and more")]
 
 
 def local(moment: datetime, zone: str) -> str:

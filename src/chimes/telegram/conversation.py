@@ -31,15 +31,20 @@ from chimes.model.audit import entry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
+from chimes.model.proposal import Proposal, ProposalStatus
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
+from chimes.notifications.telegram_api import SEPARATOR
+from chimes.services.attention import KnownFailures
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService
+from chimes.services.proposals import ProposalService
 from chimes.services.runs import RunService
 from chimes.services.schedules.prompts import prompt_draft, run_id_for, short_id_for
 from chimes.services.schedules.rules import parse_sentence
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.users import UserService
 from chimes.store.port import Store
 from chimes.telegram.commands import (
     EXAMPLE,
@@ -50,11 +55,14 @@ from chimes.telegram.commands import (
     Reply,
     Verb,
     created_text,
+    decided_text,
     language_of,
     language_of_text,
     list_text,
     local,
     parse_error,
+    proposal_text,
+    proposals_text,
     read_command,
     runs_text,
 )
@@ -260,6 +268,8 @@ _log = logging.getLogger("chimes.telegram")
 SNOOZE = timedelta(hours=1)
 MAX_LISTED = 20
 MAX_RUNS = 5
+MAX_PROPOSALS = 5
+_PROPOSAL_VERBS = (Verb.PROPOSALS, Verb.PROPOSAL, Verb.APPROVE, Verb.REJECT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,6 +278,8 @@ class Services:
     schedules: ScheduleService
     runs: RunService
     preferences: PreferenceService
+    #: Made on first use: it needs the schemas of the API.
+    proposals: Callable[[], ProposalService]
 
 
 #: Decodes the data of a button in a chat to verb and object id; None if it is not valid.
@@ -294,6 +306,7 @@ class Conversation:
         self._manual_runs = ManualRuns(services.store, services.schedules.rules)
         self._runs = services.runs
         self._messages = NotificationService(services.store)
+        self._proposals = services.proposals
         self.links = Links(services.store)
         self._access = ChatAccess(
             services.store,
@@ -318,6 +331,11 @@ class Conversation:
             Verb.SNOOZE: self._snooze,
             Verb.RETRY: self._retry,
             Verb.DONE: self._done,
+            Verb.PROPOSALS: self._list_proposals,
+            Verb.PROPOSAL: self._show_proposal,
+            Verb.APPROVE: self._approve,
+            Verb.REJECT: self._reject,
+            Verb.KNOWN: self._known,
             Verb.START: self._start,
             Verb.LINK: self._link,
             Verb.UNLINK: self._unlink,
@@ -415,6 +433,8 @@ class Conversation:
                 if not error.examples:
                     return problem
                 return joined("\n", (problem, _("For example:"), *error.examples))
+            case NotFound() | NotAllowed() if command.verb in _PROPOSAL_VERBS:
+                return _("Not possible: {message}", message=error.message)
             case NotFound() | NotAllowed():
                 return _("Schedule not found: {id}", id=argument[:PREVIEW_LENGTH])
             case QuotaExceeded():
@@ -509,6 +529,14 @@ class Conversation:
         await self._messages.mark_done(speaker.actors, RunId(argument))
         return _("Done: archived.")
 
+    async def _known(self, speaker: Speaker, argument: str) -> str:
+        for actor in speaker.actors:
+            with contextlib.suppress(NotFound):
+                run = await self._runs.get(actor, RunId(argument))
+                await KnownFailures(self._store).mark(actor, run, "")
+                return _("Failure marked as known; it is not escalated.")
+        raise NotFound()
+
     async def _delete(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._find_schedule(speaker, argument, Verb.DELETE)
         await self._schedules.delete(actor, schedule.id)
@@ -520,6 +548,69 @@ class Conversation:
         await self._schedules.pause(actor, schedule.id, until=until)
         at = local(until, schedule.trigger.zone)
         return _("Schedule snoozed until {until}: {id}", id=schedule.id, until=at)
+
+    async def _list_proposals(self, speaker: Speaker, argument: str) -> str:
+        found: dict[str, Proposal] = {}
+        for actor in await self._deciders(speaker):
+            listed = await self._proposals().find(actor, ProposalStatus.OPEN, limit=MAX_PROPOSALS)
+            found |= {each.id: each for each in listed}
+        return proposals_text(list(found.values())[:MAX_PROPOSALS], speaker.zone)
+
+    async def _show_proposal(self, speaker: Speaker, argument: str) -> str:
+        _actor, proposal, _rest = await self._find_proposal(speaker, argument, Verb.PROPOSAL)
+        return proposal_text(proposal, speaker.zone)
+
+    async def _approve(self, speaker: Speaker, argument: str) -> str:
+        actor, proposal, rest = await self._find_proposal(speaker, argument, Verb.APPROVE)
+        try:
+            decided = await self._proposals().approve(
+                actor, proposal.id, digest=proposal.digest, reason=rest
+            )
+        except Conflict as error:
+            if error.details.get("code") != "plan_changed":
+                raise
+            proposal = await self._proposals().get(actor, proposal.id)
+            return joined("\n\n", (error.message, proposal_text(proposal, speaker.zone)))
+        return decided_text(decided)
+
+    async def _reject(self, speaker: Speaker, argument: str) -> str:
+        actor, proposal, rest = await self._find_proposal(speaker, argument, Verb.REJECT)
+        return decided_text(await self._proposals().reject(actor, proposal.id, reason=rest))
+
+    async def _find_proposal(
+        self, speaker: Speaker, argument: str, verb: Verb
+    ) -> tuple[Actor, Proposal, str]:
+        """The proposal, the actor who may see it, and the text after its id. A button names the
+        plan that its message shows; for another plan the proposal is refused."""
+        if not argument:
+            raise InvalidInput(
+                _(
+                    "Write {command} and the id of a proposal; /proposals lists them.",
+                    command=f"/{verb.value}",
+                )
+            )
+        first, _unused, rest = argument.partition(" ")
+        proposal_id, _unused, digest = first.partition(SEPARATOR)
+        for actor in await self._deciders(speaker):
+            with contextlib.suppress(NotFound):
+                found = await self._proposals().get(actor, proposal_id)
+                if verb is Verb.APPROVE and not found.digest.startswith(digest):
+                    # Not the plan of the message: the approval is refused, with the new plan.
+                    found = replace(found, digest=digest)
+                return actor, found, rest.strip()
+        raise NotFound(_("proposal {id} not found", id=proposal_id[:PREVIEW_LENGTH]))
+
+    async def _deciders(self, speaker: Speaker) -> list[Actor]:
+        """The actors with the role of the linked user: who may approve on the page may do so
+        here."""
+        found: list[Actor] = []
+        for actor in speaker.actors:
+            owner = actor.owner
+            if owner.type is OwnerType.USER:
+                user = await UserService(self._store).get(owner.id)
+                actor = actor if user is None else replace(actor, role=user.role)
+            found.append(actor)
+        return found
 
     async def _find_schedule(
         self, speaker: Speaker, argument: str, verb: Verb

@@ -16,6 +16,7 @@ from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.audit import AuditEntry, entry
 from chimes.notifications.telegram_api import BotApi, BotApiError
 from chimes.services.documents import Document, DocumentStore
+from chimes.services.schedules.rules import LINKED_CHAT, LINKED_CHATS
 from chimes.store.port import Store
 
 CODE_LIFETIME = timedelta(minutes=10)
@@ -158,10 +159,10 @@ class Links:
         await self._links(owner).change(lambda known: (dict(sorted(change(known).items())), None))
 
     def _links(self, owner: Owner) -> DocumentStore:
-        return DocumentStore(self._store, f"telegram:links:{owner}")
+        return DocumentStore(self._store, f"{LINKED_CHATS}{owner}")
 
     def _chat_document(self, chat_id: str) -> DocumentStore:
-        return DocumentStore(self._store, f"telegram:chat:{chat_id}")
+        return DocumentStore(self._store, f"{LINKED_CHAT}{chat_id}")
 
 
 _CHAT_FIELDS = ("owner", "user_id", "language", "timezone", "left")

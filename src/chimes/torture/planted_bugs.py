@@ -15,6 +15,7 @@ from typing import Any, NoReturn, cast
 from unittest.mock import patch
 
 from chimes.engine.executor import Executor
+from chimes.engine.in_flight import Claim
 from chimes.engine.membership import Membership
 from chimes.engine.recorder import Recorder
 from chimes.engine.scheduler import Scheduler
@@ -97,12 +98,12 @@ def _no_trust_window() -> Iterator[Patch]:
 def _dropped_completions() -> Iterator[Patch]:
     write = Recorder._write
 
-    async def write_or_drop(self: Recorder, batch: Sequence[Completion]) -> None:
+    async def write_or_drop(self: Recorder, batch: Sequence[tuple[Claim, Completion]]) -> None:
         try:
             await write(self, batch)
         except StoreUnavailable:
-            for completion in batch:
-                self._pending.pop((completion.run_id, completion.fence), None)
+            for claim, _completion in batch:
+                self._pending.pop(claim, None)
             raise
 
     yield Recorder, "_write", write_or_drop

@@ -40,7 +40,9 @@ import chimes
 from chimes import failpoints
 
 #: Modules besides the package itself that commands import only when they need them.
-_IMPORTED = ("rich.table", "uvloop")
+_IMPORTED = ("uvloop",)
+#: Modules that need a web framework or pytest.
+_FOR_APPLICATIONS = ("chimes.integrations.", "chimes.pytest_plugin")
 #: Modules with side effects on import.
 _NOT_IMPORTED = ("__main__",)
 #: Forks get a signal when the server, their parent, dies.
@@ -339,7 +341,7 @@ def execute(main: Callable[[], object]) -> NoReturn:
 def import_everything() -> None:
     """Imports once instead of in each fork, because imports dominate the start of a node."""
     for found in walk_packages(chimes.__path__, "chimes."):
-        if not found.name.endswith(_NOT_IMPORTED):
+        if not found.name.endswith(_NOT_IMPORTED) and not found.name.startswith(_FOR_APPLICATIONS):
             # The driver of a store may not be installed.
             with contextlib.suppress(ModuleNotFoundError):
                 import_module(found.name)

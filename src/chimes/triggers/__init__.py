@@ -1,4 +1,4 @@
-"""Triggers: compute when a schedule fires (cron, interval, once)."""
+"""Triggers: when a schedule fires (cron, interval, once), or on which event."""
 
 from chimes.triggers.base import (
     NEVER_FIRES,
@@ -10,6 +10,7 @@ from chimes.triggers.base import (
 )
 from chimes.triggers.calendars import Calendar, Window
 from chimes.triggers.cron import Cron, Dialect, Dst
+from chimes.triggers.event import EventTrigger, OnFile, OnRunEnd, OnSql, Webhook
 from chimes.triggers.every import Every
 from chimes.triggers.once import Once
 from chimes.triggers.values import (
@@ -21,7 +22,8 @@ from chimes.triggers.values import (
 )
 from chimes.triggers.zones import Zone, parse_zone, zone_names
 
-Trigger = Cron | Every | Once
+TimeTrigger = Cron | Every | Once
+Trigger = TimeTrigger | Webhook | OnRunEnd | OnFile | OnSql
 
 __all__ = [
     "NEVER_FIRES",
@@ -29,11 +31,17 @@ __all__ = [
     "Cron",
     "Dialect",
     "Dst",
+    "EventTrigger",
     "Every",
     "Fire",
     "Note",
+    "OnFile",
+    "OnRunEnd",
+    "OnSql",
     "Once",
+    "TimeTrigger",
     "Trigger",
+    "Webhook",
     "Window",
     "Zone",
     "ensure_fires",

@@ -88,8 +88,14 @@ class TriggerBase:
     __slots__ = ()
 
     kind: ClassVar[str]
-    #: Its JSON keys, without the bounds; the first one is required.
+    #: Its JSON keys, without the bounds.
     json_keys: ClassVar[tuple[str, ...]]
+    #: The keys that it needs; by default the first of `json_keys`.
+    required: ClassVar[tuple[str, ...]]
+    #: The bounds that it may have.
+    bounds: ClassVar[tuple[str, ...]] = _BOUNDS
+    #: Fires on events instead of at times: it has no slots.
+    on_event: ClassVar[bool] = False
     start_at: datetime | None
     end_at: datetime | None
     max_runs: int | None
@@ -98,8 +104,10 @@ class TriggerBase:
 
     def __init_subclass__(cls) -> None:
         # A subclass of a kind, as an application may define one, does not replace the kind.
-        if TriggerBase in cls.__bases__:
+        if TriggerBase in cls.__bases__ and hasattr(cls, "kind"):
             _KINDS[cls.kind] = cls
+            if "required" not in cls.__dict__:
+                cls.required = cls.json_keys[:1]
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first fire after an aware moment, in UTC; None if there is none within 60 years."""
@@ -167,6 +175,13 @@ class TriggerBase:
         to_microseconds(moment)
         return self
 
+    def with_default_anchor(self) -> Self:
+        """The same trigger with the anchor that a schedule has if none is given: an interval counts
+        from `start_at`, else from 1970-01-01T00:00:00Z. So `every 10m` is at :00, :10 …,
+        independently of when and by what it is created, and nodes that share no state compute the
+        same slots."""
+        return self.anchored(self.start_at or EPOCH)
+
     def jitter_for(self, schedule_id: str, slot: datetime) -> timedelta:
         """The delay of a run after its slot; never part of the slot."""
         return NO_JITTER
@@ -178,6 +193,10 @@ class TriggerBase:
     @abstractmethod
     def to_dict(self) -> dict[str, object]:
         """The input of `trigger_from_dict`, without default values."""
+
+    def shown(self) -> dict[str, object]:
+        """`to_dict` for responses: without secrets."""
+        return self.to_dict()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by value; the search is compiled again."""
@@ -195,7 +214,8 @@ class TriggerBase:
         zone: Zone | None,
     ) -> None:
         put = object.__setattr__
-        start, end = parse_bound(start_at, zone, "start_at"), parse_bound(end_at, zone, "end_at")
+        start = None if start_at is None else parse_bound(start_at, zone, "start_at")
+        end = None if end_at is None else parse_bound(end_at, zone, "end_at")
         if start is not None and end is not None and end < start:
             raise InvalidTrigger(
                 _("end_at is earlier than start_at"), field="end_at", code="out_of_range"
@@ -203,7 +223,7 @@ class TriggerBase:
         put(self, "start_at", start)
         put(self, "end_at", end)
         put(self, "max_runs", _runs(max_runs))
-        put(self, "exclude", _calendars(exclude))
+        put(self, "exclude", () if exclude == () else _calendars(exclude))
 
     def _bounds_dict(self) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -216,6 +236,11 @@ class TriggerBase:
         if self.exclude:
             found["exclude"] = [calendar.to_dict() for calendar in self.exclude]
         return found
+
+
+def trigger_keys(kind: str) -> tuple[str, ...]:
+    """The JSON keys of a kind of trigger, without the kind; none for an unknown kind."""
+    return (*_KINDS[kind].json_keys, *_KINDS[kind].bounds) if kind in _KINDS else ()
 
 
 def trigger_from_dict(value: object) -> Trigger:
@@ -232,22 +257,23 @@ def trigger_from_dict(value: object) -> Trigger:
             code="unknown_kind" if isinstance(kind, str) else "missing_key",
             hint=suggest_name(kind, sorted(_KINDS)) if isinstance(kind, str) else None,
         )
-    keys = _KINDS[kind].json_keys if isinstance(kind, str) else ()
-    given = dict(check_keys(value, ("kind", *keys, *_BOUNDS), None))
+    found = _KINDS[kind] if isinstance(kind, str) else TriggerBase
+    keys = (*found.json_keys, *found.bounds) if isinstance(kind, str) else ()
+    given = dict(check_keys(value, ("kind", *keys), None))
     del given["kind"]
-    if keys[0] not in given:
-        raise InvalidTrigger(
-            _("A trigger of kind {kind} needs {key}", kind=kind, key=keys[0]),
-            field=keys[0],
-            code="missing_key",
-        )
-    first = given.pop(keys[0])
-    if not isinstance(first, str):
-        raise InvalidTrigger(
-            _("{key} must be text, not {type}", key=keys[0], type=type(first).__name__),
-            field=keys[0],
-            code="wrong_type",
-        )
+    for key in found.required:
+        if key not in given:
+            raise InvalidTrigger(
+                _("A trigger of kind {kind} needs {key}", kind=kind, key=key),
+                field=key,
+                code="missing_key",
+            )
+        if not isinstance(given[key], str):
+            raise InvalidTrigger(
+                _("{key} must be text, not {type}", key=key, type=type(given[key]).__name__),
+                field=key,
+                code="wrong_type",
+            )
     for key, each in given.items():
         if each is None:
             raise InvalidTrigger(
@@ -255,13 +281,14 @@ def trigger_from_dict(value: object) -> Trigger:
                 field=key,
                 code="wrong_type",
             )
-    build: Callable[..., Trigger] = _KINDS[str(kind)]  # type: ignore[assignment]
-    return build(first, **given)
+    build: Callable[..., Trigger] = found  # type: ignore[assignment]
+    return build(**given)
 
 
 def never_fires(trigger: Trigger, after: datetime) -> bool:
-    """Whether the trigger has no fire after this moment, within the search bound."""
-    return trigger.next_after(after) is None
+    """Whether the trigger has no fire after this moment, within the search bound, and does not wait
+    for events."""
+    return not trigger.on_event and trigger.next_after(after) is None
 
 
 def ensure_fires(trigger: Trigger, after: datetime) -> None:

@@ -99,7 +99,7 @@ class Cron(TriggerBase):
         put(self, "timezone", None if named is None else named.name)
         put(self, "dialect", _choice(dialect, DIALECTS, "dialect"))
         put(self, "dst", _choice(dst, POLICIES, "dst"))
-        put(self, "anchor", parse_bound(anchor, zone, "anchor"))
+        put(self, "anchor", None if anchor is None else parse_bound(anchor, zone, "anchor"))
         put(self, "_prefix", prefix)
         self._set_bounds(start_at, end_at, max_runs, exclude, zone)
         if body.lower().startswith(f"{EVERY} "):
@@ -187,6 +187,8 @@ def _normalize(expression: object) -> str:
 
 def _split(text: str) -> tuple[str | None, str]:
     """The zone of a prefix, if any, and the rest."""
+    if not text.startswith(_PREFIXES):
+        return None, text
     for prefix in _PREFIXES:
         if text.startswith(prefix):
             zone, _unused, body = text[len(prefix) :].partition(" ")

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
@@ -188,8 +188,7 @@ _QUARTZ_WEEKDAY = Part(_("day-of-week"), 1, 7, _QUARTZ_DAYS)
 _YEAR = Part(_("year"), 1970, 2199, {})
 
 
-@dataclass(frozen=True, slots=True)
-class CronFields:
+class CronFields(NamedTuple):
     """A parsed expression: masks of seconds, minutes of the day and days; and two texts."""
 
     seconds: int

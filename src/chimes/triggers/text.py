@@ -63,7 +63,7 @@ def _suggest_interval(text: str) -> str:
 
 
 def format_trigger_text(trigger: Trigger) -> str:
-    """The cron expression, `@every 5m`, or the RFC 3339 time in UTC."""
+    """The cron expression, `@every 5m`, the RFC 3339 time in UTC, or the kind of event."""
     match trigger:
         case Cron():
             return trigger.expression
@@ -77,3 +77,5 @@ def format_trigger_text(trigger: Trigger) -> str:
         case Once():
             at = trigger.instant.astimezone(UTC).isoformat().removesuffix("+00:00")
             return f"{at.rstrip('0')}Z" if "." in at else f"{at}Z"
+        case _:
+            return f"@{trigger.kind}"

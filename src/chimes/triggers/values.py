@@ -31,7 +31,8 @@ def suggest_name(name: str, known: Iterable[str]) -> Message | None:
 def check_keys(value: object, known: tuple[str, ...], field: str | None) -> Mapping[str, object]:
     """The value, if it is a mapping without unknown keys."""
     label = field or "trigger"
-    if not isinstance(value, Mapping):
+    # Nearly always a dictionary, which takes no call of the abstract class.
+    if not isinstance(value, (dict, Mapping)):
         raise InvalidTrigger(
             _("{field} must be an object, not {type}", field=label, type=type(value).__name__),
             field=field,
@@ -432,3 +433,117 @@ def _offset(found: re.Match[str], text: str, field: str) -> timedelta:
         )
     offset = timedelta(hours=hours, minutes=minutes)
     return -offset if found[9] == "-" else offset
+
+
+# --- times that people write: relative to now, or a moment ----------------------------------------
+_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_LENGTH_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_LENGTH = re.compile(
+    r"(?:([0-9]{1,6})\s*(w(?:eeks?)?|d(?:ays?)?|h(?:ours?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\s*)+"
+)
+_LENGTH_PART = re.compile(r"([0-9]+)\s*([wdhms])[a-z]*")
+_CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+
+
+def parse_time(
+    text: str, *, now: datetime, zone: Zone | str, past: bool = False, field: str = "time"
+) -> datetime:
+    """A time that a person wrote, as an aware UTC datetime.
+
+    Besides moments: `now`; a length such as `24h`, which lies before now if `past`, else after it;
+    `24h ago`, `in 2h`; `yesterday`, `today`, `tomorrow` or a weekday, each alone (its midnight) or
+    with a clock time (`tomorrow 10:00`); a clock time of today; a date. Local times are in
+    `zone`."""
+    place_in = parse_zone(zone) if isinstance(zone, str) else zone
+    words = " ".join(text.casefold().split())
+    if words == "now":
+        return now
+    if (length := _relative_length(words, past=past)) is not None:
+        return check_year(now + length, field)
+    clock = _CLOCK.search(words)
+    if clock is not None and clock.end() == len(words):
+        words = words[: clock.start()].strip().removesuffix(" at")
+    else:
+        clock = None
+    today = _local_date(now, place_in)
+    day = today if not words and clock is not None else _day(words, today, past=past)
+    if day is None:
+        if _MOMENT.fullmatch(text.strip()):
+            return parse_moment(text, place_in, field=field)
+        raise InvalidTrigger(
+            _("{field} {text} is not a time", field=field, text=quote_text(text)),
+            field=field,
+            code="bad_moment",
+            hint=_(
+                "write it like 24h, yesterday, 'tomorrow 10:00', 'in 2h' or"
+                " 2030-02-10T09:00:00+07:00"
+            ),
+        )
+    try:
+        hour, minute, second = (int(clock[part] or 0) for part in (1, 2, 3)) if clock else (0, 0, 0)
+        local = day.replace(hour=hour, minute=minute, second=second)
+    except ValueError:
+        raise InvalidTrigger(
+            _("{field} {text} is not a real time of day", field=field, text=quote_text(text)),
+            field=field,
+            code="bad_moment",
+        ) from None
+    return check_year(place(local, place_in)[0], field)
+
+
+def parse_date(text: str, *, now: datetime, zone: Zone | str, field: str = "date") -> datetime:
+    """The local midnight, without a zone, of a date, `yesterday`, `today`, `tomorrow` or a weekday,
+    which is the latest one."""
+    place_in = parse_zone(zone) if isinstance(zone, str) else zone
+    found = _day(" ".join(text.casefold().split()), _local_date(now, place_in), past=True)
+    if found is None:
+        raise InvalidTrigger(
+            _("{field} {text} is not a date", field=field, text=quote_text(text)),
+            field=field,
+            code="bad_moment",
+            hint=_("write it like 2030-01-31, today or yesterday"),
+        )
+    return check_year(found, field)
+
+
+def _relative_length(words: str, *, past: bool) -> timedelta | None:
+    """The signed distance from now; None if the words are no length."""
+    sign = -1 if past else 1
+    if words.endswith(" ago"):
+        words, sign = words.removesuffix(" ago"), -1
+    elif words.startswith("in "):
+        words, sign = words.removeprefix("in "), 1
+    elif words[:1] in ("-", "+"):
+        words, sign = words[1:], -1 if words[0] == "-" else 1
+    if _LENGTH.fullmatch(words):
+        seconds = sum(
+            int(number) * _LENGTH_UNITS[unit] for number, unit in _LENGTH_PART.findall(words)
+        )
+        return sign * timedelta(seconds=seconds)
+    nanoseconds = _iso(words) if words[:1] == "p" else _go(words)
+    if nanoseconds is None or nanoseconds > _MAX_NANOSECONDS:
+        return None
+    return sign * timedelta(microseconds=nanoseconds // 1000)
+
+
+def _local_date(now: datetime, zone: Zone) -> datetime:
+    offset = zone.offset_at(to_microseconds(now) // 1_000_000)
+    local = now.astimezone(UTC) + timedelta(seconds=offset)
+    return local.replace(tzinfo=None, hour=0, minute=0, second=0, microsecond=0)
+
+
+def _day(words: str, today: datetime, *, past: bool) -> datetime | None:
+    if words in _DAYS:
+        return today + timedelta(days=_DAYS[words])
+    if words in _WEEKDAYS:
+        ahead = (_WEEKDAYS.index(words) - today.weekday()) % 7
+        if past:
+            return today - timedelta(days=(7 - ahead) % 7 or 7)
+        return today + timedelta(days=ahead or 7)
+    found = _DATE.fullmatch(words)
+    try:
+        return datetime(*(int(found[part]) for part in (1, 2, 3))) if found else None  # type: ignore[arg-type]  # noqa: DTZ001
+    except ValueError:
+        return None

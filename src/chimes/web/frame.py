@@ -75,6 +75,9 @@ def build_frame(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # Its spans would contain query strings, in which some APIs accept keys; those of
+        # `ResponseHeaders` do not.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         **options,
     )
     app.state.context = context

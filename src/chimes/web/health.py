@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fastapi import APIRouter
@@ -16,14 +17,24 @@ from starlette.responses import JSONResponse, Response
 from chimes.errors import StoreError, StoreLost
 from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.listing import Counts
+from chimes.model.monitor import MonitorStatus
 from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
+from chimes.services.monitors import MonitorDocuments
 from chimes.web.requests import WebContext, authenticate, language_of_headers
 
 #: A reference, because the models would load the APIs.
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}
+_HEALTH: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/HealthOut"}}}}
+}
+_READINESS = {"application/json": {"schema": {"$ref": "#/components/schemas/ReadinessOut"}}}
+_READY: dict[int | str, dict[str, Any]] = {
+    200: {"content": _READINESS},
+    503: {"description": "This node should get no traffic", "content": _READINESS},
+}
 _METRICS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {}}},
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
     401: {"description": "A valid key is required", "content": _PROBLEM},
     403: {"description": "The key does not have the right to do that", "content": _PROBLEM},
     429: {"description": "Too many requests", "content": _PROBLEM},
@@ -38,16 +49,16 @@ def health_router(context: WebContext) -> APIRouter:
     router = APIRouter(tags=["operations"])
     store_gauges = _StoreGauges(context)
 
-    @router.get("/health")
-    async def health(request: Request) -> JSONResponse:
+    @router.get("/health", responses=_HEALTH)
+    async def get_health(request: Request) -> JSONResponse:
         """Liveness of the process; 200 even when it is degraded."""
         # Ksana clients expect exactly this body from a healthy node.
         reason = _translated(request, await _store_problem(context))
         state = {"status": "degraded", "reason": reason} if reason else {"status": "ok"}
         return JSONResponse(state)
 
-    @router.get("/ready", responses={503: {"description": "This node should get no traffic"}})
-    async def ready(request: Request) -> JSONResponse:
+    @router.get("/ready", responses=_READY)
+    async def get_readiness(request: Request) -> JSONResponse:
         """Readiness of this node for traffic."""
         reason = context.not_ready() or await _store_problem(context, ignore_degraded=True)
         if reason:
@@ -55,8 +66,8 @@ def health_router(context: WebContext) -> APIRouter:
             return JSONResponse(content, status_code=503)
         return JSONResponse({"status": "ready"})
 
-    @router.get("/metrics", responses=_METRICS)
-    async def metrics(request: Request) -> Response:
+    @router.get("/metrics", responses=_METRICS, response_class=Response)
+    async def get_metrics(request: Request) -> Response:
         """Metrics in the Prometheus text format."""
         await authenticate(request, interface="metrics")
         text = generate_latest(context.metrics) + generate_latest(await store_gauges.registry())
@@ -89,6 +100,7 @@ class _StoreCounts(NamedTuple):
     counts: Counts
     #: Those whose lease is alive.
     nodes: int
+    monitors: Mapping[MonitorStatus, int]
 
 
 class _StoreGauges:
@@ -115,9 +127,10 @@ class _StoreGauges:
             async with asyncio.timeout(STORE_SECONDS):
                 counts, now = await store.counts(), await store.now()
                 alive = sum(node.lease_until > now for node in await store.nodes())
+                index = await MonitorDocuments(store).read_index()
         except (StoreError, TimeoutError):
             return None
-        return _StoreCounts(counts, alive)
+        return _StoreCounts(counts, alive, Counter(each.status for each in index))
 
 
 class _GaugeCollector(Collector):
@@ -148,3 +161,7 @@ class _GaugeCollector(Collector):
         for state in DeliveryState:
             outbox.add_metric([state.value], counts.deliveries.get(state, 0))
         yield outbox
+        monitors = GaugeMetricFamily("chimes_monitors", "Monitors on record", labels=["status"])
+        for each in MonitorStatus:
+            monitors.add_metric([each.value], self._counts.monitors.get(each, 0))
+        yield monitors

@@ -23,16 +23,40 @@ from chimes.clock import Clock
 from chimes.errors import ChimesError, StoreError
 from chimes.i18n import _
 from chimes.model.ids import uuid7
+from chimes.telemetry import is_traceparent, request_span
 from chimes.web.problems import error_response
 from chimes.web.requests import RequestRejected, WebContext
 
+PING = "/ping/"
+BADGE = "/badge/"
+HOOKS = "/hooks/"
 BODY_LIMIT = 256 * 1024
+#: Of paths that take many objects at once.
+BODY_LIMITS = {"/api/v1/apply": 1024 * 1024, "/api/v1/monitors/import": 1024 * 1024}
+#: Of inbound webhooks.
+HOOK_BODY_LIMIT = 1024 * 1024
+#: Bytes of the body of a ping; longer ones are refused.
+PING_BODY_LIMIT = 100 * 1024
 HEADER_LIMIT = 8 * 1024
 BODY_SECONDS = 15.0
 _STORE_SECONDS = 2.0
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _Address = IPv4Address | IPv6Address
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def is_token_path(path: str) -> bool:
+    """Whether the path itself is the credential."""
+    return path.startswith((PING, BADGE))
+
+
+def without_token(path: str) -> str:
+    """The path for logs, also of a webhook, whose address is a credential too."""
+    for prefix in (PING, BADGE, HOOKS):
+        if path.startswith(prefix):
+            _token, slash, rest = path.removeprefix(prefix).partition("/")
+            return f"{prefix}***{slash}{rest}"
+    return path
 
 
 class RequestLimits:
@@ -58,11 +82,19 @@ class RequestLimits:
                 raise _headers_too_large(HEADER_LIMIT)
             scope = self._proxies.resolve(scope, headers)
             host = self._host(headers)
-            if self._allowed or await self._open_mode():
+            # The token in the path is the credential: a page of another origin, or a name that
+            # points here, can do no more with it than any other client.
+            by_token = is_token_path(scope["path"])
+            if not by_token and (self._allowed or await self._open_mode()):
                 self._check_host(host, scope)
-            if scope["method"] not in _SAFE_METHODS:
+            if not by_token and scope["method"] not in _SAFE_METHODS:
                 self._check_origin(headers.getlist("origin"), host)
-            body = await _read_body(headers, receive)
+            limit = BODY_LIMITS.get(scope["path"], BODY_LIMIT)
+            if scope["path"].startswith(HOOKS):
+                limit = HOOK_BODY_LIMIT
+            elif by_token:
+                limit = PING_BODY_LIMIT
+            body = await _read_body(headers, receive, limit, needs_length=not by_token)
         except ChimesError as error:
             sender = await error_response(Request(scope), error)
             await sender(scope, receive, send)
@@ -110,6 +142,10 @@ _FORWARDED_PAIR = re.compile(r'\s*([\w!#$%&\'*+.^`|~-]+)=("(?:[^"\\]|\\.)*"|[^\s
 _SCHEMES = frozenset({"http", "https"})
 
 
+#: Key of the scope of a request that a trusted proxy has sent.
+TRUSTED_PROXY = "chimes.trusted_proxy"
+
+
 class TrustedProxies:
     """The proxies whose headers are believed. Every proxy appends the address that connected to it,
     so the client is the right-most address that is not a trusted proxy; what stands on its left was
@@ -139,7 +175,7 @@ class TrustedProxies:
         if not scheme and protocols:
             scheme = protocols[-max(1, depth) if len(protocols) == len(hops) else -1]
         scheme = scheme.lower() if scheme.lower() in _SCHEMES else scope["scheme"]
-        return {**scope, "client": (str(client), 0), "scheme": scheme}
+        return {**scope, "client": (str(client), 0), "scheme": scheme, TRUSTED_PROXY: True}
 
     def _client(self, peer: _Address, hops: Sequence[str]) -> tuple[_Address, int]:
         """The client, and how many elements from the right it stands."""
@@ -202,13 +238,15 @@ def _split_port(host: str) -> tuple[str, int | None]:
     return name, int(port) if port.isascii() and port.isdigit() and len(port) < 6 else None
 
 
-async def _read_body(headers: Headers, receive: Receive) -> bytes:
+async def _read_body(
+    headers: Headers, receive: Receive, limit: int, *, needs_length: bool = True
+) -> bytes:
     """Reads the body and counts it: Content-Length may be missing or wrong."""
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise _compressed_body()
     declared = _content_length(headers)
-    if declared is not None and declared > BODY_LIMIT:
-        raise _body_too_large(BODY_LIMIT)
+    if declared is not None and declared > limit:
+        raise _body_too_large(limit)
     parts: list[bytes] = []
     total = 0
     try:
@@ -218,13 +256,13 @@ async def _read_body(headers: Headers, receive: Receive) -> bytes:
                 message = await receive()
                 part: bytes = message.get("body", b"")
                 total += len(part)
-                if total > BODY_LIMIT:
-                    raise _body_too_large(BODY_LIMIT)
+                if total > limit:
+                    raise _body_too_large(limit)
                 parts.append(part)
                 more = message["type"] == "http.request" and message.get("more_body", False)
     except TimeoutError:
         raise _request_timeout() from None
-    if declared is None and total:
+    if declared is None and total and needs_length:
         raise _missing_length()
     if declared is not None and declared != total:
         raise _wrong_length()
@@ -351,7 +389,6 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 REQUEST_SECONDS = 30.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _log = logging.getLogger("chimes.http")
 
 
@@ -377,15 +414,20 @@ class ResponseHeaders:
         # Applies until the response starts: a stream may then stay open.
         limit = asyncio.timeout(REQUEST_SECONDS)
         sender = _ResponseSender(scope, send, self._clock, limit, without_body=method == "HEAD")
-        try:
-            async with limit:
-                await self._app(scope, receive, sender.send)
-        except Exception as error:
-            sender.limit = None
-            late = _response_timeout() if limit.expired() else error
-            await self._send_error(late, scope, receive, sender)
-        finally:
-            self._log(scope, method, sender.status, self._clock.monotonic() - began)
+        given = Headers(scope=scope).get("traceparent", "")
+        trace = given if is_traceparent(given) else ""
+        with request_span(method, without_token(scope["path"])[:500], trace) as set_status:
+            try:
+                async with limit:
+                    await self._app(scope, receive, sender.send)
+            except Exception as error:
+                sender.limit = None
+                late = _response_timeout() if limit.expired() else error
+                await self._send_error(late, scope, receive, sender)
+            finally:
+                seconds = self._clock.monotonic() - began
+                self._log(scope, method, sender.status, seconds, trace)
+                set_status(sender.status)
 
     async def _send_error(
         self, error: Exception, scope: Scope, receive: Receive, sender: _ResponseSender
@@ -401,20 +443,19 @@ class ResponseHeaders:
         given = headers.get("x-request-id", "")
         return given if _REQUEST_ID.fullmatch(given) else uuid7(self._clock.now())
 
-    def _log(self, scope: Scope, method: str, status: int, seconds: float) -> None:
+    def _log(self, scope: Scope, method: str, status: int, seconds: float, trace: str) -> None:
         state = scope["state"]
         actor = state.get("actor")
         fields: dict[str, object] = {
             "method": method,
             # Without the query: some APIs accept keys there.
-            "path": scope["path"][:500],
+            "path": without_token(scope["path"])[:500],
             "status": status,
             "duration_ms": round(seconds * 1000, 3),
             "request_id": state["request_id"],
             "actor": actor.name if actor is not None else "",
         }
-        trace = Headers(scope=scope).get("traceparent", "")
-        if _TRACE_PARENT.fullmatch(trace):
+        if trace:
             fields["traceparent"] = trace
         _log.info("request", extra=fields)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -17,14 +19,37 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from chimes.errors import NotFound
+from chimes.i18n import _
 from chimes.model.checkpoint import CALLBACK_PATH
-from chimes.web.api.responses import ProblemOut, problem
+from chimes.web.api import field_docs
+from chimes.web.api.agent_callbacks import PipelineEnd
+from chimes.web.api.responses import HealthOut, JsonObjects, ProblemOut, ReadinessOut, problem
+from chimes.web.api.schemas import Trigger
 
 DESCRIPTION = (
     "Durable schedules become runs, exactly one per due slot. Times are in UTC (RFC 3339), "
     "durations in ISO 8601, errors are RFC 9457 problems."
 )
-_REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
+COMPAT_DESCRIPTION = (
+    "A compatibility API for clients of an older system. It translates requests and adds no "
+    "behaviour; new clients use the native API, /openapi.json."
+)
+#: Name of the document of the native API.
+NATIVE = "chimes"
+NATIVE_PREFIXES = ("/api/v1/", "/health", "/ready", "/metrics")
+_REF = "#/components/schemas/"
+_REFERENCE = re.compile(f'"{_REF}([^"]+)"')
+#: Names of objects by the type of their values.
+_MAPS = {"string": "StringMap", "integer": "IntegerMap"}
+#: Examples by format or type.
+_SAMPLES: Mapping[str, object] = {
+    "date-time": field_docs.MOMENT,
+    "duration": "PT10S",
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+}
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key, chm_…"},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -59,29 +84,61 @@ _CREATED: Mapping[str, str] = {
     "/in/v1/knowledge-networks/{kn_id}/action-schedules": "/id",
 }
 Document = dict[str, Any]
+#: Models that routes name in references.
+_REFERRED = (ProblemOut, HealthOut, ReadinessOut, PipelineEnd, JsonObjects, Trigger)
 
 
 def operation_id(route: APIRoute) -> str:
-    return f"{route.tags[0]}_{route.name}" if route.tags else route.name
+    """The name of the handler; compatibility APIs use short names, which need their tag."""
+    native = not route.tags or str(route.path).startswith(NATIVE_PREFIXES)
+    return route.name if native else f"{route.tags[0]}_{route.name}"
 
 
 def describe_api(app: FastAPI) -> Document:
-    document = get_openapi(
+    """The document of the native API."""
+    return describe_apis(app)[NATIVE]
+
+
+def describe_apis(app: FastAPI) -> dict[str, Document]:
+    """The documents by name: `chimes`, then one per compatibility API."""
+    whole = get_openapi(
         title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes
     )
-    schemas: Document = document.setdefault("components", {}).setdefault("schemas", {})
-    _, problems = models_json_schema(
-        [(ProblemOut, "serialization")], ref_template="#/components/schemas/{model}"
+    schemas: Document = whole.setdefault("components", {}).setdefault("schemas", {})
+    _, shared = models_json_schema(
+        [(model, "serialization") for model in _REFERRED],
+        ref_template="#/components/schemas/{model}",
     )
-    schemas.update(problems["$defs"])
-    document["components"]["securitySchemes"] = _SECURITY_SCHEMES
-    document["security"] = [{"bearer": []}, {"key": []}, {}]
-    for path, operations in document["paths"].items():
+    schemas.update(shared["$defs"])
+    whole["components"]["securitySchemes"] = _SECURITY_SCHEMES
+    whole["security"] = [{"bearer": []}, {"key": []}, {}]
+    for path, operations in whole["paths"].items():
         for method, operation in operations.items():
             _add_common_parts(path, method, operation)
-    _add_links(document["paths"])
-    _drop_unused(document, schemas)
-    return document
+    interfaces: Mapping[str, str] = app.state.compat_paths
+    documents = {}
+    for name in (NATIVE, *dict.fromkeys(interfaces.values())):
+        paths = {p: each for p, each in whole["paths"].items() if interfaces.get(p, NATIVE) == name}
+        if not paths:
+            continue  # The dashboard is not documented.
+        document = copy.deepcopy({**whole, "paths": paths})
+        if name != NATIVE:
+            document["info"]["title"] = f"{app.title}: {name} API"
+            document["info"]["description"] = COMPAT_DESCRIPTION
+        _add_links(document["paths"])
+        documents[name] = _described(document) if name == NATIVE else document
+        _drop_unused(documents[name])
+    return documents
+
+
+def merged(documents: Mapping[str, Document]) -> Document:
+    """One document with the operations and schemas of all."""
+    first, *others = documents.values()
+    found = copy.deepcopy(first)
+    for each in others:
+        found["paths"] |= each["paths"]
+        found["components"]["schemas"] |= each["components"]["schemas"]
+    return found
 
 
 def _add_common_parts(path: str, method: str, operation: Document) -> None:
@@ -120,9 +177,10 @@ def _add_links(paths: Document) -> None:
                 response["links"] = links
 
 
-def _drop_unused(document: Document, schemas: Document) -> None:
+def _drop_unused(document: Document) -> None:
     """Removes schemas that no path refers to."""
-    used = _references(document["paths"])
+    schemas = document["components"]["schemas"]
+    used = _references([document["paths"], document["components"].get("responses")])
     unvisited = list(used)
     while unvisited:
         for name in _references(schemas[unvisited.pop()]) - used:
@@ -134,6 +192,164 @@ def _drop_unused(document: Document, schemas: Document) -> None:
 
 def _references(part: Document | Sequence[object]) -> set[str]:
     return set(_REFERENCE.findall(json.dumps(part)))
+
+
+# What generated clients need: short names, named objects, descriptions and examples.
+
+
+def _described(document: Document) -> Document:
+    schemas = document["components"]["schemas"]
+    short = {name: name.removesuffix("Out") for name in schemas}
+    text = _REFERENCE.sub(lambda found: f'"{_REF}{short[found[1]]}"', json.dumps(document))
+    document = json.loads(text)
+    schemas = {short[name]: each for name, each in document["components"]["schemas"].items()}
+    assert len(schemas) == len(short), "two schemas have the same name without Out"
+    document["components"]["schemas"] = schemas = dict(sorted(schemas.items()))
+    unions = {
+        str(schema["oneOf"]): name for name, schema in schemas.items() if "discriminator" in schema
+    }
+    for name, schema in schemas.items():
+        _drop_titles(schema)
+        schema["title"] = name
+        for field in schema.get("properties", {}).values():
+            _name_inline(field, unions)
+        _describe_schema(name, schema)
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            _describe_operation(operation)
+    _name_errors(document)
+    samples = _Samples(schemas)
+    for name, schema in schemas.items():
+        if "enum" not in schema and name != "JsonValue":
+            schema["examples"] = [samples.of_schema(name)]
+    return document
+
+
+def _describe_schema(name: str, schema: Document) -> None:
+    schema.setdefault("description", field_docs.SCHEMAS.get(name, ""))
+    for field, kind in schema.get("properties", {}).items():
+        doc = _field_doc(name, field)
+        if doc is not None and not kind.get("description"):
+            kind["description"] = doc.description
+        example = None if doc is None else doc.example
+        if example is not None and "const" not in kind:
+            kind["examples"] = [example]
+
+
+def _field_doc(schema: str, field: str) -> field_docs.Doc | None:
+    rows = field_docs.FIELDS
+    return rows.get(f"{schema}.{field}") or rows.get(field)
+
+
+def _describe_operation(operation: Document) -> None:
+    operation["summary"] = operation["description"].partition(". ")[0].rstrip(".")
+    for parameter in operation.get("parameters", ()):
+        _drop_titles(parameter["schema"])
+        _drop_null(parameter["schema"])
+        doc = field_docs.PARAMETERS.get(parameter["name"])
+        if doc is not None:
+            parameter.setdefault("description", doc.description)
+            if doc.example is not None:
+                parameter.setdefault("example", doc.example)
+        # FastAPI repeats the description in the schema.
+        parameter["schema"].pop("description", None)
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        content["schema"].pop("title", None)
+        _drop_null(content["schema"])
+
+
+def _name_errors(document: Document) -> None:
+    """Errors that many operations have become components, which are read once."""
+    named: Document = {}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            responses = operation["responses"]
+            for status, response in responses.items():
+                if "application/problem+json" in response.get("content", {}):
+                    name = HTTPStatus(int(status)).name.title().replace("_", "")
+                    if named.setdefault(name, response) == response:
+                        responses[status] = {"$ref": f"#/components/responses/{name}"}
+    document["components"]["responses"] = dict(sorted(named.items()))
+
+
+def _drop_null(schema: Document) -> None:
+    """An omitted parameter or body is not null; generators would send null instead of no body."""
+    choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    if len(choices) == 1:
+        del schema["anyOf"]
+        schema.update(choices[0])
+
+
+def _drop_titles(schema: object) -> None:
+    """Removes titles that pydantic derives from names: they say nothing, and some generators name
+    types by them."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        for key, each in schema.items():
+            if key != "examples":
+                _drop_titles(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            _drop_titles(each)
+
+
+def _name_inline(schema: Any, unions: Mapping[str, str]) -> None:
+    """Replaces objects without properties, and unions that have a name, by references, so that
+    generated clients have no types without a name."""
+    if isinstance(schema, list):
+        for each in schema:
+            _name_inline(each, unions)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "object" and "properties" not in schema:
+        values = schema.pop("additionalProperties", True)
+        del schema["type"]
+        kind = values.get("type") if isinstance(values, dict) else None
+        schema["$ref"] = _REF + _MAPS.get(str(kind), "JsonObject")
+    elif "discriminator" in schema:
+        del schema["discriminator"]
+        schema["$ref"] = _REF + unions[str(schema.pop("oneOf"))]
+        schema.pop("description", None)
+    for key in ("anyOf", "oneOf", "items"):
+        _name_inline(schema.get(key), unions)
+
+
+class _Samples:
+    """Examples of schemas, built from the examples of their fields."""
+
+    def __init__(self, schemas: Document) -> None:
+        self._schemas = schemas
+
+    def of_schema(self, name: str) -> object:
+        schema = self._schemas[name]
+        if name in field_docs.EXAMPLES:
+            return field_docs.EXAMPLES[name]
+        if "properties" not in schema or "examples" in schema:
+            return self._of(schema)
+        properties = schema["properties"]
+        chosen = list(properties)
+        if name.endswith(("In", "Patch", "Trigger")):  # requests
+            chosen = schema.get("required") or [f for f in chosen if "examples" in properties[f]]
+        return {field: self._of(properties[field]) for field in chosen}
+
+    def _of(self, schema: Document) -> object:
+        for key in ("examples", "enum"):
+            if key in schema:
+                return schema[key][0]
+        for key in ("const", "default"):
+            if key in schema:
+                return schema[key]
+        if "$ref" in schema:
+            return self.of_schema(schema["$ref"].removeprefix(_REF))
+        choices = schema.get("anyOf") or schema.get("oneOf")
+        if choices:
+            return None if {"type": "null"} in choices else self._of(choices[0])
+        if schema.get("type") == "array":
+            return [self._of(schema["items"])]
+        if schema.get("type") == "object":
+            return {}
+        return _SAMPLES.get(schema.get("format") or schema.get("type", ""), "text")
 
 
 # The documentation page: HTML rendered on the server, without scripts.
@@ -163,16 +379,23 @@ def docs_router(app: FastAPI) -> APIRouter:
     # Built on first use, when all routes are registered, and in a thread, because it would block
     # the event loop and delay due schedules.
     @cache
-    def document() -> Document:
-        return describe_api(app)
+    def documents() -> dict[str, Document]:
+        return describe_apis(app)
 
     @cache
     def docs_page() -> str:
-        return "".join(_page(document()))
+        return "".join(_page(documents()))
 
     @router.get("/openapi.json")
     async def openapi() -> JSONResponse:
-        return JSONResponse(await asyncio.to_thread(document))
+        return JSONResponse((await asyncio.to_thread(documents))[NATIVE])
+
+    @router.get("/openapi/{name}.json")
+    async def openapi_of(name: str) -> JSONResponse:
+        found = await asyncio.to_thread(documents)
+        if name not in found:
+            raise NotFound(_("the documents are {names}", names=", ".join(found)))
+        return JSONResponse(found[name])
 
     @router.get("/")
     async def start(request: Request) -> RedirectResponse:
@@ -200,7 +423,8 @@ def _address_of(request: Request) -> str:
     return f"{request.url.scheme}://{host}" if _PLAIN_HOST.fullmatch(host) else _ADDRESS
 
 
-def _page(document: Document) -> Iterator[str]:
+def _page(documents: Mapping[str, Document]) -> Iterator[str]:
+    document = merged(documents)
     info = document["info"]
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -214,6 +438,8 @@ def _page(document: Document) -> Iterator[str]:
             tag = (operation.get("tags") or ["other"])[0]
             groups.setdefault(tag, []).append((method.upper(), path, operation))
     yield '<nav><a href="/openapi.json">openapi.json</a>'
+    for name in documents:
+        yield f'<a href="/openapi/{escape(name)}.json">{escape(name)}.json</a>'
     for tag in groups:
         yield f'<a href="#{escape(tag)}">{escape(tag)}</a>'
     yield '<a href="#schemas">schemas</a></nav>'
@@ -244,6 +470,8 @@ def _operation(method: str, path: str, operation: Document, document: Document) 
     yield f"<pre>{escape(_curl(method, path, body, document))}</pre>"
     yield "<table><tr><th>Status</th><th></th><th>Body</th></tr>"
     for status, response in sorted(operation["responses"].items()):
+        if "$ref" in response:
+            response = document["components"]["responses"][response["$ref"].rpartition("/")[2]]
         content = response.get("content", {})
         types = ", ".join(_type(kind.get("schema", {})) for kind in content.values())
         yield f"<tr><td>{escape(status)}</td><td>{escape(response.get('description', ''))}</td>"

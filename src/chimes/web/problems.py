@@ -21,6 +21,8 @@ from chimes.web.requests import RequestRejected, error_language, set_language
 
 CHALLENGE = 'Bearer realm="chimes", ApiKey realm="chimes"'
 _INDEX = re.compile(r"\[([0-9]+)\]")
+#: The field of a request whose items have names that people choose.
+_ITEMS = "schedules"
 #: Error class, status, default code, title; most specific class first.
 _TABLE: tuple[tuple[type[errors.ChimesError], int, str, str], ...] = (
     (errors.InvalidInput, 422, "invalid_input", _("The input is not valid")),
@@ -74,6 +76,8 @@ class FieldError:
     code: str
     hint: str = ""
     source: str = "body"
+    #: Names of the objects around the field, which may have dots in them; not part of `name`.
+    around: tuple[str, ...] = ()
 
     def in_language(self, language: str) -> FieldError:
         return replace(
@@ -85,7 +89,8 @@ class FieldError:
     def to_dict(self) -> dict[str, str]:
         found = {"detail": self.detail, "code": self.code}
         if self.source == "body":
-            found = {"pointer": pointer(self.name)} | found
+            outer = "".join(f"/{_escape(part)}" for part in self.around)
+            found = {"pointer": outer + pointer(self.name)} | found
         else:
             found = {"parameter" if self.source == "query" else self.source: self.name} | found
         return found | ({"hint": self.hint} if self.hint else {})
@@ -167,19 +172,15 @@ def problem_of(error: Exception) -> Problem:
 def _problem_of_known(error: errors.ChimesError, status: int, code: str, title: str) -> Problem:
     if isinstance(error, errors.NeedsClarification):
         return _clarification(error)
-    if isinstance(error, errors.InvalidInput):
-        source = str(error.details.get("source", "body"))
+    if isinstance(error, errors.InvalidItems):
         return _invalid(
-            (
-                FieldError(
-                    name=error.field or "",
-                    detail=error.message,
-                    code=error.code,
-                    hint=error.hint or "",
-                    source=source,
-                ),
+            tuple(
+                replace(_field_error(each), around=(error.field or "", name))
+                for name, each in error.errors.items()
             )
         )
+    if isinstance(error, errors.InvalidInput):
+        return _invalid((_field_error(error),))
     headers: dict[str, str] = {}
     detail = error.message
     if isinstance(error, errors.StoreError) and not isinstance(error, errors.SecretUnreadable):
@@ -200,6 +201,19 @@ def _problem_of_known(error: errors.ChimesError, status: int, code: str, title: 
         detail=detail,
         headers=headers,
         more=more,
+    )
+
+
+def _field_error(error: errors.ChimesError) -> FieldError:
+    if not isinstance(error, errors.InvalidInput):
+        code = str(error.details.get("code", "invalid"))
+        return FieldError(name="", detail=error.message, code=code)
+    return FieldError(
+        name=error.field or "",
+        detail=error.message,
+        code=error.code,
+        hint=error.hint or "",
+        source=str(error.details.get("source", "body")),
     )
 
 
@@ -225,8 +239,9 @@ def _clarification(error: errors.NeedsClarification) -> Problem:
 def _invalid(found: tuple[FieldError, ...]) -> Problem:
     first = found[0]
     detail = first.detail
-    if first.name and first.name not in detail:
-        detail = _("{field}: {detail}", field=first.name, detail=detail)
+    place = ".".join(part for part in (*first.around, first.name) if part)
+    if place and place not in detail:
+        detail = _("{field}: {detail}", field=place, detail=detail)
     return Problem(
         status=422,
         kind="invalid_input",
@@ -240,12 +255,17 @@ def _invalid(found: tuple[FieldError, ...]) -> Problem:
 def _from_pydantic(found: Mapping[str, object]) -> FieldError:
     place = found.get("loc")
     source, *path = (str(part) for part in place) if isinstance(place, Sequence) else ("body",)
-    if len(path) > 1 and path[0] == "target" and path[1] in TARGETS:
-        # Pydantic adds the member of a union to the location; the body has no such level.
-        del path[1]
+    around: tuple[str, ...] = ()
+    if len(path) > 1 and path[0] == _ITEMS:
+        around, path = (path[0], path[1]), path[2:]
     context = found.get("ctx")
     given = context if isinstance(context, Mapping) else {}
     within = str(given.get("field") or "")
+    match [*path, within] if within else path:
+        # Pydantic adds the member of a union to the location; the body has no such level. The
+        # fields `task` and `command` of a PATCH are the last part, or an index follows.
+        case ["target", kind, name, *_rest] if kind in TARGETS and not name.isdecimal():
+            del path[1]
     code, hint = str(found.get("type", "invalid")), given.get("hint")
     if code == "missing" and not path:
         detail: str = _("a JSON body is required")
@@ -257,7 +277,13 @@ def _from_pydantic(found: Mapping[str, object]) -> FieldError:
         code=code,
         hint=hint if isinstance(hint, str) else "",
         source=source if source in ("query", "header") else "body",
+        around=around,
     )
+
+
+def _escape(part: str) -> str:
+    """A part of a JSON pointer (RFC 6901)."""
+    return part.replace("~", "~0").replace("/", "~1")
 
 
 def pointer(name: str) -> str:

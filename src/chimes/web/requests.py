@@ -16,6 +16,7 @@ import math
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TypeVar
@@ -40,8 +41,10 @@ from chimes.language.languages import DEFAULT, accepted, known, named
 from chimes.model.access import ANONYMOUS_OWNER, Actor, OwnerType, Role, Scope
 from chimes.model.audit import entry
 from chimes.model.ids import KeyId
+from chimes.model.schedule import Schedule
 from chimes.services.access import AccessService, RateLimiter, SharedLimiter, secrets_equal
 from chimes.services.audit import AuditService
+from chimes.services.limits import LimitService
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService, SavedFilters
@@ -50,12 +53,20 @@ from chimes.services.schedules.service import ScheduleService
 from chimes.services.schedules.setup import SetupCache, SetupService
 from chimes.services.secrets import SecretService
 from chimes.services.system import NodeService, SourceRegistry, SystemService
+from chimes.services.webhooks import hook_url, may_see_hook
 from chimes.store.port import Store
 
 if TYPE_CHECKING:
     from chimes.services.attention import KnownFailures, SnoozeService
     from chimes.services.demo import DemoService
     from chimes.services.insights import ChangeDetector, InsightService
+    from chimes.services.maintenance import MaintenanceService
+    from chimes.services.message_templates import MessageTemplateService
+    from chimes.services.monitors import MonitorService
+    from chimes.services.proposals import ProposalService
+    from chimes.services.routing import RoutingService
+    from chimes.services.schedules.changeset import ChangesetService
+    from chimes.services.silences import SilenceService
     from chimes.telegram.links import Links
 
 
@@ -116,12 +127,61 @@ class WebContext:
         return SecretService(self.store)
 
     @property
+    def limits(self) -> LimitService:
+        return LimitService(self.store)
+
+    @property
     def notifications(self) -> NotificationService:
         return NotificationService(self.store, self.schedules.rules.check_recipient)
 
     @property
+    def maintenance(self) -> MaintenanceService:
+        from chimes.services.maintenance import MaintenanceService
+
+        return MaintenanceService(self.store)
+
+    @property
+    def monitors(self) -> MonitorService:
+        from chimes.services.monitors import MonitorService
+
+        return MonitorService(self.store, self.schedules.rules)
+
+    @property
+    def routing(self) -> RoutingService:
+        from chimes.services.routing import RoutingService
+
+        return RoutingService(self.store, self.schedules.rules)
+
+    @property
+    def silences(self) -> SilenceService:
+        from chimes.services.silences import SilenceService
+
+        return SilenceService(self.store)
+
+    @property
+    def message_templates(self) -> MessageTemplateService:
+        from chimes.services.message_templates import MessageTemplateService
+
+        return MessageTemplateService(self.store)
+
+    @property
     def setup(self) -> SetupService:
         return SetupService(self.store, self.schedules.rules, self.settings)
+
+    @property
+    def changesets(self) -> ChangesetService:
+        from chimes.services.schedules.changeset import ChangesetService
+
+        return ChangesetService(self.store, self.schedules, self.setup, self.settings)
+
+    @property
+    def proposals(self) -> ProposalService:
+        from chimes.services.proposals import ProposalService
+        from chimes.web.api.proposals import changes_reader
+
+        return ProposalService(
+            self.store, self.schedules, self.changesets, changes_reader(self.settings)
+        )
 
     @property
     def insights(self) -> InsightService:
@@ -472,7 +532,7 @@ def check_query(request: Request) -> None:
             )
 
 
-def strict_json(data: bytes) -> object:
+def strict_json(data: bytes, *, max_keys: int = MAX_KEYS) -> object:
     """Parses JSON. Raises RequestRejected (400) for invalid JSON and InvalidInput (422) for JSON
     that is too deep, too large or ambiguous between parsers."""
     try:
@@ -483,7 +543,7 @@ def strict_json(data: bytes) -> object:
     try:
         value: object = json.loads(
             text,
-            object_pairs_hook=_ObjectBuilder().object,
+            object_pairs_hook=_ObjectBuilder(max_keys).object,
             parse_constant=_reject_constant,
             parse_float=_parse_float,
             parse_int=_parse_int,
@@ -501,7 +561,7 @@ def strict_json(data: bytes) -> object:
     return value
 
 
-async def read_json(request: Request) -> object | None:
+async def read_json(request: Request, *, max_keys: int = MAX_KEYS) -> object | None:
     """The JSON body of a request; None if it is empty."""
     data = await request.body()
     if not data:
@@ -509,7 +569,7 @@ async def read_json(request: Request) -> object | None:
     content_type = request.headers.get("content-type", "")
     if not is_json(content_type):
         raise not_json(content_type)
-    return strict_json(data)
+    return strict_json(data, max_keys=max_keys)
 
 
 def is_json(content_type: str) -> bool:
@@ -535,14 +595,15 @@ def _check_depth(text: str) -> None:
 
 
 class _ObjectBuilder:
-    def __init__(self) -> None:
+    def __init__(self, max_keys: int) -> None:
         self._keys = 0
+        self._max_keys = max_keys
 
     def object(self, pairs: list[tuple[str, object]]) -> dict[str, object]:
         self._keys += len(pairs)
-        if self._keys > MAX_KEYS:
+        if self._keys > self._max_keys:
             raise InvalidInput(
-                _("the body has more than {max_keys} keys", max_keys=MAX_KEYS),
+                _("the body has more than {max_keys} keys", max_keys=self._max_keys),
                 code="too_many_keys",
             )
         found = dict(pairs)
@@ -620,3 +681,29 @@ def invalid_json(reason: str) -> RequestRejected:
     return RequestRejected(
         400, "bad_json", _("the body is not valid JSON: {reason}", reason=reason)
     )
+
+
+# --- addresses of webhooks in responses -----------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Viewer:
+    actor: Actor
+    #: Address of this server, as the caller or the settings name it.
+    base: str
+
+
+_viewer: ContextVar[_Viewer | None] = ContextVar("chimes_hook_viewer", default=None)
+
+
+def remember_viewer(request: Request, actor: Actor) -> None:
+    """Lets `viewed_hook_url` know who reads the response of this request."""
+    context: WebContext = request.app.state.context
+    base = context.settings.public_url or str(request.base_url)
+    _viewer.set(_Viewer(actor=actor, base=base))
+
+
+def viewed_hook_url(schedule: Schedule) -> str | None:
+    """The address of the schedule's webhook; None if it has none, or the caller may not run it."""
+    viewer = _viewer.get()
+    if viewer is None or not may_see_hook(viewer.actor, schedule):
+        return None
+    return hook_url(schedule, viewer.base)

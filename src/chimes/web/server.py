@@ -15,7 +15,12 @@ from chimes.services.access import ByteBudget
 from chimes.web.api import (
     account,
     agent_callbacks,
+    hooks,
+    limits,
+    monitors,
+    notification_rules,
     notifications,
+    proposals,
     route,
     runs,
     schedules,
@@ -27,7 +32,10 @@ from chimes.web.api.streams import StreamCounter
 from chimes.web.compat.base import CompatRouter
 from chimes.web.frame import LazyApp, build_frame
 from chimes.web.health import health_router
+from chimes.web.live_updates import LiveUpdates
+from chimes.web.middleware import BADGE, PING
 from chimes.web.openapi import docs_router, operation_id
+from chimes.web.pings import ping_router, render_plain
 from chimes.web.problems import Problem
 from chimes.web.requests import WebContext
 
@@ -37,19 +45,30 @@ if TYPE_CHECKING:
 NATIVE_ROUTERS = (
     schedules.router,
     schedules.action_router,
+    schedules.set_router,
     runs.router,
     notifications.router,
     notifications.inbox_router,
+    notification_rules.routing_router,
+    notification_rules.silence_router,
+    notification_rules.template_router,
     time.router,
     account.router,
     account.filter_router,
     secrets.router,
+    limits.router,
+    monitors.import_router,
+    monitors.router,
+    proposals.set_router,
+    proposals.router,
     system.source_router,
     system.router,
     system.node_router,
+    system.maintenance_router,
     system.user_router,
     notifications.telegram_link_router,
     agent_callbacks.router,
+    hooks.router,
 )
 
 
@@ -60,13 +79,27 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
         for router in compat
         if isinstance(router, CompatRouter)
         for prefix in router.prefixes
-    ]
+    ] + [(prefix.rstrip("/"), render_plain) for prefix in (PING, BADGE)]
     app = build_frame(context, renderers, generate_unique_id_function=operation_id)
     app.state.streams = StreamCounter()
+    app.state.live_updates = LiveUpdates(context, app.state.streams)
+    # The OpenAPI document that a path belongs to, if it is not that of the native API.
+    app.state.compat_paths = {
+        str(getattr(route, "path", "")): router.interface
+        for router in compat
+        if isinstance(router, CompatRouter)
+        for route in router.routes
+    }
     app.state.kept_answers = ByteBudget(
         context.store, "answers", limit=route.MAX_KEPT_BYTES, period=route.KEEP
     )
-    for router in (health_router(context), docs_router(app), *NATIVE_ROUTERS, *compat):
+    for router in (
+        health_router(context),
+        docs_router(app),
+        *NATIVE_ROUTERS,
+        ping_router(context),
+        *compat,
+    ):
         app.include_router(router)
     return app
 

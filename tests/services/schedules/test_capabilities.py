@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from chimes.config import Settings
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model import replace
 from chimes.model.access import Role
@@ -13,12 +14,14 @@ from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.policy import Overlap, Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
+from chimes.model.schedule import Schedule
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target, longest_timeout
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunRequest
 from chimes.services.schedules.rules import ScheduleRules, default_timeout
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.schedules.setup import SetupService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, LEASE, MINUTE, NOW, a_node, a_schedule
@@ -53,43 +56,46 @@ def test_default_and_longest_timeout_of_each_kind() -> None:
     ]
 
 
-async def test_a_task_needs_a_capable_live_node(
+async def warning_of(service: ScheduleService, store: MemoryStore, schedule: Schedule) -> str:
+    """The message of its only warning; empty if it has none."""
+    setup = SetupService(store, service.rules, Settings())
+    [found] = await setup.warnings_of([schedule])
+    if not found:
+        return ""
+    [warning] = found
+    assert (warning.code, warning.field) == (f"unknown_{schedule.target.kind}", "target.name")
+    return warning.message
+
+
+async def test_a_schedule_may_wait_for_a_worker_with_its_task(
     schedules: ScheduleService, store: MemoryStore, clock: SettableClock
 ) -> None:
-    draft = a_schedule(target=GREET)
-    with pytest.raises(InvalidInput) as caught:
-        await schedules.create(ADMIN, draft)
-    assert (caught.value.field, caught.value.code) == ("target.name", "unknown_task")
+    made = await schedules.create(ADMIN, a_schedule(target=GREET), explicit_fields=())
+    message = "no running node offers the task 'greet': its runs wait for one"
+    assert await warning_of(schedules, store, made) == message
     await join_node(store, "http", "task:greet")
-    made = await schedules.create(ADMIN, draft)
+    assert await warning_of(schedules, store, made) == ""
     clock.advance(LEASE)
-    with pytest.raises(InvalidInput):
-        await schedules.create(ADMIN, a_schedule(target=GREET))
-    # A saved target stays valid when other fields change.
-    renamed = await schedules.change(ADMIN, made.id, lambda s: replace(s, name="other"))
-    assert renamed.name == "other"
-    again = await schedules.change(
-        ADMIN, made.id, lambda s: replace(s, target=replace(GREET, args={"a": 1}))
+    assert await warning_of(schedules, store, made) == message
+    flow = await schedules.change(
+        ADMIN, made.id, lambda s: replace(s, target=FlowTarget(name="f")), explicit_fields=()
     )
-    assert again.target == TaskTarget(name="greet", args={"a": 1})
-    with pytest.raises(InvalidInput):
-        await schedules.change(ADMIN, made.id, lambda s: replace(s, target=FlowTarget(name="f")))
+    assert "the flow 'f'" in await warning_of(schedules, store, flow)
 
 
 async def test_the_local_application_needs_no_node(
-    schedules: ScheduleService,
+    schedules: ScheduleService, store: MemoryStore
 ) -> None:
-    await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="local")))
-    with pytest.raises(InvalidInput) as caught:
-        await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="locla")))
-    assert caught.value.hint == "did you mean local?"
+    made = await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="local")))
+    assert await warning_of(schedules, store, made) == ""
+    typo = await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="locla")))
+    assert (await warning_of(schedules, store, typo)).endswith("; did you mean local?")
 
 
 async def test_steps_are_not_suggested(schedules: ScheduleService, store: MemoryStore) -> None:
     await join_node(store, "task:pipe/greeting", "flow:greeting")
-    with pytest.raises(InvalidInput) as caught:
-        await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="greetin")))
-    assert caught.value.hint is None
+    made = await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="greetin")))
+    assert "did you mean" not in await warning_of(schedules, store, made)
 
 
 async def test_malformed_names_are_rejected_first(

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import TypeAdapter
 
 from chimes.errors import InvalidInput
 from chimes.model.validation import check_recipients
-from chimes.services.schedules.definitions import recipient_from_json, target_from_json
-from chimes.web.api.schemas import AnyTargetIn, RecipientIn, TargetField
+from chimes.services.schedules.definitions import (
+    assign_text,
+    recipient_from_json,
+    remove_field,
+    target_from_json,
+)
+from chimes.web.api.schemas import AnyTargetIn, RecipientIn, TargetIn
 from chimes.web.api.translate import recipients_from, target_from
+from tests.tables import each_row
 
 TARGETS: list[dict[str, object]] = [
     {"url": "https://example.com/"},
@@ -57,7 +65,7 @@ RECIPIENTS: list[dict[str, object]] = [
 
 
 def test_targets_read_as_through_the_api() -> None:
-    api: TypeAdapter[AnyTargetIn] = TypeAdapter(TargetField)
+    api: TypeAdapter[AnyTargetIn] = TypeAdapter(TargetIn)
     for data in TARGETS:
         assert target_from_json(data) == target_from(api.validate_python(data)), data
 
@@ -101,3 +109,93 @@ def test_an_empty_list_of_events_is_rejected() -> None:
     with pytest.raises(InvalidInput) as error:
         check_recipients((recipient,))
     assert error.value.code == "missing"
+
+
+# --- fields from text -------------------------------------------------------------------------
+def a_definition() -> dict[str, Any]:
+    return {
+        "name": "report",
+        "trigger": {"kind": "cron", "expression": "0 9 * * *"},
+        "target": {"kind": "http", "url": "http://x/", "headers": {"A": "1"}},
+        "policy": {"timeout": "PT10S", "max_retries": 0},
+        "labels": {},
+    }
+
+
+@each_row(
+    ("path", "text", "value"),
+    [
+        ("name", "other", "other"),
+        ("priority", "-5", -5),
+        ("enabled", "no", False),
+        ("policy.timeout", "30s", "30s"),
+        ("policy.max_retries", "3", 3),
+        ("policy.max_concurrent_runs", "null", None),
+        ("policy.concurrency_key", "", None),
+        ("policy.burst_allowed", "true", True),
+        ("policy.overlap", "allow", "allow"),
+        ("labels.team", "billing", "billing"),
+        ("labels.a.b", "1", "1"),
+        ("labels.nightly", "null", None),
+        ("trigger.expression", "0 10 * * *", "0 10 * * *"),
+        ("trigger.max_runs", "7", 7),
+        ("trigger.exclude", '[{"weekdays": ["sat"]}]', [{"weekdays": ["sat"]}]),
+        ("target.url", "http://y/", "http://y/"),
+        ("target.headers.X-Day", "5", "5"),
+        ("target.expected_status", "200, 204", [200, 204]),
+        ("target.verify_tls", "off", False),
+        ("depends_on.within", "2h", "2h"),
+        ("delivery", "inbox", [{"channel": "inbox", "to": ""}]),
+        ("policy", '{"timeout": "1m"}', {"timeout": "1m"}),
+    ],
+)
+def test_text_becomes_the_declared_type(path: str, text: str, value: object) -> None:
+    definition = a_definition()
+    assign_text(definition, path, text)
+    head, dot, rest = path.partition(".")
+    found: Any = definition[head]
+    if dot:
+        for name in [rest] if head == "labels" else rest.split("."):
+            found = found[name]
+    assert found == value
+
+
+def test_arguments_are_json_or_text() -> None:
+    definition = a_definition() | {"target": {"kind": "task", "name": "t", "args": {"a": 1}}}
+    assign_text(definition, "target.args.days", "7")
+    assign_text(definition, "target.args.mode", "fast")
+    assert definition["target"]["args"] == {"a": 1, "days": 7, "mode": "fast"}
+    action = {"target": {"kind": "action", "action_type_id": "a", "kn_id": "k"}}
+    assign_text(action, "target.account.id", "ada")
+    assert action["target"]["account"] == {"id": "ada"}
+
+
+@each_row(
+    ("path", "text", "says"),
+    [
+        ("polcy.timeout", "1s", "policy"),
+        ("policy.time_out", "1s", "timeout"),
+        ("policy.max_retries", "many", "whole number"),
+        ("enabled", "perhaps", "true or false"),
+        ("target.prompt", "x", "no field"),
+        ("target.url.x", "x", "no field"),
+        ("name.x", "x", "no field"),
+        ("trigger.every", "1h", "no field"),
+        ("labels", "x", "JSON"),
+    ],
+)
+def test_wrong_fields_are_named(path: str, text: str, says: str) -> None:
+    with pytest.raises(InvalidInput) as found:
+        assign_text(a_definition(), path, text)
+    assert found.value.field == path
+    assert says in f"{found.value.message} {found.value.hint}"
+
+
+def test_fields_are_removed() -> None:
+    definition = a_definition()
+    remove_field(definition, "policy.timeout")
+    remove_field(definition, "target.headers.A")
+    assert definition["policy"] == {"max_retries": 0}
+    assert definition["target"]["headers"] == {}
+    with pytest.raises(InvalidInput):
+        remove_field(definition, "policy.timeout")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chimes.clock import EPOCH
 from chimes.errors import (
     AlreadyExists,
     Conflict,
@@ -58,7 +59,7 @@ class TestCreate:
     async def test_sets_id_anchor_and_first_slot(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         assert made.id
-        assert made.trigger == Every("1m", anchor=NOW)
+        assert made.trigger == Every("1m", anchor=EPOCH)
         assert made.next_slot == made.next_run_at == NOW + timedelta(minutes=1)
         assert (made.version, made.created_by) == (1, "system:default")
 

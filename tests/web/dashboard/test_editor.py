@@ -414,7 +414,10 @@ async def test_missing_configuration_is_shown_before_and_after_saving() -> None:
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="read", words="every day at 09:00 summarize the news")
         assert "No agent is configured" not in page.text
-        assert "saved. Next run:" in (await browser.follow(await fill(browser, NEW))).text
+        again = (await browser.follow(await fill(browser, NEW))).text
+        assert "saved. Next run:" in again
+        # The first one had the same name.
+        assert "Warning: the owner has another schedule of this name" in again
 
 
 async def test_schedules_of_others_are_not_found_and_copies_leak_no_secrets() -> None:

@@ -16,7 +16,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
 from chimes.model.notification import DeliveryState, InboxItem
 from chimes.model.recipient import Channel, Recipient
-from chimes.model.run import Run
+from chimes.model.run import Run, RunStatus
 from chimes.model.target import AgentTarget, HttpTarget
 from chimes.model.validation import MAX_PROMPT_BYTES
 from chimes.notifications.base import DeliveryAttempt
@@ -494,3 +494,18 @@ def test_the_filter_round_trips_through_the_address() -> None:
     assert filter_.of_schedule(None).fields == {"show": "starred", "owner": "user:anna"}
     with pytest.raises(InvalidInput):
         parse_filter({"owner": "king:anna"})
+
+
+async def test_a_failure_is_acknowledged_from_its_message() -> None:
+    async with browsing() as browser:
+        run = an_ended_run("boom", status=RunStatus.FAILED, owner=SYSTEM_OWNER)
+        run = with_definition(run, schedule_id=None)
+        await browser.rig.store.load([run])
+        item = await item_in(browser, run_id=run.id, status="failed")
+        here = f"/ui/inbox/{item.id}"
+        path = f"/ui/runs/{run.id}/known"
+        assert path in (await browser.get(here)).text
+        await browser.send(path, on=here, sure="yes", reason="looking <into> it")
+        page = (await browser.get(here)).text
+        assert path not in page
+        assert "looking &lt;into&gt; it" in page

@@ -14,8 +14,8 @@ import pytest
 from chimes.errors import StoreUnavailable
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.testing import SettableClock
-from chimes.web.dashboard import site as live_module
-from chimes.web.dashboard.site import (
+from chimes.web import live_updates as live_module
+from chimes.web.live_updates import (
     TOPICS,
     ChangePoller,
     LiveUpdates,

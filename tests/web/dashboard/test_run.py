@@ -16,7 +16,7 @@ from chimes.model import replace
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
 from chimes.model.ids import NodeId, RunId
 from chimes.model.notification import DeliveryState
-from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Reason, Run, RunStatus
+from chimes.model.run import Attempt, AttemptEnd, Cause, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.target import AgentTarget, HttpTarget, TaskTarget
 from chimes.store.port import RunLog
 from chimes.web.dashboard.core.preferences import DisplayPreferences
@@ -282,6 +282,29 @@ async def test_a_skipped_run_shows_the_reason_and_the_blocking_run() -> None:
         page = (await browser.get(page_of(run))).text
         assert "the previous run was still running" in page
         assert '<a href="/ui/runs/r7">Open run</a>' in page
+
+
+async def test_a_run_of_an_event_shows_its_cause() -> None:
+    cause = Cause(
+        kind="webhook",
+        source=HOSTILE,
+        delivery_id="d-<1>",
+        at=NOW,
+        payload='{"password": "hush-hush"}',
+        events=3,
+    )
+    run = with_definition(ended(NOW), cause=cause)
+    run = replace(run, origin=Origin.EVENT)
+    async with with_run(run) as browser:
+        page = (await browser.get(page_of(run))).text
+        (shown,) = re.findall(r"<dt>Cause</dt><dd><bdi>(.*?)</bdi></dd>", page)
+        assert shown.startswith("Started by a webhook: ")
+        assert "delivery d-&lt;1&gt;. It stands for 3 events." in shown
+        assert HOSTILE not in page
+        assert "hush-hush" not in page
+        assert re.search(r"<dt>Origin</dt><dd>\s*event\s*</dd>", page)
+        events = (await browser.get(page_of(run, "events"))).text
+        assert "Created by an event." in events
 
 
 async def test_a_successful_run_cannot_be_marked_as_known() -> None:

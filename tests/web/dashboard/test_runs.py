@@ -186,8 +186,8 @@ async def test_text_search_in_names_and_errors_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs = [ended(NOW - timedelta(seconds=n), schedule_name=f"n{n}") for n in range(30)]
-    monkeypatch.setattr("chimes.web.dashboard.runs.routes.MAX_SCANNED", 10)
-    monkeypatch.setattr("chimes.web.dashboard.runs.routes._SCAN_BATCH", 5)
+    monkeypatch.setattr("chimes.services.runs.MAX_SCANNED", 10)
+    monkeypatch.setattr("chimes.services.runs._SCAN_BATCH", 5)
     async with with_runs(*runs) as browser:
         page = (await browser.get(query("n27"))).text
         assert "Search older runs" in page

@@ -110,7 +110,9 @@ def test_the_timeline_shows_that_more_fires_follow() -> None:
 
 async def test_before_the_first_run_the_page_offers_run_now() -> None:
     async with browsing() as browser:
-        page = await page_of(browser, trigger={"kind": "every", "every": "200m"})
+        page = await page_of(
+            browser, trigger={"kind": "every", "every": "200m", "anchor": "2030-01-15T12:20:00Z"}
+        )
         shown = (await browser.get(page)).text
         assert "First run in 3 h 20 min." in shown
         answer = await browser.send(f"{page}/run")

@@ -253,7 +253,7 @@ async def test_declared_schedules_detach_and_reattach() -> None:
         shown = (await browser.get(f"{page}/definition")).text
         assert "and edited since: it is detached" in shown
         api = (await browser.rig.client.get(f"/api/v1{page[3:]}")).json()
-        assert api["declared"] == {"at": "shop/<tasks>.py:12", "detached": True}
+        assert api["declared"] == {"at": "shop/<tasks>.py:12", "kind": "code", "detached": True}
         dialog = await browser.send(f"{page}/attach", on=f"{page}/definition")
         assert "overwrites what was edited here" in text_of(dialog.text)
         done = await browser.send(f"{page}/attach")
@@ -261,6 +261,22 @@ async def test_declared_schedules_detach_and_reattach() -> None:
         after = await store.get_schedule(own)
         assert after is not None
         assert not is_detached(after)
+
+
+async def test_schedules_of_files_say_so_where_they_are_edited() -> None:
+    async with browsing() as browser:
+        page, own = await page_of(browser, trigger=BANGKOK)
+        assert "made from the file" not in (await browser.get(f"{page}/edit")).text
+        store = browser.rig.store
+        await store.change_schedule(own, lambda each, now: mark_source(each, "jobs.yaml", "file"))
+        assert "made from the file jobs.yaml: the next" in (await browser.get(f"{page}/edit")).text
+        shown = (await browser.get(f"{page}/definition")).text
+        assert "Made from the file jobs.yaml. Change the file" in shown
+        await browser.rig.client.patch(f"/api/v1{page[3:]}", json={"priority": 3})
+        shown = (await browser.get(f"{page}/definition")).text
+        assert "Made from the file jobs.yaml and edited since" in shown
+        # Only code can be attached again; a file is applied.
+        assert "/attach" not in shown
 
 
 def test_highlighting_keeps_the_text() -> None:

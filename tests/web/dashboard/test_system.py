@@ -17,14 +17,15 @@ import pytest
 from chimes.clock import SystemClock
 from chimes.config import Settings, load_settings
 from chimes.model import replace
-from chimes.model.access import SYSTEM_OWNER
+from chimes.model.access import SYSTEM_OWNER, Actor
 from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import NodeId
 from chimes.model.insights import LagBucket, LagHistogram, bracket_of
 from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.node import NodeEvent, NodeReport
 from chimes.model.notification import DeliveryState
-from chimes.model.recipient import Channel, NotifyOn
+from chimes.model.recipient import Channel, NotifyOn, Recipient
+from chimes.model.routing import Rule
 from chimes.model.sync import Source, Sources
 from chimes.web.dashboard.core.audit import changes_of
 from chimes.web.dashboard.system.about import licences
@@ -547,3 +548,32 @@ async def test_the_chart_and_its_tabs_are_translated(
 def test_no_lag_is_an_empty_chart() -> None:
     assert lag_rows([], []) == ()
     assert lag_data((), "UTC", 1.0)["times"] == []
+
+
+async def test_silences_and_routing_rules_are_shown_and_silences_changed() -> None:
+    async with browsing() as browser:
+        here = "/ui/system/channels"
+        page = (await browser.get(here)).text
+        assert "Nothing is silenced." in page
+        assert "No routing rules." in page
+        recipient = Recipient(
+            channel=Channel.SLACK, to="https://hooks.slack.com/services/T0/B0/abcdEFGH"
+        )
+        rule = Rule(name="Web <team>", labels={"team": "web"}, recipients=(recipient,))
+        await browser.rig.context.routing.set(Actor(), [rule])
+        wrong = await browser.send(f"{here}/silences", on=here, labels="a", hours="9999")
+        assert wrong.status_code == 422
+        assert 'aria-describedby="silence-error"' in wrong.text
+        done = await browser.send(
+            f"{here}/silences", on=here, labels="team=web, urgent", hours="4", reason="new <db>"
+        )
+        assert done.status_code == 303
+        page = (await browser.get(here)).text
+        assert "Web &lt;team&gt;" in page
+        assert "abcdEFGH" not in page
+        assert "team=web, urgent" in page
+        assert "new &lt;db&gt;" in page
+        (silence,) = await browser.rig.context.silences.list_current(Actor())
+        assert dict(silence.labels) == {"team": "web", "urgent": None}
+        await browser.send(f"{here}/silences/{silence.id}/end", on=here)
+        assert await browser.rig.context.silences.list_current(Actor()) == ()

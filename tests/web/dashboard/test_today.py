@@ -39,13 +39,13 @@ from chimes.services.attention import (
     SnoozeService,
     without_suppressed,
 )
+from chimes.services.filters import Chip, Filter
 from chimes.services.insights import UpcomingClockChanges, ZoneChange
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
 from chimes.triggers.clock_changes import ClockChange, affected_fire, clock_changes
 from chimes.triggers.values import format_moment
-from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.times import describe_clock_change
 from chimes.web.dashboard.today.routes import ATTENTION_PAGE_SIZE, CODE, MAX_NEEDS, MAX_RUNNING
@@ -836,3 +836,16 @@ async def test_corrupt_snoozes_are_ignored(damaged: str) -> None:
     store = MemoryStore(SettableClock())
     await store.set_checkpoint(f"snoozed:{ANNA}", damaged)
     assert await SnoozeService(store).get_suppressions(Actor(owner=ANNA), NOW) == {}
+
+
+async def test_banner_while_maintenance_is_on() -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        assert "Maintenance is on" not in (await browser.get("/ui/")).text
+        for namespace in (None, "shop"):
+            body = {"namespace": namespace, "reason": "new <disk>"}
+            await browser.rig.client.post("/api/v1/maintenance", json=body)
+        page = (await browser.get("/ui/")).text
+        assert "Maintenance is on: no schedule fires." in page
+        assert "Maintenance is on for the namespace shop" in page
+        assert "new &lt;disk&gt;" in page

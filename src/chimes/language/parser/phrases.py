@@ -298,6 +298,8 @@ SingleDay = Date | RelativeDay | RelativeWeekday | RelativeMonthDay
 Days = Daily | Weekdays | MonthDays | Date
 P = TypeVar("P")
 _NIGHT_ENDS = 6
+#: Hours after midnight that are at night on either clock.
+_LATE = range(1, 5)
 #: Thai hours that combine with a portion of the day: 9 โมงเช้า, บ่าย 3 โมง, 5 โมงเย็น.
 _THAI_COUNTS: dict[Portion, range] = {
     "morning": range(6, 12),
@@ -437,6 +439,9 @@ def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
             raise Unclear("ambiguous")
         if clock.certainty == "certain" and portion == "night" and clock.hour < _NIGHT_ENDS:
             # Close to midnight: the night before or after that day?
+            return replace(plain, midnight=True)
+        if portion == "night" and clock.whole and not clock.thai_count and clock.hour in _LATE:
+            # "Every night at 2": no other 2 o'clock is at night.
             return replace(plain, midnight=True)
         hour = moved_hour(clock.hour, portion)
         if clock.certainty == "certain":

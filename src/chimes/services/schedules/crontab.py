@@ -1,7 +1,8 @@
 """Import of crontabs: each line becomes a schedule, or an error that says why it cannot.
 
-Chimes runs no shell commands. A line with `curl` or `wget` becomes an HTTP call; any other command
-needs a task that receives it.
+A line with `curl` or `wget` becomes an HTTP call if it does nothing else: all its options have a
+counterpart, it writes no file, and no shell has to expand or connect anything. Any other line
+becomes a command, or the argument of a task that receives such lines.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from chimes.errors import ChimesError, InvalidInput
 from chimes.i18n import Message, _
@@ -21,9 +23,18 @@ from chimes.triggers.zones import parse_zone
 # --- curl and wget --------------------------------------------------------------------------------
 # Only options with an exact counterpart are accepted; any other is an error that names it.
 
-_SHELL_OPERATORS = ("|", "||", "&&", ";", "&", "<", "<<")
-#: Redirections of the output are ignored.
-_REDIRECTIONS = (">", ">>", "1>", "2>", "&>", "2>>", "1>>", "&>>")
+#: A quoted or escaped part of a command, in which operators of a shell have no meaning.
+_QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
+#: Redirections without an effect besides the call. A digit is a descriptor if it stands alone.
+_DISCARDED = re.compile(r"(?:(?:(?<!\S)[12]|&)?>{1,2}\s*/dev/null|(?:(?<!\S)[12])?>&[12])(?!\S)")
+#: What only a shell can do, and `{{`, which would become a placeholder of Chimes. Variables and
+#: substitutions count within quotation marks, too.
+_OPERATOR = re.compile(r"[|&;<>()]+")
+_EXPANSION = re.compile(r"\$|`|\{\{")
+#: curl calls each URL of such a pattern, and shells expand the first form.
+_URL_PATTERN = re.compile(r"\{.*\}|\[\w+-\w+(?::\d+)?\]")
+#: Values of the option for the output that write no file.
+_NO_FILE = ("/dev/null", "-")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,24 +53,49 @@ class _Command:
     body: list[str] = field(default_factory=list)
     verify_tls: bool = True
     policy: dict[str, object] = field(default_factory=dict)
+    #: Where the answer is written; empty: curl prints it, wget writes a file.
+    output: str = ""
 
 
 OptionHandler = Callable[[_Command, str], None]
 
 
 def parse_http_command(command: str) -> HttpCall | None:
-    """The call of a `curl` or `wget` command; None for any other command. Raises InvalidInput for
-    an option without a counterpart."""
+    """The call of a `curl` or `wget` command; None for any other command, and for one that writes
+    the answer to a file. Raises InvalidInput for a part without a counterpart."""
+    words = _words(command)
+    program = words[0].rpartition("/")[2] if words else ""
+    if program not in ("curl", "wget"):
+        return None
+    words = _words(_without_discarded_output(command))[1:]
+    if program == "curl":
+        found = _parse_options(words, _CURL_FLAGS, _CURL_VALUES, program)
+    else:
+        found = _parse_options(words, _WGET_FLAGS, _WGET_VALUES, program)
+    printed = found.output in _NO_FILE or (program == "curl" and not found.output)
+    return _to_call(found) if printed else None
+
+
+def _words(command: str) -> list[str]:
     try:
-        words = shlex.split(command)
+        return shlex.split(command)
     except ValueError:
         raise InvalidInput(_("a quotation mark is not closed")) from None
-    program = words[0].rpartition("/")[2] if words else ""
-    if program == "curl":
-        return _to_call(_parse_options(words[1:], _CURL_FLAGS, _CURL_VALUES, program))
-    if program == "wget":
-        return _to_call(_parse_options(words[1:], _WGET_FLAGS, _WGET_VALUES, program))
-    return None
+
+
+def _without_discarded_output(command: str) -> str:
+    """The command without redirections to /dev/null. Raises InvalidInput if the rest needs a
+    shell."""
+    # Quoted parts keep their length, so that the positions are those of the command.
+    unquoted = _QUOTED.sub(lambda found: "x" * len(found[0]), command)
+    kept, copied = "", 0
+    for redirection in _DISCARDED.finditer(unquoted):
+        kept += command[copied : redirection.start()] + " "
+        copied = redirection.end()
+    found = _OPERATOR.search(_DISCARDED.sub(" ", unquoted)) or _EXPANSION.search(command)
+    if found is not None:
+        raise InvalidInput(_("{word!r} needs a shell, which is not available", word=found[0]))
+    return kept + command[copied:]
 
 
 def _parse_options(
@@ -68,14 +104,7 @@ def _parse_options(
     command, rest = _Command(), list(words)
     while rest:
         word = rest.pop(0)
-        if word in _REDIRECTIONS:
-            if rest:
-                rest.pop(0)
-        elif word.startswith(_REDIRECTIONS):
-            continue
-        elif _needs_shell(word):
-            raise InvalidInput(_("{word!r} needs a shell, which is not available", word=word))
-        elif not word.startswith("-") or word == "-":
+        if not word.startswith("-") or word == "-":
             _url(command, word)
         elif word.startswith("--"):
             _parse_long_option(command, word, rest, flags, values, program)
@@ -84,10 +113,6 @@ def _parse_options(
     if not command.url:
         raise InvalidInput(_("{program} has no URL", program=program))
     return command
-
-
-def _needs_shell(word: str) -> bool:
-    return word in _SHELL_OPERATORS or word.startswith(("|", ";", "$(", "`")) or word.endswith(";")
 
 
 def _parse_long_option(
@@ -155,7 +180,7 @@ def _to_call(command: _Command) -> HttpCall:
 
 # --- options --------------------------------------------------------------------------------------
 def _url(command: _Command, value: str) -> None:
-    if command.url:
+    if command.url or _URL_PATTERN.search(value):
         raise InvalidInput(_("one line can call only one URL; {url!r} is a second one", url=value))
     command.url = value
 
@@ -215,8 +240,17 @@ def _tries(command: _Command, value: str) -> None:
     command.policy["max_retries"] = max(0, int(value) - 1)
 
 
+def _retry_delay(command: _Command, value: str) -> None:
+    command.policy["retry_backoff"] = f"{value}s"
+
+
+def _output(command: _Command, value: str) -> None:
+    if not command.output or command.output in _NO_FILE:
+        command.output = value
+
+
 def _ignore(command: _Command, value: str) -> None:
-    """For options that concern the output, or that Chimes does anyway."""
+    """For options that concern messages, or limits that Chimes sets itself."""
 
 
 def _insecure(command: _Command, value: str) -> None:
@@ -225,6 +259,7 @@ def _insecure(command: _Command, value: str) -> None:
 
 def _head(command: _Command, value: str) -> None:
     command.method = "HEAD"
+    command.output = command.output or "-"
 
 
 #: Flags that change the call.
@@ -262,17 +297,17 @@ _CURL_VALUES: Mapping[str, OptionHandler] = {
     "--max-time": _timeout,
     "--retry": _retries,
     "--url": _url,
-    "-o": _ignore,
-    "--output": _ignore,
+    "-o": _output,
+    "--output": _output,
     "-w": _ignore,
     "--write-out": _ignore,
     "--connect-timeout": _ignore,
-    "--retry-delay": _ignore,
+    "--retry-delay": _retry_delay,
 }
 _WGET_FLAGS = frozenset(["-q", "-n", "-v", "--quiet", "--no-verbose"])
 _WGET_VALUES: Mapping[str, OptionHandler] = {
-    "-O": _ignore,
-    "--output-document": _ignore,
+    "-O": _output,
+    "--output-document": _output,
     "--post-data": _form_data,
     "--method": _method,
     "--body-data": _data,
@@ -289,9 +324,12 @@ _WGET_VALUES: Mapping[str, OptionHandler] = {
 MAX_LINES = 2000
 _MAX_NAME = 80
 _SETTING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
-_ZONES = ("CRON_TZ", "TZ")
 #: A line of a crontab, to distinguish a crontab from other texts.
 _LINE = re.compile(r"\s*(?:@[a-z]+|(?:[0-9*][^\s:]*)(?:\s+[0-9A-Za-z*?,/#-]+){4})\s+\S")
+#: Cron's rules for times that a clock change skips or repeats.
+_DST: Final = "vixie"
+_DEFAULT_SHELL = "/bin/sh"
+_PERCENT = re.compile(r"\\%|%")
 
 Json = dict[str, object]
 
@@ -303,8 +341,8 @@ class CrontabLine:
     #: The schedule as JSON of the API; None: see `error`.
     definition: Json | None = None
     error: str = ""
-    #: Something that was ignored.
-    note: Message | None = None
+    #: What was ignored or means something else.
+    notes: tuple[Message, ...] = ()
 
 
 def is_crontab(text: str) -> bool:
@@ -324,68 +362,150 @@ def crontab_lines(
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
         raise InvalidInput(_("a crontab has at most {most} lines", most=MAX_LINES), field="text")
-    return tuple(_read(lines, parse_zone(zone, field="zone").name, task, users))
+    reader = _Reader(parse_zone(zone, field="zone").name, task, users)
+    return tuple(reader.read(lines))
 
 
-def _read(lines: list[str], zone: str, task: str, users: bool) -> Iterator[CrontabLine]:
-    title = ""
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if text.startswith("#"):
-            title = text.lstrip("# ").strip()
-            continue
-        if not text:
-            title = ""
-            continue
-        if setting := _SETTING.match(line):
-            name, value = setting[1], setting[2].strip("\"'")
-            if name in _ZONES:
-                try:
-                    zone = parse_zone(value).name
-                except InvalidInput as error:
-                    yield CrontabLine(number=number, text=text, error=error.message)
-            else:
-                note = _("{name} was ignored, because no shell is used", name=name)
-                yield CrontabLine(number=number, text=text, note=note)
-            continue
-        try:
-            definition = _definition(text, zone, task, users, title)
-            yield CrontabLine(number=number, text=text, definition=definition)
-        except ChimesError as error:
-            yield CrontabLine(number=number, text=text, error=error.message)
+class _Reader:
+    """Reads a crontab from top to bottom: settings apply to the lines below them."""
+
+    def __init__(self, zone: str, task: str, users: bool) -> None:
+        self._zone = zone
+        self._task = task
+        self._users = users
+        self._variables: dict[str, str] = {}
+        self._shell = _DEFAULT_SHELL
+        self._recipients: list[Json] = []
+
+    def read(self, lines: list[str]) -> Iterator[CrontabLine]:
         title = ""
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if text.startswith("#"):
+                title = text.lstrip("# ").strip()
+                continue
+            if not text:
+                title = ""
+                continue
+            try:
+                if setting := _SETTING.match(line):
+                    note = self._set(setting[1], _unquoted(setting[2]))
+                    if note is not None:
+                        yield CrontabLine(number=number, text=text, notes=(note,))
+                    continue
+                definition, notes = self._definition(text, title)
+                yield CrontabLine(number=number, text=text, definition=definition, notes=notes)
+            except ChimesError as error:
+                yield CrontabLine(number=number, text=text, error=error.message)
+            title = ""
 
+    def _set(self, name: str, value: str) -> Message | None:
+        """Returns a note if the setting does not mean what it does for cron."""
+        match name:
+            case "CRON_TZ":
+                self._zone = parse_zone(value).name
+            case "SHELL":
+                self._shell = value or _DEFAULT_SHELL
+            case "MAILTO":
+                addresses = [each.strip() for each in value.split(",") if each.strip()]
+                self._recipients = [
+                    {"channel": "email", "to": each, "on": ["failure"]}
+                    for each in addresses
+                    if "@" in each
+                ]
+                if local := [each for each in addresses if "@" not in each]:
+                    return _(
+                        "{users}: a local user is no e-mail address; write MAILTO=name@domain",
+                        users=", ".join(local),
+                    )
+                if addresses:
+                    return _("failures are mailed, not every output")
+            case "MAILFROM" | "CONTENT_TYPE" | "CONTENT_TRANSFER_ENCODING" | "RANDOM_DELAY":
+                return _("{name} was ignored", name=name)
+            case _:
+                self._variables[name] = value
+                if name == "TZ":
+                    return _(
+                        "TZ is a variable of the commands, as for cron; CRON_TZ sets the zone of "
+                        "the times"
+                    )
+        return None
 
-def _definition(text: str, zone: str, task: str, users: bool, title: str) -> Json:
-    expression, rest = _split(text)
-    if expression == "@reboot":
-        raise InvalidInput(_("@reboot is not a time"))
-    trigger = Cron(expression, timezone=zone)
-    if users:
-        rest = rest.partition(" ")[2].strip()
-    if not rest:
-        raise InvalidInput(_("there is no command after the time"))
-    command = _without_percent(rest)
-    call = parse_http_command(command)
-    if call is not None:
-        target, policy = call.target, call.policy
-    elif task:
-        target, policy = {"kind": "task", "name": task, "args": {"command": command}}, {}
-    else:
-        raise InvalidInput(
-            _(
-                "{command!r} is a shell command; use curl to call a URL, or name a task that"
-                " receives such commands",
-                command=_short(command),
+    def _definition(self, text: str, title: str) -> tuple[Json, tuple[Message, ...]]:
+        expression, rest = _split(text)
+        if expression == "@reboot":
+            raise InvalidInput(
+                _(
+                    "@reboot is not a time: it runs when the machine starts. Let the init system "
+                    "start it, for example a systemd unit"
+                )
             )
-        )
-    default_name = command if call is None else f"{target['method']} {mask_url(str(target['url']))}"
-    found: Json = {
-        "name": _short(title or default_name),
-        "trigger": trigger.to_dict(),
-        "target": dict(target),
-    }
-    return found | ({"policy": dict(policy)} if policy else {})
+        trigger = Cron(expression, timezone=self._zone, dst=_DST)
+        user = ""
+        if self._users:
+            user, rest = _first_word(rest)
+        if not rest:
+            raise InvalidInput(_("there is no command after the time"))
+        command, stdin = _split_percent(rest)
+        notes: list[Message] = []
+        call = None if stdin is not None else _http_call(command)
+        target: Mapping[str, object]
+        policy: Mapping[str, object] = {}
+        name = command
+        if call is not None:
+            target, policy = call.target, call.policy
+            name = f"{target['method']} {mask_url(str(target['url']))}"
+        elif self._task:
+            target = {"kind": "task", "name": self._task, "args": {"command": command}}
+            if stdin is not None:
+                raise InvalidInput(_("the task cannot receive the standard input after %"))
+        else:
+            target = self._command(command, stdin, user)
+            if command.rstrip().endswith("&"):
+                notes.append(
+                    _("processes in the background end with their command; remove the & at the end")
+                )
+        found: Json = {
+            "name": _short(title or name),
+            "trigger": trigger.to_dict(),
+            "target": dict(target),
+        }
+        if policy:
+            found["policy"] = dict(policy)
+        if self._recipients:
+            found["delivery"] = [dict(each) for each in self._recipients]
+        return found, tuple(notes)
+
+    def _command(self, command: str, stdin: str | None, user: str) -> Json:
+        own_shell = self._shell != _DEFAULT_SHELL
+        found: Json = {"kind": "command"}
+        found |= {"command": [self._shell, "-c", command]} if own_shell else {"shell": command}
+        variables = self._variables | ({"SHELL": self._shell} if own_shell else {})
+        if variables:
+            found["env"] = variables
+        if home := variables.get("HOME"):
+            found["cwd"] = home
+        if stdin is not None:
+            found["stdin"] = stdin
+        return found | ({"user": user} if user else {})
+
+
+def _unquoted(value: str) -> str:
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if quoted else value
+
+
+def _http_call(command: str) -> HttpCall | None:
+    """None also for a call with options that have no counterpart: it stays a command."""
+    try:
+        return parse_http_command(command)
+    except InvalidInput:
+        return None
+
+
+def _first_word(text: str) -> tuple[str, str]:
+    word, *rest = text.split(None, 1)
+    return word, rest[0] if rest else ""
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -398,13 +518,23 @@ def _split(text: str) -> tuple[str, str]:
     return " ".join(parts[:-1]), parts[-1]
 
 
-def _without_percent(command: str) -> str:
-    """In a crontab, text after % is the standard input of the command; `\\%` is a literal %."""
-    if re.search(r"(?<!\\)%", command):
-        raise InvalidInput(
-            _(r"standard input after % is not supported; write \% for a percent sign")
-        )
-    return command.replace("\\%", "%")
+def _split_percent(text: str) -> tuple[str, str | None]:
+    """The command and its standard input: text after the first % is the input, in which every
+    further % is a line break; `\\%` is a literal %."""
+    parts, copied = [""], 0
+    for found in _PERCENT.finditer(text):
+        parts[-1] += text[copied : found.start()]
+        copied = found.end()
+        if found[0] == "%":
+            parts.append("")
+        else:
+            parts[-1] += "%"
+    parts[-1] += text[copied:]
+    command, *lines = parts
+    if not lines:
+        return command, None
+    stdin = "\n".join(lines)
+    return command, stdin if stdin.endswith("\n") or not stdin else stdin + "\n"
 
 
 def _short(text: str) -> str:

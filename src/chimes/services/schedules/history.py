@@ -1,26 +1,23 @@
-"""History of a schedule: the fire log of its slots and the earlier versions of its definition."""
+"""Fire log of a schedule: its runs and its changes, and decisions in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
-from chimes.clock import to_micros
-from chimes.egress import parse_http_url
-from chimes.errors import InvalidInput, NotFound
-from chimes.i18n import _
+from chimes.clock import MICROSECOND, to_micros
+from chimes.errors import NotFound
+from chimes.i18n import Message, _, counted, joined
 from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, Position, RunQuery, RunSort
-from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.policy import Misfire
+from chimes.model.run import Cause, Origin, Reason, Run, RunStatus, describe_reason
 from chimes.model.schedule import Schedule
-from chimes.model.target import HttpTarget
-from chimes.redaction import HIDDEN, masked_names, unmask_text
-from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.store.port import Store
 
 
@@ -45,6 +42,7 @@ _BY_ORIGIN = {
     Origin.MANUAL: Decision.MANUAL,
     Origin.BACKFILL: Decision.BACKFILL,
     Origin.CHILD: Decision.FIRED,
+    Origin.EVENT: Decision.FIRED,
 }
 _BY_VERB = {
     "pause": Decision.PAUSED,
@@ -55,13 +53,12 @@ _BY_VERB = {
     "run": Decision.MANUAL,
     "backfill": Decision.BACKFILL,
 }
-_NOT_EXECUTED = (RunStatus.SKIPPED, RunStatus.MISSED)
+NOT_EXECUTED = (RunStatus.SKIPPED, RunStatus.MISSED)
 _NOT_EXECUTED_VERBS = ("pause", "skip")
 #: Verbs that can pause or resume a schedule.
-_SWITCH_VERBS = ("pause", "resume", "update")
-#: Audit entries searched for the last pause or resume.
-_MAX_SEARCHED = 50
-_MICROSECOND = timedelta(microseconds=1)
+SWITCH_VERBS = ("pause", "resume", "update")
+#: Audit entries of one schedule that are read at once, the newest ones.
+MAX_AUDIT_ENTRIES = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,15 +118,13 @@ async def fire_log(
     With `since` the last page also has what was decided before and was still in effect: a range of
     missed slots, a pause. Raises NotFound also if the actor may not see the schedule.
     """
-    schedule = await store.get_schedule(schedule_id)
-    if schedule is None or not actor.may_see(schedule.owner):
-        raise NotFound(_("schedule {id} not found", id=schedule_id))
+    await visible_schedule(store, actor, schedule_id)
     after = after or FireLogPosition()
-    run_query, audit_query = _run_query(actor, schedule_id), _audit_query(actor, schedule_id)
+    all_runs, all_changes = run_query(actor, schedule_id), audit_query(actor, schedule_id)
     runs = await store.list_runs(
         replace(
-            run_query,
-            statuses=_NOT_EXECUTED if only.not_run else (),
+            all_runs,
+            statuses=NOT_EXECUTED if only.not_run else (),
             since=only.since,
             until=only.until,
             after=after.run,
@@ -138,16 +133,16 @@ async def fire_log(
     )
     changes = await store.list_audit(
         replace(
-            audit_query,
+            all_changes,
             verbs=_NOT_EXECUTED_VERBS if only.not_run else None,
             since=only.since,
-            until=None if only.until is None else only.until - _MICROSECOND,
+            until=None if only.until is None else only.until - MICROSECOND,
             before=after.note,
             limit=limit + 1,
         )
     )
     merged = sorted(
-        [*map(_run_entry, runs.items), *map(_change_entry, changes)],
+        [*map(run_entry, runs.items), *map(_change_entry, changes)],
         key=lambda each: each.at,
         reverse=True,
     )
@@ -156,7 +151,7 @@ async def fire_log(
         run=_last_run(entries) or after.run, note=_last_change(entries) or after.note
     )
     if len(merged) <= limit and only.since is not None:
-        entries += await _still_in_effect(store, run_query, audit_query, only.since)
+        entries += await _still_in_effect(store, all_runs, all_changes, only.since)
     visible = (_visible_entry(actor, each) for each in entries)
     return FireLogPage(
         entries=tuple(each for each in visible if each is not None),
@@ -164,12 +159,19 @@ async def fire_log(
     )
 
 
-def _run_query(actor: Actor, schedule_id: ScheduleId) -> RunQuery:
+async def visible_schedule(store: Store, actor: Actor, schedule_id: ScheduleId) -> Schedule:
+    schedule = await store.get_schedule(schedule_id)
+    if schedule is None or not actor.may_see(schedule.owner):
+        raise NotFound(_("schedule {id} not found", id=schedule_id))
+    return schedule
+
+
+def run_query(actor: Actor, schedule_id: ScheduleId) -> RunQuery:
     owner = None if actor.sees_everything else actor.owner
     return RunQuery(schedule_id=schedule_id, owner=owner, sort=RunSort.CREATED_AT)
 
 
-def _audit_query(actor: Actor, schedule_id: ScheduleId) -> AuditQuery:
+def audit_query(actor: Actor, schedule_id: ScheduleId) -> AuditQuery:
     owner = None if actor.sees_everything else str(actor.owner)
     return AuditQuery(object_id=schedule_id, owner=owner)
 
@@ -182,16 +184,16 @@ async def _still_in_effect(
         replace(runs, statuses=(RunStatus.MISSED,), until=since, sort=RunSort.PLANNED_AT, limit=1)
     )
     candidates = await store.list_audit(
-        replace(changes, verbs=_SWITCH_VERBS, until=since - _MICROSECOND, limit=_MAX_SEARCHED)
+        replace(changes, verbs=SWITCH_VERBS, until=since - MICROSECOND, limit=MAX_AUDIT_ENTRIES)
     )
     last = next((each for each in candidates if each.allowed and _switches(each)), None)
     return [
         *(
-            _run_entry(each)
+            run_entry(each)
             for each in missed.items
             if (each.missed_until or each.planned_at) >= since
         ),
-        *([_change_entry(last)] if last is not None and _pauses(last) else []),
+        *([_change_entry(last)] if last is not None and is_pause(last) else []),
     ]
 
 
@@ -199,7 +201,7 @@ def _switches(change: AuditEntry) -> bool:
     return change.verb != "update" or "enabled" in change.changes
 
 
-def _pauses(change: AuditEntry) -> bool:
+def is_pause(change: AuditEntry) -> bool:
     return change.verb == "pause" or change.changes.get("enabled") == [True, False]
 
 
@@ -210,7 +212,7 @@ def _visible_entry(actor: Actor, entry: FireLogEntry) -> FireLogEntry | None:
     return replace(entry, note=replace(entry.note, address="")) if entry.note.allowed else None
 
 
-def _run_entry(run: Run) -> FireLogEntry:
+def run_entry(run: Run) -> FireLogEntry:
     decision = _BY_STATUS.get(run.status) or _BY_ORIGIN[run.origin]
     return FireLogEntry(at=run.created_at, decision=decision, run=run)
 
@@ -230,147 +232,94 @@ def _last_change(entries: list[FireLogEntry]) -> int | None:
     return changes[-1].number if changes else None
 
 
-# --- versions of the definition -------------------------------------------------------------------
-# The audit log has every change with the values before it, but no secrets: a restored version
-# keeps the current ones.
-
-#: The fields of a definition; `enabled` and the cursor are not part of it.
-DEFINITION_FIELDS = ("name", "trigger", "target", "policy", "priority", "labels", "depends_on")
-#: Audit entries read; older versions are not offered.
-MAX_AUDIT_ENTRIES = 500
+# --- decisions in words ---------------------------------------------------------------------------
+_MISFIRE_LABELS: Mapping[Misfire, Message] = {
+    Misfire.SKIP: _("skip"),
+    Misfire.ONE: _("run once"),
+    Misfire.ALL: _("run all"),
+}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Version:
-    #: The number of its audit entry.
-    number: int
-    at: datetime
-    by: str
-    verb: str
-    #: Definition field -> value before and after, without secrets.
-    changes: Mapping[str, tuple[object, object]]
+_CAUSES: Mapping[str, Message] = {
+    "webhook": _("a webhook"),
+    "run_end": _("the end of a run"),
+    "file": _("a file"),
+    "sql": _("a SQL condition"),
+}
 
 
-async def list_schedule_audit(
-    store: Store, actor: Actor, schedule: Schedule
-) -> tuple[AuditEntry, ...]:
-    """The audit entries of a schedule that the actor may see, newest first."""
-    owner = None if actor.sees_everything else str(actor.owner)
-    query = AuditQuery(object_id=schedule.id, owner=owner, limit=MAX_AUDIT_ENTRIES)
-    entries = await store.list_audit(query)
-    return tuple(each for each in entries if each.object_kind == "schedule" and each.allowed)
-
-
-def versions_in(entries: Sequence[AuditEntry]) -> tuple[Version, ...]:
-    """The entries that changed the definition, in the same order."""
-    versions = []
-    for entry in entries:
-        changes = {
-            name: pair
-            for name in DEFINITION_FIELDS
-            if (pair := _pair(entry.changes.get(name))) is not None
-        }
-        if changes:
-            versions.append(
-                Version(
-                    number=entry.number,
-                    at=entry.at,
-                    by=entry.actor,
-                    verb=entry.verb,
-                    changes=changes,
-                )
-            )
-    return tuple(versions)
-
-
-def with_version(schedule: Schedule, versions: Sequence[Version], number: int) -> Schedule:
-    """The schedule with the definition of an earlier version; `versions` are newest first.
-
-    Raises NotFound for an unknown number, InvalidInput if the version had a secret that is gone.
-    """
-    if number not in {each.number for each in versions}:
-        raise NotFound(_("version {number} not found", number=number))
-    current = schedule_to_plain(schedule)
-    earlier = dict(current)
-    for version in versions:
-        if version.number == number:
-            break
-        for name, (before, _after) in version.changes.items():
-            earlier[name] = before
-    masked_target = earlier.get("target")
-    for name in DEFINITION_FIELDS:
-        if earlier.get(name) != current.get(name):
-            earlier[name] = _with_secrets(earlier.get(name), current.get(name), name)
-    old = schedule_from_plain({name: value for name, value in earlier.items() if value is not None})
-    if isinstance(old.target, HttpTarget) and isinstance(schedule.target, HttpTarget):
-        masked = [*masked_names(masked_target)]
-        check_secrets_stay(masked, schedule.target.url, old.target.url)
-    return replace(
-        schedule,
-        name=old.name,
-        trigger=old.trigger,
-        target=old.target,
-        policy=old.policy,
-        priority=old.priority,
-        labels=old.labels,
-        depends_on=old.depends_on,
-    )
-
-
-def check_secrets_stay(names: Sequence[str], before: str, after: str) -> None:
-    """An editor of a schedule cannot read its secrets, and must not send them elsewhere: raises
-    InvalidInput if the URL gets another origin and the stored secrets of these names stay."""
-    if names and after != before and _origin(after) != _origin(before):
-        raise InvalidInput(
-            _(
-                "stored secrets are not sent to another scheme, host or port; enter them again or "
-                "remove them: {names}",
-                names=", ".join(names),
-            ),
-            field="target.url",
-            code="masked",
+def describe_cause(cause: Cause) -> Message:
+    """A sentence about the event that started a run."""
+    values = {"what": _CAUSES.get(cause.kind, cause.kind), "delivery": cause.delivery_id}
+    # The source of a webhook without signatures is its scheme, `none`.
+    if cause.source in ("", "none"):
+        sentence = _("Started by {what}, delivery {delivery}.", **values)
+    else:
+        sentence = _(
+            "Started by {what}: {source}, delivery {delivery}.", source=cause.source, **values
         )
+    if cause.events < 2:
+        return sentence
+    count = counted("It stands for {count} event.", "It stands for {count} events.", cause.events)
+    return joined(" ", [sentence, count])
 
 
-def _origin(url: str) -> str:
-    try:
-        return parse_http_url(url).origin
-    except InvalidInput:
-        return url
+def outcome_reason(run: Run) -> str:
+    """Why a run ended without an error; a sentence if it never started."""
+    match run.status:
+        case RunStatus.SKIPPED:
+            return _skipped(run)
+        case RunStatus.MISSED:
+            return _missed(run)
+        case _:
+            return describe_reason(run.reason)
 
 
-def _pair(value: object) -> tuple[object, object] | None:
-    if isinstance(value, list | tuple) and len(value) == 2:
-        return value[0], value[1]
-    return None
+def _skipped(run: Run) -> Message:
+    if run.reason == Reason.THROTTLED:
+        return counted(
+            "{count} event dropped: it came too soon after the one before.",
+            "{count} events dropped: they came too soon after the one before.",
+            run.missed_count,
+        )
+    return _("Skipped: {reason}.", reason=describe_reason(run.reason))
 
 
-def _with_secrets(earlier: object, current: object, path: str) -> object:
-    """Replaces masked values by the current value at the same path."""
-    if isinstance(earlier, Mapping):
-        fields = current if isinstance(current, Mapping) else {}
-        return {
-            str(name): _with_secrets(value, fields.get(name), f"{path}.{name}")
-            for name, value in earlier.items()
-        }
-    if isinstance(earlier, list | tuple):
-        items = list(current) if isinstance(current, list | tuple) else []
-        return [
-            _with_secrets(value, items[at] if at < len(items) else None, f"{path}[{at}]")
-            for at, value in enumerate(earlier)
-        ]
-    if not isinstance(earlier, str) or HIDDEN not in earlier:
-        return earlier
-    if earlier == HIDDEN and current is not None:
-        return current
-    kept = unmask_text(earlier, current) if isinstance(current, str) else earlier
-    if not any(masked_names(kept, path)):
-        return kept
-    raise InvalidInput(
-        _(
-            "the secret at {place} of that version is no longer stored; edit the schedule",
-            place=path,
-        ),
-        field=path,
-        code="secret_gone",
+def _missed(run: Run) -> Message:
+    policy = _MISFIRE_LABELS[run.policy.misfire]
+    if run.missed_count > 1:
+        return counted(
+            "{count} run missed: no node was running. Misfire policy: {policy}.",
+            "{count} runs missed: no node was running. Misfire policy: {policy}.",
+            run.missed_count,
+            policy=policy,
+        )
+    return _(
+        "Missed: no node was running. Misfire policy: {policy}.",
+        policy=policy,
     )
+
+
+def describe_decision(entry: FireLogEntry, run: Run, user: str | None = None) -> Message:
+    """A sentence about the decision that made this run; `user` requested it."""
+    match entry.decision:
+        case Decision.SKIPPED:
+            return _skipped(run)
+        case Decision.MISSED:
+            return _missed(run)
+        case Decision.MANUAL if user:
+            return _("Requested by {user}.", user=user)
+        case Decision.MANUAL:
+            return _("Requested manually.")
+        case Decision.BACKFILL:
+            return _("Backfill of a past slot.")
+        case _ if run.definition.cause is not None and not run.reason:
+            return describe_cause(run.definition.cause)
+        case _ if run.reason == Reason.CATCH_UP or run.catch_up:
+            return _("Late: catches up a missed slot.")
+        case _ if run.reason:
+            return _("Due, but ended: {reason}.", reason=describe_reason(run.reason))
+        case _ if run.blocked and run.status is RunStatus.QUEUED:
+            return _("Due; waits for the previous run.")
+        case _:
+            return _("Due; started.")

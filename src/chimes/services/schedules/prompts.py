@@ -38,8 +38,7 @@ def prompt_draft(
         namespace=NAMESPACE,
         name=name_of(prompt),
         owner=owner,
-        # Whole seconds, so that the fires of an interval are readable times.
-        trigger=trigger.anchored(now.replace(microsecond=0)),
+        trigger=trigger.with_default_anchor(),
         target=AgentTarget(prompt=prompt),
         policy=policy,
         enabled=enabled,

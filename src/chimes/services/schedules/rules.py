@@ -8,18 +8,30 @@ on a live node, else those of its kind. `model/validation.py` has the checks of 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from chimes.config import Settings
+from chimes.config.connections import Connection, find_connection
 from chimes.egress import Egress
 from chimes.envelope import VARIABLE
 from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model import replace
-from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
+from chimes.model.access import (
+    Actor,
+    Owner,
+    OwnerType,
+    Quota,
+    Role,
+    secret_fields,
+    secret_names,
+    unknown_secret,
+)
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace, declared_ids
 from chimes.model.listing import ScheduleQuery
 from chimes.model.node import Node
@@ -35,17 +47,23 @@ from chimes.model.policy import (
 )
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
-from chimes.model.secret import secret_fields, secret_names, unknown_secret
 from chimes.model.sync import HIGH, SYNC_TIMEOUT, task_policy
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import (
+    CONNECTION_KINDS,
     ActionTarget,
     AgentTarget,
+    CommandTarget,
+    ConnectionTarget,
     FlowTarget,
     HttpTarget,
+    KubernetesTarget,
     MessageTarget,
     SyncTarget,
     Target,
+    TaskTarget,
+    command_requirements,
+    connection_name,
     is_pair_key,
     parse_pair_key,
 )
@@ -55,6 +73,7 @@ from chimes.model.validation import (
     check_fires,
     check_interval,
     check_recipients,
+    signing_key,
 )
 from chimes.services.access import (
     CALCULATIONS,
@@ -64,11 +83,13 @@ from chimes.services.access import (
     RunQuotas,
     no_quotas,
 )
+from chimes.services.documents import DocumentStore
+from chimes.services.limits import LimitService
 from chimes.services.preferences import PreferenceService
 from chimes.services.secrets import SecretService
 from chimes.store.codec.values import recipient_to_plain, secrets_of, target_to_plain
 from chimes.store.port import Store
-from chimes.triggers import Every, Once, Trigger
+from chimes.triggers import Cron, Every, Once, OnFile, OnRunEnd, OnSql, Trigger, Webhook
 from chimes.triggers.calendars import holidays_are_loaded, load_holidays
 from chimes.triggers.values import suggest_name
 
@@ -109,11 +130,18 @@ class ScheduleRules:
         refresh_limits: Callable[[], Awaitable[object]] = _no_refresh,
         capabilities: Callable[[], Mapping[str, RunDefaults]] = dict,
         egress: Egress | None = None,
+        command_roles: Collection[str] = (Role.ADMIN,),
+        file_directories: Collection[str] = (),
+        file_roles: Collection[str] = (Role.ADMIN,),
+        connections: Sequence[Connection] = (),
     ) -> None:
         """`refresh_limits` is awaited before `limits` is called for a change.
 
         `capabilities`: what the application of this process can execute, with the run defaults;
         valid before its node has joined. `egress`: the rules that `check_target` applies.
+        `command_roles`: the roles that may create commands. `file_directories`: below which file
+        triggers may watch, `file_roles`: the roles that may create them. `connections`: those of
+        this process, which targets and SQL triggers may name.
         """
         self._store = store
         self.check_target = check_target
@@ -124,8 +152,13 @@ class ScheduleRules:
         self.run_quotas = RunQuotas(store, lambda: limits().runs)
         self._limits = limits
         self._capabilities = capabilities
+        self._command_roles = frozenset(command_roles)
+        self._file_directories = tuple(file_directories)
+        self._file_roles = frozenset(file_roles)
+        self._connections = connections
         self._preferences = PreferenceService(store)
         self._secrets = SecretService(store)
+        self.limits = LimitService(store)
 
     def quotas(self, owner: Owner) -> tuple[Quota, ...]:
         return self._limits().quotas(owner)
@@ -147,16 +180,25 @@ class ScheduleRules:
             return self.default_timezone
         return (await self._preferences.get(owner)).timezone or self.default_timezone
 
-    def complete_trigger(
-        self, trigger: Trigger, before: Trigger | None, now: datetime, zone: str
-    ) -> Trigger:
-        """Adds zone and anchor. An unchanged interval keeps its anchor."""
+    def complete_trigger(self, trigger: Trigger, before: Trigger | None, zone: str) -> Trigger:
+        """Adds zone and anchor. An unchanged interval keeps its anchor, a webhook its address and
+        its masked secret."""
+        if isinstance(trigger, Webhook):
+            return trigger.completed(before)
         trigger = trigger.with_default_zone(zone)
+        if (
+            isinstance(trigger, Cron)
+            and isinstance(before, Cron)
+            and trigger.anchor is None
+            and replace(trigger, anchor=before.anchor) == before
+        ):
+            # An unchanged `@every`, the only expression with an anchor.
+            return before
         if isinstance(trigger, Every) and isinstance(before, Every) and trigger.anchor is None:
             anchored = replace(trigger, anchor=before.anchor)
             if anchored.every == before.every:
                 return anchored
-        return trigger.anchored(trigger.start_at or now)
+        return trigger.with_default_anchor()
 
     def check_trigger(
         self,
@@ -168,7 +210,11 @@ class ScheduleRules:
         allow_overdue: bool = False,
     ) -> None:
         """Checks the interval limit and that the trigger fires. `allow_overdue` accepts a `once`
-        trigger in the past. Schedules of chats always have the limit of members."""
+        trigger in the past. Schedules of chats always have the limit of members. Of an event
+        trigger, checks that the actor may use it."""
+        if trigger.on_event:
+            self._check_event_trigger(actor, trigger)
+            return
         limits = self._limits()
         check_interval(
             trigger,
@@ -179,6 +225,62 @@ class ScheduleRules:
         )
         if not (allow_overdue and isinstance(trigger, Once) and trigger.instant <= now):
             check_fires(trigger, now)
+
+    def _check_event_trigger(self, actor: Actor, trigger: Trigger) -> None:
+        match trigger:
+            case Webhook():
+                if trigger.scheme == "standard":
+                    try:
+                        signing_key(trigger.secret)
+                    except InvalidInput as error:
+                        error.field = "trigger.secret"
+                        raise
+                if trigger.secret and self._lacks_key:
+                    self._refuse_secrets("trigger.secret", {"secret": trigger.secret}, [])
+            case OnFile():
+                self._check_file_trigger(actor, trigger)
+            case OnSql():
+                known = find_connection(self._connections, trigger.connection, "sql")
+                if known is None:
+                    names = [each.name for each in self._connections if each.kind == "sql"]
+                    raise InvalidInput(
+                        _(
+                            "there is no connection {name!r} of kind sql; chimes.yaml has {known}",
+                            name=trigger.connection,
+                            known=", ".join(names) or "-",
+                        ),
+                        field="trigger.connection",
+                        code="unknown_connection",
+                        hint=suggest_name(trigger.connection, names),
+                    )
+                if actor.role not in known.roles:
+                    raise NotAllowed(
+                        _(
+                            "only these roles may use the connection {name}: {roles}",
+                            name=known.name,
+                            roles=", ".join(known.roles),
+                        )
+                    )
+            case _:
+                pass
+
+    def _check_file_trigger(self, actor: Actor, trigger: OnFile) -> None:
+        if actor.role not in self._file_roles:
+            raise NotAllowed(
+                _(
+                    "only these roles may use file triggers: {roles} (CHIMES_FILE_TRIGGER_ROLES)",
+                    roles=", ".join(sorted(self._file_roles)),
+                )
+            )
+        if not is_watchable(trigger.path, self._file_directories):
+            raise InvalidInput(
+                _(
+                    "file triggers may watch only below {allowed} (CHIMES_FILE_TRIGGER_DIRS)",
+                    allowed=", ".join(self._file_directories) or "-",
+                ),
+                field="trigger.path",
+                code="directory_not_allowed",
+            )
 
     def check_priority_allowed(
         self, actor: Actor, owner: Owner, priority: int, target: Target
@@ -204,6 +306,15 @@ class ScheduleRules:
         """Raises if the target is invalid or the actor may not use it. `before`: the target that
         it replaces; what an admin allowed there stays allowed."""
         refuse_agents(actor, target)
+        if isinstance(target, CommandTarget) and actor.role not in self._command_roles:
+            raise NotAllowed(
+                _(
+                    "only these roles may use commands: {roles} (CHIMES_COMMAND_ROLES)",
+                    roles=", ".join(sorted(self._command_roles)),
+                )
+            )
+        if isinstance(target, ConnectionTarget):
+            self._check_connection_allowed(actor, target)
         if _acts_for_another_account(actor, target, before):
             raise NotAllowed(_("only an admin may act for another account"))
         disables_tls_check = _skips_tls_check(target) and not _skips_tls_check(before)
@@ -213,6 +324,36 @@ class ScheduleRules:
         if self._lacks_key:
             known = [] if before is None else secrets_of(target_to_plain(before))
             self._refuse_secrets("target", target_to_plain(target), known)
+
+    def _check_connection_allowed(self, actor: Actor, target: ConnectionTarget) -> None:
+        """The roles and patterns of the connection in the file of this process. A connection that
+        only other nodes have is for admins; their files limit what their runs may use."""
+        found = next(
+            (each for each in self._connections if each.capability == target.requirement), None
+        )
+        roles = ("admin",) if found is None else found.roles
+        if actor.role not in roles:
+            raise NotAllowed(
+                _(
+                    "only these roles may use the connection {name!r}: {roles} (roles in "
+                    "chimes.yaml)",
+                    name=target.connection,
+                    roles=", ".join(roles),
+                )
+            )
+        if found is not None and not found.allows(connection_name(target)):
+            raise InvalidInput(
+                _(
+                    "the connection {name!r} does not allow {used!r}; allowed: {allowed}",
+                    name=target.connection,
+                    used=connection_name(target),
+                    allowed=", ".join(found.allow),
+                ),
+                field="target",
+                code="not_allowed_there",
+            )
+        if found is not None and isinstance(target, KubernetesTarget):
+            _check_kubernetes_allowed(actor, target, found)
 
     def check_recipients(self, recipients: Sequence[Recipient]) -> None:
         self._check_recipients(recipients)
@@ -272,16 +413,29 @@ class ScheduleRules:
             )
             raise InvalidInput(unknown_secret(name, owner), field=place, code="unknown_secret")
 
-    async def get_run_defaults(self, target: Target) -> RunDefaults | None:
+    async def get_run_defaults(
+        self, target: Target, *, allow_missing: bool = False
+    ) -> RunDefaults | None:
         """The run defaults that a task or flow declares, None if it declares none.
 
-        Raises InvalidInput if no live node can execute the target.
+        Raises InvalidInput if no live node can execute the target. `allow_missing`: for schedules,
+        whose task or flow may come with a worker that is not up yet; the result is then None, and
+        the schedule has a warning (`SetupService`).
         """
         if isinstance(target, HttpTarget):
             return None
         # Checked first, so that an error message repeats only well-formed names.
         self.check_target(target)
-        return await find_run_defaults(self._store, target, self._capabilities())
+        try:
+            return await find_run_defaults(self._store, target, self._capabilities())
+        except InvalidInput:
+            if allow_missing and isinstance(target, TaskTarget | FlowTarget):
+                return None
+            raise
+
+    def local_capabilities(self) -> Collection[str]:
+        """What the application of this process can execute."""
+        return self._capabilities().keys()
 
     async def get_saved_run_defaults(self, target: Target) -> RunDefaults:
         """The run defaults of a saved target, also while no live node can execute it."""
@@ -316,28 +470,84 @@ class ScheduleRules:
                 ),
             )
 
-    async def check_dependency(self, actor: Actor, schedule: Schedule) -> None:
-        """Raises InvalidInput for an unknown or invisible dependency, and for a cycle."""
+    async def check_dependency(
+        self,
+        actor: Actor,
+        schedule: Schedule,
+        planned: Mapping[ScheduleId, Schedule] = MappingProxyType({}),
+    ) -> None:
+        """Raises InvalidInput for an unknown or invisible dependency or source of a trigger, and
+        for a cycle. `planned`: schedules that are saved together with this one, as they will be."""
+        if isinstance(schedule.trigger, OnRunEnd):
+            await self._check_source_schedule(actor, schedule, schedule.trigger, planned)
         if schedule.depends_on is None:
             return
+        first = schedule.depends_on.schedule_id
         try:
-            other: Schedule | None = await self.get_schedule(actor, schedule.depends_on.schedule_id)
+            other: Schedule | None = planned.get(first)
+            if other is None:
+                other = await self.get_schedule(actor, first)
         except NotFound:
             raise InvalidInput(
-                _("schedule {id} not found", id=schedule.depends_on.schedule_id),
+                _("schedule {id} not found", id=first),
                 field="depends_on.schedule_id",
                 code="not_found",
             ) from None
         visited = {schedule.id}
         while other is not None and other.depends_on is not None and other.id not in visited:
             visited.add(other.id)
-            other = await self._store.get_schedule(other.depends_on.schedule_id)
+            following = other.depends_on.schedule_id
+            other = planned.get(following) or await self._store.get_schedule(following)
         if other is not None and other.id == schedule.id:
             raise InvalidInput(
                 _("these schedules would depend on each other in a cycle"),
                 field="depends_on.schedule_id",
                 code="cycle",
             )
+
+    async def _check_source_schedule(
+        self,
+        actor: Actor,
+        schedule: Schedule,
+        trigger: OnRunEnd,
+        planned: Mapping[ScheduleId, Schedule],
+    ) -> None:
+        first = ScheduleId(trigger.schedule)
+        chain = [schedule.id]
+        try:
+            other = planned.get(first)
+            if other is None and first != schedule.id:
+                other = await self.get_schedule(actor, first)
+        except NotFound:
+            raise InvalidInput(
+                _("schedule {id} not found", id=first), field="trigger.schedule", code="not_found"
+            ) from None
+        following: ScheduleId | None = first
+        while following is not None and following not in chain:
+            chain.append(following)
+            if other is None or not isinstance(other.trigger, OnRunEnd):
+                return
+            following = ScheduleId(other.trigger.schedule)
+            other = planned.get(following) or await self._store.get_schedule(following)
+        if following == schedule.id:
+            raise InvalidInput(
+                _(
+                    "these schedules would start each other without end: {chain}",
+                    chain=" → ".join([*reversed(chain), schedule.id]),
+                ),
+                field="trigger.schedule",
+                code="cycle",
+            )
+
+
+def is_watchable(path: str, directories: Collection[str]) -> bool:
+    """Whether a file trigger may watch this path; links are followed first."""
+    folder = os.path.realpath(os.path.dirname(path))
+    for each in directories:
+        allowed = os.path.realpath(each)
+        if folder == allowed or folder.startswith(allowed.rstrip("/") + "/"):
+            return True
+    return False
 
 
 def _places(recipients: Sequence[Recipient]) -> list[tuple[str, Recipient]]:
@@ -350,9 +560,14 @@ def _is_admin(actor: Actor, owner: Owner) -> bool:
 
 
 def refuse_agents(actor: Actor, target: Target) -> None:
-    """An agent may not start agents: that could recurse without end."""
+    """An agent may not start agents: that could recurse without end. What it reads may make it run
+    any command."""
     if actor.is_agent and isinstance(target, AgentTarget):
         raise NotAllowed(_("an agent may not run prompts"))
+    if actor.is_agent and isinstance(target, CommandTarget):
+        raise NotAllowed(_("an agent may not run commands"))
+    if actor.is_agent and isinstance(target, ConnectionTarget):
+        raise NotAllowed(_("an agent may not use engines and brokers"))
 
 
 def _acts_for_another_account(actor: Actor, target: Target, before: Target | None) -> bool:
@@ -366,6 +581,27 @@ def _acts_for_another_account(actor: Actor, target: Target, before: Target | Non
     return account[0] not in ("", own.id) or account[1] not in ("", own.type.value)
 
 
+def _check_kubernetes_allowed(
+    actor: Actor, target: KubernetesTarget, connection: Connection
+) -> None:
+    """A manifest and another namespace reach all that the token of the connection can: service
+    accounts, secrets and directories of nodes."""
+    if actor.role is Role.ADMIN or connection.allow_manifest:
+        return
+    field = "manifest" if target.manifest else "namespace"
+    if target.manifest or target.namespace not in ("", connection.namespace):
+        raise InvalidInput(
+            _(
+                "only an admin may set {field} with the connection {name!r}: leave it out, or ask "
+                "for `allow_manifest: true` of the connection in chimes.yaml",
+                field=field,
+                name=target.connection,
+            ),
+            field=f"target.{field}",
+            code="not_allowed_there",
+        )
+
+
 def _skips_tls_check(target: Target | None) -> bool:
     return isinstance(target, HttpTarget) and not target.verify_tls
 
@@ -375,6 +611,8 @@ def _skips_tls_check(target: Target | None) -> bool:
 AGENT = "agent"
 #: Capability of nodes that execute actions.
 ACTION = "action"
+#: Capability of nodes that execute commands.
+COMMAND = "command"
 TASK_TIMEOUT = timedelta(minutes=5)
 FLOW_TIMEOUT = timedelta(days=1)
 #: Default timeouts by kind of target; the one of HTTP targets is a setting.
@@ -386,6 +624,14 @@ DEFAULT_TIMEOUTS: Mapping[str, timedelta] = {
     "agent": timedelta(minutes=10),
     "action": timedelta(minutes=10),
     "message": timedelta(seconds=10),
+    "command": timedelta(hours=1),
+    "celery": timedelta(hours=1),
+    "dask": timedelta(hours=1),
+    "kubernetes": timedelta(hours=1),
+    "amqp": timedelta(seconds=10),
+    "nats": timedelta(seconds=10),
+    "redis_stream": timedelta(seconds=10),
+    "kafka": timedelta(seconds=10),
 }
 
 
@@ -466,6 +712,23 @@ def action_capabilities(settings: Settings) -> dict[str, RunDefaults]:
     return {ACTION: RunDefaults(policy=action_policy(settings))}
 
 
+def command_capabilities(settings: Settings) -> dict[str, RunDefaults]:
+    """What schedules may require of a node with these settings; empty if it allows no commands. A
+    server that only serves the API accepts commands with the setting, for workers to come."""
+    if not settings.allow_commands:
+        return {}
+    defaults = RunDefaults(policy=Policy(timeout=DEFAULT_TIMEOUTS[COMMAND]))
+    return dict.fromkeys(command_requirements(dict(settings.labels)), defaults)
+
+
+def connection_capabilities(settings: Settings) -> dict[str, RunDefaults]:
+    """The connections in the file of a node with these settings, `kind:name`."""
+    return {
+        each.capability: RunDefaults(policy=Policy(timeout=DEFAULT_TIMEOUTS["celery"]))
+        for each in settings.connections
+    }
+
+
 def capability_of(target: Target) -> str:
     """The name under which nodes declare the run defaults of the target."""
     return target.key if isinstance(target, SyncTarget) else target.requirement
@@ -484,6 +747,12 @@ async def find_run_defaults(
         return None
     if isinstance(target, SyncTarget):
         return await _find_pair_defaults(store, target, here)
+    if isinstance(target, CommandTarget):
+        await _check_commands_allowed(store, here)
+        return None
+    if isinstance(target, ConnectionTarget):
+        await _check_connection_known(store, target, here)
+        return None
     if target.requirement in here:
         return here[target.requirement]
     alive = await _alive(store)
@@ -495,15 +764,75 @@ async def find_run_defaults(
     if isinstance(target, AgentTarget | ActionTarget):
         # Accepted: if the service is still missing at run time, the run fails with that reason.
         return None
-    known = _names(target.kind, {*here, *(each for node in alive for each in node.capabilities)})
+    known = {*here, *(each for node in alive for each in node.capabilities)}
     raise InvalidInput(
         _("no running node offers the flow {name!r}", name=target.name)
         if isinstance(target, FlowTarget)
         else _("no running node offers the task {name!r}", name=target.name),
         field="target.name",
         code=f"unknown_{target.kind}",
-        hint=suggest_name(target.name, known),
+        hint=suggest_capability(target, known),
     )
+
+
+NO_COMMANDS = _(
+    "commands are not allowed: no running node is started with CHIMES_ALLOW_COMMANDS=true "
+    "(--allow-commands)"
+)
+
+
+async def _check_commands_allowed(store: Store, here: Collection[str]) -> None:
+    """Raises InvalidInput if neither this process nor a live node allows commands. A worker with
+    the required labels may start later."""
+    if COMMAND in here or any(COMMAND in node.capabilities for node in await _alive(store)):
+        return
+    raise InvalidInput(NO_COMMANDS, field="target", code="commands_not_allowed")
+
+
+async def _check_connection_known(
+    store: Store, target: ConnectionTarget, here: Collection[str]
+) -> None:
+    """Raises InvalidInput if neither this process nor a live node has the connection."""
+    known = await known_connections(store, here)
+    if target.requirement in known:
+        return
+    kind = target.requirement.partition(":")[0]
+    names = sorted(each.partition(":")[2] for each in known if each.startswith(f"{kind}:"))
+    raise InvalidInput(
+        _(
+            "no running node has a connection {name!r} of kind {kind}; known: {names}",
+            name=target.connection,
+            kind=kind,
+            names=", ".join(names),
+        )
+        if names
+        else _(
+            "no running node has a connection {name!r} of kind {kind}: add it to `connections:` "
+            "in chimes.yaml",
+            name=target.connection,
+            kind=kind,
+        ),
+        field="target.connection",
+        code="unknown_connection",
+        hint=suggest_name(target.connection, names),
+    )
+
+
+async def known_connections(store: Store, here: Collection[str]) -> dict[str, list[Node]]:
+    """The connections of this process and of live nodes, `kind:name`, with the nodes that have
+    them."""
+    prefixes = tuple(f"{kind}:" for kind in CONNECTION_KINDS)
+    found: dict[str, list[Node]] = {each: [] for each in here if each.startswith(prefixes)}
+    for node in await _alive(store):
+        for name in {*node.capabilities, *node.defaults}:
+            if name.startswith(prefixes):
+                found.setdefault(name, []).append(node)
+    return found
+
+
+def suggest_capability(target: TaskTarget | FlowTarget, known: Collection[str]) -> str | None:
+    """A hint with the nearest name of a task or flow that nodes offer."""
+    return suggest_name(target.name, _names(target.kind, known))
 
 
 async def _find_pair_defaults(
@@ -631,6 +960,8 @@ def _names(kind: str, capabilities: Collection[str]) -> list[str]:
 
 #: Prefix of the state of a linked Telegram chat, before the chat id.
 LINKED_CHAT = "telegram:chat:"
+#: Prefix of the chats that are linked to an owner, or wait for it, before the owner.
+LINKED_CHATS = "telegram:links:"
 
 
 def with_default_zones(policy: Policy, zone: str, trigger: Trigger | None = None) -> Policy:
@@ -664,6 +995,14 @@ async def check_chats(
                 code="not_found",
                 hint=_("link the chat first: send your account's link code to the bot"),
             )
+
+
+async def linked_chats(store: Store, owner: Owner) -> list[str]:
+    """Telegram chats of an owner."""
+    if owner.type is OwnerType.CHAT:
+        return [owner.id]
+    found = await DocumentStore(store, f"{LINKED_CHATS}{owner}").read()
+    return [chat for chat in found if await _is_own(store, owner, chat)]
 
 
 async def _is_own(store: Store, owner: Owner, chat: str) -> bool:

@@ -6,14 +6,20 @@ due slots are fired first (ADR 11).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from itertools import count
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from chimes.errors import (
+    AlreadyExists,
     ChimesError,
     Conflict,
     InvalidInput,
@@ -27,10 +33,10 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry, entry
-from chimes.model.ids import ScheduleId, new_schedule_id
+from chimes.model.ids import ScheduleId, declared_id, new_schedule_id
 from chimes.model.listing import AuditQuery, Page, ScheduleQuery, ScheduleSort
-from chimes.model.planning import FireContext, FirePlan, end_immediately, plan, slot_run
-from chimes.model.policy import PRIORITY
+from chimes.model.planning import FireContext, FirePlan, Planner, end_immediately, plan, slot_run
+from chimes.model.policy import PRIORITY, Overlap
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     UPCOMING_LIMIT,
@@ -53,6 +59,7 @@ from chimes.model.schedule import (
 )
 from chimes.model.target import SyncTarget
 from chimes.model.validation import (
+    NAME_LIMIT,
     check_id,
     check_text,
     clean_name,
@@ -76,17 +83,28 @@ from chimes.services.schedules.rules import (
 )
 from chimes.services.secrets import names_used
 from chimes.store.codec.values import schedule_to_plain
-from chimes.store.port import Planner, ScheduleEdit, Store
+from chimes.store.port import ScheduleEdit, Store
+from chimes.triggers import Webhook
+
+_log = logging.getLogger("chimes.schedules")
 
 Result = TypeVar("Result")
 
 #: How long a deletion can be undone.
 RESTORE_WITHIN = timedelta(minutes=10)
+#: Schedules of one name that are listed.
+SAME_NAME_LIMIT = 20
+NONE_PLANNED: Final[Mapping[ScheduleId, Schedule]] = MappingProxyType({})
+#: The end of the name of a copy.
+_COPY_NUMBER = re.compile(r" \([0-9]{1,6}\)$")
 #: A change waits until the due slots before it are fired; after an outage these can be many.
 _FIRE_ROUNDS = 100
 _FIRE_BATCH = 500
 #: With a dispatch cap the wanted schedule can be the last of all due ones.
 _FIRE_ALL = 100_000
+#: How long a canceled `write_set` waits until what it created is deleted.
+_UNDO_SECONDS = 10
+OVERLAP = "overlap"
 #: Verbs that start no runs: allowed for agents, and never over a quota.
 _STOPPING_VERBS = ("pause", "delete")
 #: Fields that every fire or run changes.
@@ -185,6 +203,8 @@ class ScheduleService:
         self.rules = rules
         self._planner = planner
         self._dispatch_capped = dispatch_capped
+        #: Referenced, so that they are not collected before they end.
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # --- reading ------------------------------------------------------------------------------
     async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
@@ -273,7 +293,7 @@ class ScheduleService:
             replace(
                 draft,
                 id=ScheduleId(check_id(draft.id)) if draft.id else new_schedule_id(now),
-                trigger=rules.complete_trigger(draft.trigger, None, now, zone),
+                trigger=rules.complete_trigger(draft.trigger, None, zone),
                 policy=with_default_zones(draft.policy, zone, draft.trigger),
                 created_at=now,
                 updated_at=now,
@@ -304,15 +324,33 @@ class ScheduleService:
         `allow_overdue`: a `once` trigger in the past is accepted and due at once; otherwise it is
         an error.
         """
+        schedule = await self.prepare_create(
+            actor, draft, explicit_fields=explicit_fields, allow_overdue=allow_overdue
+        )
+        return await self._add(actor, schedule)
+
+    async def prepare_create(
+        self,
+        actor: Actor,
+        draft: Schedule,
+        *,
+        explicit_fields: Collection[str] | None = None,
+        allow_overdue: bool = False,
+        planned: Mapping[ScheduleId, Schedule] = NONE_PLANNED,
+    ) -> Schedule:
+        """The schedule that `create` saves, after all checks. `planned` as in
+        `ScheduleRules.check_dependency`."""
         if not actor.may_create(draft.owner):
             raise NotAllowed()
         rules = self.rules
         await rules.refresh_limits()
         if explicit_fields is None or PRIORITY in explicit_fields:
             rules.check_priority_allowed(actor, draft.owner, draft.priority, draft.target)
-        defaults = await rules.get_run_defaults(draft.target)
+        defaults = await rules.get_run_defaults(draft.target, allow_missing=True)
         if explicit_fields is not None and defaults is not None:
             draft = apply_run_defaults(draft, defaults, explicit_fields)
+        if draft.trigger.on_event and explicit_fields is not None:
+            draft = queue_events(draft, explicit_fields)
         zone = await rules.zone_for(draft.owner, draft.trigger)
         now = await self._store.now()
         schedule = await calculate(
@@ -320,19 +358,78 @@ class ScheduleService:
             partial(self.prepare, actor, draft, now, zone=zone, allow_overdue=allow_overdue),
         )
         await rules.check_secrets(actor, schedule.owner, schedule.target, schedule.policy.delivery)
+        declared = () if defaults is None else defaults.policy.limits
+        if schedule.policy.limits:
+            await rules.limits.check_names(schedule.owner, schedule.policy.limits, declared)
         await check_chats(self._store, actor, schedule.policy.delivery)
         await rules.check_name(schedule, None)
-        await rules.check_dependency(actor, schedule)
+        await rules.check_dependency(actor, schedule, planned)
+        return schedule
+
+    async def _add(self, actor: Actor, schedule: Schedule) -> Schedule:
         audit = entry(
             actor,
             "create",
             "schedule",
             schedule.id,
-            at=now,
+            at=schedule.created_at,
             owner=schedule.owner,
             changes=_changes_between(None, schedule),
         )
-        return await self._store.add_schedule(schedule, audit, quotas=rules.quotas(schedule.owner))
+        quotas = self.rules.quotas(schedule.owner)
+        return await self._store.add_schedule(schedule, audit, quotas=quotas)
+
+    async def duplicate(
+        self, actor: Actor, schedule_id: ScheduleId, *, name: str = "", paused: bool = False
+    ) -> Schedule:
+        """Creates a copy with all fields, secrets included, under a new id. An empty name is made
+        from that of the original. Needs the right to change the original: a copy could send its
+        secrets elsewhere."""
+        schedule = await self.get(actor, schedule_id)
+        if not actor.may_write(schedule.owner):
+            raise NotAllowed()
+        now = await self._store.now()
+        copy = Schedule(
+            id=ScheduleId(""),
+            namespace=schedule.namespace,
+            name=name or await self._free_name(schedule),
+            owner=schedule.owner,
+            trigger=schedule.trigger,
+            target=schedule.target,
+            policy=schedule.policy,
+            priority=schedule.priority,
+            labels=schedule.labels,
+            enabled=schedule.enabled and not paused,
+            depends_on=schedule.depends_on,
+            compat_data=clear_source_marker(schedule).compat_data,
+            created_at=now,
+            updated_at=now,
+        )
+        return await self.create(actor, copy)
+
+    async def _free_name(self, schedule: Schedule) -> str:
+        """`NAME (2)`, or the next number that the owner does not use."""
+        base = _COPY_NUMBER.sub("", schedule.name)
+        for number in count(2):
+            suffix = f" ({number})"
+            name = base[: NAME_LIMIT - len(suffix)] + suffix
+            if not await self.find_same_name(replace(schedule, name=name), stored=False):
+                return name
+        raise AssertionError("count never ends")
+
+    async def find_same_name(
+        self, schedule: Schedule, *, stored: bool = True
+    ) -> tuple[Schedule, ...]:
+        """Other schedules of the owner with this name in the namespace, at most SAME_NAME_LIMIT.
+        `stored`: whether the schedule itself is in the store under this name."""
+        query = ScheduleQuery(
+            owner=schedule.owner, namespace=schedule.namespace, name=schedule.name
+        )
+        if await self._store.count_schedules(query) <= int(stored):
+            return ()
+        page = await self._store.list_schedules(replace(query, limit=SAME_NAME_LIMIT + 1))
+        own = schedule.id if stored else None
+        return tuple(each for each in page.items if each.id != own)[:SAME_NAME_LIMIT]
 
     async def change(
         self,
@@ -363,8 +460,10 @@ class ScheduleService:
         *,
         explicit_fields: Collection[str] | None = None,
         allow_overdue: bool = False,
+        planned: Mapping[ScheduleId, Schedule] = NONE_PLANNED,
     ) -> ScheduleChange:
-        """The change that `change` saves. Checks that need no transaction are made here."""
+        """The change that `change` saves. Checks that need no transaction are made here. `planned`
+        as in `ScheduleRules.check_dependency`."""
         rules = self.rules
         wanted = edit(schedule)
         apply_defaults = await self._defaults_of_new_target(schedule, wanted, explicit_fields)
@@ -372,7 +471,7 @@ class ScheduleService:
         if wanted.trigger != schedule.trigger and excludes_holidays(wanted.trigger):
             # `apply` may run on the event loop, where it finds the holidays in the cache.
             now = await self._store.now()
-            trigger = rules.complete_trigger(wanted.trigger, schedule.trigger, now, zone)
+            trigger = rules.complete_trigger(wanted.trigger, schedule.trigger, zone)
             with suppress(InvalidInput):
                 check = partial(rules.check_trigger, actor, schedule.owner, trigger, now)
                 await calculate([trigger], check)
@@ -391,7 +490,7 @@ class ScheduleService:
                 rules.check_recipients(after.policy.delivery)
                 after = replace(after, policy=with_default_zones(after.policy, zone, after.trigger))
             if after.trigger != before.trigger:
-                trigger = rules.complete_trigger(after.trigger, before.trigger, now, zone)
+                trigger = rules.complete_trigger(after.trigger, before.trigger, zone)
                 after = replace(after, trigger=trigger)
                 if after == before:
                     return before
@@ -409,9 +508,10 @@ class ScheduleService:
         await rules.check_secrets(
             actor, wanted.owner, wanted.target, wanted.policy.delivery, names_used(schedule)
         )
+        await rules.limits.check_names(wanted.owner, wanted.policy.limits, schedule.policy.limits)
         await check_chats(self._store, actor, wanted.policy.delivery, schedule.policy.delivery)
         await rules.check_name(replace(wanted, name=clean_name(wanted.name)), schedule)
-        await rules.check_dependency(actor, wanted)
+        await rules.check_dependency(actor, wanted, planned)
         return ScheduleChange(verb=_verb_for(schedule, wanted), apply=apply)
 
     async def _defaults_of_new_target(
@@ -421,7 +521,7 @@ class ScheduleService:
         target = schedule.target
         if capability_of(wanted.target) == capability_of(target):
             return unchanged
-        defaults = await self.rules.get_run_defaults(wanted.target)
+        defaults = await self.rules.get_run_defaults(wanted.target, allow_missing=True)
         if explicit_fields is None or (defaults is None and wanted.target.kind != target.kind):
             return unchanged
         old_defaults = await self.rules.get_saved_run_defaults(target)
@@ -448,7 +548,7 @@ class ScheduleService:
 
         async def prepare_allowed(schedule: Schedule) -> ScheduleChange:
             change = await prepare(schedule)
-            _check_permission(actor, schedule, change)
+            check_permission(actor, schedule, change)
             return change
 
         results: dict[ScheduleId, Schedule | ChimesError] = {}
@@ -472,6 +572,63 @@ class ScheduleService:
                     self._write(actor, schedule_id, change)
                 )
         return [results[schedule.id] for schedule in schedules]
+
+    async def write_set(
+        self,
+        actor: Actor,
+        new: Sequence[Schedule],
+        changes: Sequence[tuple[Schedule, ScheduleChange]],
+    ) -> None:
+        """Saves schedules of `prepare_create`, and changes of schedules that must still have the
+        version given here.
+
+        All changes are one transaction, or none is made. Creations come before them, one by one,
+        and are deleted again if a later step fails or the caller is canceled; only a process that
+        ends in between leaves some of them. The caller has checked that the changes exceed no
+        quota.
+        """
+        for schedule, change in changes:
+            check_permission(actor, schedule, change)
+        canceled = asyncio.Event()
+
+        async def write() -> None:
+            created: list[Schedule] = []
+            try:
+                for each in new:
+                    created.append(await self._add(actor, each))
+                    if canceled.is_set():
+                        raise asyncio.CancelledError
+                if changes:
+                    await self._write_together(
+                        actor,
+                        [(each, _if_version(change, each.version)) for each, change in changes],
+                    )
+            except BaseException:
+                await self._delete_created(actor, created)
+                raise
+
+        # A task of its own: a step that has begun is completed, so that its result is known.
+        task = asyncio.create_task(write())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            canceled.set()
+            await asyncio.wait([task], timeout=_UNDO_SECONDS)
+            raise
+
+    async def _delete_created(self, actor: Actor, created: Sequence[Schedule]) -> None:
+        """Deletes schedules that the actor has just created, also if the actor may only create."""
+        for each in created:
+            try:
+                await self._write_together(actor, [(each, delete_change(actor))])
+            except NotFound:
+                continue
+            except ChimesError as error:
+                _log.warning(
+                    "schedule %s of an incomplete set could not be deleted: %s", each.id, error
+                )
 
     def _needs_quota_check(self, schedule: Schedule, change: ScheduleChange) -> bool:
         """Whether the change may make the schedule count against a quota of active schedules; a
@@ -527,7 +684,7 @@ class ScheduleService:
             check(schedules[-1])
         change = delete_change(actor, check)
         for schedule in schedules:
-            _check_permission(actor, schedule, change)
+            check_permission(actor, schedule, change)
         return await self._write_together(actor, [(each, change) for each in schedules])
 
     async def restore(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
@@ -623,6 +780,19 @@ class ScheduleService:
         change = ScheduleChange(verb="reschedule", apply=apply, operator_allowed=True)
         return await self._write(actor, schedule_id, change)
 
+    async def rotate_hook(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
+        """Gives the webhook of a schedule another address; the former one is not valid any more."""
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            if not isinstance(before.trigger, Webhook):
+                raise Conflict(_("the schedule has no webhook trigger"), code="no_hook")
+            changed = replace(before, trigger=before.trigger.rotated())
+            return apply_edit(before, changed, now, actor.name)
+
+        return await self._write(
+            actor, schedule_id, ScheduleChange(verb="rotate_hook", apply=apply)
+        )
+
     # --- writing changes ----------------------------------------------------------------------
     async def _write(
         self,
@@ -633,18 +803,13 @@ class ScheduleService:
         expected_version: int | None = None,
     ) -> Schedule:
         schedule = await self.rules.get_schedule(actor, schedule_id)
-        _check_permission(actor, schedule, change)
+        check_permission(actor, schedule, change)
         await self.rules.refresh_limits()
-
-        def check_version_and_apply(before: Schedule, now: datetime) -> Schedule:
-            if expected_version is not None and before.version != expected_version:
-                raise StaleVersion(version=before.version)
-            return change.apply(before, now)
 
         edit = self._build_edit(
             actor,
             schedule,
-            replace(change, apply=check_version_and_apply),
+            change if expected_version is None else _if_version(change, expected_version),
             at=await self._store.now(),
         )
 
@@ -740,6 +905,50 @@ class ScheduleService:
             await self._store.fire_due(self._planner, limit=_FIRE_BATCH)
 
 
+def queue_events(draft: Schedule, explicit_fields: Collection[str]) -> Schedule:
+    """By default no event is skipped because the run of the one before is still running."""
+    if OVERLAP in explicit_fields:
+        return draft
+    return replace(draft, policy=replace(draft.policy, overlap=Overlap.QUEUE))
+
+
+def _if_version(change: ScheduleChange, version: int) -> ScheduleChange:
+    """The change, which raises StaleVersion for another version of the schedule."""
+
+    def check_version_and_apply(before: Schedule, now: datetime) -> Schedule:
+        if before.version != version:
+            raise StaleVersion(version=before.version)
+        return change.apply(before, now)
+
+    return replace(change, apply=check_version_and_apply)
+
+
+async def unused_declared_id(store: Store, namespace: str, name: str) -> ScheduleId:
+    """The id of the first generation of a name that was never used (`declared_id`).
+
+    Generations are used in order, so a binary search finds it however often the name was deleted.
+    AlreadyExists if the latest generation is alive: another process has just created it, and a
+    second schedule of the name would be a duplicate.
+    """
+
+    async def generation(number: int) -> Schedule | None:
+        return await store.get_schedule(declared_id(namespace, name, number))
+
+    used, free = 0, 1
+    while await generation(free):
+        used, free = free, free * 2
+    while free - used > 1:
+        middle = (used + free) // 2
+        if await generation(middle):
+            used = middle
+        else:
+            free = middle
+    latest = await generation(used) if used else None
+    if latest is not None and latest.deleted_at is None and latest.name == name:
+        raise AlreadyExists(_("schedule {name!r} exists", name=name))
+    return declared_id(namespace, name, free)
+
+
 class SlotIsDue(Exception):
     """The change would move the cursor past a due slot, which must be fired first."""
 
@@ -775,7 +984,12 @@ def require_next_slot(schedule: Schedule) -> datetime:
     return schedule.next_slot
 
 
-def _check_permission(actor: Actor, schedule: Schedule, change: ScheduleChange) -> None:
+#: A run that is requested by hand, for `check_permission`.
+RUN_CHANGE = ScheduleChange(verb="run", apply=lambda schedule, now: schedule, operator_allowed=True)
+
+
+def check_permission(actor: Actor, schedule: Schedule, change: ScheduleChange) -> None:
+    """Raises NotAllowed."""
     allowed = actor.may_operate if change.operator_allowed else actor.may_write
     if not allowed(schedule.owner):
         raise NotAllowed()

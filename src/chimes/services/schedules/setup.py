@@ -8,11 +8,12 @@ import math
 import socket
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from chimes.config import Settings
 from chimes.egress import HttpUrl, literal_address, parse_http_url
 from chimes.errors import InvalidInput, StoreError
-from chimes.i18n import _
+from chimes.i18n import _, joined
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.fields import MASKED, fields_of
@@ -20,15 +21,26 @@ from chimes.model.ids import ScheduleId
 from chimes.model.insights import IssueCause, ScheduleAttention, ScheduleIssue
 from chimes.model.listing import ScheduleQuery
 from chimes.model.recipient import CHANNEL_SETTINGS, Channel, channel_not_configured
-from chimes.model.schedule import Schedule
-from chimes.model.target import HttpTarget
+from chimes.model.schedule import Schedule, source_marker
+from chimes.model.target import (
+    CommandTarget,
+    ConnectionTarget,
+    FlowTarget,
+    HttpTarget,
+    TaskTarget,
+)
 from chimes.redaction import masked_names
 from chimes.services.schedules.rules import (
     ACTION,
     AGENT,
+    COMMAND,
+    NO_COMMANDS,
     ScheduleRules,
     action_capabilities,
     agent_capabilities,
+    command_capabilities,
+    connection_capabilities,
+    suggest_capability,
 )
 from chimes.store.port import Store
 from chimes.targets.base import NO_ACTION_SERVICE, NO_PIPELINE
@@ -45,7 +57,9 @@ _LOOKUP_TIMEOUT = 3.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetupWarning:
-    #: `no_pipeline`, `no_action_service`, `channel_not_configured`, `egress_denied`, `masked`
+    #: `no_pipeline`, `no_action_service`, `unknown_task`, `unknown_flow`, `commands_not_allowed`,
+    #: `no_worker`, `no_connection`, `channel_not_configured`, `egress_denied`, `masked`; of a
+    #: change: `duplicate_name`, `made_from_file`, `declared_in_code`, `edited_elsewhere`
     code: str
     field: str
     #: Translatable.
@@ -91,17 +105,23 @@ class SetupService:
         self._settings = settings
 
     async def available(self) -> frozenset[str]:
-        """What the live workers are configured for: `agent`, `action`, `channel:email` … Without a
-        live worker, what this process would be configured for."""
+        """What the live workers can do: `agent`, `action`, `channel:email`, `task:NAME` … Without a
+        live worker, what this process would be configured for. The tasks and flows of the
+        application in this process count before its node has joined."""
         now = await self._store.now()
         alive = [node for node in await self._store.nodes() if node.lease_until > now]
         workers = [node for node in alive if node.capabilities or node.defaults]
+        here = self._rules.local_capabilities()
         if not workers:
-            return _configured(self._settings)
-        found = {name for node in workers for name in node.capabilities}
+            return _configured(self._settings).union(here)
+        found = {name for node in workers for name in node.capabilities}.union(here)
         # Every worker claims prompts and actions to fail them with the reason; only those that can
         # execute them declare defaults.
         executable = {name for node in workers for name in node.defaults}
+        # The file of this process counts only if its own node works.
+        connections = {*connection_capabilities(self._settings)}
+        offered = {name for node in workers for name in node.capabilities}
+        found -= connections - offered
         return frozenset((found - {AGENT, ACTION}) | (executable & {AGENT, ACTION}))
 
     async def warnings_of(
@@ -189,6 +209,20 @@ class SetupService:
             yield SetupWarning(code="no_pipeline", field="target", message=NO_PIPELINE)
         if kind == ACTION and ACTION not in available:
             yield SetupWarning(code="no_action_service", field="target", message=NO_ACTION_SERVICE)
+        if kind == COMMAND and COMMAND not in available:
+            yield SetupWarning(code="commands_not_allowed", field="target", message=NO_COMMANDS)
+        elif isinstance(schedule.target, CommandTarget) and (
+            schedule.target.requirement not in available
+        ):
+            labels = schedule.target.requires.items()
+            message = _(
+                "no running worker that allows commands has the labels {labels}: runs wait until "
+                "one starts (chimes worker --label)",
+                labels=", ".join(f"{name}={value}" for name, value in labels),
+            )
+            yield SetupWarning(code="no_worker", field="target.requires", message=message)
+        yield from _missing_worker(schedule, available)
+        yield from _missing_connection(schedule, available)
         for position, each in enumerate(schedule.policy.delivery):
             if each.channel in CHANNEL_SETTINGS and each.channel.capability not in available:
                 yield SetupWarning(
@@ -228,18 +262,88 @@ class SetupService:
                     yield SetupWarning(code="egress_denied", field=field, message=denial.text)
 
 
+def source_warnings(schedule: Schedule) -> tuple[SetupWarning, ...]:
+    """Warnings about an edit elsewhere than in the file or code that the schedule comes from."""
+    marker = source_marker(schedule)
+    if marker is None:
+        return ()
+    if marker.kind == "file":
+        message = _(
+            "this schedule was made from the file {origin}: the next `chimes apply` of it"
+            " overwrites the change, so change the file, too",
+            origin=marker.at,
+        )
+        return (SetupWarning(code="made_from_file", field="", message=message),)
+    message = _(
+        "this schedule is declared in code at {at}: the change detaches it, and the application no"
+        " longer updates it",
+        at=marker.at or "?",
+    )
+    return (SetupWarning(code="declared_in_code", field="", message=message),)
+
+
+def name_warning(others: Sequence[Schedule]) -> tuple[SetupWarning, ...]:
+    """The warning about other schedules of the owner with the same name."""
+    if not others:
+        return ()
+    message = _(
+        "the owner has another schedule of this name: {ids}; commands need the id to tell them"
+        " apart",
+        ids=", ".join(each.id for each in others[:5]),
+    )
+    return (SetupWarning(code="duplicate_name", field="name", message=message),)
+
+
+def _missing_worker(schedule: Schedule, available: frozenset[str]) -> Iterator[SetupWarning]:
+    """Runs of a task or flow that no live node offers wait until one does."""
+    target = schedule.target
+    if not isinstance(target, TaskTarget | FlowTarget) or target.requirement in available:
+        return
+    text = (
+        _("no running node offers the flow {name!r}: its runs wait for one", name=target.name)
+        if isinstance(target, FlowTarget)
+        else _("no running node offers the task {name!r}: its runs wait for one", name=target.name)
+    )
+    hint = suggest_capability(target, available)
+    yield SetupWarning(
+        code=f"unknown_{target.kind}",
+        field="target.name",
+        message=text if hint is None else joined("; ", (text, hint)),
+    )
+
+
+def _missing_connection(schedule: Schedule, available: frozenset[str]) -> Iterator[SetupWarning]:
+    """Runs whose connection no live node has wait until one has it."""
+    target = schedule.target
+    if isinstance(target, ConnectionTarget) and target.requirement not in available:
+        message = _(
+            "no running node has the connection {name!r} (connections in chimes.yaml): its runs "
+            "wait for one",
+            name=target.connection,
+        )
+        yield SetupWarning(code="no_connection", field="target.connection", message=message)
+
+
 def _needs_settings(schedule: Schedule) -> bool:
-    return schedule.target.kind in (AGENT, ACTION) or any(
+    if isinstance(schedule.target, ConnectionTarget):
+        return True
+    return schedule.target.kind in (AGENT, ACTION, COMMAND, "task", "flow") or any(
         each.channel in CHANNEL_SETTINGS for each in schedule.policy.delivery
     )
 
 
 def _configured(settings: Settings) -> frozenset[str]:
-    channels = {Channel.TELEGRAM: settings.telegram_token, Channel.EMAIL: settings.smtp_url}
+    channels = {
+        Channel.TELEGRAM: settings.telegram_token,
+        Channel.EMAIL: settings.smtp_url,
+        Channel.APPRISE: find_spec("apprise") is not None,
+    }
     return frozenset(
         {
             *agent_capabilities(settings),
             *action_capabilities(settings),
+            *command_capabilities(settings),
+            *connection_capabilities(settings),
             *(channel.capability for channel, setting in channels.items() if setting),
         }
     )
@@ -261,7 +365,7 @@ def _urls(schedule: Schedule) -> Iterator[tuple[str, HttpUrl]]:
     texts += [
         (f"delivery[{position}].to", each.to)
         for position, each in enumerate(schedule.policy.delivery)
-        if each.channel is Channel.WEBHOOK
+        if each.channel in (Channel.WEBHOOK, Channel.SLACK)
     ]
     for field, text in texts:
         try:

@@ -239,7 +239,7 @@ def render_templates(zone: str, lang: str, now: datetime) -> list[dict[str, obje
 
 def _render(template: LocalizedTemplate, zone: str, lang: str, now: datetime) -> dict[str, object]:
     trigger = trigger_from_dict(dict(template.trigger)).with_default_zone(zone)
-    fires = trigger.anchored(now).fires(now, _FIRES)
+    fires = trigger.with_default_anchor().fires(now, _FIRES)
     return {
         "id": template.id,
         "name": template.text.name,

@@ -18,6 +18,7 @@ from typing import Any, Generic, Literal, NewType, TypeVar, get_origin
 
 from msgspec import NODEFAULT, UNSET, Struct
 from msgspec.structs import asdict
+from msgspec.structs import replace as replace_struct
 
 from chimes.clock import EPOCH, MICROSECOND
 from chimes.envelope import Keyring, key_of, open_sealed
@@ -28,7 +29,8 @@ from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.fields import MESSAGE, Field, clock_text, fields_of, is_enum, is_struct
 from chimes.model.policy import Policy
 from chimes.model.recipient import Digest, Recipient
-from chimes.model.run import Run, RunDefinition
+from chimes.model.routing import NO_ROUTING, Routing
+from chimes.model.run import Cause, Run, RunDefinition
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import TARGETS, ActionTarget, HttpTarget, Target, TaskTarget
 from chimes.redaction import SEALED, has_secrets, is_sealed, may_have_secrets, replace_secrets
@@ -315,6 +317,8 @@ def _item_reader(kind: Any) -> Read:
         return lambda value: member(str(value))
     if kind is int:
         return _int
+    if kind is object:
+        return _any_json
     return str if kind is str else _object
 
 
@@ -403,6 +407,10 @@ def _int(value: object) -> int:
     return value
 
 
+def _any_json(value: object) -> object:
+    return value
+
+
 def _object(data: object) -> Mapping[str, object]:
     if not isinstance(data, Mapping):
         raise InvalidInput(_("expected an object, got {type}", type=type(data).__name__))
@@ -426,9 +434,23 @@ def owner_from_plain(data: object) -> Owner:
 # The time of a digest was always written.
 declare_codec(Digest, required=("at",))
 # Only written if set, so that older versions can read recipients without it.
-_recipient = declare_codec(Recipient, unless_default=("late_after",), missing={"on": ()})
+_recipient = declare_codec(
+    Recipient, unless_default=("late_after", "envelope", "after"), missing={"on": ()}
+)
 recipient_to_plain = _recipient.encode
 recipient_from_plain = _recipient.decode
+
+_routing = codec_of(Routing)
+routing_to_plain = _routing.encode
+
+
+def routing_from_text(text: str | None) -> Routing:
+    """From the value of the checkpoint; no rules if it cannot be read."""
+    try:
+        return _routing.decode(json.loads(text)) if text else NO_ROUTING
+    except (ValueError, TypeError, KeyError, InvalidInput):
+        return NO_ROUTING
+
 
 _policy = declare_codec(Policy, always=("max_concurrent_runs", "burst_allowed", "max_retries"))
 policy_to_plain = _policy.encode
@@ -470,6 +492,11 @@ schedule_to_plain = _schedule.encode
 schedule_from_plain = _schedule.decode
 
 
+_cause = codec_of(Cause)
+cause_to_plain = _cause.encode
+cause_from_plain = _cause.decode
+
+
 # --- definitions of runs --------------------------------------------------------------------------
 # Stores keep equal definitions once, under a key that is computed from their contents. The
 # arguments of a task that was enqueued without a schedule are not part of its definition but of the
@@ -498,7 +525,7 @@ def with_args(definition: RunDefinition, args: Mapping[str, object]) -> RunDefin
     """The reverse of `split_args`."""
     target = definition.target
     assert isinstance(target, TaskTarget)
-    return replace(definition, target=replace(target, args=args))
+    return replace_struct(definition, target=replace_struct(target, args=args))
 
 
 # --- secrets --------------------------------------------------------------------------------------
@@ -508,7 +535,7 @@ def with_args(definition: RunDefinition, args: Mapping[str, object]) -> RunDefin
 # that a copied envelope is never opened.
 
 #: The parts of schedules, runs, definitions and deliveries that people fill in.
-_PARTS = ("target", "policy", "recipient", "door_data")
+_PARTS = ("trigger", "target", "policy", "recipient", "door_data")
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _REMEMBERED_LENGTH = 8 * 1024
 

@@ -24,8 +24,10 @@ from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, apply_edit, plan_after, set_cursor
 from chimes.model.sync import require_exclusive
 from chimes.model.target import (
+    TARGETS,
     ActionTarget,
     AgentTarget,
+    CommandTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
@@ -37,6 +39,7 @@ from chimes.model.target import (
 from chimes.model.validation import check_target
 from chimes.store.codec.values import (
     Plain,
+    codec_of,
     drop_empty,
     maybe_text,
     open_plain,
@@ -45,13 +48,16 @@ from chimes.store.codec.values import (
     schedule_to_plain,
     seal_fields,
     target_from_plain,
+    target_to_plain,
     to_text,
 )
 from chimes.triggers import (
     Cron,
+    EventTrigger,
     Every,
     Once,
     Trigger,
+    Webhook,
     format_duration_go,
     format_moment,
     parse_duration,
@@ -60,6 +66,7 @@ from chimes.triggers import (
 )
 
 KSANA = "ksana"
+EVENT_KINDS = ("webhook", "run_end", "file", "sql")
 DETAILS = "chimes"
 SEEN = "seen"
 
@@ -70,6 +77,8 @@ DEFINITION = (
 )
 RECORD = ("last_run_at", "next_run_at", "last_status", "last_error")
 JOB_KEYS = frozenset({"id", *DEFINITION, *RECORD, DETAILS})
+#: Kinds whose part of the job has all fields of the target.
+_WHOLE = ("celery", "dask", "kubernetes", "amqp", "nats", "redis_stream", "kafka")
 #: Keys of the target part, by the type of the job.
 TARGET_KEYS: Mapping[str, frozenset[str]] = {
     "http": frozenset({"method", "url", "headers", "body"}),
@@ -79,6 +88,8 @@ TARGET_KEYS: Mapping[str, frozenset[str]] = {
     "agent": frozenset({"prompt", "pipeline", "model", "max_tokens"}),
     "action": frozenset({"action_type_id", "kn_id", "branch", "identities", "params"}),
     "message": frozenset({"text"}),
+    "command": frozenset({"command", "shell"}),
+    **{kind: codec_of(TARGETS[kind]).names - {"kind"} for kind in _WHOLE},
 }
 SCHEDULE_KEYS: Mapping[str, frozenset[str]] = {
     "once": frozenset({"kind", "run_at"}),
@@ -215,6 +226,11 @@ def target_keys(target: Target) -> Plain:
             }
         case MessageTarget():
             return {"text": target.text}
+        case CommandTarget():
+            return drop_empty({"command": list(target.command), "shell": target.shell})
+        case _:
+            plain = target_to_plain(target)
+            return {name: value for name, value in plain.items() if name != "kind"}
 
 
 def given_texts(schedule: Schedule) -> Mapping[str, object]:
@@ -224,6 +240,8 @@ def given_texts(schedule: Schedule) -> Mapping[str, object]:
 
 
 def schedule_keys(trigger: Trigger, given: Mapping[str, object]) -> Plain:
+    if isinstance(trigger, EventTrigger):
+        return trigger.shown()
     if isinstance(trigger, Once):
         return {"kind": "once", "run_at": to_text(trigger.instant)}
     if isinstance(trigger, Cron):
@@ -277,6 +295,10 @@ GO_ZERO_TIME = "0001-01-01T00:00:00Z"
 def trigger_of(keys: Plain, before: Schedule | None, implied: datetime) -> Trigger:
     """`implied` is the start of an interval without start_at, unless it continues unchanged."""
     kind = text_of(keys, "kind")
+    if kind in EVENT_KINDS:
+        event = trigger_from_dict(dict(keys))
+        old = None if before is None else before.trigger
+        return event.completed(old) if isinstance(event, Webhook) else event
     if kind not in SCHEDULE_KEYS:
         raise InvalidInput(
             _("schedule kind must be 'once' or 'every', not {kind!r}", kind=kind), field="kind"
@@ -457,7 +479,7 @@ def _known_job(
 def _edited_job(before: Schedule, raw: Plain, now: datetime) -> Schedule:
     keys = mapping(raw.get("schedule"), "schedule")
     shown = schedule_keys(before.trigger, given_texts(before))
-    known = SCHEDULE_KEYS[str(shown["kind"])]
+    known = SCHEDULE_KEYS.get(str(shown["kind"]), frozenset({*shown, *keys}))
     trigger = before.trigger
     if any((keys.get(name) or "") != shown.get(name, "") for name in known | {"kind"}):
         trigger = trigger_of(keys, before, now)

@@ -27,8 +27,10 @@ SLACK = 100
 
 
 def surplus_deliveries(kept: Mapping[DeliveryId, Delivery]) -> list[Delivery]:
-    """The oldest delivered ones, if there are too many. Dead letters stay: they may be retried."""
-    ended = [each for each in kept.values() if each.state is DeliveryState.DELIVERED]
+    """The oldest delivered and suppressed ones, if there are too many. Dead letters stay: they may
+    be retried."""
+    done = (DeliveryState.DELIVERED, DeliveryState.SUPPRESSED)
+    ended = [each for each in kept.values() if each.state in done]
     ended.sort(key=lambda each: (each.finished_at or each.created_at, each.id))
     return ended[:-DELIVERED] if len(ended) > DELIVERED + SLACK else []
 

@@ -13,7 +13,11 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import ApiKey, Quota, unused_keys
 from chimes.model.audit import AuditEntry, chain_entry
-from chimes.model.checkpoint import Checkpoint, run_checkpoint_names
+from chimes.model.checkpoint import (
+    Checkpoint,
+    run_checkpoint_names,
+    schedule_checkpoint_names,
+)
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeEvent
@@ -228,6 +232,8 @@ class State:
         keys = unused_keys(self.keys.values(), before)
         for schedule in purged[:limit]:
             del self.schedules[schedule.id]
+            for name in schedule_checkpoint_names(schedule.id):
+                self.states.pop(name, None)
         for key in keys[:limit]:
             del self.keys[key.id]
         return len(purged[:limit]) + len(keys[:limit])

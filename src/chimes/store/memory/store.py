@@ -19,7 +19,7 @@ from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import ApiKey, Owner, Quota
-from chimes.model.audit import AUDIT_CHECKPOINT, AuditEntry, gone_pause_entry
+from chimes.model.audit import AUDIT_CHECKPOINT, AuditEntry, engine_pause_entry
 from chimes.model.checkpoint import Checkpoint, check_version
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.insights import (
@@ -51,14 +51,21 @@ from chimes.model.notification import (
     complete_delivery,
     owns_delivery_fence,
     plan_deliveries,
+    plan_pause_deliveries,
     reopen_delivery,
 )
 from chimes.model.planning import (
+    MAINTENANCE_CHECKPOINT,
     FirePlan,
+    Planner,
     runs_to_insert,
+    windows_from_text,
+    with_maintenance,
 )
 from chimes.model.recipient import Channel
+from chimes.model.routing import RoutingCache
 from chimes.model.run import (
+    CONCLUSIVE_STATUSES,
     NO_TURNS,
     Completion,
     LogEntry,
@@ -80,6 +87,8 @@ from chimes.model.run import (
 )
 from chimes.model.schedule import (
     Schedule,
+    may_pause_after,
+    pause_after_failures,
     pause_schedule,
     record_run,
     stop_with_error,
@@ -93,7 +102,6 @@ from chimes.store.port import (
     IdempotencyRecord,
     Item,
     LastTurns,
-    Planner,
     ScheduleChange,
     ScheduleEdit,
     StoreStatus,
@@ -109,6 +117,7 @@ from chimes.store.selection import (
     matches_audit,
     matches_inbox,
     matches_schedule,
+    newest_first,
     select_deliveries,
     select_inbox,
     select_runs,
@@ -126,6 +135,7 @@ class MemoryStore:
         self._wakeup = Wakeup()
         self._state = State()
         self._turns = LastTurns()
+        self.routing = RoutingCache()
 
     async def _commit(self, *, durable: bool = True) -> None:
         """Called after every change, before the method returns; a persistent subclass returns only
@@ -270,6 +280,9 @@ class MemoryStore:
         with self._lock:
             now = self._clock.now()
             due = self._state.due(now, limit)
+            maintenance = self._state.states.get(MAINTENANCE_CHECKPOINT)
+            windows = windows_from_text(None if maintenance is None else maintenance.value)
+            plan = with_maintenance(plan, windows)
             inserted: list[Run] = []
             plans: list[tuple[Schedule, FirePlan]] = []
             broken: list[Schedule] = []
@@ -494,14 +507,34 @@ class MemoryStore:
         if completion is not None and completion.pause_schedule and schedule.enabled:
             note = completion.pause_schedule
             schedule = pause_schedule(schedule, now, "chimes", note=note)
-            self._audit(gone_pause_entry(schedule.id, str(schedule.owner), note, now))
+            self._audit(engine_pause_entry(schedule.id, str(schedule.owner), note, now))
+        elif may_pause_after(run):
+            schedule = self._pause_after_failures(schedule, run, now)
         self._state.put_schedule(schedule)
+
+    def _pause_after_failures(self, schedule: Schedule, run: Run, now: datetime) -> Schedule:
+        runs = [
+            each
+            for each in self._state.runs.values()
+            if each.schedule_id == schedule.id
+            and each.created_at >= schedule.updated_at
+            and each.status in CONCLUSIVE_STATUSES
+        ]
+        newest = [each.status for each in sorted(runs, key=newest_first, reverse=True)]
+        paused = pause_after_failures(schedule, newest, now)
+        if paused is None:
+            return schedule
+        self._audit(engine_pause_entry(paused.id, str(paused.owner), paused.pause_note, now))
+        for delivery in plan_pause_deliveries(paused, run, now):
+            self._state.add_delivery(delivery)
+        self.wake()
+        return paused
 
     def _post(self, run: Run, now: datetime) -> None:
         """Write the deliveries of a run that has ended."""
         schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
         previous = schedule.last_status if schedule else None
-        for delivery in plan_deliveries(run, previous, now):
+        for delivery in plan_deliveries(run, previous, now, self.routing.current):
             if self._state.add_delivery(delivery):
                 self.wake()
 
@@ -612,6 +645,12 @@ class MemoryStore:
             self._audit(audit)
         await self._commit()
         return before
+
+    async def set_maintenance(
+        self, value: str | None, audit: AuditEntry | None = None, *, expected: int | None = None
+    ) -> Checkpoint | None:
+        # Firing holds the same lock.
+        return await self.set_checkpoint(MAINTENANCE_CHECKPOINT, value, audit, expected=expected)
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:

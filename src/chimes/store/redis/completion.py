@@ -9,9 +9,12 @@ from functools import partial
 
 from chimes.i18n import to_stored
 from chimes.model import replace
-from chimes.model.audit import AuditEntry, gone_pause_entry
+from chimes.model.audit import AuditEntry, engine_pause_entry
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.notification import plan_pause_deliveries
 from chimes.model.run import (
+    CONCLUSIVE_STATUSES,
+    FAILED_STATUSES,
     Completion,
     Run,
     RunStatus,
@@ -22,7 +25,12 @@ from chimes.model.run import (
     owns_fence,
     request_cancel,
 )
-from chimes.model.schedule import Schedule, pause_schedule
+from chimes.model.schedule import (
+    Schedule,
+    may_pause_after,
+    pause_after_failures,
+    pause_schedule,
+)
 from chimes.store.port import CompletionResult
 from chimes.store.redis.context import Context, WriteConflict
 from chimes.store.redis.rows import (
@@ -31,10 +39,11 @@ from chimes.store.redis.rows import (
     changed_fields,
     is_corrupt,
     log_rows,
+    new_deliveries,
     outbox_ops,
     rest_of,
 )
-from chimes.store.redis.wire import Wire, flat
+from chimes.store.redis.wire import Wire, flat, micros, texts
 
 
 class CompletionEffects:
@@ -49,6 +58,7 @@ class CompletionEffects:
         children: Mapping[RunId, list[RunId]],
     ) -> None:
         self._keyring = ctx.keyring
+        self._routing = ctx.routing
         self.now = now
         self.runs = {run_id: run for run_id, (run, _) in runs.items()}
         self._revs = {run_id: rev for run_id, (_, rev) in runs.items()}
@@ -59,6 +69,8 @@ class CompletionEffects:
         #: Schedules that a completion pauses, with audit entries.
         self.audit: list[AuditEntry] = []
         self.pauses: dict[ScheduleId, str] = {}
+        #: The last failed run of schedules that may have to be paused for it.
+        self.failed: dict[ScheduleId, Run] = {}
 
     def put(self, after: Run) -> None:
         before = self.runs[after.id]
@@ -88,6 +100,8 @@ class CompletionEffects:
             )
             if completion is not None and completion.pause_schedule:
                 self.pauses.setdefault(after.schedule_id, completion.pause_schedule)
+            elif may_pause_after(after):
+                self.failed[after.schedule_id] = after
         self.unblock(after)
 
     def cancel(self, run: Run, reason: str) -> Run:
@@ -108,7 +122,7 @@ class CompletionEffects:
 
     def post(self, run: Run) -> None:
         """Before the summary, because a recovery depends on the previous status."""
-        self.ops += outbox_ops(run, self._keyring)
+        self.ops += outbox_ops(run, self._keyring, self._routing)
 
     def unblock(self, run: Run) -> None:
         # Also for a corrupt run: the script knows its key.
@@ -127,12 +141,44 @@ class CompletionEffects:
             self.expected.append(["schedule", schedule.id, revision.definition, revision.summary])
             # Before the summaries, which update what this writes.
             self.ops.insert(0, ["schedule", schedule.id, *schedule_rows.fields(stopped)])
-            self.audit.append(gone_pause_entry(schedule.id, str(schedule.owner), note, self.now))
+            self.audit.append(engine_pause_entry(schedule.id, str(schedule.owner), note, self.now))
+
+    async def pause_failing(self, ctx: Context) -> None:
+        """Pause schedules of which too many runs in a row failed. The unit is tried again if
+        another run of such a schedule ends meanwhile."""
+        for schedule_id, run in self.failed.items():
+            found = (await ctx.read_schedule(schedule_id))[1]
+            if found is None or schedule_id in self.pauses:
+                continue
+            schedule, revision = found
+            limit = schedule.policy.auto_pause_after
+            if limit is None or not schedule.enabled:
+                continue
+            self.expected.append(["schedule", schedule.id, revision.definition, revision.summary])
+            ended = [each for each in self.runs.values() if each.status in CONCLUSIVE_STATUSES]
+            new = flat((each.id, each.status.value) for each in ended)
+            since = micros(schedule.updated_at)
+            _now, (answer,) = await ctx.read("newest_ends", schedule.id, str(limit), since, new)
+            newest = [RunStatus(each) for each in texts(answer)]
+            paused = pause_after_failures(schedule, newest, self.now)
+            if paused is None:
+                continue
+            # Before the summaries, which update what this writes.
+            self.ops.insert(0, ["schedule", schedule.id, *ctx.schedule_rows.fields(paused)])
+            self.ops += [
+                ["post", "", new_deliveries([each], self._keyring), [], []]
+                for each in plan_pause_deliveries(paused, run, self.now)
+            ]
+            owner = str(schedule.owner)
+            entry = engine_pause_entry(schedule.id, owner, paused.pause_note, self.now)
+            self.audit.append(entry)
 
 
 async def finish(ctx: Context, completions: Sequence[Completion]) -> CompletionResult:
     ids = {completion.run_id for completion in completions}
-    plain = [completion.run for completion in completions if _plain(completion)]
+    plain: list[Run | None] = []
+    if not ctx.routing.depends_on_time:
+        plain = [completion.run for completion in completions if _plain(completion)]
     if completions and len(plain) == len(completions) == len(ids):
         try:
             return await _finish_plain(ctx, completions)
@@ -158,7 +204,7 @@ async def _finish_plain(ctx: Context, completions: Sequence[Completion]) -> Comp
         ops.append(["put", run.id, flat(changes.items())])
         if completion.logs:
             ops.append(["log", run.id, log_rows(completion.logs)])
-        ops += outbox_ops(after, ctx.keyring)
+        ops += outbox_ops(after, ctx.keyring, ctx.routing)
         if run.schedule_id is not None:
             ops.append(
                 ["summary", run.schedule_id, run.id, after.status.value, to_stored(after.error)]
@@ -192,6 +238,7 @@ async def _finish(ctx: Context, completions: Sequence[Completion]) -> Completion
     if effects.pauses:
         schedules = [(await ctx.read_schedule(each))[1] for each in effects.pauses]
         effects.pause((each for each in schedules if each is not None), ctx.schedule_rows)
+    await effects.pause_failing(ctx)
     if effects.ops:
         async with ctx.audit_turn(effects.audit):
             await ctx.commit(effects.expected, effects.ops, effects.audit, wakes=wakes, urgent=True)
@@ -225,5 +272,6 @@ def _plain(completion: Completion) -> bool:
         and completion.retry_in is None
         and completion.status is not RunStatus.QUEUED
         and not completion.pause_schedule
+        and not (run.policy.auto_pause_after and completion.status in FAILED_STATUSES)
         and not run.resumable
     )

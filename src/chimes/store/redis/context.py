@@ -20,6 +20,7 @@ from chimes.errors import StoreBusy, StoreLost
 from chimes.i18n import _
 from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.routing import RoutingCache
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.store.codec.records import audit_to_plain
@@ -171,6 +172,7 @@ class Context:
     ) -> None:
         """Without a clock the server's clock is used; a clock is for tests."""
         self.keyring = keyring
+        self.routing = RoutingCache()
         self.connections = connections
         self.clock = clock
         self.wakeup = Wakeup()

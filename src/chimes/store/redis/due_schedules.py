@@ -15,18 +15,24 @@ from chimes.failpoints import hit
 from chimes.model import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import (
+    MAINTENANCE_CHECKPOINT,
     FireContext,
     FirePlan,
+    MaintenanceWindow,
+    Planner,
     cancels_only_own_runs,
     concurrency_key,
     may_wait_behind_backlog,
     runs_to_insert,
+    windows_from_text,
+    with_maintenance,
 )
 from chimes.model.run import Reason, Run
 from chimes.model.schedule import Schedule, stop_with_error
-from chimes.store.port import ClaimRequest, FireResult, Planner
+from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.redis.completion import CompletionEffects, take_claimed
 from chimes.store.redis.context import Context
+from chimes.store.redis.records import decode_checkpoint
 from chimes.store.redis.rows import (
     Revision,
     cursor_fields,
@@ -93,15 +99,18 @@ async def fire_due(
     limit: int,
     request: ClaimRequest | None,
 ) -> FireResult:
-    now, (answer,) = await ctx.write("take_due", str(limit), str(RESERVED_MICROS))
+    now, (answer, maintenance) = await ctx.write("take_due", str(limit), str(RESERVED_MICROS))
+    stored = text(maintenance)
     due = await _read_due(ctx, rows(answer))
     more = len(rows(answer)) == limit
     left = due
     done = _Pass()
     for tries in range(TRIES if due else 0):
         if tries:
+            _, (maintenance,) = await ctx.read("value", "states", MAINTENANCE_CHECKPOINT)
+            stored = text(maintenance)
             now, left = await _due_again(ctx, left)
-        units = await _planned(ctx, plan, left, now, careful=tries > 0)
+        units = await _planned(ctx, plan, left, now, stored, careful=tries > 0)
         answers = await _write(ctx, units, request, done, last=tries == TRIES - 1)
         left = [each for each, word in zip(left, answers, strict=True) if word != "done"]
         if not left:
@@ -157,9 +166,17 @@ async def _due_again(ctx: Context, left: Sequence[_Due]) -> tuple[datetime, list
 
 
 async def _planned(
-    ctx: Context, plan: Planner, due: Sequence[_Due], now: datetime, *, careful: bool
+    ctx: Context,
+    plan: Planner,
+    due: Sequence[_Due],
+    now: datetime,
+    maintenance: str,
+    *,
+    careful: bool,
 ) -> list[_Unit]:
-    """`careful`: check which slots already have runs."""
+    """`maintenance`: the stored row, which must not have changed when the plans are written.
+    `careful`: check which slots already have runs."""
+    plan = with_maintenance(plan, _windows(maintenance))
     request: dict[str, list[Run | RunId]] = {}
     unsettled: set[str] = set()
     units: list[_Unit] = []
@@ -171,6 +188,7 @@ async def _planned(
             [
                 ["schedule", each.schedule.id, each.revision.definition, ""],
                 ["admitted", key, "\n".join(each.admitted)],
+                ["value", "states", MAINTENANCE_CHECKPOINT, maintenance],
             ],
             postponed=key in unsettled,
         )
@@ -192,6 +210,10 @@ async def _planned(
             await _cancel(ctx, unit, now)
             unsettled.add(key)
     return units
+
+
+def _windows(row: str) -> tuple[MaintenanceWindow, ...]:
+    return windows_from_text(decode_checkpoint(MAINTENANCE_CHECKPOINT, row).value if row else None)
 
 
 async def _planned_unit(ctx: Context, unit: _Unit, firing: FirePlan, *, careful: bool) -> None:
@@ -242,7 +264,7 @@ async def _write(
         if word == "done":
             done.inserted += unit.inserted
             done.stopped |= bool(unit.cancel)
-            done.notified |= any(outbox_ops(run, ctx.keyring) for run in unit.inserted)
+            done.notified |= any(outbox_ops(run, ctx.keyring, ctx.routing) for run in unit.inserted)
             if unit.broken:
                 done.broken.append(unit.schedule)
             elif unit.plan is not None:
@@ -255,7 +277,7 @@ def _unit_row(ctx: Context, unit: _Unit, definitions: dict[str, str]) -> Wire:
         ["insert", run.id, ctx.run_rows.new_fields(run, definitions), task_row(run)]
         for run in unit.inserted
     ]
-    ops += [op for run in unit.inserted for op in outbox_ops(run, ctx.keyring)]
+    ops += [op for run in unit.inserted for op in outbox_ops(run, ctx.keyring, ctx.routing)]
     fields = cursor_fields(unit.schedule)
     if unit.outcome:
         fields |= outcome_fields(unit.schedule)

@@ -12,7 +12,6 @@ from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId, canonical_namespace
 from chimes.model.insights import (
     BOUNDS,
-    FAILED_STATUSES,
     FAILING_STREAK,
     HEALTH_RESULTS,
     LATE_WITHIN,
@@ -36,7 +35,7 @@ from chimes.model.insights import (
 )
 from chimes.model.listing import Counts, ScheduleQuery
 from chimes.model.notification import DeliveryState
-from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.run import FAILED_STATUSES, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.redis.context import Context
 from chimes.store.redis.listing import MOST, Scan, list_schedules, scan_records

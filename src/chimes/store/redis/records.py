@@ -110,7 +110,9 @@ async def leave(ctx: Context, node_id: NodeId) -> None:
             return
         ids = [RunId(each) for each in texts(held)]
         effects, _ended = await _lose(ctx, ids, {node_id})
-        await ctx.commit(effects.expected, [*effects.ops, ["drop_node", node_id, "1"]], wakes=True)
+        async with ctx.audit_turn(effects.audit):
+            ops = [*effects.ops, ["drop_node", node_id, "1"]]
+            await ctx.commit(effects.expected, ops, effects.audit, wakes=True)
 
     await ctx.retry_conflicts(attempt)
     ctx.wake()
@@ -125,7 +127,9 @@ async def rescue(ctx: Context, limit: int) -> tuple[Run, ...]:
             return ()
         effects, rescued = await _lose(ctx, ids, None)
         forgotten: list[Wire] = [["forget_node", each] for each in nodes]
-        await ctx.commit(effects.expected, [*effects.ops, *forgotten], wakes=bool(rescued))
+        async with ctx.audit_turn(effects.audit):
+            ops = [*effects.ops, *forgotten]
+            await ctx.commit(effects.expected, ops, effects.audit, wakes=bool(rescued))
         return rescued
 
     rescued = await ctx.retry_conflicts(attempt)
@@ -165,6 +169,7 @@ async def _lose(
         gone = ends(run, effects.now)
         effects.apply(gone)
         after.append(gone)
+    await effects.pause_failing(ctx)
     return effects, tuple(after)
 
 
@@ -200,7 +205,7 @@ async def forget_node(ctx: Context, node_id: NodeId, audit: AuditEntry | None) -
         await ctx.commit(
             [*effects.expected, ["gone", node_id]],
             [*effects.ops, ["drop_node", node_id]],
-            audit,
+            [*effects.audit, *([] if audit is None else [audit])],
             wakes=True,
         )
         return node

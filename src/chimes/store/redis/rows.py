@@ -31,6 +31,7 @@ from chimes.model.notification import (
 from chimes.model.planning import cancels_only_own_runs, concurrency_key
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
+from chimes.model.routing import RoutingCache
 from chimes.model.run import (
     LogEntry,
     Reason,
@@ -755,26 +756,26 @@ _RECOVERED_FROM = [
 ]
 
 
-def outbox_rows(run: Run, keyring: Keyring) -> list[Wire]:
+def outbox_rows(run: Run, keyring: Keyring, routing: RoutingCache) -> list[Wire]:
     """The deliveries that a script writes for an ended run: the normal ones, and those to use if
     the previous run has one of these statuses. The script knows the time and the previous
     status."""
     # For delayed deliveries; the others get the time of the script.
     now = run.finished_at or run.created_at
-    usual = plan_deliveries(run, None, now)
-    if run.status is not RunStatus.SUCCEEDED or not run.policy.delivery:
-        return [_new(usual, keyring), [], []]
-    recovered = plan_deliveries(run, RunStatus.FAILED, now)
-    return [_new(usual, keyring), _new(recovered, keyring), _RECOVERED_FROM]
+    usual = plan_deliveries(run, None, now, routing.current)
+    if run.status is not RunStatus.SUCCEEDED or not routing.recipients_of(run):
+        return [new_deliveries(usual, keyring), [], []]
+    recovered = plan_deliveries(run, RunStatus.FAILED, now, routing.current)
+    return [new_deliveries(usual, keyring), new_deliveries(recovered, keyring), _RECOVERED_FROM]
 
 
-def outbox_ops(run: Run, keyring: Keyring) -> list[Wire]:
+def outbox_ops(run: Run, keyring: Keyring, routing: RoutingCache) -> list[Wire]:
     """The same as commit operations; empty without deliveries."""
-    rows = outbox_rows(run, keyring)
+    rows = outbox_rows(run, keyring, routing)
     return [["post", run.schedule_id or "", *rows]] if any(rows[:2]) else []
 
 
-def _new(deliveries: tuple[Delivery, ...], keyring: Keyring) -> list[Wire]:
+def new_deliveries(deliveries: Sequence[Delivery], keyring: Keyring) -> list[Wire]:
     return [
         [each.id, flat((_delivery_fields(each, keyring) | _times(each)).items())]
         for each in deliveries

@@ -80,7 +80,7 @@ def _new_row(ctx: Context, run: Run, definitions: dict[str, str]) -> Wire:
         str(run.concurrency_limit),
         run.parent_id or "",
         over,
-        *outbox_rows(run, ctx.keyring),
+        *outbox_rows(run, ctx.keyring, ctx.routing),
     ]
 
 

@@ -110,7 +110,14 @@ async def _is_taken(ctx: Context, schedule_id: ScheduleId, slot: datetime) -> bo
 def _insert_new(ctx: Context, run: Run, definitions: dict[str, str]) -> Wire:
     fields = ctx.run_rows.new_fields(run, definitions)
     key: list[Wire] = [run.schedule_id or "", micros(run.slot)]
-    return ["insert_new", run.id, fields, task_row(run), *key, *outbox_rows(run, ctx.keyring)]
+    return [
+        "insert_new",
+        run.id,
+        fields,
+        task_row(run),
+        *key,
+        *outbox_rows(run, ctx.keyring, ctx.routing),
+    ]
 
 
 async def _end_waiting(

@@ -40,6 +40,7 @@ from chimes.model.listing import (
 )
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
+from chimes.model.planning import MAINTENANCE_CHECKPOINT, Planner
 from chimes.model.recipient import Channel
 from chimes.model.run import Completion, LogEntry, Run
 from chimes.model.schedule import Schedule
@@ -50,7 +51,6 @@ from chimes.store.port import (
     FireResult,
     IdempotencyRecord,
     Item,
-    Planner,
     ScheduleChange,
     ScheduleEdit,
     StoreStatus,
@@ -105,6 +105,7 @@ class RedisStore:
         self.keyring = keyring
         self._connections = Connections(address)
         self._context = Context(self._connections, clock, keyring)
+        self.routing = self._context.routing
         self._clock = clock
         self._elapsed = SystemClock()
         self._allow_volatile = allow_volatile
@@ -368,6 +369,12 @@ class RedisStore:
         expected: int | None = None,
     ) -> Checkpoint | None:
         return await records.set_checkpoint(self._context, name, value, audit, expected)
+
+    async def set_maintenance(
+        self, value: str | None, audit: AuditEntry | None = None, *, expected: int | None = None
+    ) -> Checkpoint | None:
+        # What fires compares the stored value in the script that writes.
+        return await self.set_checkpoint(MAINTENANCE_CHECKPOINT, value, audit, expected=expected)
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:

@@ -16,10 +16,12 @@ from typing import Any
 from sqlalchemy import bindparam, select, text
 
 from chimes.model import replace
-from chimes.model.audit import gone_pause_entry
+from chimes.model.audit import engine_pause_entry
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.notification import Delivery, plan_deliveries
+from chimes.model.notification import Delivery, plan_deliveries, plan_pause_deliveries
+from chimes.model.routing import RoutingCache
 from chimes.model.run import (
+    CONCLUSIVE_STATUSES,
     Completion,
     LogEntry,
     Run,
@@ -29,7 +31,14 @@ from chimes.model.run import (
     is_recorded,
     owns_fence,
 )
-from chimes.model.schedule import LastRunSummary, pause_schedule, update_summary
+from chimes.model.schedule import (
+    LastRunSummary,
+    Schedule,
+    may_pause_after,
+    pause_after_failures,
+    pause_schedule,
+    update_summary,
+)
 from chimes.store.port import CompletionResult
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.locks import (
@@ -53,7 +62,7 @@ from chimes.store.sql.rows.access import (
 )
 from chimes.store.sql.rows.notifications import delivery_values
 from chimes.store.sql.rows.run import CLAIMS, ending_values
-from chimes.store.sql.rows.values import clean, moment_of, schedule_number
+from chimes.store.sql.rows.values import STATUSES, clean, micros, moment_of, schedule_number
 from chimes.store.sql.tables import BLOCKED, deliveries, queue, runs
 
 _FENCE, _CLAIMED_AT, _CANCEL, _NUMBER = (
@@ -76,7 +85,8 @@ def write_outbox(tx: Tx, new: Sequence[Delivery]) -> None:
 def write_outbox_of_inserted(tx: Tx, new: Iterable[Run], now: datetime) -> None:
     """Writes the deliveries of runs that are inserted in a terminal status. Their schedules are
     locked."""
-    notified = [run for run in new if run.status.terminal and run.policy.delivery]
+    routing = tx.dialect.routing
+    notified = [run for run in new if run.status.terminal and routing.recipients_of(run)]
     if not notified:
         return
     # Only a success depends on the status before it.
@@ -85,7 +95,8 @@ def write_outbox_of_inserted(tx: Tx, new: Iterable[Run], now: datetime) -> None:
     found: list[Delivery] = []
     for run in notified:
         summary = summaries.get(run)
-        found.extend(plan_deliveries(run, summary.last_status if summary else None, now))
+        previous = summary.last_status if summary else None
+        found.extend(plan_deliveries(run, previous, now, routing.current))
     write_outbox(tx, found)
 
 
@@ -145,6 +156,8 @@ class CompletionEffects:
         self._summaries = _Summaries(tx, {each for each in ids if each is not None})
         self._changed: dict[RunId, Run] = {}
         self._paused: dict[ScheduleId, str] = {}
+        #: The last failed run of schedules that may have to be paused for it.
+        self._failed: dict[ScheduleId, Run] = {}
         self._outbox: list[Delivery] = []
         #: Whether a blocked run may have become claimable.
         self.unblocked = False
@@ -154,14 +167,17 @@ class CompletionEffects:
         self._changed[run.id] = run
         if not run.status.terminal:
             return
-        if run.definition.policy.delivery:
+        routing = self._tx.dialect.routing
+        if routing.recipients_of(run):
             # Before the run is recorded: the message depends on the previous status.
             summary = self._summaries.get(run)
             previous = summary.last_status if summary else None
-            self._outbox.extend(plan_deliveries(run, previous, self._now))
+            self._outbox.extend(plan_deliveries(run, previous, self._now, routing.current))
         recorded = self._summaries.record(run)
         if recorded and completion is not None and completion.pause_schedule and run.schedule_id:
             self._paused.setdefault(run.schedule_id, completion.pause_schedule)
+        if recorded and may_pause_after(run) and run.schedule_id:
+            self._failed[run.schedule_id] = run
         self.unblocked |= self._keys.end(run)
         if self._children:
             for child in self._children.get(run.id, ()):
@@ -177,13 +193,51 @@ class CompletionEffects:
         unblock_runs(self._tx, self._keys.unblocked)
         self._summaries.write()
         write_outbox(self._tx, self._outbox)
-        for schedule in load_schedules(self._tx, self._paused.keys()).values():
-            if schedule.enabled:
-                note = self._paused[schedule.id]
-                schedule, _ = undo_prefetch(self._tx, schedule, self._now)
-                write_schedule(self._tx, pause_schedule(schedule, self._now, "chimes", note=note))
-                owner = str(schedule.owner)
-                append_audit(self._tx, gone_pause_entry(schedule.id, owner, note, self._now))
+        if self._paused or self._failed:
+            self._pause()
+
+    def _pause(self) -> None:
+        """Pauses schedules because of 410 Gone, or because too many of their runs failed."""
+        tx, now = self._tx, self._now
+        for schedule in load_schedules(tx, {*self._paused, *self._failed}).values():
+            if not schedule.enabled:
+                continue
+            note, run = self._paused.get(schedule.id), self._failed.get(schedule.id)
+            if note is None:
+                ends = _newest_ends(tx, schedule)
+                paused = pause_after_failures(schedule, ends, now)
+                if paused is None or run is None:
+                    continue
+                note = paused.pause_note
+                write_outbox(tx, plan_pause_deliveries(paused, run, now))
+            schedule, _ = undo_prefetch(tx, schedule, now)
+            write_schedule(tx, pause_schedule(schedule, now, "chimes", note=note))
+            append_audit(tx, engine_pause_entry(schedule.id, str(schedule.owner), note, now))
+
+
+_NEWEST_ENDS = (
+    select(runs.c.status)
+    .where(
+        runs.c.schedule == bindparam("key"),
+        runs.c.created_at >= bindparam("since"),
+        runs.c.status.in_(sorted(each.value for each in CONCLUSIVE_STATUSES)),
+    )
+    .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    .limit(bindparam("most"))
+)
+
+
+def _newest_ends(tx: Tx, schedule: Schedule) -> list[RunStatus]:
+    """Returns what `pause_after_failures` needs. The schedule is locked."""
+    limit = schedule.policy.auto_pause_after
+    if limit is None:
+        return []
+    values = {
+        "key": schedule_number(schedule.id),
+        "since": micros(schedule.updated_at),
+        "most": limit,
+    }
+    return [STATUSES[row[0]] for row in tx.tuples(_NEWEST_ENDS, values)]
 
 
 def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
@@ -262,7 +316,7 @@ class BlockedKeys:
 
 
 # --- runs that end without side effects -----------------------------------------------------------
-def plain_ends(completions: Sequence[Completion]) -> dict[RunId, Completion]:
+def plain_ends(completions: Sequence[Completion], routing: RoutingCache) -> dict[RunId, Completion]:
     """The completions of the batch that end a run and affect nothing else: without schedule,
     concurrency key, steps, notifications or logs."""
     found: dict[RunId, Completion] = {}
@@ -275,6 +329,7 @@ def plain_ends(completions: Sequence[Completion]) -> dict[RunId, Completion]:
             and run.concurrency_key is None
             and each.retry_in is None
             and not each.logs
+            and not routing.current.rules
             and not run.definition.policy.delivery
             and not run.resumable
             and not run.cancel_requested

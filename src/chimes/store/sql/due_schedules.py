@@ -24,15 +24,19 @@ from chimes.failpoints import hit
 from chimes.model import replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import (
+    MAINTENANCE_CHECKPOINT,
     PREFETCH_MINIMUM,
     FireContext,
     FirePlan,
+    Planner,
     can_prefetch,
     cancels_only_own_runs,
     may_wait_behind_backlog,
     prefetch_plan,
     run_template,
     runs_to_insert,
+    windows_from_text,
+    with_maintenance,
 )
 from chimes.model.run import (
     Origin,
@@ -46,19 +50,20 @@ from chimes.model.run import (
     take_turns,
 )
 from chimes.model.schedule import Schedule, stop_with_error
-from chimes.store.port import ClaimRequest, FireResult, Planner
+from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import KnownSchedule, Tx
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.locks import admitted_runs, lock_for_completion, lock_keys
+from chimes.store.sql.records import get_checkpoint
 from chimes.store.sql.rows.access import (
     SELECT_SCHEDULES,
     ExistingRuns,
+    cursor_updates,
     decode_schedule,
     insert_runs,
     is_alive,
     load_runs,
-    move_cursors,
     set_definition,
     skip_taken_slots,
     write_changes,
@@ -98,6 +103,8 @@ NEXT_DUE = (
 )
 _DEFINITION, _TARGET = (schedules.c.keys().index(name) for name in ("definition", "target"))
 _REVISION = len(CURSOR)
+#: Upper bound of `engine.prefetch.MAX_LEAD`.
+_MAX_PREFETCH_LEAD = timedelta(minutes=1)
 #: `last_run_at`, `last_status`, `last_error` and `last_success_at`: a plan does not depend on them.
 _NO_STATS = (None, None, "", None)
 
@@ -115,6 +122,18 @@ def due_cursors(dialect: Dialect, limit: int) -> Select[Any]:
         .limit(literal_column(str(limit)))
     )
     return dialect.for_update(statement, skip=True) if dialect.locks_rows else statement
+
+
+def wait_for_running_passes(tx: Tx) -> None:
+    """Locks every cursor that a running pass may hold, so it returns after all passes that read the
+    previous maintenance windows have committed."""
+    until = micros(tx.now() + _MAX_PREFETCH_LEAD)
+    statement = (
+        select(cursors.c.schedule)
+        .where(text(DUE), cursors.c.next_run_at <= bindparam("until"))
+        .order_by(cursors.c.schedule)
+    )
+    tx.tuples(tx.dialect.for_update(statement, skip=False), {"until": until})
 
 
 def next_due(tx: Tx) -> datetime | None:
@@ -200,6 +219,11 @@ class _Pass:
         found = self._tx.tuples(statement, {"until": micros(self._until)})
         if not found:
             return None
+        # Read after the cursors are locked: `set_maintenance` waits for these locks.
+        maintenance = get_checkpoint(self._tx, MAINTENANCE_CHECKPOINT)
+        if maintenance is not None:
+            windows = windows_from_text(maintenance.value)
+            self._plan = with_maintenance(self._plan, windows)
         loaded, corrupt = self._load(found)
         due, upcoming = self._divide(loaded)
         set_contexts(self._tx, [*due, *upcoming])
@@ -345,11 +369,11 @@ class _Pass:
     # --- writing ------------------------------------------------------------------------------
     def _write(self, planned: Sequence[_Due], broken: dict[int, Schedule]) -> FireResult:
         new, stop = self._select_new(planned)
-        moved = {each.key: each.plan.schedule for each in planned}
-        move_cursors(self._tx, moved | broken if broken else moved)
         self._write_summaries(planned, broken)
         claimed = {} if stop else self._claim_new(new)
-        inserted = self._insert(planned, [claimed.get(run.id, run) for run in new])
+        inserted = self._insert_and_advance(
+            planned, [claimed.get(run.id, run) for run in new], broken
+        )
         if stop:
             # Stopping a run may admit a blocked run of this batch, so the runs are loaded again.
             self._stop(stop)
@@ -404,8 +428,7 @@ class _Pass:
         chosen = [each for each in planned if each.plan.runs[0].id in claimed]
         if not chosen:
             return FireResult()
-        move_cursors(self._tx, {each.key: each.plan.schedule for each in chosen})
-        inserted = self._insert(chosen, list(claimed.values()))
+        inserted = self._insert_and_advance(chosen, list(claimed.values()), {})
         record_batch(self._tx, self._batch_id, self._node_id, self._now)
         hit("fire.before_commit")
         ids = {run.id for run in inserted}
@@ -428,11 +451,20 @@ class _Pass:
             changed = {key: replace(each, **stored.get(key, {})) for key, each in changed.items()}
         write_summaries(self._tx, _merge_broken(self._tx, changed, broken))
 
-    def _insert(self, planned: Sequence[_Due], new: Sequence[Run]) -> list[Run]:
+    def _insert_and_advance(
+        self, planned: Sequence[_Due], new: Sequence[Run], broken: dict[int, Schedule]
+    ) -> list[Run]:
+        """Moves the cursors and inserts the runs."""
         known: dict[str, KnownSchedule] = {each.schedule.id: each.known for each in planned}
-        # Only a cursor that was set back meets a slot that has a run.
+        moved = {each.key: each.plan.schedule for each in planned}
         inserted = insert_runs(
-            self._tx, new, batch_id=self._batch_id, known=known, likely_free=True
+            self._tx,
+            new,
+            batch_id=self._batch_id,
+            known=known,
+            # Only a cursor that was set back meets a slot that has a run.
+            likely_free=True,
+            extra_writes=[cursor_updates(moved | broken if broken else moved)],
         )
         write_outbox_of_inserted(self._tx, inserted, self._now)
         return inserted

@@ -78,7 +78,9 @@ _ACTIVE = {
 }
 
 
-def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Condition]:
+def schedule_conditions(  # noqa: C901 (one condition for each field)
+    query: ScheduleQuery, dialect: Dialect
+) -> list[Condition]:
     """Conditions on `schedule_rows`."""
     found: list[Condition] = [and_(text(PRESENT))]
     if query.ids is not None:
@@ -97,6 +99,8 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
         found.append(schedules.c.enabled == int(query.enabled))
     if query.kind is not None:
         found.append(schedules.c.kind == query.kind)
+    if query.triggers:
+        found.append(_has_trigger(dialect, query.triggers))
     for name, value in query.target:
         found.append(_in_target(dialect, name, value))
     if query.due_by is not None:
@@ -111,6 +115,12 @@ def _last_ended(statuses: Collection[RunStatus]) -> Iterator[Condition]:
     if RunStatus.SUCCEEDED not in statuses:
         # Redundant, but it lets the planner use the partial index.
         yield and_(text(UNSUCCESSFUL))
+
+
+def _has_trigger(dialect: Dialect, kinds: Collection[str]) -> Condition:
+    """The kind is the first key of the text."""
+    texts = [encode({"kind": each})[:-1] for each in kinds]
+    return or_(*(dialect.contains(schedules.c.trigger, each) for each in texts))
 
 
 def _in_target(dialect: Dialect, name: str, value: str) -> Condition:

@@ -164,8 +164,9 @@ def admitted_runs(tx: Tx, numbers: Collection[int]) -> dict[int, list[RunId]]:
     if not numbers:
         return {}
     parameters = {"numbers": tx.dialect.listed(numbers)}
+    rows = [row for row in tx.tuples(_admitted_runs(tx.dialect), parameters) if row[0] is not None]
     found: dict[int, list[RunId]] = {}
-    for number, run_id in tx.tuples(_admitted_runs(tx.dialect), parameters):
+    for _created_at, run_id, number in sorted(rows, key=lambda row: (row[0], row[1])):
         found.setdefault(number, []).append(run_id)
     return found
 
@@ -173,20 +174,17 @@ def admitted_runs(tx: Tx, numbers: Collection[int]) -> dict[int, list[RunId]]:
 # Statements are built once: building one takes longer than executing most of them.
 @cache
 def _admitted_runs(dialect: Dialect) -> Select[Any]:
+    """Time of creation, run and key. A lookup for each of the few active runs: the plan of a join,
+    made while there were few runs, would read all of them in the order of the result."""
     waiting = select(queue.c.concurrency, queue.c.run_id).where(
         dialect.among(queue.c.concurrency, "numbers"), queue.c.blocked == 0
     )
     claimed = select(claims.c.concurrency, claims.c.run_id).where(
         dialect.among(claims.c.concurrency, "numbers")
     )
-    # First the few active ones: the planner does not know how few they are.
-    active = waiting.union_all(claimed).cte("active")
-    active = active.prefix_with("MATERIALIZED", dialect="postgresql")
-    return (
-        select(active.c.concurrency, active.c.run_id)
-        .join(runs, runs.c.id == active.c.run_id)
-        .order_by(runs.c.created_at, runs.c.id)
-    )
+    active = waiting.union_all(claimed).subquery("active")
+    created_at = select(runs.c.created_at).where(runs.c.id == active.c.run_id).scalar_subquery()
+    return select(created_at, active.c.run_id, active.c.concurrency)
 
 
 def oldest_active(tx: Tx, number: int) -> RunId | None:

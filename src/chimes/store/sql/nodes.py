@@ -8,7 +8,19 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, delete, func, insert, or_, select, text, update
+from sqlalchemy import (
+    Row,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType
@@ -118,7 +130,8 @@ _TO_DRAIN = select(nodes.c.drain).where(nodes.c.id == bindparam("node_id"))
 TO_CANCEL = (
     select(claims.c.run_id)
     .join(runs, runs.c.id == claims.c.run_id)
-    .where(claims.c.node == bindparam("node_id"), claims.c.cancel_requested == 1)
+    # A literal, so that a partial index matches.
+    .where(claims.c.node == bindparam("node_id"), claims.c.cancel_requested == literal_column("1"))
     .order_by(runs.c.created_at, runs.c.id)
 )
 RUNS_OF_NODE = select(claims.c.run_id).where(claims.c.node == bindparam("node_id"))

@@ -23,9 +23,10 @@ from chimes.model.planning import (
 from chimes.model.schedule import Schedule
 from chimes.store.port import PrefetchWindow
 from chimes.store.sql.database.base import Tx
-from chimes.store.sql.rows.access import load_runs, load_schedules, move_cursors
+from chimes.store.sql.locks import lock_schedules
+from chimes.store.sql.rows.access import cursor_updates, load_runs, load_schedules
 from chimes.store.sql.rows.values import maybe_moment, micros, moment_of, schedule_number
-from chimes.store.sql.tables import claims, queue, runs
+from chimes.store.sql.tables import claims, queue, runs, schedules
 
 #: At most so many upcoming runs are counted: no node has more permits.
 MAX_UPCOMING = 20_000
@@ -79,6 +80,22 @@ def undo_prefetch(tx: Tx, schedule: Schedule, now: datetime) -> tuple[Schedule, 
     return schedule, now
 
 
+def withdraw_all(tx: Tx) -> None:
+    """Undoes every prefetch that is not confirmed."""
+    now = tx.now()
+    upcoming = (
+        select(schedules.c.id)
+        .distinct()
+        .select_from(claims.join(runs, runs.c.id == claims.c.run_id))
+        .join(schedules, schedules.c.key == runs.c.schedule)
+        .where(runs.c.slot > bindparam("now"))
+    )
+    ids = [ScheduleId(row[0]) for row in tx.tuples(upcoming, {"now": micros(now)})]
+    if ids:
+        lock_schedules(tx, ids)
+        tx.wakes |= free_prefetched_capacity(tx, ids)
+
+
 def free_prefetched_capacity(tx: Tx, schedule_ids: Collection[ScheduleId]) -> bool:
     """Undoes prefetched runs of these schedules, which are locked, in favour of a run that can
     start now. Returns whether capacity became free."""
@@ -91,5 +108,5 @@ def free_prefetched_capacity(tx: Tx, schedule_ids: Collection[ScheduleId]) -> bo
         for before in loaded.values()
         if (after := undo_prefetch(tx, before, now)[0]) is not before
     }
-    move_cursors(tx, changed)
+    tx.dialect.write_all(tx.connection, [cursor_updates(changed)])
     return bool(changed)

@@ -46,13 +46,12 @@ from chimes.model.ids import RunId, stored_namespaces
 from chimes.model.insights import (
     ALL_RUNS,
     ERROR_KEY_LENGTH,
-    FAILED_STATUSES,
     MAX_PLANNING_LEAD,
     UNKNOWN_NODE,
     RunFilter,
     Window,
 )
-from chimes.model.run import Origin, Run, RunStatus
+from chimes.model.run import FAILED_STATUSES, Origin, Run, RunStatus
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.statistics import StatisticsDialect
 from chimes.store.sql.listing import Condition

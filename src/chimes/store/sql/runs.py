@@ -12,7 +12,7 @@ from sqlalchemy import ScalarSelect, bindparam, delete, or_, select, update
 from chimes.model import replace
 from chimes.model.access import unused_keys
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import run_checkpoint_names
+from chimes.model.checkpoint import run_checkpoint_names, schedule_checkpoint_names
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import LogEntry, Run, cancel_step, owns_fence, request_cancel
@@ -379,6 +379,8 @@ def _purge_schedules(tx: Tx, before: datetime, limit: int) -> int:
     keys = sorted(schedule_number(each) for each in found)
     for table, column in ((cursors, "schedule"), (schedule_stats, "schedule"), (schedules, "key")):
         tx.dialect.delete_many(tx.connection, table, column, keys)
+    names = sorted(name for each in found for name in schedule_checkpoint_names(each))
+    tx.dialect.delete_many(tx.connection, kept_states, "name", names)
     return len(keys)
 
 

@@ -41,7 +41,9 @@ from chimes.model.listing import (
 )
 from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
+from chimes.model.planning import MAINTENANCE_CHECKPOINT, Planner
 from chimes.model.recipient import Channel
+from chimes.model.routing import RoutingCache
 from chimes.model.run import Completion, LogEntry, Run, queue_order
 from chimes.model.schedule import Schedule
 from chimes.store.epoch import Epoch
@@ -51,7 +53,6 @@ from chimes.store.port import (
     FireResult,
     IdempotencyRecord,
     Item,
-    Planner,
     PrefetchWindow,
     ScheduleChange,
     ScheduleEdit,
@@ -95,6 +96,7 @@ class SqlStore:
     def __init__(self, database: Database, keyring: Keyring = NO_KEYS) -> None:
         self._database = database
         self.keyring = database.dialect.keyring = keyring
+        self.routing = database.dialect.routing = RoutingCache()
         #: The node that joined last through this store; recorded with the batches that it fires.
         self._node_id: NodeId | None = None
         self._epoch: Epoch | None = None
@@ -341,7 +343,7 @@ class SqlStore:
             return CompletionResult()
         ended: Mapping[RunId, Run] = {}
         if self._database.dialect.ends_at_once:
-            plain = completion.plain_ends(completions)
+            plain = completion.plain_ends(completions, self.routing)
             if plain:
                 ended = await self._database.write_alone(lambda tx: completion.end(tx, plain))
         others = [each for each in completions if each.run_id not in ended]
@@ -413,6 +415,17 @@ class SqlStore:
         return await self._database.write(
             lambda tx: records.set_checkpoint(tx, name, value, audit, expected)
         )
+
+    async def set_maintenance(
+        self, value: str | None, audit: AuditEntry | None = None, *, expected: int | None = None
+    ) -> Checkpoint | None:
+        before = await self.set_checkpoint(MAINTENANCE_CHECKPOINT, value, audit, expected=expected)
+        if self._database.dialect.locks_rows:
+            # A pass that read the value before holds the locks of its cursors until it commits.
+            await self._database.write(due_schedules.wait_for_running_passes)
+        if self._database.dialect.prefetches:
+            await self._database.write(prefetch.withdraw_all)
+        return before
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:

@@ -124,6 +124,7 @@ PRESENT = "deleted_at IS NULL"
 DUE = "live = 1 AND next_run_at IS NOT NULL"
 CLAIMABLE = "blocked = 0"
 BLOCKED = "blocked = 1"
+CANCELING = "cancel_requested = 1"
 #: Problems are runs that ended in another way than by success.
 PROBLEM = "problem IS NOT NULL"
 UNSUCCESSFUL = "last_status <> 'succeeded'"
@@ -237,6 +238,12 @@ definitions = _table(
     Column("needs", NEEDS, nullable=False),
     #: When it was written or last used by a manual run; retention deletes unused ones.
     Column("used_at", MOMENT, nullable=False),
+    #: W3C trace context of the request, where the process traces.
+    Column("trace", WORD),
+    #: Labels of the schedule as JSON; NULL: none.
+    Column("labels", TEXT),
+    #: The event that started the run (`Cause`).
+    Column("cause", TEXT),
 )
 Index("definitions_by_schedule", definitions.c.schedule)
 
@@ -380,7 +387,11 @@ claims = _table(
     # Room for the confirmation of a prefetched run.
     postgresql_with={"fillfactor": 60},
 )
-Index("claims_by_node", claims.c.node)
+Index("claims_by_node", claims.c.node).ddl_if(callable_=_not_on(POSTGRES))
+# On PostgreSQL an entry in that index costs too much when a schedule fires (ADR 66). There are no
+# more claims than permits of all nodes, so what happens when a node ends or is lost reads them all;
+# what every heartbeat reads has an index.
+_index("claims_to_cancel", claims.c.node, postgresql_where=text(CANCELING)).ddl_if(dialect=POSTGRES)
 _partial("claims_by_concurrency", claims.c.concurrency, where="concurrency IS NOT NULL")
 
 #: A schedule as it is read: what people wrote, where it stands, and its last run.

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from chimes.egress import Egress
 from chimes.i18n import Message, _
+from chimes.model.access import fill_secrets
 from chimes.model.checkpoint import (
     ExecutionEnd,
     decode_action_checkpoint,
@@ -17,7 +18,6 @@ from chimes.model.checkpoint import (
     execution_end,
 )
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.model.secret import fill_secrets
 from chimes.model.target import ActionTarget
 from chimes.redaction import Redactor
 from chimes.targets.action.service import (

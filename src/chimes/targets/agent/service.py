@@ -18,10 +18,11 @@ from yarl import URL
 
 from chimes.errors import ConfigError
 from chimes.i18n import _
+from chimes.model import replace as struct_replace
 from chimes.model.target import AgentTarget
 from chimes.redaction import Redactor, mask_known
-from chimes.targets.base import Call, TargetError
-from chimes.targets.http.connection import wait_asked
+from chimes.targets.base import Call, TargetError, fill_event
+from chimes.targets.http.connection import read_at_most, wait_asked
 from chimes.targets.http.runner import failure_of
 from chimes.targets.remote import RemoteAttempt
 
@@ -381,7 +382,7 @@ class Exchange:
                 allow_redirects=False,
             ) as response:
                 if not 200 <= response.status <= 299:
-                    said = await _read(response, ERROR_LIMIT)
+                    said = await read_at_most(response, ERROR_LIMIT)
                     raise error_of_status(
                         response.status,
                         response.headers,
@@ -412,7 +413,7 @@ class Exchange:
 
 
 async def whole(response: aiohttp.ClientResponse, *, who: str, begun: bytes = b"") -> bytes:
-    data = begun + await _read(response, DOCUMENT_LIMIT + 1 - len(begun))
+    data = begun + await read_at_most(response, DOCUMENT_LIMIT + 1 - len(begun))
     if len(data) > DOCUMENT_LIMIT:
         raise too_long(who)
     return data
@@ -440,19 +441,14 @@ def too_long(who: str) -> TargetError:
     )
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
-    found = bytearray()
-    while len(found) < most and (piece := await response.content.read(most - len(found))):
-        found += piece
-    return bytes(found)
-
-
 class AgentRequest(RemoteAttempt):
     """One attempt of a prompt; the pipelines fill its answer."""
 
     def __init__(self, call: Call, config: AgentConfig) -> None:
         target = call.run.target
         assert isinstance(target, AgentTarget), "a runner is only given runs of its own kind"
+        if call.run.definition.cause is not None:
+            target = struct_replace(target, prompt=fill_event(target.prompt, call.run))
         self.target = target
         self.config = for_target(config, target)
         super().__init__(call, Redactor(self.config.secrets))

@@ -18,6 +18,7 @@ from chimes.model.ids import RunId, step_run_id
 from chimes.model.planning import end_immediately
 from chimes.model.run import AttemptEnd, Origin, Outcome, Run, RunDefinition, RunStatus
 from chimes.model.target import FlowTarget, TaskTarget
+from chimes.targets.base import EVENT, event_value
 from chimes.targets.flow.definition import (
     INDEX,
     INPUT,
@@ -28,6 +29,7 @@ from chimes.targets.flow.definition import (
     RunIf,
     Step,
 )
+from chimes.telemetry import current_traceparent
 
 #: Rows added per batch.
 BATCH = 500
@@ -92,6 +94,15 @@ class Elements:
     ended: Progress | None = None
 
 
+def input_of(run: Run) -> Mapping[str, object]:
+    """The input of the flow; that of an event has its payload as `event`."""
+    assert isinstance(run.target, FlowTarget)
+    given = run.target.input
+    if run.definition.cause is None or EVENT in given:
+        return given
+    return {**given, EVENT: event_value(run)}
+
+
 def advance(
     flow: Flow,
     run: Run,
@@ -104,7 +115,7 @@ def advance(
     assert isinstance(run.target, FlowTarget)
     state = _State(
         run=run,
-        input=run.target.input,
+        input=input_of(run),
         children=children,
         now=now,
         ids=ids,
@@ -283,6 +294,7 @@ class _State:
                 owner=run.owner,
                 target=TaskTarget(name=step.task, args=args),
                 policy=step.policy,
+                trace=current_traceparent(),
             ),
             origin=Origin.CHILD,
             parent_id=run.id,

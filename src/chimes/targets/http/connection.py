@@ -501,6 +501,14 @@ async def read_reply(
     return head_of(message).reply(body, truncated)
 
 
+async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """The first `most` bytes of the body. One read returns only what has arrived so far."""
+    found = bytearray()
+    while len(found) < most and (piece := await response.content.read(most - len(found))):
+        found += piece
+    return bytes(found)
+
+
 def wait_asked(value: str | None, now: datetime) -> timedelta | None:
     """Retry-After in seconds or as a date by the store's clock; other values are ignored."""
     if value is None:

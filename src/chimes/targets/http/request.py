@@ -7,7 +7,6 @@ import hmac
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import NamedTuple
@@ -18,13 +17,13 @@ from yarl import URL
 from chimes.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.run import Run
-from chimes.model.secret import fill_secrets
+from chimes.model.access import fill_secrets
 from chimes.model.target import HttpTarget
 from chimes.model.validation import check_header_name, check_method, signing_key
 from chimes.redaction import is_secret_name, mask_url, secrets_in
-from chimes.targets.base import Call
-from chimes.triggers import format_moment
+from chimes.targets.base import PLACEHOLDER, Call, moment_text, run_facts
+from chimes.targets.base import secret_facts as secret_facts
+from chimes.telemetry import current_traceparent
 
 # Placeholders. Text is replaced, nothing is evaluated.
 #
@@ -35,7 +34,6 @@ from chimes.triggers import format_moment
 MARKER = "<filled-by-service>"
 _MARKER_CORE = "filled-by-service"
 
-_NAMED = re.compile(r"\{\{ *([a-z_]+|secret\.[A-Za-z0-9_-]+) *\}\}")
 _JSON_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 _KEYED_MARKER = re.compile(
@@ -46,31 +44,6 @@ _KEYED_MARKER = re.compile(
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 Encode = Callable[[str], str]
-
-
-#: Runs that fire together have the same slot.
-_moment_text = lru_cache(maxsize=64)(format_moment)
-
-
-def run_facts(run: Run, triggered_at: datetime) -> dict[str, str]:
-    planned = _moment_text(run.slot or run.planned_at)
-    schedule_id = run.schedule_id or ""
-    return {
-        "run_id": run.id,
-        "job_id": schedule_id,
-        "schedule_id": schedule_id,
-        "schedule_name": run.schedule_name,
-        "slot": planned,
-        "scheduled_at": planned,
-        "triggered_at": format_moment(triggered_at),
-        "attempt": str(run.attempt),
-        "fence": str(run.fence),
-    }
-
-
-def secret_facts(secrets: Mapping[str, str]) -> dict[str, str]:
-    """Named secrets, as the placeholders name them."""
-    return {f"secret.{name}": value for name, value in secrets.items()}
 
 
 class _Placeholder(NamedTuple):
@@ -145,7 +118,7 @@ def looks_like_json(body: str) -> bool:
 
 def _named_parts(text: str, encode: Encode) -> Iterator[str | _Placeholder]:
     copied = 0
-    for found in _NAMED.finditer(text):
+    for found in PLACEHOLDER.finditer(text):
         yield text[copied : found.start()]
         yield _Placeholder(found[1], encode, found[0])
         copied = found.end()
@@ -155,7 +128,7 @@ def _named_parts(text: str, encode: Encode) -> Iterator[str | _Placeholder]:
 def _json_parts(body: str) -> Iterator[str | _Placeholder]:
     """Marked strings only; every other byte stays unchanged."""
     try:
-        json.loads(_NAMED.sub("0", body))
+        json.loads(PLACEHOLDER.sub("0", body))
     except (ValueError, RecursionError):
         yield from _keyed_parts(body, _in_json)
         return
@@ -286,7 +259,9 @@ _MAX_TEMPLATES = 1024
 MAX_REQUEST_BYTES = 1024 * 1024
 
 
-def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: str) -> Request:
+def build_request(  # noqa: C901 (the parts of a request, in order)
+    call: Call, target: HttpTarget, *, user_agent: str, node_id: str
+) -> Request:
     """`target` is the target of the call's run."""
     key = (id(target), user_agent, node_id)
     template = _templates.get(key)
@@ -297,6 +272,9 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
                 _templates.clear()
             _templates[key] = template
     address, header_lines, body = template.address, template.header_lines, template.body
+    event = _event_body(call, target, template.method)
+    if event is not None:
+        body = event.body
     if address is None or header_lines is None or body is None:
         of_run = run_facts(call.run, call.triggered_at)
         facts = of_run | secret_facts(call.secrets)
@@ -318,12 +296,12 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
     head = address.request_line + header_lines + _identity(call, target, body)
     if body:
         if not template.sets_content_type:
-            head += f"Content-Type: {template.content_type}{EOL}"
+            head += _line(f"Content-Type: {event.content_type if event else template.content_type}")
         head += f"Content-Length: {len(body)}{EOL}"
     elif template.method not in METHODS_WITHOUT_BODY:
         head += f"Content-Length: 0{EOL}"
     encoded_head = f"{head}{EOL}".encode()
-    if len(encoded_head) + len(body) > MAX_REQUEST_BYTES:
+    if len(encoded_head) + len(body) > MAX_REQUEST_BYTES + (len(event.body) if event else 0):
         raise InvalidInput(
             _(
                 "the request has more than {most} bytes with its placeholders filled",
@@ -341,6 +319,21 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
         address.shown_url,
         address.secrets,
     )
+
+
+class _EventBody(NamedTuple):
+    body: bytes
+    content_type: str
+
+
+def _event_body(call: Call, target: HttpTarget, method: str) -> _EventBody | None:
+    """The payload of the event that started the run, for a target without a body. Nothing is filled
+    into it: others have written it."""
+    cause = call.run.definition.cause
+    if cause is None or target.body or method in METHODS_WITHOUT_BODY:
+        return None
+    content_type = header_safe(cause.content_type) or inferred_content_type(cause.payload)
+    return _EventBody(cause.payload.encode(), content_type)
 
 
 def _length(target: HttpTarget) -> int:
@@ -427,7 +420,7 @@ def _identity(call: Call, target: HttpTarget, body: bytes) -> str:
         f"webhook-timestamp: {timestamp}{EOL}"
         f"X-Chimes-Attempt: {run.attempt}{EOL}"
         f"X-Chimes-Fence: {run.fence}{EOL}"
-        f"X-Chimes-Slot: {_moment_text(run.slot or run.planned_at)}{EOL}"
+        f"X-Chimes-Slot: {moment_text(run.slot or run.planned_at)}{EOL}"
     )
     if run.schedule_id:
         lines += f"X-Chimes-Schedule-Id: {header_safe(run.schedule_id)}{EOL}"
@@ -435,6 +428,9 @@ def _identity(call: Call, target: HttpTarget, body: bytes) -> str:
         keys = fill_secrets(target.signing_secrets, call.secrets)
         signed = signatures(keys, message_id=run.id, timestamp=timestamp, body=body)
         lines += f"webhook-signature: {signed}{EOL}"
+    trace = current_traceparent()
+    if trace and not any(name.lower() == "traceparent" for name in target.headers):
+        lines += f"traceparent: {trace}{EOL}"
     return lines
 
 

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
@@ -32,12 +32,14 @@ def child_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in PRIVATE_VARIABLES}
 
 
-def spawn(module: str, channel: int, parent_pipe: int, *, private: bool) -> subprocess.Popen[bytes]:
+def spawn(
+    module: str, channel: int, parent_pipe: int, *, env: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
     """Must be called on the event loop's thread: the kernel sends the parent-death signal when the
-    *thread* that started the child ends. `private`: removes PRIVATE_VARIABLES."""
+    *thread* that started the child ends. `env`: None is the environment of this process."""
     return subprocess.Popen(  # noqa: S603 - runs a Chimes module
         [sys.executable, "-m", module, str(channel), str(parent_pipe), str(os.getpid())],
-        env=child_environment() if private else None,
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -174,7 +176,7 @@ class Child(Generic[A]):
         log: BoundedLog,
         on_message: Callable[[bytes], A | None],
         *,
-        private: bool = False,
+        env: Mapping[str, str] | None = None,
     ) -> Child[A]:
         """Raises OSError if no process can be started. `on_message` receives each line of the
         socket and returns the result message, or None for other messages. It may raise
@@ -183,7 +185,7 @@ class Child(Generic[A]):
         ours, theirs = socket.socketpair()
         other_end, parent_pipe = os.pipe()
         try:
-            process = spawn(module, theirs.fileno(), other_end, private=private)
+            process = spawn(module, theirs.fileno(), other_end, env=env)
         except BaseException:
             ours.close()
             os.close(parent_pipe)

@@ -127,6 +127,41 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
     return dumped
 
 
+def load_result(function: Function, value: object) -> object:
+    """The stored result of a function as a value of its return type. A value that does not fit the
+    type, or whose type has no JSON form, is returned as it is stored."""
+    known = isinstance(function, Hashable)
+    adapter = _cached_result_adapter(function) if known else _result_adapter(function)
+    if adapter is None:
+        return value
+    from pydantic import ValidationError
+
+    try:
+        return adapter.built().validate_json(json.dumps(value), strict=True)
+    except ValidationError:
+        return value
+
+
+@cache
+def _cached_result_adapter(function: Function) -> Adapter | None:
+    return _result_adapter(function)
+
+
+def _result_adapter(function: Function) -> Adapter | None:
+    """None: the stored value is the result."""
+    returned = inspect.signature(function).return_annotation
+    parameter = inspect.Parameter("return_", inspect.Parameter.KEYWORD_ONLY, annotation=returned)
+    try:
+        annotation = _resolve_annotation(function, parameter)
+        if annotation in (inspect.Parameter.empty, typing.Any, object, None, type(None), *_SCALARS):
+            return None
+        adapter = Adapter(annotation)
+        _check_adapter(adapter, function, parameter)
+    except InvalidInput:
+        return None
+    return adapter
+
+
 def bind(task: Task, args: Mapping[str, object], context: Context) -> BoundArguments:
     """Converts stored arguments to those of the call; raises `InvalidInput` as `check` does."""
     parameters = parameters_of(task.function)

@@ -33,6 +33,8 @@ from chimes.targets.python.outcomes import (
 )
 from chimes.targets.python.registry import Function, is_async
 from chimes.targets.python.wire import LOG_LIMITS, Request, ResultMessage
+from chimes.telemetry import configure as configure_tracing
+from chimes.telemetry import use_traceparent
 
 
 def main(arguments: list[str]) -> None:
@@ -53,10 +55,21 @@ def main(arguments: list[str]) -> None:
         format="%(name)s: %(message)s",
         handlers=[LineHandler(worker.line)],
     )
-    message = execute(request, worker)
+    message = execute_traced(request, worker) if request.trace else execute(request, worker)
     # A process that the function forked may return here as well; it must not send.
     if os.getpid() == own:
         worker.send(message.to_line())
+
+
+def execute_traced(request: Request, worker: WorkerSocket) -> ResultMessage:
+    """Spans of the function become children of the attempt."""
+    flush = configure_tracing(metrics=False)
+    try:
+        with use_traceparent(request.trace):
+            return execute(request, worker)
+    finally:
+        if flush is not None:
+            flush()
 
 
 def execute(request: Request, worker: WorkerSocket) -> ResultMessage:

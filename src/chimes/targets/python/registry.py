@@ -63,6 +63,8 @@ class Task:
     on_lost: OnLost | str = OnLost.RETRY
     #: Bytes of address space; process isolation only.
     memory_limit: int | None = None
+    #: Named limits of its runs.
+    limits: tuple[str, ...] = ()
     #: Where a child process imports the application: `module:name` or `/a/script.py:name`.
     #: Empty: the path that the worker uses.
     app_path: str = ""
@@ -104,6 +106,7 @@ class Task:
             backoff=Backoff(self.backoff),
             timeout=self.timeout,
             on_lost=OnLost(self.on_lost),
+            limits=self.limits,
         )
         if self.concurrency is None:
             return own

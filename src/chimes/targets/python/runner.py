@@ -8,7 +8,7 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Collection, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import CoroutineType
@@ -19,13 +19,13 @@ from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _, counted
 from chimes.model import replace
 from chimes.model.ids import NodeId
-from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, completion_of
+from chimes.model.run import Attempt, AttemptEnd, Outcome, Run, RunStatus, completion_of
 from chimes.model.target import TaskTarget
-from chimes.targets.base import Call
+from chimes.targets.base import EVENT, Call, event_value
 from chimes.targets.process.channel import BoundedLog, LogLine
 from chimes.targets.process.child import Child, run_shielded
 from chimes.targets.process.sanitize import describe_process_exit
-from chimes.targets.python.arguments import BoundArguments, bind
+from chimes.targets.python.arguments import BoundArguments, bind, parameters_of
 from chimes.targets.python.context import (
     Context,
     TransactionalCompletion,
@@ -44,6 +44,7 @@ from chimes.targets.python.outcomes import (
 )
 from chimes.targets.python.registry import Isolation, Registry, Task, is_async
 from chimes.targets.python.wire import LOG_LIMITS, Request, ResultMessage, message_of
+from chimes.telemetry import current_traceparent
 
 # Includes SystemExit: `sys.exit()` in a task must not end the worker. KeyboardInterrupt must.
 RAISED_BY_TASKS = (Exception, SystemExit, Cancel, asyncio.CancelledError)
@@ -350,6 +351,7 @@ async def run_in_process(app: str, invocation: Invocation) -> Outcome:
         args=invocation.args,
         error=invocation.error,
         memory_limit=invocation.task.memory_limit,
+        trace=current_traceparent(),
     ).to_line()
 
     def on_message(line: bytes) -> ResultMessage | None:
@@ -461,7 +463,8 @@ class PythonTask:
         return begun if isinstance(begun, Outcome) else await begun
 
     def begin(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
-        target = call.run.target
+        definition = call.run.definition
+        target, timeout = definition.target, definition.policy.timeout
         assert isinstance(target, TaskTarget)
         try:
             task = self._registry.get(target.name)
@@ -470,13 +473,14 @@ class PythonTask:
             return failed_outcome("unknown_task", error.message)
         log = BoundedLog(call.log, LOG_LIMITS, loop=self._loop)
         began = CLOCK.monotonic()
-        timeout = call.run.policy.timeout
         context = self._context(call, task, log, timeout, at=call.triggered_at, began=began)
         scope = contextvars.copy_context()
         called: Outcome | Coroutine[Any, Any, Outcome] | None = None
+        args: Mapping[str, object] = target.args
         try:
             # Validation of arguments may run application code.
-            bound = scope.run(bind, task, target.args, context)
+            args = with_event(task, target.args, call.run)
+            bound = scope.run(bind, task, args, context)
         except InvalidInput as error:
             log.system_line("error", error.message)
             bound, called = _NOTHING, failed_outcome("bad_arguments", error.message)
@@ -484,7 +488,7 @@ class PythonTask:
             task=task,
             function=task.function,
             bound=bound,
-            args=target.args,
+            args=args,
             context=context,
             log=log,
             timeout=timeout,
@@ -640,3 +644,14 @@ def _is_final(call: Call, outcome: Outcome) -> bool:
         end=outcome.end,
     )
     return completion_of(run, outcome, attempt, ()).status in (RunStatus.FAILED, RunStatus.TIMEOUT)
+
+
+def with_event(task: Task, args: Mapping[str, object], run: Run) -> Mapping[str, object]:
+    """The arguments, with the payload of the event that started the run if the task has a
+    parameter `event` and no argument for it."""
+    if run.definition.cause is None or EVENT in args:
+        return args
+    parameters = parameters_of(task.function)
+    if EVENT not in parameters.named:
+        return args
+    return {**args, EVENT: event_value(run)}

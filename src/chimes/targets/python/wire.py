@@ -30,6 +30,8 @@ class Request:
     #: Set to call the task's `on_failure` instead.
     error: TaskError | None
     memory_limit: int | None
+    #: W3C trace context of the attempt; empty: none.
+    trace: str = ""
 
     def to_line(self) -> bytes:
         error = self.error
@@ -41,6 +43,7 @@ class Request:
                 "args": dict(self.args),
                 "error": None if error is None else [error.message, error.code],
                 "memory_limit": self.memory_limit,
+                "trace": self.trace,
             }
         )
 
@@ -55,6 +58,7 @@ class Request:
             args=fields["args"],
             error=None if error is None else TaskError(message=error[0], code=error[1]),
             memory_limit=fields["memory_limit"],
+            trace=fields["trace"],
         )
 
 

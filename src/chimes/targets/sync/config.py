@@ -18,7 +18,7 @@ from chimes.egress import parse_http_url
 from chimes.errors import ConfigError, InvalidInput, InvalidTrigger
 from chimes.i18n import _
 from chimes.model.sync import HIGH, MAX_SYNC_TIMEOUT, SYNC_TIMEOUT, Collection, Source, Sources
-from chimes.model.validation import check_source_name
+from chimes.model.validation import MAX_RETRIES, check_source_name
 from chimes.redaction import is_secret_field
 from chimes.triggers import Trigger, ensure_fires
 from chimes.triggers.once import Once
@@ -566,7 +566,7 @@ DRIVERS: Mapping[str, Callable[[Section], object]] = {
 
 
 SOURCE_KEYS = ("driver", "config", "collections")
-COLLECTION_KEYS = ("name", "schedule", "priority", "timeout")
+COLLECTION_KEYS = ("name", "schedule", "priority", "timeout", "max_retries", "retry_backoff")
 #: Characters of source and collection name, which form schedule names and concurrency keys.
 MAX_PAIR_LENGTH = 180
 MAX_PRIORITY = 1000
@@ -650,6 +650,11 @@ def _collection(section: Section, now: datetime) -> Collection:
         trigger=_trigger(section, now),
         priority=section.number("priority", least=1, most=MAX_PRIORITY) or HIGH,
         timeout=timeout or SYNC_TIMEOUT,
+        max_retries=section.number("max_retries", least=0, most=MAX_RETRIES) or 0,
+        retry_backoff=section.duration(
+            "retry_backoff", least=timedelta(milliseconds=1), most=timedelta(days=1)
+        )
+        or Collection(name=name).retry_backoff,
     )
 
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from chimes.clock import Clock, SystemClock
 from chimes.egress import EgressRules
 from chimes.i18n import _
+from chimes.model.access import fill_secrets, secret_names
 from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.model.secret import fill_secrets, secret_names
 from chimes.model.sync import Source, Sources
 from chimes.model.target import SyncTarget
 from chimes.redaction import Redactor
 from chimes.targets.base import Call, State, WrongNode
 from chimes.targets.process.channel import BoundedLog, LogLine
-from chimes.targets.process.child import GRACE_SECONDS, Child, run_shielded
+from chimes.targets.process.child import GRACE_SECONDS, Child, child_environment, run_shielded
 from chimes.targets.process.sanitize import ERROR_LIMIT, describe_process_exit
 from chimes.targets.process.tree import descendants
 from chimes.targets.sync.config import secrets_in
@@ -349,7 +349,7 @@ class _Attempt:
 
     async def execute(self, request: Request) -> Outcome:
         """Raises OSError if no process can be started."""
-        child = Child.start(MODULE, self._log, self._on_message, private=True)
+        child = Child.start(MODULE, self._log, self._on_message, env=child_environment())
         canceled = await run_shielded(child.connect(request.to_line(), max_line=MAX_MESSAGE_BYTES))
         seconds = self._stall_after.total_seconds()
         # The child process of a command only reads its output, so its CPU time says nothing.
@@ -395,14 +395,14 @@ class _Attempt:
             case _StopReason.TIMEOUT:
                 limit = format_duration_go(self._timeout)
                 error = _("timed out after {limit}", limit=limit)
-                return Outcome(end=AttemptEnd.TIMEOUT, error=error, code=reason)
+                return Outcome(end=AttemptEnd.TIMEOUT, error=error, code=reason, retryable=True)
             case _StopReason.STALLED:
                 limit = format_duration_go(self._stall_after)
                 return _failed(
                     reason, _("stalled: no sign of life from the task for {limit}", limit=limit)
                 )
             case _StopReason.LOST:
-                return _failed(reason, _("another node executes this task now"))
+                return _failed(reason, _("another node executes this task now"), retryable=False)
         if not child.result_message.done():
             return _failed("crashed", describe_process_exit(child.status))
         message = child.result_message.result()
@@ -433,11 +433,12 @@ class _Attempt:
 
 def _refuse(call: Call, code: str, error: str) -> Outcome:
     call.log("error", error)
-    return _failed(code, error)
+    return _failed(code, error, retryable=False)
 
 
-def _failed(code: str, error: str) -> Outcome:
-    return Outcome(end=AttemptEnd.FAILED, code=code, error=error)
+def _failed(code: str, error: str, *, retryable: bool = True) -> Outcome:
+    """A retry continues from the last checkpoint; a collection without `max_retries` has none."""
+    return Outcome(end=AttemptEnd.FAILED, code=code, error=error, retryable=retryable)
 
 
 def _unknown_target(sources: Sources, target: SyncTarget) -> str:

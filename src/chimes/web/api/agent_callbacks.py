@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,28 +25,30 @@ from chimes.model.checkpoint import (
 from chimes.model.ids import RunId
 from chimes.web.api.responses import BODY_ERRORS, COMMON_ERRORS, NOT_FOUND
 from chimes.web.api.route import Context
+from chimes.web.api.schemas import OMITTED, without_defaults
 from chimes.web.requests import read_json
 
 router = APIRouter(prefix=CALLBACK_PATH, tags=["agent"], responses=COMMON_ERRORS)
 
 
-#: As `GET /runs/{id}` of the pipeline responds; other members are ignored.
-PIPELINE_END = {
-    "type": "object",
-    "required": ["status"],
-    "properties": {
-        "status": {"type": "string", "examples": ["completed", "failed", "canceled"]},
-        "output": {"description": "Text, or JSON, which is stored as text."},
-        "artifacts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"name": {"type": "string"}, "url": {"type": "string"}},
-            },
-        },
-        "error": {"description": "Text, or an object with a message."},
-    },
-}
+class PipelineArtifact(BaseModel):
+    """A file that the pipeline made; other members are ignored."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=without_defaults)
+
+    name: str = OMITTED
+    url: str = OMITTED
+
+
+class PipelineEnd(BaseModel):
+    """The end of a run, as `GET /runs/{id}` of the pipeline responds; other members are ignored."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=without_defaults)
+
+    status: str = Field(examples=["completed", "failed", "canceled"])
+    output: JsonValue = OMITTED
+    artifacts: list[PipelineArtifact] = OMITTED
+    error: JsonValue = Field(default=OMITTED, description="Text, or an object with a message.")
 
 
 @router.post(
@@ -56,11 +59,13 @@ PIPELINE_END = {
         "security": [],
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": PIPELINE_END}},
+            "content": {
+                "application/json": {"schema": {"$ref": "#/components/schemas/PipelineEnd"}}
+            },
         },
     },
 )
-async def pipeline_ended(
+async def report_pipeline_end(
     request: Request, run_id: str, context: Context, token: Annotated[str, Query()] = ""
 ) -> Response:
     """Report the end of a run in the pipeline. The first end counts; other statuses are ignored."""

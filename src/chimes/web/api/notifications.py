@@ -67,7 +67,7 @@ class DeliveriesQuery(Query):
     run_id: Word | None = None
     schedule_id: Word | None = None
     state: list[DeliveryState] = Field(
-        default_factory=list, max_length=3, description="Repeatable."
+        default_factory=list, max_length=4, description="Repeatable."
     )
     channel: Channel | None = None
     owner: OwnerWord | None = None
@@ -151,7 +151,7 @@ async def retry_delivery(
 
 
 @router.post("/test", responses=returns(DeliveryOut) | CONFLICT | BODY_ERRORS)
-async def send_test(
+async def send_test_notification(
     body: RecipientIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
     """Send a test message and wait a few seconds for its result."""
@@ -275,7 +275,7 @@ async def list_inbox(
 
 
 @inbox_router.get("/{item_id}", responses=returns(InboxItemOut) | NOT_FOUND)
-async def get_item(item_id: str, context: Context, actor: Caller) -> Response:
+async def get_inbox_item(item_id: str, context: Context, actor: Caller) -> Response:
     """Get an inbox item."""
     return JSONResponse(
         item_out(await context.notifications.get_inbox_item(actor, InboxId(item_id)))
@@ -283,7 +283,9 @@ async def get_item(item_id: str, context: Context, actor: Caller) -> Response:
 
 
 @inbox_router.patch("/{item_id}", responses=returns(InboxItemOut) | NOT_FOUND | BODY_ERRORS)
-async def change_item(item_id: str, body: InboxItemIn, context: Context, actor: Caller) -> Response:
+async def change_inbox_item(
+    item_id: str, body: InboxItemIn, context: Context, actor: Caller
+) -> Response:
     """Mark an item as read, star, archive or snooze it."""
     changed = await context.notifications.change_inbox_item(
         actor, InboxId(item_id), change_from(body)
@@ -292,7 +294,7 @@ async def change_item(item_id: str, body: InboxItemIn, context: Context, actor: 
 
 
 @inbox_router.post("/read-all", responses=returns(MarkedOut) | BODY_ERRORS)
-async def read_all(
+async def mark_inbox_read(
     query: Annotated[InboxFilters, InQuery()],
     context: Context,
     actor: Caller,
@@ -387,7 +389,7 @@ class TestSentOut(Out):
 @telegram_link_router.post(
     "/links", status_code=201, responses=returns(LinkCodeOut, 201) | NOT_FOUND
 )
-async def new_link(request: Request, context: Context, actor: Caller) -> Response:
+async def create_telegram_link(request: Request, context: Context, actor: Caller) -> Response:
     """Create a link code, valid once within ten minutes: send `/link CODE` from the chat, then
     confirm the chat."""
     bot = _bot(request)
@@ -406,7 +408,7 @@ async def new_link(request: Request, context: Context, actor: Caller) -> Respons
 
 
 @telegram_link_router.get("/links", responses=returns(ChatsOut) | NOT_FOUND)
-async def list_links(request: Request, context: Context, actor: Caller) -> Response:
+async def list_telegram_links(request: Request, context: Context, actor: Caller) -> Response:
     """List the chats of the caller and those that wait for confirmation."""
     links = _bot(request).conversation.links
     waiting = await links.waiting(actor.owner)
@@ -422,7 +424,9 @@ async def list_links(request: Request, context: Context, actor: Caller) -> Respo
 
 
 @telegram_link_router.post("/links/{chat_id}/confirm", responses=returns(ChatOut) | NOT_FOUND)
-async def confirm_link(chat_id: str, request: Request, context: Context, actor: Caller) -> Response:
+async def confirm_telegram_link(
+    chat_id: str, request: Request, context: Context, actor: Caller
+) -> Response:
     """Confirm a chat: it acts for the owner of the caller from now on."""
     bot = _bot(request)
     _check_may_link(actor)
@@ -433,7 +437,9 @@ async def confirm_link(chat_id: str, request: Request, context: Context, actor: 
 
 
 @telegram_link_router.delete("/links/{chat_id}", status_code=204, responses=NOT_FOUND)
-async def remove_link(chat_id: str, request: Request, context: Context, actor: Caller) -> Response:
+async def remove_telegram_link(
+    chat_id: str, request: Request, context: Context, actor: Caller
+) -> Response:
     """Unlink a chat from its owner."""
     links = _bot(request).conversation.links
     _check_may_link(actor)
@@ -444,9 +450,7 @@ async def remove_link(chat_id: str, request: Request, context: Context, actor: C
     return Response(status_code=204)
 
 
-@telegram_link_router.post(
-    "/test", name="send_test", responses=returns(TestSentOut) | NOT_FOUND | BODY_ERRORS
-)
+@telegram_link_router.post("/test", responses=returns(TestSentOut) | NOT_FOUND | BODY_ERRORS)
 async def send_telegram_test(
     body: ChatIn, request: Request, context: Context, actor: Caller
 ) -> Response:

@@ -7,9 +7,9 @@ import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.requests import Request
@@ -17,12 +17,24 @@ from starlette.responses import JSONResponse
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.access import Owner, OwnerType
+from chimes.model import replace
+from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Position, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
+from chimes.services.filters import (
+    MAX_LENGTH,
+    RUN_NAMES,
+    SCHEDULE_NAMES,
+    RunFilter,
+    read_filter,
+    run_filter,
+    schedule_filter,
+    sorts_by_name,
+)
 from chimes.triggers import parse_moment
-from chimes.triggers.values import suggest_name
+from chimes.triggers.values import FIRST_YEAR, LAST_YEAR, place, suggest_name
+from chimes.triggers.zones import parse_zone
 from chimes.web.api.schemas import unknown_field
 
 DEFAULT_LIMIT = 50
@@ -96,6 +108,8 @@ def _bad_cursor() -> InvalidInput:
 Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 Number = Annotated[int, Field(ge=0, le=2**53)]
 Word = Annotated[str, Field(max_length=200)]
+FilterText = Annotated[str, Field(max_length=MAX_LENGTH)]
+QueryStruct = TypeVar("QueryStruct", ScheduleQuery, RunQuery)
 _OWNER_PATTERN = f"^({'|'.join(OwnerType)}):"
 OwnerWord = Annotated[
     str,
@@ -105,7 +119,7 @@ OwnerWord = Annotated[
         json_schema_extra={"pattern": _OWNER_PATTERN},
     ),
 ]
-Sort = TypeVar("Sort", bound=StrEnum)
+Sort = TypeVar("Sort", ScheduleSort, RunSort)
 
 
 class Query(BaseModel):
@@ -126,20 +140,28 @@ class Query(BaseModel):
 class PageQuery(Query):
     limit: Limit = DEFAULT_LIMIT
     cursor: Annotated[str, Field(max_length=2000)] | None = None
-    sort: Word | None = Field(default=None, description="A leading - sorts descending.")
+    sort: Word | None = Field(
+        default=None,
+        description="A leading - sorts descending; `next` is short for `next_run_at`, and so on.",
+    )
     order: Literal["asc", "desc"] | None = None
 
 
 class SchedulesQuery(PageQuery):
     enabled: bool | None = None
     name: Word | None = None
-    q: Word | None = Field(default=None, description="Substring of the name.")
+    q: FilterText | None = Field(
+        default=None,
+        description="A filter: conditions such as `status:failed label:billing next:<1h`, other "
+        "words are found in the name. Names: " + ", ".join(SCHEDULE_NAMES) + ".",
+    )
     label: Word | None = Field(default=None, description="Label name, or name=value.")
     kind: Word | None = None
     namespace: Word | None = None
     owner: OwnerWord | None = None
 
     def to_query(self, scope: str) -> ScheduleQuery:
+        """Without the filter `q`."""
         sort, descending = _order(self, ScheduleSort, ScheduleSort.CREATED_AT, descending=False)
         numbers = sort is not ScheduleSort.NAME
         label, equals, value = (self.label or "").partition("=")
@@ -147,7 +169,6 @@ class SchedulesQuery(PageQuery):
             owner=owner_filter(self.owner),
             namespace=self.namespace,
             name=self.name,
-            text=self.q,
             enabled=self.enabled,
             kind=self.kind,
             label=label or None,
@@ -167,12 +188,19 @@ class RunsQuery(PageQuery):
     parent_id: Word | None = Field(
         default=None, description="Only children of this run, the steps of a flow."
     )
+    q: FilterText | None = Field(
+        default=None,
+        description="A filter: conditions such as `status:failed origin:manual since:24h`, other "
+        "words are found in the name of the schedule and in the error; a page can then have fewer "
+        "items than `limit` although others follow. Names: " + ", ".join(RUN_NAMES) + ".",
+    )
     namespace: Word | None = None
     origin: Origin | None = None
     since: Word | None = Field(default=None, description="Planned at or after this time.")
     until: Word | None = Field(default=None, description="Planned before this time.")
 
     def to_query(self, scope: str, schedule_id: ScheduleId | None = None) -> RunQuery:
+        """Without the filter `q`."""
         sort, descending = _order(self, RunSort, RunSort.CREATED_AT, descending=True)
         return RunQuery(
             namespace=self.namespace,
@@ -180,13 +208,66 @@ class RunsQuery(PageQuery):
             parent_id=RunId(self.parent_id) if self.parent_id else None,
             statuses=_statuses(self.status),
             origin=self.origin,
-            since=None if self.since is None else _moment(self.since, "since"),
-            until=None if self.until is None else _moment(self.until, "until"),
+            since=None if self.since is None else query_moment(self.since, None, "since"),
+            until=None if self.until is None else query_moment(self.until, None, "until"),
             sort=sort,
             descending=descending,
             after=decode_cursor(self.cursor, scope, numbers=True),
             limit=self.limit,
         )
+
+
+def matching_runs(text: str, actor: Actor, now: datetime, query: RunQuery) -> RunFilter:
+    """As `matching_schedules`."""
+    found = run_filter(read_filter(text, RUN_NAMES), actor, now)
+    found.filter.require_valid()
+    return replace(found, query=_both(query, found.query))
+
+
+def matching_schedules(
+    text: str, actor: Actor, now: datetime, query: ScheduleQuery
+) -> ScheduleQuery:
+    """The query with the conditions of a filter. InvalidInput if one is invalid."""
+    found = schedule_filter(read_filter(text, SCHEDULE_NAMES), actor, now)
+    found.filter.require_valid()
+    return _both(query, found.query)
+
+
+def _both(given: QueryStruct, filtered: QueryStruct) -> QueryStruct:
+    """Parameters and conditions of the filter together. InvalidInput if they contradict."""
+    default = type(given)()
+    changes: dict[str, Any] = {}
+    for name in given.__struct_fields__:
+        parameter, condition = getattr(given, name), getattr(filtered, name)
+        if condition == getattr(default, name):
+            continue
+        if parameter not in (getattr(default, name), condition):
+            raise InvalidInput(
+                _("q and a parameter contradict each other: {field}", field=name),
+                field="q",
+                code="contradiction",
+                source="query",
+            )
+        changes[name] = condition
+    return replace(given, **changes)
+
+
+class WhyQuery(Query):
+    at: Word | None = Field(
+        default=None,
+        description="RFC 3339, or local time in the zone of the schedule. Without seconds: the "
+        "first slot of that minute.",
+    )
+    date: Word | None = Field(
+        default=None, description="A day in the zone of the schedule, such as 2030-01-31."
+    )
+
+
+class MaintenanceQuery(Query):
+    namespace: Word | None = Field(default=None, description="Default: the whole instance.")
+    reason: Annotated[str, Field(max_length=1000)] = Field(
+        default="", description="For the audit log."
+    )
 
 
 class LogsQuery(Query):
@@ -196,6 +277,17 @@ class LogsQuery(Query):
         default=False,
         description="Stream Server-Sent Events until the run has ended; `limit` does not apply. "
         "`Accept: text/event-stream` does the same; `Last-Event-ID` resumes.",
+    )
+
+
+class EventsQuery(Query):
+    topics: Word | None = Field(
+        default=None, description="Only these, comma-separated: runs, schedules, inbox, nodes."
+    )
+    after: Word | None = Field(
+        default=None,
+        description="`id` of the last event that was seen, for clients that cannot send "
+        "`Last-Event-ID`.",
     )
 
 
@@ -227,7 +319,8 @@ def _order(
     if query.sort is None:
         return default, descending if query.order is None else query.order == "desc"
     name = query.sort.removeprefix("-")
-    if name not in kind.__members__.values():
+    known = sorts_by_name(kind)
+    if name not in known:
         raise _unknown("sort", name, list(kind))
     minus = query.sort.startswith("-")
     if minus and query.order == "asc":
@@ -237,7 +330,7 @@ def _order(
             code="bad_order",
             source="query",
         )
-    return kind(name), minus or query.order == "desc"
+    return known[name], minus or query.order == "desc"
 
 
 def _statuses(given: Iterable[str]) -> tuple[RunStatus, ...]:
@@ -262,18 +355,33 @@ def owner_filter(text: str | None) -> Owner | None:
     return Owner(type=OwnerType(kind), id=owner_id)
 
 
-def _moment(text: str, field: str) -> datetime:
+def query_moment(text: str, zone: str | None, field: str) -> datetime:
+    """A time of the query; local time needs a zone."""
     # An unescaped plus sign arrives as a space.
     unescaped = text.replace(" ", "+") if "T" in text else text
     try:
-        return parse_moment(unescaped, field=field)
+        return parse_moment(unescaped, zone, field=field)
     except InvalidInput as error:
         raise InvalidInput(
             error.message, field=field, code=error.code, hint=error.hint, source="query"
         ) from None
 
 
-def _unknown(field: str, given: str, known: list[StrEnum]) -> InvalidInput:
+def query_day(text: str, zone: str, field: str) -> tuple[datetime, datetime]:
+    """Begin and end of a day in the zone."""
+    try:
+        day = datetime.fromisoformat(text) if len(text) == 10 else None
+        if day is None or not FIRST_YEAR <= day.year <= LAST_YEAR:
+            raise ValueError(text)
+        local = parse_zone(zone)
+        return place(day, local)[0], place(day + timedelta(days=1), local)[0]
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            _("must be a date such as 2030-01-31"), field=field, code="bad_date", source="query"
+        ) from None
+
+
+def _unknown(field: str, given: str, known: Sequence[StrEnum]) -> InvalidInput:
     return InvalidInput(
         _("{field} is one of {known}", field=field, known=", ".join(known)),
         field=field,

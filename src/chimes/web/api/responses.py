@@ -4,30 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, time, timedelta
+from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, get_origin
 
 from msgspec import Struct
 from pydantic import ConfigDict, Field, WithJsonSchema
+from typing_extensions import TypeAliasType
 
 from chimes.model.access import Owner, Role, Scope
 from chimes.model.fields import MASKED
 from chimes.model.fields import Field as ModelField
 from chimes.model.policy import Policy
 from chimes.model.recipient import Digest, QuietHours, Recipient
-from chimes.model.run import Attempt, LogEntry, Run, RunDefinition
+from chimes.model.run import Attempt, Cause, LogEntry, Run, RunDefinition
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
+    AmqpTarget,
+    CeleryTarget,
+    CommandTarget,
+    DaskTarget,
     FlowTarget,
     HttpTarget,
+    KafkaTarget,
+    KubernetesTarget,
     MessageTarget,
+    NatsTarget,
+    RedisStreamTarget,
     SyncTarget,
     TaskTarget,
 )
 from chimes.services.audit import CheckpointState
 from chimes.web.api.derived import DerivedModel, leaf_type, type_in_json
-from chimes.web.api.schemas import TRIGGER_SCHEMA
+from chimes.web.api.schemas import DocumentedAs, JsonObject, LabelMap, Trigger
 
 Moment = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 Duration = Annotated[str, WithJsonSchema({"type": "string", "format": "duration"})]
@@ -97,16 +107,59 @@ class MessageTargetOut(Out):
     structs = (MessageTarget,)
 
 
-TargetOut = Annotated[
-    HttpTargetOut
-    | TaskTargetOut
-    | FlowTargetOut
-    | SyncTargetOut
-    | AgentTargetOut
-    | ActionTargetOut
-    | MessageTargetOut,
-    Field(discriminator="kind"),
-]
+class CommandTargetOut(Out):
+    structs = (CommandTarget,)
+
+
+class CeleryTargetOut(Out):
+    structs = (CeleryTarget,)
+
+
+class DaskTargetOut(Out):
+    structs = (DaskTarget,)
+
+
+class KubernetesTargetOut(Out):
+    structs = (KubernetesTarget,)
+
+
+class AmqpTargetOut(Out):
+    structs = (AmqpTarget,)
+
+
+class NatsTargetOut(Out):
+    structs = (NatsTarget,)
+
+
+class RedisStreamTargetOut(Out):
+    structs = (RedisStreamTarget,)
+
+
+class KafkaTargetOut(Out):
+    structs = (KafkaTarget,)
+
+
+TargetOut = TypeAliasType(
+    "TargetOut",
+    Annotated[
+        HttpTargetOut
+        | TaskTargetOut
+        | FlowTargetOut
+        | SyncTargetOut
+        | AgentTargetOut
+        | ActionTargetOut
+        | MessageTargetOut
+        | CommandTargetOut
+        | CeleryTargetOut
+        | DaskTargetOut
+        | KubernetesTargetOut
+        | AmqpTargetOut
+        | NatsTargetOut
+        | RedisStreamTargetOut
+        | KafkaTargetOut,
+        Field(discriminator="kind"),
+    ],
+)
 
 
 class QuietOut(Out):
@@ -121,7 +174,9 @@ class RecipientOut(Out):
     structs = (Recipient,)
 
 
-TriggerOut = Annotated[dict[str, object], WithJsonSchema(TRIGGER_SCHEMA)]
+TriggerOut = Annotated[dict[str, object], DocumentedAs(Trigger)]
+StringMap = TypeAliasType("StringMap", dict[str, str])
+IntegerMap = TypeAliasType("IntegerMap", dict[str, int])
 #: Responses of a route in the documentation.
 Responses = dict[int | str, dict[str, Any]]
 
@@ -161,6 +216,28 @@ class ProblemOut(Out):
     limit: int | None = None
 
 
+class HealthOut(Out):
+    """Liveness of the process."""
+
+    status: Literal["ok", "degraded"]
+    reason: str = Field(default="", description="Why it is degraded.")
+
+
+class ReadinessOut(Out):
+    """Whether a node should get traffic."""
+
+    status: Literal["ready", "not ready"]
+    reason: str = Field(default="", description="Why it is not ready.")
+
+
+class JsonObjects(Out):
+    """Names of objects without fixed fields; no response has this model."""
+
+    json_object: JsonObject
+    strings: StringMap
+    integers: IntegerMap
+
+
 class OwnerOut(Out):
     structs = (Owner,)
 
@@ -180,21 +257,27 @@ class DependencyOut(Out):
 
 
 class DeclaredOut(Out):
-    """The code that declares a schedule."""
+    """The code that declares a schedule, or the file that it was made from."""
 
-    at: str = Field(description="File and line, for example shop/tasks.py:12.")
+    at: str = Field(
+        description="File and line, for example shop/tasks.py:12, or the origin of a file."
+    )
+    kind: Literal["code", "file"]
     detached: bool = Field(
-        description="It was edited elsewhere, so that the code no longer overwrites it."
+        description="It was edited elsewhere: code no longer overwrites it, `apply` of the file"
+        " does."
     )
 
 
 class WarningOut(Out):
     code: str = Field(
         description="`channel_not_configured`, `no_pipeline`, `no_action_service`, "
-        "`egress_denied` or `masked`."
+        "`commands_not_allowed`, `no_worker`, `no_connection`, `egress_denied` or `masked`; of a "
+        "change also `duplicate_name`, `made_from_file`, `declared_in_code` or "
+        "`edited_elsewhere`."
     )
     field: str
-    message: str = Field(description="What is missing, and the setting that adds it.")
+    message: str = Field(description="What is wrong, and what to do.")
 
 
 class ScheduleOut(Out):
@@ -205,10 +288,14 @@ class ScheduleOut(Out):
     )
 
     trigger: TriggerOut
+    hook_url: str | None = Field(
+        description="Address of its webhook; null for other triggers, and for callers that may not"
+        " run it."
+    )
     timezone: str
     words: str
     target: TargetOut
-    labels: dict[str, str | None] | list[str]
+    labels: LabelMap | list[str]
     pause: PauseOut | None
     delivery: list[RecipientOut]
     last_slot: Moment | None = Field(
@@ -225,20 +312,94 @@ class SchedulePage(Out):
     next_cursor: str | None
 
 
+class FireChangesOut(Out):
+    added: int
+    dropped: int
+    moved: int = Field(description="Fires that take place at another time instead.")
+    until: Moment = Field(
+        description="End of the compared period: seven days from now, or earlier for a schedule"
+        " that fires very often."
+    )
+
+
+class ChangesetItemOut(Out):
+    action: Literal["create", "update", "delete", "none"]
+    name: str
+    namespace: str
+    id: str
+    version: int | None = Field(description="The current version; null if it does not exist.")
+    fields: dict[str, list[object]] = Field(
+        description="Path of a field, such as `policy.timeout`, with its value before and after."
+    )
+    fires: FireChangesOut
+    marked: bool = Field(description="Whether it is marked as made from a file already.")
+    warnings: list[WarningOut]
+
+
+class ChangesetOut(Out):
+    plan: list[ChangesetItemOut]
+    applied: bool
+    digest: str = Field(description="Identifies the plan: `expected_digest` of a later request.")
+
+
+class BulkErrorOut(Out):
+    status: int = Field(description="Status of the same action on this schedule alone.")
+    code: str
+    detail: str
+
+
+class BulkItemOut(Out):
+    id: str
+    name: str | None = Field(description="Null if the schedule was not found.")
+    result: Literal["done", "planned", "failed"] = Field(
+        description="`planned`: it would be done, in a dry run."
+    )
+    run_id: str | None = Field(description="The run that was queued.")
+    error: BulkErrorOut | None = Field(description="Why it failed.")
+
+
+class BulkOut(Out):
+    action: Literal["pause", "resume", "delete", "run"]
+    dry_run: bool
+    items: list[BulkItemOut]
+    done: int = Field(description="Items that did not fail.")
+    failed: int = Field(description="Items that failed.")
+    next_cursor: str | None = Field(
+        description="Not null: there are more, which the same request with this `cursor` processes."
+    )
+
+
+class ExportOut(Out):
+    schedules: dict[str, dict[str, object]] = Field(
+        description="By name, as `POST /api/v1/apply` takes them; secrets are `***`."
+    )
+    skipped: list[str] = Field(description="Names of schedules that code declares.")
+
+
 class AttemptOut(Out):
     structs = (Attempt,)
 
     duration_ms: float
 
 
+class CauseOut(Out):
+    structs = (Cause,)
+    without = ("payload",)
+
+
+class HookOut(Out):
+    run_id: str | None
+
+
 class RunOut(Out):
     structs = (RunDefinition, Run)
     without = (
         *("definition", "policy", "schedule_version", "catch_up", "concurrency_key"),
-        *("concurrency_limit", "holder", "started"),
+        *("concurrency_limit", "holder", "started", "trace", "labels"),
     )
 
     target: TargetOut
+    cause: CauseOut | None
     node: str | None
     duration_ms: float | None
     lag_ms: float | None
@@ -315,6 +476,40 @@ class UpcomingOut(Out):
 
 class UpcomingPage(Out):
     items: list[UpcomingOut]
+
+
+class SlotExplanationOut(Out):
+    """What became of one slot."""
+
+    schedule: str = Field(description="Id of the schedule.")
+    slot: Moment
+    outcome: Literal["ran", "skipped", "missed", "paused", "pending", "not_due"]
+    reason: str = Field(
+        description="A stable code: why the slot did not run, or the status of its run."
+    )
+    message: str = Field(description="The reason as a sentence.")
+    run_id: str | None = Field(
+        description="The run or the row of the slot; one row may stand for several missed slots."
+    )
+
+
+#: Of one slot, or of each slot of a day.
+SlotExplanationsOut = TypeAliasType(
+    "SlotExplanationsOut", SlotExplanationOut | list[SlotExplanationOut]
+)
+
+
+class MaintenanceOut(Out):
+    namespace: str | None = Field(description="null: the whole instance.")
+    since: Moment
+    until: Moment | None = Field(description="When it ends by itself; null: never.")
+    reason: str
+    by: str
+    silence: bool = Field(description="Whether notifications are not sent meanwhile.")
+
+
+class MaintenanceList(Out):
+    items: list[MaintenanceOut] = Field(description="What is on now; empty: nothing.")
 
 
 class NodeOut(Out):
@@ -464,5 +659,7 @@ BODY_ERRORS: Responses = {
 }
 
 
-def returns(model: type[Out], status: int = 200, **more: str) -> Responses:
+def returns(
+    model: type[Out] | TypeAliasType | UnionType, status: int = 200, **more: str
+) -> Responses:
     return {status: {"model": model, "description": more.get("description", "Done")}}

@@ -18,7 +18,8 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from functools import partial
 from typing import Annotated, Any
 
@@ -37,21 +38,25 @@ from chimes.services.schedules.rules import load_calendars
 from chimes.store.port import IdempotencyRecord
 from chimes.triggers import format_moment, parse_moment
 from chimes.web.requests import (
+    MAX_KEYS,
     RequestRejected,
     WebContext,
     authenticate,
     check_query,
     rate_limit_key,
     read_json,
+    remember_viewer,
 )
 
 
 class NativeRequest(Request):
     """Parses the body with `strict_json`."""
 
+    max_keys = MAX_KEYS
+
     async def json(self) -> object:
         if not hasattr(self, "_strict"):
-            self._strict = await read_json(self)
+            self._strict = await read_json(self, max_keys=self.max_keys)
             await load_calendars(await self.body())
         return self._strict
 
@@ -59,27 +64,67 @@ class NativeRequest(Request):
 class NativeRoute(APIRoute):
     #: Whether the answer to a request with an Idempotency-Key is kept.
     keeps_answers = True
+    #: The keys of all objects in a body.
+    max_keys = MAX_KEYS
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def checked(plain: Request) -> Response:
             request = NativeRequest(plain.scope, plain.receive)
+            request.max_keys = self.max_keys
             actor = await authenticate(request)
+            remember_viewer(request, actor)
             _check_characters(request)
             body = await request.json() if self.body_field is not None else None
             key = idempotency_key(request)
             if key is None or not self.keeps_answers:
-                return await handle(request)
-            return await respond_once(request, actor, key, body, handle)
+                answer = await handle(request)
+            else:
+                answer = await respond_once(request, actor, key, body, handle)
+            for name, value in self._deprecation():
+                answer.headers.append(name, value)
+            return answer
 
         return checked
+
+    def _deprecation(self) -> tuple[tuple[str, str], ...]:
+        """The headers of a deprecated operation (RFC 9745, RFC 8594)."""
+        if not self.deprecated:
+            return ()
+        dates = (self.openapi_extra or {})[DEPRECATION]
+        since, sunset = (datetime.fromisoformat(dates[name]) for name in ("since", "sunset"))
+        return (
+            ("Deprecation", f"@{int(since.timestamp())}"),
+            ("Sunset", format_datetime(sunset, usegmt=True)),
+            ("Link", f'<{dates["successor"]}>; rel="successor-version"'),
+        )
+
+
+#: Where the document has the dates of a deprecated operation.
+DEPRECATION = "x-deprecation"
+
+
+def deprecated(*, since: str, sunset: str, successor: str) -> dict[str, Any]:
+    """Options of a route that will be removed, which `docs/api-changes.md` describes. Dates are in
+    ISO 8601; `successor` is the path that replaces it."""
+    dates = {
+        name: datetime.fromisoformat(day).replace(tzinfo=UTC).isoformat()
+        for name, day in (("since", since), ("sunset", sunset))
+    }
+    return {"deprecated": True, "openapi_extra": {DEPRECATION: dates | {"successor": successor}}}
 
 
 class PureRoute(NativeRoute):
     """A route that only computes: a repeated request may compute again."""
 
     keeps_answers = False
+
+
+class SetRoute(NativeRoute):
+    """A route that takes many objects at once."""
+
+    max_keys = 25 * MAX_KEYS
 
 
 def _check_characters(request: Request) -> None:

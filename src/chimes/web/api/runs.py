@@ -13,9 +13,9 @@ from chimes.errors import NotFound
 from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import Run
-from chimes.services.attention import MAX_NOTE, KnownFailure, KnownFailures, fingerprint
+from chimes.services.attention import MAX_NOTE, KnownFailure, KnownFailures
 from chimes.services.manual_runs import MAX_REPLY_CHARACTERS
-from chimes.web.api.paging import LogsQuery, RunsQuery, cursor_scope, page
+from chimes.web.api.paging import LogsQuery, RunsQuery, page
 from chimes.web.api.responses import (
     ACTIVE_SYNC,
     BODY_ERRORS,
@@ -31,7 +31,7 @@ from chimes.web.api.responses import (
     returns,
 )
 from chimes.web.api.route import Caller, Context, NativeRoute, new_run_id
-from chimes.web.api.schedules import new_run_response
+from chimes.web.api.schedules import find_runs, new_run_response
 from chimes.web.api.schemas import Body, EmptyIn, LanguageField, StartIn
 from chimes.web.api.streams import STREAM, accepts_stream, last_event_id, stream_log
 from chimes.web.api.translate import Json, log_out, run_out, run_request_from, time_out
@@ -71,7 +71,7 @@ async def list_runs(
     lang: NegotiatedLanguage,
 ) -> Response:
     """List runs, newest first."""
-    found = await context.runs.find(actor, query.to_query(cursor_scope(request)))
+    found = await find_runs(request, query, context, actor)
     items = [run_out(each, lang) for each in found.items]
     return set_language(page(request, items, found.next), lang)
 
@@ -86,7 +86,7 @@ async def get_run(
 
 
 @router.get("/{run_id}/logs", responses=LOGS | NOT_FOUND)
-async def get_logs(
+async def get_run_logs(
     request: Request,
     run_id: str,
     query: Annotated[LogsQuery, Query()],
@@ -160,27 +160,25 @@ class ReplyIn(Body):
 
 class KnownOut(Out):
     run_id: str = Field(description="The run that was marked.")
-    schedule_id: str
+    schedule_id: str | None = Field(description="Null for a run without a schedule.")
     reason: str
     by: str
     at: Moment
 
 
 @router.get("/{run_id}/known", responses=returns(KnownOut) | NOT_FOUND)
-async def get_known(run_id: str, context: Context, actor: Caller) -> Response:
+async def get_known_failure(run_id: str, context: Context, actor: Caller) -> Response:
     """Get the mark of a known failure. 404 if there is none, or if it no longer applies because the
     schedule has succeeded since or fails with another error."""
     run = await context.runs.get(actor, RunId(run_id))
-    if run.schedule_id is not None:
-        schedule = await context.schedules.get(actor, run.schedule_id)
-        known = await KnownFailures(context.store).get(schedule)
-        if known is not None and known.error == fingerprint(run.error):
-            return JSONResponse(_known_out(run, known))
+    known = await KnownFailures(context.store).get_for_run(run)
+    if known is not None:
+        return JSONResponse(_known_out(run, known))
     raise NotFound(_("the failure of run {id} is not marked as known", id=run.id))
 
 
 @router.post("/{run_id}/known", responses=returns(KnownOut) | NOT_FOUND | CONFLICT | BODY_ERRORS)
-async def mark_known(
+async def mark_known_failure(
     run_id: str, context: Context, actor: Caller, body: KnownIn | None = None
 ) -> Response:
     """Mark a failure as known: the schedule needs no attention until it succeeds or fails with
@@ -192,8 +190,19 @@ async def mark_known(
     )
 
 
+@router.post(
+    "/{run_id}/acknowledge", responses=returns(KnownOut) | NOT_FOUND | CONFLICT | BODY_ERRORS
+)
+async def acknowledge_run(
+    run_id: str, context: Context, actor: Caller, body: KnownIn | None = None
+) -> Response:
+    """Acknowledge a failure: it is marked as known, and is not escalated to further recipients.
+    `DELETE /runs/{id}/known` takes it back."""
+    return await mark_known_failure(run_id, context, actor, body)
+
+
 @router.delete("/{run_id}/known", status_code=204, responses=NOT_FOUND | CONFLICT)
-async def forget_known(run_id: str, context: Context, actor: Caller) -> Response:
+async def forget_known_failure(run_id: str, context: Context, actor: Caller) -> Response:
     """Remove the mark of a known failure."""
     run = await context.runs.get(actor, RunId(run_id))
     await KnownFailures(context.store).unmark(actor, run)

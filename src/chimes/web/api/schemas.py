@@ -12,15 +12,21 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from msgspec import NODEFAULT, Struct
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     JsonValue,
     PlainValidator,
+    RootModel,
+    TypeAdapter,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+from typing_extensions import TypeAliasType
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
@@ -43,14 +49,23 @@ from chimes.model.target import (
     TARGETS,
     ActionTarget,
     AgentTarget,
+    AmqpTarget,
+    CeleryTarget,
+    CommandTarget,
+    DaskTarget,
     FlowTarget,
     HttpTarget,
+    KafkaTarget,
+    KubernetesTarget,
     MessageTarget,
+    NatsTarget,
+    RedisStreamTarget,
     SyncTarget,
     TaskTarget,
 )
 from chimes.model.validation import ID_LIMIT, MAX_IDENTITIES, MAX_RECIPIENTS
-from chimes.triggers import Trigger, parse_duration, trigger_from_dict
+from chimes.triggers import Trigger as TriggerValue
+from chimes.triggers import parse_duration, trigger_from_dict
 from chimes.triggers.values import suggest_name
 from chimes.web.api.derived import DerivedModel, leaf_type, type_in_json
 from chimes.web.problems import validation_error
@@ -66,8 +81,14 @@ ACTION_ALIASES = {
 }
 
 
+#: Default that is never read: omitted fields are not in `model_fields_set`. Unlike `| None`, null
+#: is refused.
+OMITTED: Any = None
 #: Enumerations are sent as strings; other types are exact.
 EnumField = Field(strict=False)
+#: Named in the document, so that generated clients have one type for all of them.
+JsonObject = TypeAliasType("JsonObject", dict[str, JsonValue])
+LabelMap = TypeAliasType("LabelMap", dict[str, str | None])
 
 
 class Body(DerivedModel):
@@ -212,57 +233,138 @@ def _content(value: object) -> str:
     return "" if value is None else _text(value)
 
 
-_bound = {
-    "start_at": {"type": "string", "description": "Earliest time of a slot, inclusive."},
-    "end_at": {"type": "string", "description": "Latest time of a slot, inclusive."},
-    "max_runs": {"type": "integer", "minimum": 1},
-    "exclude": {"type": "array", "items": {"type": "object"}, "maxItems": 16},
-}
-TRIGGER_SCHEMA: dict[str, object] = {
-    "oneOf": [
-        {
-            "type": "object",
-            "title": "Cron",
-            "required": ["kind", "expression"],
-            "additionalProperties": False,
-            "properties": {
-                "kind": {"const": "cron"},
-                "expression": {"type": "string", "maxLength": 256},
-                "timezone": {"type": "string", "description": "IANA name"},
-                "dialect": {"enum": ["auto", "unix", "seconds", "quartz"]},
-                "dst": {"enum": ["chimes", "vixie", "robfig"]},
-                "anchor": {"type": "string", "description": "Only for @every"},
-                **_bound,
-            },
-        },
-        {
-            "type": "object",
-            "title": "Every",
-            "required": ["kind", "every"],
-            "additionalProperties": False,
-            "properties": {
-                "kind": {"const": "every"},
-                "every": {"type": "string", "description": "PT1H30M or 1h30m"},
-                "anchor": {"type": "string", "description": "First slot, if it is in the future"},
-                "jitter": {"type": "string"},
-                **_bound,
-            },
-        },
-        {
-            "type": "object",
-            "title": "Once",
-            "required": ["kind", "at"],
-            "additionalProperties": False,
-            "properties": {
-                "kind": {"const": "once"},
-                "at": {"type": "string", "description": "RFC 3339, RFC 9557, or local + timezone"},
-                "timezone": {"type": "string", "description": "IANA name"},
-                **_bound,
-            },
-        },
-    ],
-    "examples": [{"kind": "cron", "expression": "0 9 * * 1-5", "timezone": "Asia/Bangkok"}],
-}
+class TriggerPart(BaseModel):
+    """Base of the models that document triggers; `chimes.triggers` checks the values."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=without_defaults)
+
+
+class WeeklyWindow(TriggerPart):
+    """Hours of some weekdays."""
+
+    days: list[str]
+    start: str = Field(alias="from")
+    end: str = Field(alias="to")
+
+
+class CalendarEntry(TriggerPart):
+    """Times that are not slots: exactly one of `dates`, `holidays` and `weekly`."""
+
+    dates: list[str] = Field(default=OMITTED, min_length=1)
+    holidays: str = OMITTED
+    weekly: list[WeeklyWindow] = Field(default=OMITTED, min_length=1)
+    on_excluded: Literal["skip", "next", "previous"] = OMITTED
+
+
+class BoundedTrigger(TriggerPart):
+    start_at: str = OMITTED
+    end_at: str = OMITTED
+    max_runs: int = Field(default=OMITTED, ge=1)
+    exclude: list[CalendarEntry] = Field(default=OMITTED, max_length=16)
+
+
+class CronTrigger(BoundedTrigger):
+    """Fires at the times of a cron expression."""
+
+    kind: Literal["cron"]
+    expression: str = Field(max_length=256)
+    timezone: str = OMITTED
+    dialect: Literal["auto", "unix", "seconds", "quartz"] = OMITTED
+    dst: Literal["chimes", "vixie", "robfig"] = OMITTED
+    anchor: str = OMITTED
+
+
+class EveryTrigger(BoundedTrigger):
+    """Fires at a fixed interval."""
+
+    kind: Literal["every"]
+    every: str
+    anchor: str = OMITTED
+    jitter: str = OMITTED
+
+
+class OnceTrigger(BoundedTrigger):
+    """Fires once."""
+
+    kind: Literal["once"]
+    at: str
+    timezone: str = OMITTED
+
+
+class BatchOptions(TriggerPart):
+    """Collects events until there are `count` of them, or `within` after the first."""
+
+    count: int = Field(ge=2, le=1000)
+    within: str
+
+
+class PacedTrigger(TriggerPart):
+    debounce: str = OMITTED
+    throttle: str = OMITTED
+    batch: BatchOptions = OMITTED
+
+
+class WebhookTrigger(PacedTrigger):
+    """Fires on a request to the `hook_url` of the schedule."""
+
+    kind: Literal["webhook"]
+    scheme: Literal["none", "standard", "github", "stripe"] = OMITTED
+    secret: str = OMITTED
+
+
+class RunEndTrigger(PacedTrigger):
+    """Fires when a run of another schedule ends."""
+
+    kind: Literal["run_end"]
+    schedule: str
+    status: list[
+        Literal["succeeded", "failed", "timeout", "canceled", "skipped", "missed", "unknown"]
+    ] = OMITTED
+
+
+class FileTrigger(PacedTrigger):
+    """Fires when a file appears or changes."""
+
+    kind: Literal["file"]
+    path: str = Field(max_length=4096)
+
+
+class SqlTrigger(PacedTrigger):
+    """Fires when a query begins to find something."""
+
+    kind: Literal["sql"]
+    connection: str
+    query: str = Field(max_length=20_000)
+    interval: str = OMITTED
+
+
+AnyTrigger = (
+    CronTrigger
+    | EveryTrigger
+    | OnceTrigger
+    | WebhookTrigger
+    | RunEndTrigger
+    | FileTrigger
+    | SqlTrigger
+)
+
+
+class Trigger(RootModel[Annotated[AnyTrigger, Field(discriminator="kind")]]):
+    """When a schedule fires; `kind` decides which fields it has."""
+
+
+class DocumentedAs:
+    """Documents a value that something else checks as this type."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(TypeAdapter(self._kind).core_schema)
+
+
 DURATION_SCHEMA: dict[str, object] = {
     "type": "string",
     "description": "ISO 8601 (PT1H30M) or Go style (1h30m); responses have ISO 8601.",
@@ -275,7 +377,7 @@ MOMENT_SCHEMA: dict[str, object] = {
 }
 
 TriggerField = Annotated[
-    Trigger, PlainValidator(as_pydantic_error(trigger_from_dict)), WithJsonSchema(TRIGGER_SCHEMA)
+    TriggerValue, PlainValidator(as_pydantic_error(trigger_from_dict)), DocumentedAs(Trigger)
 ]
 DurationField = Annotated[
     timedelta, PlainValidator(as_pydantic_error(_duration)), WithJsonSchema(DURATION_SCHEMA)
@@ -283,26 +385,12 @@ DurationField = Annotated[
 LabelsField = Annotated[
     dict[str, str | None],
     PlainValidator(as_pydantic_error(_labels)),
-    WithJsonSchema(
-        {
-            "oneOf": [
-                {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
-                {"type": "array", "items": {"type": "string"}},
-            ],
-            "description": "Responses have the form that was sent.",
-            "examples": [{"team": "billing"}, ["nightly"]],
-        }
-    ),
+    DocumentedAs(LabelMap | list[str]),
 ]
 ContentField = Annotated[
     str,
     PlainValidator(as_pydantic_error(_content)),
-    WithJsonSchema(
-        {
-            "type": ["string", "object", "array", "null"],
-            "description": "Text, or JSON, which is stored as text.",
-        }
-    ),
+    DocumentedAs(str | JsonObject | list[JsonValue] | None),
 ]
 #: Parsed later: the zone of a local time may be in another field.
 MomentField = Annotated[str, WithJsonSchema(MOMENT_SCHEMA)]
@@ -365,6 +453,9 @@ NotifyOnField = Annotated[
 _REQUEST_TYPES: Mapping[tuple[type[Struct], str], Any] = {
     (HttpTarget, "body"): ContentField,
     (HttpTarget, "method"): Annotated[str, AfterValidator(str.upper)],
+    (AmqpTarget, "body"): ContentField,
+    (NatsTarget, "body"): ContentField,
+    (KafkaTarget, "body"): ContentField,
     (ActionTarget, "identities"): Identities,
     (ActionTarget, "params"): ActionParams,
     (Recipient, "to"): Annotated[str | int, AfterValidator(lambda value: str(value).strip())],
@@ -438,9 +529,6 @@ class RecipientIn(Body):
 
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Remark = Annotated[str, Field(max_length=1000)]
-#: Default that is never read: omitted fields are not in `model_fields_set`. Unlike `| None`, null
-#: is refused.
-OMITTED: Any = None
 PRIORITY_DESCRIPTION = "Default: that of the task or flow."
 
 SCHEDULE_READ_ONLY = frozenset(
@@ -543,6 +631,56 @@ class MessageTargetIn(Body):
     structs = (MessageTarget,)
 
 
+class CommandTargetIn(Body):
+    """A program on a worker that allows commands (`CHIMES_ALLOW_COMMANDS`): either `command` or
+    `shell`. Secret values of `env` are returned as `***`; a sent `***` keeps the stored value."""
+
+    structs = (CommandTarget,)
+
+
+class CeleryTargetIn(Body):
+    """A task of Celery workers, with the run id as its id. The run ends as the task ends. Secret
+    values are returned as `***`; a sent `***` keeps the stored value."""
+
+    structs = (CeleryTarget,)
+
+
+class DaskTargetIn(Body):
+    """A function on the workers of a Dask cluster, with the run id as its key."""
+
+    structs = (DaskTarget,)
+
+
+class KubernetesTargetIn(Body):
+    """A Job of a Kubernetes cluster, with a name made of the run id."""
+
+    structs = (KubernetesTarget,)
+
+
+class AmqpTargetIn(Body):
+    """A message that an AMQP broker such as RabbitMQ confirms; `message_id` is the run id."""
+
+    structs = (AmqpTarget,)
+
+
+class NatsTargetIn(Body):
+    """A message for NATS JetStream, acknowledged by it; `Nats-Msg-Id` is the run id."""
+
+    structs = (NatsTarget,)
+
+
+class RedisStreamTargetIn(Body):
+    """An entry of a Redis stream; its field `message_id` is the run id."""
+
+    structs = (RedisStreamTarget,)
+
+
+class KafkaTargetIn(Body):
+    """A record of a Kafka topic; its header `message-id` is the run id."""
+
+    structs = (KafkaTarget,)
+
+
 AnyTargetIn = (
     HttpTargetIn
     | TaskTargetIn
@@ -551,8 +689,26 @@ AnyTargetIn = (
     | AgentTargetIn
     | ActionTargetIn
     | MessageTargetIn
+    | CommandTargetIn
+    | CeleryTargetIn
+    | DaskTargetIn
+    | KubernetesTargetIn
+    | AmqpTargetIn
+    | NatsTargetIn
+    | RedisStreamTargetIn
+    | KafkaTargetIn
 )
-TargetField = Annotated[AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind)]
+TargetIn = TypeAliasType(
+    "TargetIn",
+    Annotated[AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind)],
+)
+
+
+def _refuse_scalar(value: object) -> object:
+    """One error for the field. Pydantic reports one for each member of a union."""
+    if not isinstance(value, dict | list):
+        raise validation_error("dict_type", _("expected an object or a list"))
+    return value
 
 
 class TargetPatch(ActionBody):
@@ -565,6 +721,10 @@ class TargetPatch(ActionBody):
 
     kind: Literal[TARGET_KINDS] = "http"  # type: ignore[valid-type]
     account: AccountIn = Field(default_factory=AccountIn)
+    #: Arguments of a task are named, those of Celery and Dask are a list.
+    args: Annotated[dict[str, JsonValue] | list[JsonValue], BeforeValidator(_refuse_scalar)] = (
+        Field(default_factory=dict)
+    )
 
     @staticmethod
     def derive(struct: type[Struct], field: ModelField) -> tuple[Any, Any]:
@@ -608,7 +768,7 @@ class ScheduleIn(Body):
         default=None, description="Default: the caller. Only an admin may set another owner."
     )
     trigger: TriggerField
-    target: TargetField
+    target: TargetIn
     policy: PolicyIn = Field(default_factory=PolicyIn)
     priority: int = Field(default=0, description=PRIORITY_DESCRIPTION)
     labels: LabelsField = Field(default_factory=dict)
@@ -617,6 +777,73 @@ class ScheduleIn(Body):
     delivery: DeliveryField = Field(default_factory=list)
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SCHEDULE]})
+
+
+class AppliedScheduleIn(ScheduleIn):
+    """A schedule of a set: the body of `POST /api/v1/schedules` without the name. Without `enabled`
+    an existing schedule stays paused or active. A secret sent as `***` keeps the stored value."""
+
+    read_only: ClassVar[frozenset[str]] = SCHEDULE_READ_ONLY | {"name"}
+
+    name: str = ""
+
+    @staticmethod
+    def _describe(schema: dict[str, Any]) -> None:
+        del schema["properties"]["name"]
+
+    model_config = ConfigDict(json_schema_extra=_describe)
+
+
+SchedulesField = Annotated[
+    dict[str, AppliedScheduleIn], Field(max_length=1000, description="Schedules by name.")
+]
+
+
+class ScheduleFileIn(Body):
+    """A file for `chimes apply`."""
+
+    schedules: SchedulesField
+
+
+class ApplyIn(Body):
+    schedules: SchedulesField
+    prune: bool = Field(
+        default=False,
+        description="Also delete schedules of the same origin that are not in `schedules`, in"
+        " `namespace` and in the namespaces of the items.",
+    )
+    namespace: Namespace = Field(
+        default=DEFAULT_NAMESPACE, description="Namespace of items that name none."
+    )
+    origin: Annotated[str, Field(max_length=ID_LIMIT)] = Field(
+        default="api",
+        description="Where the schedules come from, for example the name of a file. They are marked"
+        " with it. Empty: mark nothing, as for an edit.",
+    )
+    expected_digest: str | None = Field(
+        default=None, description="`digest` of the plan to apply; 409 if it has become another."
+    )
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "schedules": {
+                        str(EXAMPLE_SCHEDULE["name"]): {
+                            name: value
+                            for name, value in EXAMPLE_SCHEDULE.items()
+                            if name != "name"
+                        }
+                    }
+                }
+            ]
+        }
+    )
+
+
+class DuplicateIn(Body):
+    name: str = Field(default="", description="Default: `NAME (2)`, or the next free number.")
+    paused: bool = Field(default=False, description="Create the copy paused.")
 
 
 class SchedulePatch(Body):
@@ -645,6 +872,38 @@ class PauseIn(Body):
     timezone: str | None = None
 
 
+class BulkIn(Body):
+    """One action on many schedules: those with these `ids`, or all that match the filter `q`."""
+
+    action: Literal["pause", "resume", "delete", "run"] = Field(examples=["pause"])
+    ids: Annotated[list[str], Field(min_length=1, max_length=1000)] | None = None
+    q: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(
+        default=None,
+        description="A filter, as `q` of the list; not empty.",
+        examples=["label:billing status:enabled"],
+    )
+    reason: Remark = Field(default="", description="Reason of a pause.")
+    until: MomentField | None = Field(default=None, description="When a pause ends by itself.")
+    timezone: str | None = Field(default=None, description="Zone of `until` if it has none.")
+    dry_run: bool = Field(default=False, description="Only list what would be done.")
+    limit: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1000, description="At most this many schedules; `next_cursor` continues."
+    )
+    cursor: Annotated[str, Field(max_length=2000)] | None = Field(
+        default=None, description="`next_cursor` of the request before, with the same body."
+    )
+
+
+class MaintenanceIn(Body):
+    namespace: Namespace | None = Field(
+        default=None, description="Only this namespace. Default: the whole instance."
+    )
+    until: MomentField | None = Field(default=None, description="When it ends by itself.")
+    timezone: str | None = Field(default=None, description="Zone of `until` if it has none.")
+    reason: Remark = Field(default="", description="Shown to all users.")
+    silence: bool = Field(default=False, description="Send no notifications meanwhile.")
+
+
 class ReasonIn(Body):
     reason: Remark = ""
 
@@ -654,7 +913,7 @@ class StartIn(Body):
 
     read_only: ClassVar[frozenset[str]] = frozenset({"id", "status", "result", "attempt", "fence"})
 
-    target: TargetField
+    target: TargetIn
     name: str = Field(default="", description="Name of the run in lists and notifications.")
     policy: PolicyIn = Field(default_factory=PolicyIn)
     namespace: Namespace = DEFAULT_NAMESPACE

@@ -9,7 +9,7 @@ from fastapi import Query as InQuery
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
-from chimes.model.secret import MAX_SECRET_LENGTH, MIN_SECRET_LENGTH, NamedSecret
+from chimes.model.access import MAX_SECRET_LENGTH, MIN_SECRET_LENGTH, NamedSecret
 from chimes.services.secrets import SecretUse
 from chimes.store.codec.values import owner_to_plain
 from chimes.web.api.paging import OwnerWord, Query, owner_filter

@@ -39,6 +39,16 @@ _MAX_NUMBER = 2**53
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
+class EventStream(StreamingResponse):
+    """A response of Server-Sent Events."""
+
+    media_type = STREAM
+
+
+def event_stream(events: AsyncIterator[str]) -> EventStream:
+    return EventStream(events, headers=_HEADERS)
+
+
 class StreamCounter:
     """Counts the open streams of the server."""
 
@@ -109,15 +119,15 @@ def last_event_id(request: Request, after: int) -> int:
 
 async def stream_log(
     request: Request, context: WebContext, actor: Actor, run_id: RunId, after: int, lang: str
-) -> StreamingResponse:
+) -> EventStream:
     """Streams the entries above `after` until the run has ended."""
     streams: StreamCounter = request.app.state.streams
     streams.check_limit(actor)
     await context.runs.get(actor, run_id)
-    allowed = partial(_still_allowed, request)
+    allowed = partial(still_allowed, request)
     tail = LogStream(context, actor, run_id, streams, allowed=allowed)
-    events = _empty() if request.scope["state"].get("head") else tail.events(after)
-    return set_language(StreamingResponse(events, media_type=STREAM, headers=_HEADERS), lang)
+    events = empty_stream() if request.scope["state"].get("head") else tail.events(after)
+    return set_language(event_stream(events), lang)
 
 
 class LogStream:
@@ -189,7 +199,7 @@ class LogStream:
         return self._not_ready() == "draining"
 
 
-async def _still_allowed(request: Request) -> bool:
+async def still_allowed(request: Request) -> bool:
     """A key may be revoked while its stream is open."""
     try:
         await authenticate(request, counted=False)
@@ -200,7 +210,7 @@ async def _still_allowed(request: Request) -> bool:
     return True
 
 
-async def _empty() -> AsyncIterator[str]:
+async def empty_stream() -> AsyncIterator[str]:
     return
     yield
 

@@ -1,7 +1,8 @@
-"""Routes for operators: system state, audit, keys, nodes, users and sync sources."""
+"""Changes as a stream; system state, audit, keys, nodes, users and sync sources for operators."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -19,10 +20,12 @@ from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
 from chimes.redaction import HIDDEN
 from chimes.services.audit import verify_chain
+from chimes.services.insights import TOPICS
+from chimes.services.system import ConnectionService
 from chimes.services.users import MAX_PASSWORD, MIN_PASSWORD, User, UserService
 from chimes.store.codec.values import owner_to_plain
 from chimes.triggers.values import format_duration_go
-from chimes.web.api.paging import AuditsQuery, owner_filter
+from chimes.web.api.paging import AuditsQuery, EventsQuery, MaintenanceQuery, owner_filter
 from chimes.web.api.responses import (
     BODY_ERRORS,
     COMMON_ERRORS,
@@ -31,6 +34,8 @@ from chimes.web.api.responses import (
     AuditPage,
     AuditVerification,
     KeyPage,
+    MaintenanceList,
+    MaintenanceOut,
     Moment,
     NewKeyOut,
     NodeOut,
@@ -40,6 +45,7 @@ from chimes.web.api.responses import (
     Responses,
     ScheduleWarningOut,
     SystemOut,
+    TriggerOut,
     problem,
     returns,
 )
@@ -50,17 +56,20 @@ from chimes.web.api.route import (
     OneTimeResponse,
     mark_without_effect,
 )
-from chimes.web.api.schemas import Body, EnumField, KeyIn, ReasonIn
+from chimes.web.api.schemas import Body, EnumField, KeyIn, MaintenanceIn, ReasonIn
+from chimes.web.api.streams import EventStream, empty_stream, event_stream, still_allowed
 from chimes.web.api.translate import (
     Json,
     audit_out,
     key_out,
+    maintenance_out,
     misconfigured_out,
     moment_from,
     node_out,
     owner_from,
     time_out,
 )
+from chimes.web.live_updates import LiveUpdates, Snapshot, parse_event_id
 from chimes.web.requests import NegotiatedLanguage, WebContext
 
 router = APIRouter(
@@ -69,7 +78,7 @@ router = APIRouter(
 
 
 @router.get("/system", responses=returns(SystemOut))
-async def system(context: Context, actor: Caller, lang: NegotiatedLanguage) -> Response:
+async def get_system(context: Context, actor: Caller, lang: NegotiatedLanguage) -> Response:
     """Get version, store, counts and readiness of this node."""
     _check_operator(actor)
     status, counts, now = (
@@ -104,6 +113,58 @@ async def system(context: Context, actor: Caller, lang: NegotiatedLanguage) -> R
             ],
         }
     )
+
+
+@router.get("/events", response_class=EventStream)
+async def stream_events(
+    request: Request,
+    query: Annotated[EventsQuery, Query()],
+    context: Context,
+    actor: Caller,
+) -> Response:
+    """Stream changes as Server-Sent Events, until the client disconnects. The event
+    `runs.changed`, `schedules.changed`, `inbox.changed` or, for operators, `nodes.changed` says
+    that something of that topic has changed which the caller may see; request it with the other
+    routes. `beat` is sent at the begin and every ten seconds. The `id` of an event stands for the
+    state of all topics: sent as `Last-Event-ID`, also to another node or after a restart, it
+    brings the events that were missed."""
+    allowed = TOPICS if actor.sees_everything else tuple(each for each in TOPICS if each != "nodes")
+    topics = allowed
+    if query.topics is not None:
+        topics = tuple(each.strip() for each in query.topics.split(","))
+        for each in topics:
+            if each not in allowed:
+                raise InvalidInput(
+                    _("must be one of {known}", known=", ".join(allowed)),
+                    field="topics",
+                    code="unknown_value",
+                    source="query",
+                )
+    known = _last_seen(request, query)
+    live: LiveUpdates = request.app.state.live_updates
+    live.streams.check_limit(actor)
+    events = live.stream(actor, known, partial(still_allowed, request), topics)
+    if request.scope["state"].get("head"):
+        events = empty_stream()
+    return event_stream(events)
+
+
+def _last_seen(request: Request, query: EventsQuery) -> Snapshot | None:
+    """The state that the client has seen. The header, which a reconnecting browser sends, wins over
+    the parameter."""
+    header = request.headers.get("last-event-id", "").strip()
+    text = header or query.after
+    if text is None:
+        return None
+    found = parse_event_id(text)
+    if found is None:
+        raise InvalidInput(
+            _("expected the `id` of an event of this stream"),
+            field="Last-Event-ID" if header else "after",
+            code="bad_event_id",
+            source="header" if header else "query",
+        )
+    return found
 
 
 @router.get("/audit", responses=returns(AuditPage))
@@ -261,6 +322,58 @@ async def _node_response(context: WebContext, node: Node) -> Response:
     return JSONResponse(node_out(node, await context.store.now()))
 
 
+maintenance_router = APIRouter(
+    prefix="/api/v1/maintenance", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
+)
+_NOT_ON: Responses = {409: problem("Maintenance is not on for this namespace")}
+
+
+@maintenance_router.get("", responses=returns(MaintenanceList))
+async def get_maintenance(context: Context, actor: Caller) -> Response:
+    """Get the maintenance that is on now."""
+    active = await context.maintenance.list_active()
+    return JSONResponse({"items": [maintenance_out(each) for each in active]})
+
+
+@maintenance_router.post("", responses=returns(MaintenanceOut) | BODY_ERRORS)
+async def begin_maintenance(
+    context: Context, actor: Caller, body: MaintenanceIn | None = None
+) -> Response:
+    """Stop all firing of the instance or of a namespace. Due slots are recorded as skipped; runs
+    that exist continue. No schedule changes. If it is on already, `until` and `reason` change."""
+    given = body or MaintenanceIn()
+    until = None if given.until is None else moment_from(given.until, given.timezone, "until")
+    window = await context.maintenance.begin(
+        actor,
+        namespace=given.namespace or "",
+        until=until,
+        reason=given.reason,
+        silence=given.silence,
+    )
+    return JSONResponse(maintenance_out(window))
+
+
+@maintenance_router.delete("", status_code=204, responses=_NOT_ON)
+async def end_maintenance(
+    query: Annotated[MaintenanceQuery, Query()], context: Context, actor: Caller
+) -> Response:
+    """End the maintenance of the instance, or of a namespace. Schedules continue with their next
+    slot; those that were paused stay paused."""
+    await context.maintenance.end(actor, namespace=query.namespace or "", reason=query.reason)
+    return Response(status_code=204)
+
+
+class DemoRemoved(Out):
+    schedules: int = Field(description="Example schedules that were removed.")
+
+
+@router.delete("/demo", responses=returns(DemoRemoved))
+async def remove_demo(context: Context, actor: Caller) -> Response:
+    """Remove the example schedules of `chimes serve --demo` with their history."""
+    removed = await context.demo.remove(actor)
+    return JSONResponse({"schedules": removed.schedules})
+
+
 user_router = APIRouter(
     prefix="/api/v1/users", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
@@ -366,8 +479,7 @@ source_router = APIRouter(
 
 class CollectionOut(Out):
     name: str
-    #: None: synchronised on request only.
-    trigger: dict[str, object] | None
+    trigger: TriggerOut | None
     priority: int
     timeout: str
 
@@ -418,6 +530,38 @@ async def list_sources(context: Context, actor: Caller) -> Response:
         for source in context.sources.now.by_id.values()
     ]
     return JSONResponse({"file": context.sources.file, "items": items})
+
+
+class ConnectionOut(Out):
+    name: str
+    kind: str
+    #: Roles that may create schedules with it; empty: this server does not have it in its file.
+    roles: list[str]
+    #: Patterns of what may be used of it; empty: anything.
+    allow: list[str]
+    #: Live nodes that have it; only for those who may see all nodes.
+    nodes: list[str]
+
+
+class ConnectionsOut(Out):
+    items: list[ConnectionOut]
+
+
+@source_router.get("/connections", responses=returns(ConnectionsOut))
+async def list_connections(context: Context, actor: Caller) -> Response:
+    """List the engines and brokers in the files of this server and of the live nodes, without
+    their URLs and credentials."""
+    items = [
+        {
+            "name": each.name,
+            "kind": each.kind,
+            "roles": list(each.roles),
+            "allow": list(each.allow),
+            "nodes": list(each.nodes),
+        }
+        for each in await ConnectionService(context.store, context.settings).list(actor)
+    ]
+    return JSONResponse({"items": items})
 
 
 @source_router.post("/sources/reload", responses=returns(ReloadedOut) | CONFLICT)

@@ -41,13 +41,15 @@ router = APIRouter(prefix="/api/v1", tags=["time"], route_class=PureRoute, respo
 
 
 @router.post("/preview", responses=returns(PreviewOut) | BODY_ERRORS)
-async def preview(request: Request, body: PreviewIn, context: Context, actor: Caller) -> Response:
+async def preview_trigger(
+    request: Request, body: PreviewIn, context: Context, actor: Caller
+) -> Response:
     """Preview the next fires of a trigger. Saves nothing."""
     lang = await negotiated_language(request, body.lang)
     now = await context.store.now()
     zone = await context.schedules.rules.zone_for(actor.owner, body.trigger)
     after = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
-    trigger = body.trigger.with_default_zone(zone).anchored(now)
+    trigger = body.trigger.with_default_zone(zone).with_default_anchor()
 
     def search() -> list[Fire]:
         check_fires(trigger, after)
@@ -64,7 +66,9 @@ async def preview(request: Request, body: PreviewIn, context: Context, actor: Ca
 
 
 @router.post("/explain", responses=returns(ExplainOut) | BODY_ERRORS)
-async def explain(request: Request, body: ExplainIn, context: Context, actor: Caller) -> Response:
+async def explain_trigger(
+    request: Request, body: ExplainIn, context: Context, actor: Caller
+) -> Response:
     """Describe a trigger or a cron expression in words."""
     lang = await negotiated_language(request, body.lang)
     if ("trigger" in body.model_fields_set) == (body.expression is not None):
@@ -77,13 +81,13 @@ async def explain(request: Request, body: ExplainIn, context: Context, actor: Ca
         "words": describe(trigger, lang),
         "warnings": list(warnings_in_words(trigger, lang)),
         "timezone": trigger.zone,
-        "trigger": trigger.to_dict(),
+        "trigger": trigger.shown(),
     }
     return set_language(JSONResponse(content), lang)
 
 
 @router.get("/upcoming", responses=returns(UpcomingPage))
-async def upcoming(
+async def list_upcoming(
     query: Annotated[UpcomingQuery, Query()], context: Context, actor: Caller
 ) -> Response:
     """List the fires of the next hours, soonest first."""
@@ -103,7 +107,7 @@ async def upcoming(
 
 
 @router.get("/templates", responses=returns(TemplatePage))
-async def templates(
+async def list_templates(
     request: Request,
     query: Annotated[TemplatesQuery, Query()],
     context: Context,
@@ -167,10 +171,10 @@ async def parse_words(request: Request, body: ParseIn, context: Context, actor: 
     now = await context.store.now() if body.now is None else moment_from(body.now, zone, "now")
     parsed = await parse_sentence(body.text, now=now, timezone=zone, lang=requested_language)
     lang = requested_language or parsed.language
-    trigger = parsed.trigger.anchored(now)
+    trigger = parsed.trigger.with_default_anchor()
     fires = await calculate([trigger], lambda: list(trigger.fires(now, _FIRES)))
     content = {
-        "trigger": trigger.to_dict(),
+        "trigger": trigger.shown(),
         "task": parsed.task,
         "timezone": parsed.timezone,
         "words": describe(trigger, lang),

@@ -19,6 +19,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.fields import MASKED, Field, fields_of, is_enum, to_json
 from chimes.model.ids import ScheduleId, canonical_namespace
 from chimes.model.node import Node
+from chimes.model.planning import MaintenanceWindow
 from chimes.model.policy import PRIORITY, Policy, apply_task_defaults
 from chimes.model.recipient import Recipient
 from chimes.model.run import Attempt, LogEntry, Run
@@ -27,15 +28,23 @@ from chimes.model.target import (
     TARGETS,
     ActionTarget,
     AgentTarget,
+    AmqpTarget,
+    CeleryTarget,
+    CommandTarget,
+    DaskTarget,
     FlowTarget,
     HttpTarget,
+    KafkaTarget,
+    KubernetesTarget,
     MessageTarget,
+    NatsTarget,
+    RedisStreamTarget,
     SyncTarget,
     Target,
     TaskTarget,
     payload_name,
 )
-from chimes.model.validation import check_text
+from chimes.model.validation import check_id, check_text, clean_name
 from chimes.redaction import (
     HIDDEN,
     has_secrets,
@@ -47,15 +56,18 @@ from chimes.redaction import (
     unmask_value,
 )
 from chimes.services.runs import RunRequest
-from chimes.services.schedules.history import check_secrets_stay
+from chimes.services.schedules.changeset import Changeset, ChangesetItem, WantedSchedule
 from chimes.services.schedules.rules import default_policy
 from chimes.services.schedules.setup import Misconfigured, SetupWarning
+from chimes.services.schedules.slot_explanations import SlotExplanation
+from chimes.services.schedules.versions import check_secrets_stay
 from chimes.store.codec.values import owner_to_plain
 from chimes.triggers import format_moment, parse_moment
 from chimes.triggers.values import suggest_name
-from chimes.web.api.responses import RunOut, ScheduleOut
+from chimes.web.api.responses import CauseOut, RunOut, ScheduleOut
 from chimes.web.api.schemas import (
     AnyTargetIn,
+    AppliedScheduleIn,
     Body,
     DependencyIn,
     OwnerIn,
@@ -67,6 +79,7 @@ from chimes.web.api.schemas import (
     StartIn,
     TargetPatch,
 )
+from chimes.web.requests import viewed_hook_url
 
 Json = dict[str, object]
 
@@ -107,7 +120,14 @@ def _unmasked(field: Field, value: Any, before: Any, path: str) -> Any:
     """Keeps the stored secrets where the request has `***`."""
     if field.type is str:
         return unmask_text(value, before) if isinstance(before, str) else value
-    if field.item is object:
+    if field.item is object and isinstance(value, Mapping) != (get_origin(field.type) is Mapping):
+        # A patch accepts both: the arguments of a task have names, those of Celery are a list.
+        raise InvalidInput(
+            _("expected an object") if isinstance(value, list) else _("expected a list"),
+            field=path,
+            code="wrong_type",
+        )
+    if field.item is object and get_origin(field.type) is Mapping:
         return unmask_arguments(value, before)
     if get_origin(field.type) is Mapping:
         return unmask_headers(value, before)
@@ -118,9 +138,15 @@ def _unmasked(field: Field, value: Any, before: Any, path: str) -> Any:
     return tuple(kept)
 
 
-def target_from(given: AnyTargetIn) -> Target:
+def target_from(given: AnyTargetIn, before: Target | None = None) -> Target:
+    """The target as sent; fields that were left out have their defaults. A secret sent as `***` is
+    that of `before`, if it is of the same kind."""
     (kind,) = given.structs
-    target: Target = kind(**changes_of(given, kind, None, "target"))
+    stored = before if isinstance(before, kind) else None
+    target: Target = kind(**changes_of(given, kind, stored, "target"))
+    if isinstance(stored, HttpTarget) and isinstance(target, HttpTarget):
+        sent = {name: getattr(given, name) for name in type(given).model_fields}
+        check_secrets_stay(_kept_secrets(sent, stored, target), stored.url, target.url)
     return target
 
 
@@ -140,7 +166,8 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
     if kind == before.kind:
         after = replace(before, **changes_of(given, type(before), before, "target"))
         if isinstance(before, HttpTarget) and isinstance(after, HttpTarget):
-            check_secrets_stay(_kept_secrets(given, before, after), before.url, after.url)
+            values = {name: getattr(given, name) for name in given.model_fields_set}
+            check_secrets_stay(_kept_secrets(values, before, after), before.url, after.url)
         return after
     for field in fields:
         if field.default is NODEFAULT and field.name not in sent:
@@ -152,9 +179,8 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
     return TARGETS[kind](**changes_of(given, TARGETS[kind], None, "target"))
 
 
-def _kept_secrets(given: TargetPatch, before: HttpTarget, after: HttpTarget) -> list[str]:
+def _kept_secrets(sent: Mapping[str, Any], before: HttpTarget, after: HttpTarget) -> list[str]:
     """Where the target has stored secrets that the request has as `***` or leaves out."""
-    sent: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
     found = ["url"] if sent.get("url", after.url) != after.url else []
     headers = sent.get("headers", {})
     found += [
@@ -224,11 +250,13 @@ def policy_from(given: PolicyIn, base: Policy) -> Policy:
     return replace(base, **changes_of(given, Policy, base, "policy"))
 
 
-def _with_recipients(policy: Policy, given: ScheduleIn | StartIn) -> Policy:
+def _with_recipients(
+    policy: Policy, given: ScheduleIn | StartIn, before: Sequence[Recipient] = ()
+) -> Policy:
     """Sets the recipients if the request has any; an empty list removes the defaults."""
     if "delivery" not in given.model_fields_set:
         return policy
-    return replace(policy, delivery=recipients_from(given.delivery))
+    return replace(policy, delivery=recipients_from(given.delivery, before))
 
 
 def explicit_fields(given: ScheduleIn | SchedulePatch | StartIn) -> frozenset[str]:
@@ -242,16 +270,22 @@ def dependency_from(given: DependencyIn) -> Dependency:
 
 
 def draft_from(
-    given: ScheduleIn, actor: Actor, settings: Settings, created_at: datetime
+    given: ScheduleIn,
+    actor: Actor,
+    settings: Settings,
+    created_at: datetime,
+    before: Schedule | None = None,
 ) -> Schedule:
-    """A schedule from a request; the service adds the id, first slot and times."""
+    """A schedule from a request; the service adds the id, first slot and times. A secret sent as
+    `***` is that of `before`."""
     if given.id == "":
         raise InvalidInput(
             _("an id must not be empty; omit it to have one generated"),
             field="id",
             code="too_short",
         )
-    target = target_from(given.target)
+    target = target_from(given.target, before.target if before else None)
+    policy = policy_from(given.policy, default_policy(settings, target))
     return Schedule(
         id=ScheduleId(given.id or ""),
         namespace=canonical_namespace(given.namespace),
@@ -259,7 +293,7 @@ def draft_from(
         owner=owner_from(given.owner) if given.owner else actor.owner,
         trigger=given.trigger,
         target=target,
-        policy=_with_recipients(policy_from(given.policy, default_policy(settings, target)), given),
+        policy=_with_recipients(policy, given, before.policy.delivery if before else ()),
         priority=given.priority,
         labels=given.labels,
         enabled=given.enabled,
@@ -324,7 +358,8 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
     }
     return to_json(schedule, masked=True, without=(*ScheduleOut.without, "trigger", "policy")) | {
         "namespace": canonical_namespace(schedule.namespace),
-        "trigger": schedule.trigger.to_dict(),
+        "trigger": schedule.trigger.shown(),
+        "hook_url": viewed_hook_url(schedule) if schedule.trigger.on_event else None,
         "timezone": schedule.trigger.zone,
         "words": describe(schedule.trigger, lang),
         "policy": policy_out(schedule.policy),
@@ -333,6 +368,28 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
         "delivery": recipients_out(schedule.policy.delivery),
         "last_error": schedule.last_error and in_language(schedule.last_error, lang),
         "declared": _declared_out(schedule),
+    }
+
+
+def slot_explanation_out(explanation: SlotExplanation, lang: str) -> Json:
+    return {
+        "schedule": explanation.schedule_id,
+        "slot": time_out(explanation.slot),
+        "outcome": explanation.outcome.value,
+        "reason": explanation.reason,
+        "message": in_language(explanation.message, lang),
+        "run_id": explanation.run_id,
+    }
+
+
+def maintenance_out(window: MaintenanceWindow) -> Json:
+    return {
+        "namespace": window.namespace or None,
+        "since": time_out(window.since),
+        "until": time_out(window.until),
+        "reason": window.reason,
+        "by": window.by,
+        "silence": window.silence,
     }
 
 
@@ -353,7 +410,62 @@ def misconfigured_out(found: Misconfigured, lang: str) -> Json:
 
 def _declared_out(schedule: Schedule) -> Json | None:
     mark = source_marker(schedule)
-    return None if mark is None else {"at": mark.at, "detached": is_detached(schedule)}
+    if mark is None:
+        return None
+    return {"at": mark.at, "kind": mark.kind, "detached": is_detached(schedule)}
+
+
+def wanted_from(
+    name: str,
+    given: AppliedScheduleIn,
+    actor: Actor,
+    settings: Settings,
+    now: datetime,
+    namespace: str,
+) -> WantedSchedule:
+    """`namespace`: for items that name none."""
+    sent = given.model_fields_set
+    return WantedSchedule(
+        name=clean_name(name),
+        namespace=canonical_namespace(given.namespace if "namespace" in sent else namespace),
+        owner=owner_from(given.owner) if given.owner else None,
+        id=ScheduleId(check_id(given.id)) if given.id is not None else None,
+        draft=lambda before: draft_from(given, actor, settings, now, before),
+        explicit_fields=explicit_fields(given),
+        sets_enabled="enabled" in sent,
+    )
+
+
+def changeset_out(changeset: Changeset, lang: str, *, applied: bool) -> Json:
+    return {
+        "plan": [_changeset_item_out(each, lang) for each in changeset.items],
+        "applied": applied,
+        "digest": changeset.digest,
+    }
+
+
+def _changeset_item_out(item: ChangesetItem, lang: str) -> Json:
+    return {
+        "action": item.action.value,
+        "name": item.name,
+        "namespace": item.namespace,
+        "id": item.id,
+        "version": item.version,
+        "fields": {path: list(pair) for path, pair in item.fields.items()},
+        "fires": {
+            "added": len(item.fires.added),
+            "dropped": len(item.fires.dropped),
+            "moved": len(item.fires.moved),
+            "until": time_out(item.fires.until),
+        },
+        "marked": _is_marked(item),
+        "warnings": [warning_out(each, lang) for each in item.warnings],
+    }
+
+
+def _is_marked(item: ChangesetItem) -> bool:
+    mark = source_marker(item.before) if item.before else None
+    return mark is not None and mark.kind == "file"
 
 
 def policy_out(policy: Policy) -> Json:
@@ -377,16 +489,19 @@ def time_out(moment: datetime | None) -> str | None:
 
 def run_out(run: Run, lang: str = ENGLISH) -> Json:
     """Messages of Chimes are translated; output of the target is not."""
-    definition = to_json(run.definition, masked=True, without=RunOut.without)
+    definition = to_json(run.definition, masked=True, without=(*RunOut.without, "cause"))
+    cause = run.definition.cause
     state = to_json(run, without=(*RunOut.without, "attempts"))
     return {
         **state,
         **definition,
         "namespace": canonical_namespace(run.namespace),
+        "cause": None if cause is None else to_json(cause, without=CauseOut.without),
         "node": run.holder,
         "duration_ms": _milliseconds(run.started_at, run.finished_at),
         "lag_ms": _milliseconds(run.planned_at, run.started_at),
         "error": run.error and in_language(run.error, lang),
+        "reason": run.shown_reason,
         "attempts": [attempt_out(attempt, lang) for attempt in run.attempts],
     }
 
@@ -471,6 +586,8 @@ def _milliseconds(begin: datetime | None, end: datetime | None) -> float | None:
 #: Field of a target -> field of a request.
 _REQUEST_FIELDS: Mapping[str, str] = {
     "args": "params",
+    "kwargs": "params",
+    "fields": "params",
     "input": "params",
     "params": "params",
     "body": "body",
@@ -487,7 +604,7 @@ def with_parameters(given: RunIn, before: Target) -> Target:
     """The target with the payload of the request. Raises InvalidInput for unknown fields."""
     sent, target = given.model_fields_set, before
     if "body" in sent:
-        if not isinstance(target, HttpTarget):
+        if not isinstance(target, HttpTarget | AmqpTarget | NatsTarget | KafkaTarget):
             raise _unknown_payload(before, "body")
         target = replace(target, body=unmask_text(given.body, target.body))
     if "prompt" in sent:
@@ -510,10 +627,15 @@ def with_params(before: Target, params: Mapping[str, object]) -> Target:
             return replace(before, input=_merged(params, before.input))
         case ActionTarget():
             return replace(before, params=_merged(params, before.params))
-        case HttpTarget():
+        case CeleryTarget() | DaskTarget():
+            return replace(before, kwargs=_merged(params, before.kwargs))
+        case RedisStreamTarget():
+            texts = {name: str(value) for name, value in params.items()}
+            return replace(before, fields=unmask_headers({**before.fields, **texts}, before.fields))
+        case HttpTarget() | AmqpTarget() | NatsTarget() | KafkaTarget():
             merged = _merged(params, _object_in(before.body))
             return replace(before, body=json.dumps(merged, ensure_ascii=False))
-        case AgentTarget() | SyncTarget() | MessageTarget():
+        case AgentTarget() | SyncTarget() | MessageTarget() | CommandTarget() | KubernetesTarget():
             raise _unknown_payload(before, "params")
 
 

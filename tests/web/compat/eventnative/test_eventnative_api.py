@@ -537,7 +537,7 @@ class TestAccess:
 
 class TestDocument:
     async def test_routes_are_in_the_openapi_document(self, api: Api) -> None:
-        document = (await api.client.get("/openapi.json")).json()
+        document = (await api.client.get("/openapi/eventnative.json")).json()
         paths = {path for path in document["paths"] if "tasks" in path}
         assert paths == {
             "/tasks",

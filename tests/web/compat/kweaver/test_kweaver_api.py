@@ -16,7 +16,7 @@ from chimes.model.policy import Misfire, Overlap
 from chimes.model.run import RunStatus
 from chimes.model.target import ActionTarget
 from chimes.triggers import Cron
-from chimes.web.openapi import describe_api
+from chimes.web.openapi import describe_apis
 from tests.builders import HOUR, LEASE, a_completion, a_node, a_schedule, claim_request
 from tests.web.compat.kweaver.requests import (
     KN1,
@@ -458,7 +458,7 @@ async def test_cron_changed_through_another_api_is_shown(kweaver: Rig) -> None:
 
 
 async def test_openapi_documents_the_parameters(kweaver: Rig) -> None:
-    paths = describe_api(kweaver.app)["paths"]
+    paths = describe_apis(kweaver.app)["kweaver"]["paths"]
     path_template = "/knowledge-networks/{kn_id}/action-schedules"
     ours = {path for path in paths if "action-schedules" in path}
     assert {path for path in ours if not path.startswith(("/in/v1", path_template))} == set()

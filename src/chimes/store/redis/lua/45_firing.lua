@@ -1,7 +1,7 @@
 -- Firing: reserves due schedules, and writes what was planned for them.
 -- args: limit, microseconds of the reservation. Schedules that another node has reserved are left
 -- out; if it dies, the reservation ends. Reservations use the server's clock, also if the caller
--- has another one.
+-- has another one. The second answer is the stored maintenance.
 function verbs.take_due()
   local limit, t = tonumber(args[1]), call('TIME')
   local real = tonumber(t[1]) * 1000000 + tonumber(t[2])
@@ -22,7 +22,7 @@ function verbs.take_due()
   end
   local rows = {}
   for place, id in ipairs(ids) do rows[place] = to_fire(id) end
-  return {NOW, rows}
+  return {NOW, rows, call('HGET', C .. 'states', 'maintenance') or ''}
 end
 
 -- Writes what was planned. args: units, node, free permits, capabilities, ids that earlier calls of

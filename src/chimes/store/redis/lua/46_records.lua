@@ -83,7 +83,12 @@ function verbs.purge_schedules()
     if #ids < 500 then break end
     from = from + 500
   end
-  for _, id in ipairs(old) do forget_schedule(id) end
+  for _, id in ipairs(old) do
+    forget_schedule(id)
+    -- `schedule_checkpoint_names`
+    local name = 'events:' .. id
+    call('HDEL', C .. 'states', name, name .. ':runs', name .. ':files', name .. ':sql')
+  end
   return {NOW, tostring(#old)}
 end
 

@@ -44,6 +44,25 @@ function verbs.newest()
   return {NOW, rows}
 end
 
+-- Statuses of the newest judged runs of a schedule, newest first. args: schedule, how many at most,
+-- earliest creation, ids and statuses of runs that are about to end.
+function verbs.newest_ends()
+  local found, wanted, since, ended, from = {}, tonumber(args[2]), tonumber(args[3]), {}, 0
+  for place = 1, #args[4], 2 do ended[args[4][place]] = args[4][place + 1] end
+  while #found < wanted do
+    local ids = call('ZREVRANGE', C .. 'runs:schedule:' .. args[1], from, from + 99)
+    for _, id in ipairs(ids) do
+      local f = call('HMGET', run_key(id), 'status', 'created')
+      if (tonumber(f[2]) or 0) < since then return {NOW, found} end
+      local status = ended[id] or f[1]
+      if #found < wanted and JUDGED[status] then found[#found + 1] = status end
+    end
+    if #ids < 100 then break end
+    from = from + 100
+  end
+  return {NOW, found}
+end
+
 -- Of each schedule: when its newest judged run was planned if that and those before it, as many as
 -- asked for, ended badly; else ''. args: schedules, how many.
 function verbs.failing()

@@ -171,8 +171,12 @@ class Tx:
     def tuples(
         self, statement: Executable, parameters: Parameters | None = None
     ) -> Sequence[Sequence[Any]]:
-        """`rows`, for access by position."""
-        return self.connection.execute(statement, parameters).all()
+        """`rows`, for access by position: as the driver returns them, because building SQLAlchemy's
+        takes longer than reading them. So no type of a column may convert its values."""
+        result = self.connection.execute(statement, parameters)
+        rows: Sequence[Sequence[Any]] = result.cursor.fetchall()
+        result.close()
+        return rows
 
     def first(self, statement: Executable, parameters: Parameters | None = None) -> Row[Any] | None:
         return self.connection.execute(statement, parameters).first()

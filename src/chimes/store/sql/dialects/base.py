@@ -30,6 +30,7 @@ from sqlalchemy import (
 
 from chimes.clock import Clock
 from chimes.envelope import NO_KEYS, Keyring
+from chimes.model.routing import RoutingCache
 from chimes.model.run import NO_TURNS, Turns, share_of
 from chimes.store.sql.dialects.statistics import StatisticsDialect
 from chimes.store.sql.rows.run import CLAIMS
@@ -75,6 +76,8 @@ class Dialect(ABC):
     prefetches: bool = False
     #: How this store encrypts secrets.
     keyring: Keyring = NO_KEYS
+    #: Those of its store.
+    routing = RoutingCache()
 
     # --- time and errors ----------------------------------------------------------------------
     @abstractmethod
@@ -153,6 +156,12 @@ class Dialect(ABC):
         self, connection: Connection, table: Table, names: Sequence[str], rows: Sequence[Values]
     ) -> None:
         """Writes the columns of the rows that are named by the first column."""
+
+    def write_all(self, connection: Connection, writes: Sequence[Write]) -> None:
+        """Writes to different tables; none depends on what another one changes."""
+        for table, names, rows, inserts in writes:
+            write = self.insert_many if inserts else self.update_many
+            write(connection, table, names, rows)
 
     def delete_many(
         self, connection: Connection, table: Table, name: str, values: Collection[Value]
@@ -389,6 +398,15 @@ class Dialect(ABC):
 @cache
 def _delete_many(dialect: Dialect, table: Table, name: str) -> Delete:
     return delete(table).where(dialect.among(table.c[name], "values"))
+
+
+class Write(NamedTuple):
+    """Rows to insert whose keys are known to be free, or to update by their first column."""
+
+    table: Table
+    names: tuple[str, ...]
+    rows: Sequence[Values]
+    inserts: bool = True
 
 
 class TokenRequest(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -39,7 +39,7 @@ from chimes.clock import Clock
 from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.model.run import NO_TURNS, Turns
 from chimes.store.port import MAX_CLOCK_STEP_BACK
-from chimes.store.sql.dialects.base import MOST_OWNERS, Dialect, Rows, TokenRequest
+from chimes.store.sql.dialects.base import MOST_OWNERS, Dialect, Rows, TokenRequest, Write
 from chimes.store.sql.dialects.statistics import PostgresStatistics
 from chimes.store.sql.rows.run import CLAIMS, ENDING
 from chimes.store.sql.rows.values import Value, Values, moment_of
@@ -359,8 +359,7 @@ class PostgresDialect(Dialect):
     ) -> None:
         if rows:
             parameters, kinds = _columns(rows)
-            statement = f"{_insert_all(table, tuple(names), kinds)}"
-            connection.exec_driver_sql(statement, parameters)
+            connection.exec_driver_sql(_insert_all(table, tuple(names), kinds), parameters)
 
     def insert_missing(
         self,
@@ -386,6 +385,25 @@ class PostgresDialect(Dialect):
             parameters, kinds = _columns(rows)
             statement = _update_all(table, tuple(names), kinds)
             connection.exec_driver_sql(statement, parameters)
+
+    def write_all(self, connection: Connection, writes: Sequence[Write]) -> None:
+        """One statement, which sends lists that several tables have in common once."""
+        parameters: list[object] = []
+        parts: list[_Part] = []
+        for table, names, rows, inserts in writes:
+            if not rows:
+                continue
+            columns, kinds = _columns(rows)
+            places: list[int] = []
+            for kind, column in zip(kinds, columns, strict=True):
+                place = _place(parameters, column) if kind == "l" else None
+                if place is None:
+                    parameters.append(column)
+                    place = len(parameters)
+                places.append(place)
+            parts.append((table, names, kinds, tuple(places), inserts))
+        if parts:
+            connection.exec_driver_sql(_write_all(tuple(parts)), tuple(parameters))
 
     def next_available(self, connection: Connection) -> int | None:
         return _integer(connection.exec_driver_sql(NEXT_AVAILABLE).scalar())
@@ -493,15 +511,30 @@ def _columns(rows: Sequence[Values]) -> tuple[tuple[object, ...], str]:
     return tuple(parameters), "".join(kinds)
 
 
-def _values_sql(table: Table, names: tuple[str, ...], kinds: str) -> str:
-    """A query that returns the rows of `_columns`."""
-    lists = [(place, name) for place, name in enumerate(names) if kinds[place] == "l"]
-    types = [_array_type(table.c[name]) for name in names]
-    arrays = ", ".join(f"${place + 1}::{types[place]}[]" for place, _ in lists)
-    listed = ", ".join(f'"{name}"' for _, name in lists)
+def _place(parameters: Sequence[object], column: object) -> int | None:
+    """The number of the parameter that is this list. A list has values of one type, and equal ones
+    of two tables are numbers or texts in both."""
+    for number, other in enumerate(parameters, 1):
+        if type(other) is list and other == column:
+            return number
+    return None
+
+
+def _values_sql(
+    table: Table, names: tuple[str, ...], kinds: str, places: Sequence[int] = ()
+) -> str:
+    """A query that returns the rows of `_columns`. `places`: the number of the parameter of each
+    column, if they are not in order."""
+    columns = list(
+        zip(names, kinds, places or range(1, len(names) + 1), strict=True),
+    )
+    types = {name: _array_type(table.c[name]) for name in names}
+    lists = [(name, place) for name, kind, place in columns if kind == "l"]
+    arrays = ", ".join(f"${place}::{types[name]}[]" for name, place in lists)
+    listed = ", ".join(f'"{name}"' for name, _ in lists)
     chosen = ", ".join(
-        f'"{name}"' if kinds[place] == "l" else f'${place + 1}::{types[place]} AS "{name}"'
-        for place, name in enumerate(names)
+        f'"{name}"' if kind == "l" else f'${place}::{types[name]} AS "{name}"'
+        for name, kind, place in columns
     )
     return f"SELECT {chosen} FROM unnest({arrays}) AS listed({listed})"
 
@@ -520,10 +553,16 @@ def _array_type(column: Column[Any]) -> str:
             return "text"
 
 
-@cache
-def _insert_all(table: Table, names: tuple[str, ...], kinds: str) -> str:
+#: Texts of statements that are kept; they differ by the columns and types of a batch.
+MAX_STATEMENTS = 512
+
+
+@lru_cache(maxsize=MAX_STATEMENTS)
+def _insert_all(
+    table: Table, names: tuple[str, ...], kinds: str, places: tuple[int, ...] = ()
+) -> str:
     columns = ", ".join(f'"{name}"' for name in names)
-    return f"INSERT INTO {table.name} ({columns}) {_values_sql(table, names, kinds)}"
+    return f"INSERT INTO {table.name} ({columns}) {_values_sql(table, names, kinds, places)}"
 
 
 @cache
@@ -531,14 +570,32 @@ def _insert_new(table: Table) -> Insert:
     return insert(table).on_conflict_do_nothing()
 
 
-@cache
-def _update_all(table: Table, names: tuple[str, ...], kinds: str) -> str:
+@lru_cache(maxsize=MAX_STATEMENTS)
+def _update_all(
+    table: Table, names: tuple[str, ...], kinds: str, places: tuple[int, ...] = ()
+) -> str:
     key, *others = names
     changes = ", ".join(f'"{name}" = new."{name}"' for name in others)
     return (
         f"UPDATE {table.name} AS old SET {changes}"
-        f' FROM ({_values_sql(table, names, kinds)}) AS new WHERE old."{key}" = new."{key}"'
+        f' FROM ({_values_sql(table, names, kinds, places)}) AS new WHERE old."{key}" = new."{key}"'
     )
+
+
+#: Table, columns, kinds and numbers of their parameters, and whether the rows are inserted.
+_Part = tuple[Table, tuple[str, ...], str, tuple[int, ...], bool]
+
+
+@lru_cache(maxsize=MAX_STATEMENTS)
+def _write_all(parts: tuple[_Part, ...]) -> str:
+    *first, last = (
+        (_insert_all if inserts else _update_all)(table, names, kinds, places)
+        for table, names, kinds, places, inserts in parts
+    )
+    if not first:
+        return last
+    written = ", ".join(f"written_{number} AS ({each})" for number, each in enumerate(first))
+    return f"WITH {written} {last}"
 
 
 @cache

@@ -20,13 +20,8 @@ from sqlalchemy import (
     literal_column,
 )
 
-from chimes.model.insights import (
-    BOUNDS,
-    CONCLUSIVE_STATUSES,
-    FAILED_STATUSES,
-    FAILING_STREAK,
-    MAX_SCHEDULES,
-)
+from chimes.model.insights import BOUNDS, FAILING_STREAK, MAX_SCHEDULES
+from chimes.model.run import CONCLUSIVE_STATUSES, FAILED_STATUSES
 
 #: Name of the SQLite function that calls `bracket_of_micros`.
 BRACKET_FUNCTION = "chimes_bracket"

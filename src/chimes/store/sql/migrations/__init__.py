@@ -19,12 +19,17 @@ from chimes.store.sql.migrations import baseline, changes
 #: What leads from the first schema to the newest: the name of each later one, oldest first, and its
 #: step. On PostgreSQL and SQLite, a step may be part of a transaction; on MariaDB it has to be
 #: repeatable, because every change of the schema commits there.
-CHANGES: tuple[tuple[str, Callable[[Connection], None]], ...] = (("2", changes.add_queue_owner),)
+CHANGES: tuple[tuple[str, Callable[[Connection], None]], ...] = (
+    ("2", changes.add_queue_owner),
+    ("3", changes.add_definition_trace),
+    ("4", changes.index_canceled_claims),
+    ("5", changes.add_definition_labels_and_cause),
+)
 #: Oldest first.
 REVISIONS = ("1", *(name for name, _step in CHANGES))
 HEAD = REVISIONS[-1]
 #: The oldest schema that this code works with.
-OLDEST = "2"
+OLDEST = "5"
 
 #: Earlier schemas that `conversion` converts.
 CONVERTIBLE = ("0009", "0010")

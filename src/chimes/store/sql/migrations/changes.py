@@ -7,7 +7,7 @@ from sqlalchemy import Connection, inspect, text
 
 from chimes.model.run import owner_number
 from chimes.store.sql.migrations.baseline import create_index
-from chimes.store.sql.tables import queue, set_dialect_options
+from chimes.store.sql.tables import POSTGRES, claims, definitions, queue, set_dialect_options
 
 _OWNERS = text(
     "SELECT queue.run_id, definitions.owner_type, definitions.owner_id FROM queue"
@@ -15,6 +15,21 @@ _OWNERS = text(
     " WHERE queue.owner = 0"
 )
 _SET_OWNER = text("UPDATE queue SET owner = :owner WHERE run_id = :run_id")
+
+
+def add_definition_trace(connection: Connection) -> None:
+    """Schema 3: trace contexts of requests that make runs."""
+    if "trace" not in {each["name"] for each in inspect(connection).get_columns("definitions")}:
+        connection.exec_driver_sql("ALTER TABLE definitions ADD COLUMN trace VARCHAR(64)")
+
+
+def add_definition_labels_and_cause(connection: Connection) -> None:
+    """Schema 5: labels of runs, for routing rules, and events that start runs."""
+    present = {each["name"] for each in inspect(connection).get_columns("definitions")}
+    for column in (definitions.c.labels, definitions.c.cause):
+        if column.name not in present:
+            kind = column.type.compile(connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE definitions ADD COLUMN {column.name} {kind}")
 
 
 def add_queue_owner(connection: Connection) -> None:
@@ -31,3 +46,15 @@ def add_queue_owner(connection: Connection) -> None:
     ]
     if owners:
         connection.execute(_SET_OWNER, owners)
+
+
+def index_canceled_claims(connection: Connection) -> None:
+    """Schema 4: on PostgreSQL, only the claims of runs that are to be canceled have an index by
+    node."""
+    if connection.dialect.name != POSTGRES:
+        return
+    set_dialect_options(connection.dialect.name)
+    for index in claims.indexes:
+        if index.name == "claims_to_cancel":
+            create_index(connection, index)
+    connection.exec_driver_sql("DROP INDEX IF EXISTS claims_by_node")

@@ -1,8 +1,8 @@
 """Loading and writing schedules, runs and logs, shared by the transactions.
 
-Rows that are damaged or were edited manually are decoded as far as possible: one such row must not
-hide other rows, nor stop work on them. Parts that cannot be decoded are replaced by placeholders,
-and the error names them.
+Rows that are damaged or were edited manually are decoded partially: one such row must not hide
+other rows, nor stop work on them. Parts that cannot be decoded are replaced by placeholders, and
+the error names them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chimes.model.schedule import (
 from chimes.model.target import HttpTarget, SyncTarget, parse_pair_key
 from chimes.store.codec.values import labels_from_plain, open_json, seal_json, split_args, with_args
 from chimes.store.sql.database.base import KnownSchedule, StoredDefinition, Tx
-from chimes.store.sql.dialects.base import Dialect, Rows
+from chimes.store.sql.dialects.base import Dialect, Rows, Write
 from chimes.store.sql.locks import lock_schedules
 from chimes.store.sql.rows.run import (
     CLAIMS,
@@ -43,6 +43,7 @@ from chimes.store.sql.rows.run import (
     attempts_of,
     claim_values,
     concurrency_number,
+    inserted_values,
     log_values,
     planned_values,
     queue_values,
@@ -198,9 +199,10 @@ def set_definition(tx: Tx, key: int, schedule: Schedule) -> int:
     return definition
 
 
-def move_cursors(tx: Tx, moved: Mapping[int, Schedule]) -> None:
-    rows = [cursor_values(key, schedule) for key, schedule in sorted(moved.items())]
-    tx.dialect.update_many(tx.connection, cursors, CURSOR, rows)
+def cursor_updates(moved: Mapping[int, Schedule]) -> Write:
+    """The cursors of schedules, which are locked, by key."""
+    rows = [cursor_values(key, schedule) for key, schedule in moved.items()]
+    return Write(cursors, CURSOR, rows, inserts=False)
 
 
 def skip_taken_slots(tx: Tx, before: Schedule, after: Schedule, now: datetime) -> Schedule:
@@ -339,12 +341,11 @@ def insert_runs(
     batch_id: int | None = None,
     known: Mapping[str, KnownSchedule] = NO_SCHEDULES,
     likely_free: bool = False,
+    extra_writes: Sequence[Write] = (),
 ) -> list[Run]:
     """Inserts runs whose id and slot are free; returns those that were inserted. `known`: schedules
     whose current definition is known to be stored. `likely_free`: expect that all are free, and let
-    the transaction be repeated if one is not."""
-    if not new:
-        return []
+    the transaction be repeated if one is not. `extra_writes`: written in any case."""
     rows: list[Values] = []
     others: list[Run] = []
     for run in new:
@@ -355,21 +356,22 @@ def insert_runs(
         number = None if run.concurrency_key is None else schedule.concurrency
         tx.concurrency[run.id] = number
         planned = planned_values(run, schedule.definition, number, batch_id=batch_id)
-        rows.append(planned + state_values(run))
+        rows.append(inserted_values(planned, run))
     parts = [split_args(run) for run in others]
     stored = store_definitions(tx, [definition for definition, _ in parts])
     for run, (_definition, args), key in zip(others, parts, stored, strict=True):
         number = tx.concurrency[run.id] = concurrency_number(run)
         text = None if args is None else seal_json(encode_object(args), tx.dialect.keyring)
-        rows.append(planned_values(run, key, number, text, batch_id) + state_values(run))
+        planned = planned_values(run, key, number, text, batch_id)
+        rows.append(inserted_values(planned, run))
     names = (*PLANNED, *STATE)
     if likely_free and tx.repeats_conflicts:
-        tx.dialect.insert_many(tx.connection, runs, names, rows)
-        inserted = list(new)
-    else:
-        added = set(tx.dialect.insert_missing(tx.connection, runs, names, rows, unique="id"))
-        inserted = [run for run in new if run.id in added]
-    _insert_active(tx, inserted)
+        writes = (*extra_writes, Write(runs, names, rows), *_active(tx, new))
+        tx.dialect.write_all(tx.connection, writes)
+        return list(new)
+    added = set(tx.dialect.insert_missing(tx.connection, runs, names, rows, unique="id"))
+    inserted = [run for run in new if run.id in added]
+    tx.dialect.write_all(tx.connection, (*extra_writes, *_active(tx, inserted)))
     return inserted
 
 
@@ -380,10 +382,12 @@ def _is_current(definition: RunDefinition, known: KnownSchedule) -> bool:
         definition.target is schedule.target
         and definition.policy is schedule.policy
         and definition.schedule_version == schedule.version
+        and definition.cause is None
     )
 
 
-def _insert_active(tx: Tx, new: Iterable[Run]) -> None:
+def _active(tx: Tx, new: Iterable[Run]) -> tuple[Write, Write]:
+    """The rows of runs in the queue and in the claims."""
     waiting: list[Values] = []
     claimed: list[Values] = []
     for run in new:
@@ -391,8 +395,7 @@ def _insert_active(tx: Tx, new: Iterable[Run]) -> None:
             waiting.append(queue_values(run, tx.concurrency[run.id]))
         elif run.status is RunStatus.RUNNING:
             claimed.append(claim_values(run, tx.concurrency[run.id]))
-    tx.dialect.insert_many(tx.connection, queue, QUEUE, waiting)
-    tx.dialect.insert_many(tx.connection, claims, CLAIMS, claimed)
+    return Write(queue, QUEUE, waiting), Write(claims, CLAIMS, claimed)
 
 
 def write_changes(tx: Tx, changes: Iterable[tuple[Run, Run]], taken: Collection[str] = ()) -> None:
@@ -431,7 +434,7 @@ def write_changes(tx: Tx, changes: Iterable[tuple[Run, Run]], taken: Collection[
     dialect, connection = tx.dialect, tx.connection
     dialect.delete_many(connection, queue, "run_id", sorted(map(str, unqueue)))
     dialect.delete_many(connection, claims, "run_id", sorted(map(str, unclaim)))
-    _insert_active(tx, enter)
+    dialect.write_all(connection, _active(tx, enter))
     dialect.update_many(connection, queue, QUEUE, requeue)
     dialect.update_many(connection, claims, CLAIMS, reclaim)
     dialect.update_many(connection, runs, ("id", *STATE), state)

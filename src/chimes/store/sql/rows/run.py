@@ -36,6 +36,7 @@ from chimes.store.sql.rows.values import (
     micros,
     moment_of,
     number_of,
+    repeated_micros,
     schedule_number,
     stored_text,
 )
@@ -55,6 +56,7 @@ PLANNED = (
     *("retry_of", "priority", "catch_up", "concurrency_key", "concurrency_limit", "created_at"),
     *("planned_at", "batch_id", "missed_count", "missed_until"),
 )
+_PLANNED_AT = PLANNED.index("planned_at")
 #: Columns of `runs` that change: when the run ends, is requeued or canceled.
 STATE = (
     *("available_at", "status", "attempt", "fence", "node", "claimed_at", "started_at"),
@@ -92,7 +94,7 @@ def planned_values(
     else:
         schedule = None if schedule_id is None else schedule_number(schedule_id)
         key = run.concurrency_key
-    planned_at = micros(run.planned_at)
+    planned_at = repeated_micros(run.planned_at)
     return (
         run.id,
         schedule,
@@ -108,7 +110,7 @@ def planned_values(
         int(run.catch_up),
         key,
         run.concurrency_limit,
-        micros(run.created_at),
+        repeated_micros(run.created_at),
         planned_at,
         batch_id,
         run.missed_count or None,
@@ -124,6 +126,13 @@ def concurrency_number(run: Run) -> int | None:
     if schedule_id is not None and key == own_key(schedule_id):
         return -schedule_number(schedule_id)
     return number_of(key)
+
+
+def inserted_values(planned: Values, run: Run) -> Values:
+    """In the order of PLANNED and STATE; `planned`: the values of PLANNED."""
+    if run.available_at is run.planned_at and _is_new(run):
+        return (*planned, planned[_PLANNED_AT], *_NEW)
+    return planned + state_values(run)
 
 
 def state_values(run: Run) -> Values:
@@ -221,8 +230,8 @@ def claim_values(run: Run, concurrency: int | None) -> Values:
         run.fence,
         int(run.started),
         int(run.cancel_requested),
-        micros(run.claimed_at),
-        micros(run.available_at),
+        repeated_micros(run.claimed_at),
+        repeated_micros(run.available_at),
         concurrency,
     )
 

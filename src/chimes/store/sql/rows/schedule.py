@@ -17,7 +17,7 @@ from sqlalchemy import bindparam, select, update
 
 from chimes.clock import MICROSECOND
 from chimes.envelope import Keyring
-from chimes.errors import message_of
+from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _, from_stored
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.policy import Policy
@@ -26,6 +26,8 @@ from chimes.model.schedule import Dependency, LastRunSummary, Schedule
 from chimes.model.target import HttpTarget, SyncTarget, Target
 from chimes.store.codec.values import (
     USED_INTERVAL,
+    cause_from_plain,
+    cause_to_plain,
     content_digest,
     dependency_from_plain,
     has_secret_fields,
@@ -50,6 +52,7 @@ from chimes.store.sql.rows.values import (
     owner_of,
     policy_of,
     policy_text,
+    repeated_micros,
     schedule_number,
     stored_text,
     target_of,
@@ -63,13 +66,17 @@ CURSOR = (
     "purged_until",
 )
 #: Columns of `schedules` with values that people chose, which may be secret.
-SECRET_COLUMNS = ("target", "policy", "compat_data")
+SECRET_COLUMNS = ("trigger", "target", "policy", "compat_data")
 STATS = ("schedule", "last_run_at", "last_status", "last_error", "last_success_at")
 
 DEFINITION = tuple(definitions.c.keys())
-#: The columns that the digest covers.
-_DEFINING = tuple(name for name in DEFINITION if name not in ("key", "digest", "used_at"))
-_TARGET = DEFINITION.index("target")
+#: Columns that few definitions have; the digests of the others are those of schema 2.
+_OPTIONAL = ("trace", "labels", "cause")
+#: The columns that every digest covers.
+_DEFINING = tuple(
+    name for name in DEFINITION if name not in ("key", "digest", "used_at", *_OPTIONAL)
+)
+_TARGET, _CAUSE = DEFINITION.index("target"), DEFINITION.index("cause")
 _TOUCH = (
     update(definitions)
     .where(definitions.c.key == bindparam("this_key"))
@@ -135,8 +142,8 @@ def cursor_values(key: int, schedule: Schedule) -> Values:
         key,
         number,
         number if due is slot else maybe_micros(due),
-        None if last is None else micros(last),
-        None if enqueued is None else micros(enqueued),
+        None if last is None else repeated_micros(last),
+        None if enqueued is None else repeated_micros(enqueued),
         schedule.fired_count,
         None if purged is None else micros(purged),
     )
@@ -218,26 +225,26 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
         priority=priority,
         labels={} if labels == "{}" else labels_from_plain(decode_object(labels)),
         enabled=enabled == 1,
-        pause_note=from_stored(pause_note),
-        pause_until=maybe_moment(pause_until),
+        pause_note=from_stored(pause_note) if pause_note else "",
+        pause_until=None if pause_until is None else moment_of(pause_until),
         depends_on=None if depends_on is None else dependency_of(depends_on),
         compat_data={} if compat_data == "{}" else decode_object(open_json(compat_data)),
         next_slot=maybe_moment(next_slot),
         next_run_at=maybe_moment(next_run_at),
-        last_slot=maybe_moment(last_slot),
-        last_enqueued_at=maybe_moment(last_enqueued_at),
-        last_run_at=maybe_moment(last_run_at),
+        last_slot=None if last_slot is None else moment_of(last_slot),
+        last_enqueued_at=None if last_enqueued_at is None else moment_of(last_enqueued_at),
+        last_run_at=None if last_run_at is None else moment_of(last_run_at),
         last_status=None if last_status is None else STATUSES[last_status],
-        last_error=from_stored(last_error),
-        last_success_at=maybe_moment(last_success_at),
+        last_error=from_stored(last_error) if last_error else "",
+        last_success_at=None if last_success_at is None else moment_of(last_success_at),
         fired_count=fired_count,
-        purged_until=maybe_moment(purged_until),
+        purged_until=None if purged_until is None else moment_of(purged_until),
         version=version,
         created_at=moment_of(created_at),
         created_by=created_by,
         updated_at=moment_of(updated_at),
         updated_by=updated_by,
-        deleted_at=maybe_moment(deleted_at),
+        deleted_at=None if deleted_at is None else moment_of(deleted_at),
     )
 
 
@@ -268,6 +275,9 @@ def definition_values(definition: RunDefinition) -> dict[str, Value]:
     """Without key, digest and mark of use."""
     target, schedule_id = definition.target, definition.schedule_id
     return {
+        "trace": definition.trace or None,
+        "labels": encode_object(definition.labels) if definition.labels else None,
+        "cause": None if definition.cause is None else encode(cause_to_plain(definition.cause)),
         "schedule": None if schedule_id is None else schedule_number(schedule_id),
         "schedule_id": schedule_id,
         "schedule_name": definition.schedule_name,
@@ -300,6 +310,9 @@ def definition_of(row: Sequence[Any]) -> tuple[RunDefinition, str]:
         policy,
         needs,
         _used_at,
+        trace,
+        labels,
+        cause,
     ) = row
     damage: list[str] = []
     reason = ""
@@ -308,6 +321,7 @@ def definition_of(row: Sequence[Any]) -> tuple[RunDefinition, str]:
         ("owner", lambda: owner_of(owner_type, owner_id), lambda: SYSTEM_OWNER),
         ("target", lambda: target_of(target), lambda: _placeholder(kind, needs)),
         ("policy", lambda: policy_of(policy), Policy),
+        ("cause", lambda: cause and cause_from_plain(json.loads(cause)), lambda: None),
     ):
         try:
             values[name] = decode()
@@ -325,9 +339,19 @@ def definition_of(row: Sequence[Any]) -> tuple[RunDefinition, str]:
         schedule_name=schedule_name,
         schedule_version=schedule_version,
         namespace=namespace,
+        trace=trace or "",
+        labels=_labels_of(labels),
         **values,
     )
     return definition, message
+
+
+def _labels_of(text: str | None) -> Mapping[str, str | None]:
+    """Empty if they cannot be read: the run itself does not need them."""
+    try:
+        return {} if text is None else labels_from_plain(decode_object(text))
+    except (ValueError, TypeError, InvalidInput):
+        return {}
 
 
 def _placeholder(kind: str, needs: str) -> Target:
@@ -343,7 +367,14 @@ def definition_digest(values: Mapping[str, Value]) -> str:
 
 
 def _defining_text(values: Mapping[str, Value]) -> str:
-    return json.dumps([values[name] for name in _DEFINING], ensure_ascii=False)
+    defining = [values[name] for name in _DEFINING]
+    if values.get("trace") is not None:
+        defining.append(values["trace"])
+    # No trace begins like these.
+    defining += [
+        f"{name}:{values[name]}" for name in ("labels", "cause") if values.get(name) is not None
+    ]
+    return json.dumps(defining, ensure_ascii=False)
 
 
 def _seal_definition(tx: Tx, row: dict[str, Value]) -> str:
@@ -372,7 +403,7 @@ def load_definitions(tx: Tx, keys: Collection[int]) -> dict[int, StoredDefinitio
         stored = StoredDefinition(*definition_of(row))
         found[row[0]] = stored
         if not stored.error:
-            known.put(row[0], stored, len(row[_TARGET]))
+            known.put(row[0], stored, len(row[_TARGET]) + len(row[_CAUSE] or ""))
     return found
 
 

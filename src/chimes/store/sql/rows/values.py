@@ -97,6 +97,22 @@ def schedule_number(schedule_id: str) -> int:
 #: Not cached: hashing a moment with a time zone takes longer than converting it.
 micros = to_micros
 
+_CONVERTED: dict[int, tuple[datetime, int]] = {}
+_MOST_CONVERTED = 1024
+
+
+def repeated_micros(moment: datetime) -> int:
+    """`micros` of an object that many rows share, such as the time of a scheduler pass or a slot:
+    found by its identity. For other objects it takes longer."""
+    known = _CONVERTED.get(id(moment))
+    if known is not None and known[0] is moment:
+        return known[1]
+    number = to_micros(moment)
+    if len(_CONVERTED) >= _MOST_CONVERTED:
+        _CONVERTED.clear()
+    _CONVERTED[id(moment)] = moment, number
+    return number
+
 
 def maybe_micros(moment: datetime | None) -> int | None:
     return None if moment is None else micros(moment)
@@ -123,7 +139,8 @@ def owner_of(owner_type: str, owner_id: str) -> Owner:
 
 @lru_cache(maxsize=4096)
 def trigger_of(text: str) -> Trigger:
-    return trigger_from_dict(_loads(text))
+    plain = _loads(text)
+    return trigger_from_dict(open_plain(plain) if SEALED in text else plain)
 
 
 _ITS_ZONE = '"timezone":"'

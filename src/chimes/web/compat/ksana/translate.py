@@ -11,6 +11,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, _, in_language
 from chimes.model import replace
 from chimes.model.access import Actor
+from chimes.model.fields import to_json
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus
@@ -18,6 +19,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
+    CommandTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
@@ -83,6 +85,13 @@ def target_out(target: Target, *, literal: bool) -> dict[str, object]:
             return {"http": dict(_EMPTY_HTTP), "action": action}
         case MessageTarget():
             return {"http": dict(_EMPTY_HTTP), "message": {"text": target.text}}
+        case CommandTarget():
+            shell = target.shell if literal else mask_text(target.shell)
+            command = {"command": list(target.command)} if target.command else {"shell": shell}
+            return {"http": dict(_EMPTY_HTTP), "command": command}
+        case _:
+            plain = to_json(target, masked=not literal, without=("kind",))
+            return {"http": dict(_EMPTY_HTTP), target.kind: plain}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,9 +311,13 @@ def _trigger(
             if _text(schedule, name)
         }
     )
+    # Ksana counts from the creation of a job.
+    counted_from: datetime | None = now
+    if isinstance(unchanged, Every) and unchanged.every == every:
+        counted_from = unchanged.anchor
     return Every(
         every,
-        anchor=_moment(start_at, "start_at") if start_at else None,
+        anchor=_moment(start_at, "start_at") if start_at else counted_from,
         jitter=jitter or None,
     )
 
@@ -410,6 +423,8 @@ def _schedule_out(trigger: Trigger, original_texts: Mapping[str, object]) -> dic
         return {"kind": "once", "run_at": _time_out(trigger.instant)}
     if isinstance(trigger, Cron):
         return {"kind": "cron", "expression": trigger.expression, "timezone": trigger.zone}
+    if not isinstance(trigger, Every):
+        return {"kind": trigger.kind}
     # An interval created here without start_at shows none; one of another interface does.
     start_at = (
         trigger.anchor if original_texts.get("start_at") or "every" not in original_texts else None

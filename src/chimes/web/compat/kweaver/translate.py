@@ -385,6 +385,8 @@ def expression_out(schedule: Schedule) -> str:
             if prefixed or trigger.zone == UTC_NAME:
                 return trigger.expression
             return f"CRON_TZ={trigger.zone} {trigger.expression}"
+        case _:
+            return ""
 
 
 def _creator(schedule: Schedule) -> Account:

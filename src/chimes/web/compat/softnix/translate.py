@@ -204,7 +204,7 @@ def _patched_trigger(given: Body, schedule: Schedule) -> Trigger:
         raise InvalidInput(_("run_at is for one_time schedules"), field="run_at")
     if expression and expression != expression_out(before):
         return _trigger(CRON, "", expression, zone)
-    if zone == before.zone or isinstance(before, Every):
+    if zone == before.zone or not isinstance(before, Cron):
         return before
     return _trigger(CRON, "", before.expression, zone)
 
@@ -324,6 +324,8 @@ def expression_out(trigger: Trigger) -> str | None:
             return f"@every {format_duration_go(trigger.every)}"
         case Cron():
             return trigger.expression
+        case _:
+            return None
 
 
 def _stored_target(schedule: Schedule) -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+import json
 import math
 from contextlib import suppress
 from dataclasses import replace
@@ -9,16 +12,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from chimes.errors import InvalidInput, NotAllowed, NotAuthenticated, NotFound, RateLimited
-from chimes.i18n import _, in_language
+from chimes.i18n import Message, _, in_language
 from chimes.model.recipient import Channel, Recipient
 from chimes.services.preferences import DISPLAY_CHOICES
+from chimes.services.single_sign_on import PROXY_ISSUER, Identity, SignInFailed
 from chimes.services.users import LIFE
 from chimes.telegram.links import Chat, NewCode
 from chimes.web.dashboard.core import preferences as cookies
-from chimes.web.dashboard.core.auth import render_login, unpack_pending_form
+from chimes.web.dashboard.core.auth import proxy_identity, render_login, unpack_pending_form
 from chimes.web.dashboard.core.page_request import (
     ConfirmDialog,
     PageRequest,
@@ -39,6 +43,12 @@ async def login_page(request: PageRequest) -> Response:
     next_url = local_url(request.query.get("next", ""))
     if request.session is not None or not await request.context.access.auth_enabled():
         return request.redirect(next_url)
+    named = proxy_identity(request.context, request.http)
+    if named is not None:
+        try:
+            return await _begin_session(request, named, next_url)
+        except SignInFailed as failed:
+            return await render_login(request, next_url, failed.message, status=failed.status)
     return await render_login(request, next_url)
 
 
@@ -82,12 +92,120 @@ async def login(request: PageRequest) -> Response:
     return response
 
 
+#: How long a user may take at the identity provider.
+SIGN_IN_TIME = timedelta(minutes=10)
+
+
+@router.get("/oidc/login", public=True)
+async def begin_sign_in(request: PageRequest) -> Response:
+    """Sends the browser to the identity provider."""
+    if request.oidc is None:
+        raise NotFound()
+    next_url = local_url(request.query.get("next", ""))
+    try:
+        begun = await request.oidc.begin(_public_address(request, "/ui/oidc/callback"))
+    except SignInFailed as failed:
+        return await render_login(request, next_url, failed.message, status=failed.status)
+    response = RedirectResponse(begun.url, status_code=302)
+    kept = json.dumps([begun.state, begun.nonce, begun.verifier, next_url[:1000]])
+    value = base64.urlsafe_b64encode(kept.encode()).decode()
+    cookies.set_cookie(request.http, response, cookies.SIGN_IN, value, max_age=SIGN_IN_TIME)
+    return response
+
+
+@router.get("/oidc/callback", public=True)
+async def finish_sign_in(request: PageRequest) -> Response:
+    """The identity provider sends the browser back here."""
+    if request.oidc is None:
+        raise NotFound()
+    state, nonce, verifier, next_url = _kept_sign_in(request)
+    try:
+        code = _returned_code(request, state)
+        attempt = await request.sessions.count_attempt(_address(request))
+        identity = await request.oidc.finish(
+            code,
+            redirect_uri=_public_address(request, "/ui/oidc/callback"),
+            nonce=nonce,
+            verifier=verifier,
+        )
+        await attempt.give_back()
+        response = await _begin_session(request, identity, local_url(next_url))
+    except SignInFailed as failed:
+        response = await render_login(
+            request, local_url(next_url), failed.message, status=failed.status
+        )
+    # Each state is used once.
+    cookies.drop_cookie(request.http, response, cookies.SIGN_IN)
+    return response
+
+
+def _kept_sign_in(request: PageRequest) -> tuple[str, str, str, str]:
+    """State, nonce, verifier and next page of the browser; empty if it began no sign-in."""
+    try:
+        kept = json.loads(base64.urlsafe_b64decode(cookies.cookie(request.http, cookies.SIGN_IN)))
+        state, nonce, verifier, next_url = (str(each) for each in kept)
+    except (ValueError, TypeError):
+        return "", "", "", ""
+    return state, nonce, verifier, next_url
+
+
+def _returned_code(request: PageRequest, state: str) -> str:
+    """The code of the provider. Raises SignInFailed."""
+    query = request.query
+    if not state or not hmac.compare_digest(state.encode(), query.get("state", "").encode()):
+        raise SignInFailed(
+            _("This sign-in took too long, or it began in another browser. Try again.")
+        )
+    if query.get("iss", request.context.settings.oidc_issuer) != (
+        request.context.settings.oidc_issuer
+    ):
+        raise SignInFailed(_("The answer came from another identity provider. Try again."))
+    if error := query.get("error", ""):
+        raise SignInFailed(
+            _("You did not sign in at the identity provider.")
+            if error == "access_denied"
+            else _("The identity provider refused the sign-in: {error}", error=error[:100])
+        )
+    code = query.get("code", "")
+    if not code:
+        raise SignInFailed(_("The identity provider sent no code. Try again."))
+    return code
+
+
+async def _begin_session(request: PageRequest, identity: Identity, next_url: str) -> Response:
+    secret, _session = await request.sessions.login_with_identity(
+        identity,
+        request.context.settings,
+        address=_address(request),
+        agent=request.http.headers.get("user-agent", ""),
+    )
+    response = request.redirect(next_url)
+    cookies.set_cookie(request.http, response, cookies.SESSION, secret, max_age=LIFE)
+    return response
+
+
+def _public_address(request: PageRequest, path: str) -> str:
+    base = request.context.settings.public_url or str(request.http.base_url)
+    return base.rstrip("/") + path
+
+
 @router.post("/logout", public=True)
 async def logout(request: PageRequest) -> Response:
+    at_provider = ""
+    sign_out: Message | None = None
     if request.session is not None:
         with suppress(NotFound):
             await request.sessions.logout(request.session)
-    response = request.redirect_with_toast(_("Signed out."), to="/ui/login")
+        user = request.session.user
+        if request.oidc is not None and user is not None and user.issuer not in ("", PROXY_ISSUER):
+            at_provider = await request.oidc.end_session_url(_public_address(request, "/ui/login"))
+            sign_out = _("Sign out at {name}", name=request.oidc.display_name)
+    if at_provider:
+        # Not a redirect: the form may only lead to this server (Content-Security-Policy).
+        response = request.render("account/signed_out.html", url=at_provider, sign_out=sign_out)
+        response.headers["Refresh"] = f"0; url={at_provider}"
+    else:
+        response = request.redirect_with_toast(_("Signed out."), to="/ui/login")
     cookies.drop_cookie(request.http, response, cookies.SESSION)
     return response
 

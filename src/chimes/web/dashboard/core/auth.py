@@ -15,18 +15,20 @@ from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited, StoreError
 from chimes.i18n import Message, _
-from chimes.model.access import Actor, Owner, Role
+from chimes.model.access import ANONYMOUS_OWNER, Actor, Role
 from chimes.services.insights import ClockWatch
 from chimes.services.preferences import Preferences
+from chimes.services.single_sign_on import PROXY_ISSUER, Identity, OidcProvider
 from chimes.services.users import INTERFACE, Session, SessionService, UserService
 from chimes.web.dashboard.core import preferences as cookies
 from chimes.web.dashboard.core.page_request import HOME, Form, PageRequest, local_url, read_form
 from chimes.web.dashboard.core.preferences import COOKIE, DisplayPreferences, resolve_display
+from chimes.web.middleware import TRUSTED_PROXY
 from chimes.web.problems import Problem
 from chimes.web.requests import Authenticator, RequestRejected, WebContext
 
 #: Actor of a request without a session; only the login page accepts it.
-ANONYMOUS = Actor(owner=Owner(id="nobody"), role=Role.VIEWER, interface=INTERFACE)
+ANONYMOUS = Actor(owner=ANONYMOUS_OWNER, role=Role.VIEWER, interface=INTERFACE)
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-chimes-form"
 
 
@@ -37,6 +39,7 @@ class DashboardServices:
     context: WebContext
     users: UserService
     sessions: SessionService
+    oidc: OidcProvider | None
     clock_watch: ClockWatch
 
 
@@ -61,6 +64,7 @@ async def authenticate_page(
         context=context,
         users=services.users,
         sessions=services.sessions,
+        oidc=services.oidc,
         clock_watch=services.clock_watch,
         actor=actor,
         session=session,
@@ -156,9 +160,33 @@ async def _authenticate(
         raise NotAuthenticated(presented=False)
     address = http.client.host if http.client else ""
     session = await sessions.authenticate(secret, address=address)
+    if session.user is not None and session.user.issuer == PROXY_ISSUER:
+        named = proxy_identity(context, http)
+        if named is None or named.name != session.user.name:
+            # The proxy names another user now, or the request did not come through it.
+            raise NotAuthenticated()
     if counted:
         await authenticator.count(http, session.actor)
     return session.actor, session
+
+
+def proxy_identity(context: WebContext, http: Request) -> Identity | None:
+    """The user that a trusted proxy has authenticated, or None."""
+    settings = context.settings
+    if not settings.proxy_user_header or not http.scope.get(TRUSTED_PROXY):
+        return None
+    names = http.headers.getlist(settings.proxy_user_header)
+    # A second header would be one that the client sent and the proxy passed on.
+    if len(names) != 1 or not names[0].strip():
+        return None
+    groups: tuple[str, ...] = ()
+    if settings.proxy_groups_header:
+        given = http.headers.getlist(settings.proxy_groups_header)
+        if len(given) > 1:
+            return None
+        groups = tuple(filter(None, (each.strip() for each in ",".join(given).split(","))))
+    name = names[0].strip()
+    return Identity(issuer=PROXY_ISSUER, subject=name, name=name, groups=groups)
 
 
 def _csrf_secret(http: Request, session: Session | None) -> str:
@@ -286,6 +314,9 @@ async def render_login(
         error=error,
         name=request.form.text("user"),
         with_users=await request.users.has_users(),
+        sign_in_elsewhere=None
+        if request.oidc is None
+        else _("Sign in with {name}", name=request.oidc.display_name),
         pending=pack_pending_form(pending) if pending is not None else "",
     )
 

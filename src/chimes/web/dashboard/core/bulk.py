@@ -1,8 +1,5 @@
-"""Bulk actions of the lists: on selected objects or on all that match the filter.
-
-A request processes batches for a few seconds; its result page continues with the next request. An
-error for one object does not stop the others.
-"""
+"""Bulk actions of the lists: on selected objects or on all that match the filter. The result page
+of a request continues with the next request (`chimes.web.bulk`)."""
 
 from __future__ import annotations
 
@@ -11,20 +8,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from chimes.errors import ChimesError, InvalidInput, StoreError
+from chimes.errors import ChimesError
 from chimes.i18n import Message, _
 from chimes.model.listing import Page, Position
 from chimes.model.run import RunStatus
-from chimes.web.api.paging import decode_cursor, encode_cursor
+from chimes.web import bulk
+from chimes.web.bulk import Fetch, fetch_selected, offset_of
 from chimes.web.dashboard.core.page_request import PageRequest, form_error_from
 
 T = TypeVar("T")
-Id = TypeVar("Id", bound=str)
-#: Seconds after which a request starts no further batch.
-MAX_SECONDS = 8.0
-#: Objects per batch, which may be one transaction.
-BATCH_SIZE = 100
 _CHANGE = _("Change")
+__all__ = [
+    "BulkAction",
+    "Fetch",
+    "Outcome",
+    "Work",
+    "fetch_pages",
+    "fetch_selected",
+    "next_fields",
+    "offset_of",
+    "one_by_one",
+    "process",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +53,8 @@ class Outcome:
         return replace(self, error=form_error_from(error).message)
 
 
-#: Returns the objects at a cursor, at most that many, and the next cursor: empty at the end.
-Fetch = Callable[[str, int], Awaitable[tuple[Sequence[T], str]]]
 #: Processes a batch; the number counts the objects before it.
-Work = Callable[[Sequence[T], int], Awaitable[list[Outcome]]]
+Work = bulk.Work[T, Outcome]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,31 +90,7 @@ def fetch_pages(
     request: PageRequest, find: Callable[[Position | None, int], Awaitable[Page[T]]]
 ) -> Fetch[T]:
     """Fetches matching objects. A cursor is valid for one action and filter only."""
-    scope = json.dumps([request.form.text("verb"), request.form.text("q")])
-
-    async def fetch(cursor: str, size: int) -> tuple[Sequence[T], str]:
-        page = await find(decode_cursor(cursor or None, scope, numbers=True), size)
-        return page.items, "" if page.next is None else encode_cursor(page.next, scope)
-
-    return fetch
-
-
-def fetch_selected(
-    ids: Sequence[Id], find: Callable[[Sequence[Id]], Awaitable[Sequence[T]]]
-) -> Fetch[T]:
-    async def fetch(cursor: str, size: int) -> tuple[Sequence[T], str]:
-        place = offset_of(cursor)
-        following = str(place + size) if place + size < len(ids) else ""
-        return await find(ids[place : place + size]), following
-
-    return fetch
-
-
-def offset_of(cursor: str) -> int:
-    """The number in a cursor; 0 without a cursor."""
-    if len(cursor) > 18 or not (cursor or "0").isdecimal():
-        raise InvalidInput(_("the form cannot be read"), code="bad_form")
-    return int(cursor or 0)
+    return bulk.fetch_pages(json.dumps([request.form.text("verb"), request.form.text("q")]), find)
 
 
 async def process(
@@ -123,25 +102,9 @@ async def process(
     cursor: str,
     done: int = 0,
 ) -> tuple[list[Outcome], str]:
-    """Processes batches until there are `limit` outcomes or the time of the request is used up.
-
-    Returns the outcomes and the cursor of the rest. After a store error these are the outcomes so
-    far, so that the user can continue. `done` counts the objects of earlier requests."""
-    outcomes: list[Outcome] = []
-    clock = request.context.clock
-    deadline = clock.monotonic() + MAX_SECONDS
-    while (left := limit - len(outcomes)) > 0:
-        try:
-            batch, following = await fetch(cursor, min(BATCH_SIZE, left))
-            outcomes += await work(batch, done + len(outcomes))
-        except StoreError:
-            if not outcomes:
-                raise
-            break
-        cursor = following
-        if not cursor or clock.monotonic() >= deadline:
-            break
-    return outcomes, cursor
+    return await bulk.process(
+        request.context.clock, fetch, work, limit=limit, cursor=cursor, done=done
+    )
 
 
 def next_fields(request: PageRequest, **progress: object) -> list[tuple[str, str]]:

@@ -14,9 +14,7 @@ from chimes.i18n import Message, _, in_language
 from chimes.model.listing import Position, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.preferences import ListName, SavedFilter
-from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
-from chimes.web.dashboard.core.filters import (
+from chimes.services.filters import (
     KINDS,
     RUN_NAMES,
     SCHEDULE_NAMES,
@@ -24,6 +22,8 @@ from chimes.web.dashboard.core.filters import (
     Chip,
     read_filter,
 )
+from chimes.services.preferences import ListName, SavedFilter
+from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
     Handler,

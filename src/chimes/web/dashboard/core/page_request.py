@@ -30,6 +30,7 @@ from chimes.errors import (
 from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
+from chimes.services.single_sign_on import OidcProvider
 from chimes.services.users import Session, SessionService, UserService
 from chimes.web.dashboard.core.preferences import (
     FLASH,
@@ -294,6 +295,7 @@ SIDEBAR = (
     NavigationEntry(name="today", title=_("Today"), url="/ui/", key="t"),
     NavigationEntry(name="schedules", title=_("Schedules"), url="/ui/schedules", key="s"),
     NavigationEntry(name="runs", title=_("Runs"), url="/ui/runs", key="r"),
+    NavigationEntry(name="monitors", title=_("Monitors"), url="/ui/monitors", key="m"),
     NavigationEntry(name="inbox", title=_("Inbox"), url="/ui/inbox", key="i"),
     NavigationEntry(
         name="system", title=_("System"), url="/ui/system", key="y", needs_all_owners=True
@@ -306,6 +308,7 @@ PALETTE = (
     ),
     NavigationEntry(name="month", title=_("Month"), url="/ui/schedules?view=month"),
     NavigationEntry(name="failed", title=_("Failed runs"), url="/ui/runs?q=status:failed"),
+    NavigationEntry(name="proposals", title=_("Proposals"), url="/ui/proposals"),
     NavigationEntry(name="telegram", title=_("Telegram"), url="/ui/telegram"),
     NavigationEntry(name="audit", title=_("Audit"), url="/ui/system/audit", needs_all_owners=True),
     NavigationEntry(name="access", title=_("Access"), url="/ui/system/access", needs_admin=True),
@@ -367,6 +370,8 @@ class PageRequest:
     context: WebContext
     users: UserService
     sessions: SessionService
+    #: None: no provider is configured.
+    oidc: OidcProvider | None
     #: Upcoming clock changes (daylight saving time).
     clock_watch: ClockWatch
     actor: Actor

@@ -121,6 +121,8 @@ SESSION = "session"
 #: CSRF secret of forms without a session: in open mode and on the login page.
 GUARD = "guard"
 FLASH = "flash"
+#: State of a sign-in through an identity provider.
+SIGN_IN = "sign_in"
 _CSRF_SECRET_BYTES = 16
 
 

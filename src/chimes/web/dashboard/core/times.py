@@ -8,15 +8,13 @@ from functools import lru_cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo
 
-from babel import Locale
-from babel.dates import format_date
-from babel.numbers import format_decimal, format_percent
 from markupsafe import Markup
 
 from chimes.i18n import Message, _, in_language
 from chimes.model.run import RunStatus
 from chimes.triggers.clock_changes import AffectedFire, Effect
 from chimes.triggers.values import format_moment
+from chimes.web.dashboard.core.cldr import format_decimal, format_percent, locale_of
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone, secondary_zone
 
 #: Durations below this are shown with two units.
@@ -27,13 +25,9 @@ _DAY = {
     "th": ("EEE d MMM", "EEE d MMM y"),
     "zh": ("M月d日 EEE", "y年M月d日 EEE"),
 }
-_LOCALES = {"en": "en_GB", "th": "th_TH", "zh": "zh_Hans_CN"}
+#: As CLDR names them.
+LOCALES = {"en": "en_GB", "th": "th_TH", "zh": "zh_Hans_CN"}
 _BYTES = ("B", "KB", "MB", "GB", "TB")
-
-
-@lru_cache
-def locale_of(language: str) -> Locale:
-    return Locale.parse(_LOCALES[language])
 
 
 @lru_cache(maxsize=256)
@@ -89,7 +83,7 @@ def _format_day(local: datetime, display: DisplayPreferences, pattern: str) -> s
 @lru_cache(maxsize=1024)
 def _format_date(day: date, pattern: str, language: str) -> str:
     """Cached: the times on a page fall on few days."""
-    return str(format_date(day, pattern, locale=locale_of(language)))
+    return locale_of(language).format_date(day, pattern)
 
 
 def _format_clock(local: datetime, *, seconds: bool) -> str:
@@ -140,7 +134,7 @@ def _format_span(seconds: float, language: str) -> str:
     if seconds < 1:
         return in_language(unit_label("ms", round(seconds * 1000)), language)
     if seconds < 10:
-        shown = _decimal(seconds, language)
+        shown = number(seconds, language)
         return in_language(_("{count} s", count=shown), language)
     return _join_units(units_of(timedelta(seconds=seconds)), language)
 
@@ -208,26 +202,21 @@ def _tooltip(moment: datetime, display: DisplayPreferences, zone: str | None, no
 
 
 def number(value: float, language: str) -> str:
-    return _decimal(value, language)
-
-
-@lru_cache(maxsize=1024)
-def _decimal(value: float, language: str) -> str:
-    return str(format_decimal(value, locale=locale_of(language)))
+    """The same in all three languages."""
+    return format_decimal(value)
 
 
 def percent(share: float, language: str) -> str:
-    pattern = "#,##0.#%" if 0.9 < share < 1 else "#,##0%"
     # A share below 1 is never shown as 100 %.
     shown = min(share, 0.999) if share < 1 else share
-    return str(format_percent(shown, pattern, locale=locale_of(language)))
+    return format_percent(shown, 1 if 0.9 < share < 1 else 0)
 
 
 def size(count: float, language: str) -> str:
     step = 0
     while count >= 1024 and step < len(_BYTES) - 1:
         count, step = count / 1024, step + 1
-    shown = _decimal(round(count, 1 if count < 10 and step else 0), language)
+    shown = number(round(count, 1 if count < 10 and step else 0), language)
     return f"{shown} {_BYTES[step]}"
 
 

@@ -34,6 +34,7 @@ from chimes.web.dashboard.editor.target_fields import (
 )
 from chimes.web.dashboard.editor.trigger_fields import (
     DEFAULT_TRIGGER,
+    EVENT_NAMES,
     MAX_EXCLUSIONS,
     PARTS,
     Fields,
@@ -50,7 +51,20 @@ from chimes.web.problems import FieldError
 _MULTI_VALUE = re.compile(rf"rule_days|ex[0-9]+_days|{MULTI_VALUE}")
 #: Values that are not stripped.
 _UNSTRIPPED = frozenset(
-    {"body", "prompt", "headers", "args", "input", "identities", "params", "message"}
+    {
+        "body",
+        "prompt",
+        "headers",
+        "args",
+        "input",
+        "identities",
+        "params",
+        "message",
+        "shell",
+        "env",
+        "stdin",
+        "requires",
+    }
 )
 _IGNORED = frozenset({"csrf", "back", "do", "base"})
 
@@ -182,6 +196,17 @@ _PLACES: Mapping[str, str] = {
     "trigger.timezone": "zone",
     "trigger.start_at": "start",
     "trigger.end_at": "end",
+    "trigger.scheme": "hook_scheme",
+    "scheme": "hook_scheme",
+    "trigger.secret": "hook_secret",
+    "secret": "hook_secret",
+    "trigger.schedule": "source_schedule",
+    "trigger.status": "source_status",
+    "status": "source_status",
+    "trigger.batch.count": "batch_count",
+    "batch.count": "batch_count",
+    "trigger.batch.within": "batch_within",
+    "batch.within": "batch_within",
     "target.name": "task",
     "target.signing_secrets": "secrets",
     "target.text": "message",
@@ -288,6 +313,8 @@ _ROW_EXAMPLES: Mapping[str, str] = {
     "telegram": "123456789",
     "webhook": "https://example.com/hook",
     "email": "ada@example.com",
+    "slack": "https://hooks.slack.com/services/…",
+    "apprise": "ntfy://topic",
 }
 
 
@@ -315,6 +342,7 @@ _REMINDER = re.compile(
 _TRIGGER_FIELDS = (
     *("when", "rule", "at", "in", "every", "unit", "anchor", "jitter"),
     *("expression", "dialect", "dst", "start", "end", "max_runs"),
+    *EVENT_NAMES,
 )
 
 

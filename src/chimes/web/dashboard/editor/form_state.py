@@ -28,6 +28,7 @@ from chimes.redaction import masked_names
 from chimes.services.schedules.rules import (
     ACTION,
     AGENT,
+    COMMAND,
     calculate,
     default_policy,
     load_calendars,
@@ -199,8 +200,9 @@ async def resolve_trigger(
     if trigger == unchanged:
         return trigger
     zone = await request.context.schedules.rules.zone_for(request.actor.owner, trigger)
-    trigger = trigger.with_default_zone(zone)
-    trigger = trigger.anchored(trigger.start_at or request.now)
+    if trigger.on_event:
+        return trigger
+    trigger = trigger.with_default_zone(zone).with_default_anchor()
     await calculate([trigger], partial(check_fires, trigger, request.now))
     return trigger
 
@@ -388,6 +390,7 @@ def contains_masked_secret(body: Mapping[str, object]) -> bool:
 _MISSING: Mapping[str, Message] = {
     AGENT: _("No agent is configured. Set CHIMES_AGENT_PIPELINE, or use an HTTP request instead."),
     ACTION: _("No action service is configured. Set CHIMES_ACTION_URL."),
+    COMMAND: _("Commands are not allowed. Start a worker with CHIMES_ALLOW_COMMANDS=true."),
 }
 
 
@@ -407,6 +410,7 @@ class Options:
     pairs: tuple[SyncPair, ...] = ()
     agent: bool = False
     action: bool = False
+    command: bool = False
     #: JSON Schema of the arguments, by task.
     arguments: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
@@ -428,6 +432,7 @@ async def available_options(request: PageRequest) -> Options:
         ),
         agent=_is_configured(nodes, AGENT),
         action=_is_configured(nodes, ACTION),
+        command=COMMAND in known or request.context.settings.allow_commands,
         arguments=_arguments(nodes),
     )
 

@@ -16,18 +16,18 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
-from chimes.triggers import Every, Fire, Once, Trigger
+from chimes.triggers import Cron, Every, Fire, Once, Trigger
 from chimes.triggers.clock_changes import affected_fire, clock_changes
 from chimes.triggers.cron_fields import DESCRIPTORS, CronFields, DayFields, parse_fields
 from chimes.web.dashboard.charts.sparkline import DayStripTexts, Hour, day_strip
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import AttemptTexts, attempts_line
+from chimes.web.dashboard.core.cldr import locale_of
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.times import (
     absolute,
     day,
     describe_clock_change,
-    locale_of,
     span,
     zone_info,
 )
@@ -105,11 +105,17 @@ def build_neighbours(
     return Neighbours(chart=day_strip(hours, words), at_once=at_once)
 
 
+def without_calendars(trigger: Trigger) -> Trigger:
+    if isinstance(trigger, Cron | Every | Once) and trigger.exclude:
+        return replace(trigger, exclude=())
+    return trigger
+
+
 def fires_per_hour(trigger: Trigger, now: datetime) -> list[int]:
     """Counts the fires in each of the next 24 hours. For frequent triggers, an hour that calendars
     exclude in part is counted in full."""
     edges = [now + place * _HOUR for place in range(HOURS + 1)]
-    bare = replace(trigger, exclude=()) if trigger.exclude else trigger
+    bare = without_calendars(trigger)
     if bare.count_between(now + _TICK, edges[-1]) > _MAX_LISTED_FIRES:
         return [
             bare.count_between(max(start, now + _TICK), end - _TICK)
@@ -133,14 +139,10 @@ def excluded_times(trigger: Trigger, display: DisplayPreferences, now: datetime)
     """Returns the next fire times that calendars skip or move, in the zone of the trigger."""
     if not trigger.exclude:
         return ()
-    without_calendars = [
-        fire.at for fire in replace(trigger, exclude=()).fires(now, _EXCLUSION_SCAN)
-    ]
+    possible = [fire.at for fire in without_calendars(trigger).fires(now, _EXCLUSION_SCAN)]
     remaining = {fire.at for fire in trigger.fires(now, _EXCLUSION_SCAN)}
     skipped = [
-        at
-        for at in without_calendars
-        if at not in remaining and (not remaining or at < max(remaining))
+        at for at in possible if at not in remaining and (not remaining or at < max(remaining))
     ]
     return tuple(absolute(at, trigger.zone, display, now=now) for at in skipped[:_MAX_EXCLUDED])
 
@@ -505,7 +507,7 @@ def _named(value: int, unit: str, language: str) -> str:
     if unit == "weekday":
         return short_weekday(_SUNDAY.replace(day=1 + value % 7), language)
     if unit == "month":
-        return str(locale_of(language).months["stand-alone"]["abbreviated"][value])
+        return locale_of(language).months["stand-alone abbreviated"][value - 1]
     return str(value)
 
 

@@ -30,6 +30,7 @@ from chimes.model.validation import MAX_RECIPIENTS
 from chimes.redaction import HIDDEN
 from chimes.services.access import CALCULATIONS
 from chimes.services.runs import RunRequest
+from chimes.services.schedules.setup import source_warnings
 from chimes.services.schedules.templates import list_templates
 from chimes.triggers import Cron, parse_zone, trigger_from_dict
 from chimes.web.api.schemas import RecipientIn
@@ -69,6 +70,7 @@ from chimes.web.dashboard.editor.snippets import pretty
 from chimes.web.dashboard.editor.target_fields import (
     METHODS,
     arguments_from_schema,
+    declared_target_fields,
     extra_target_fields,
     split_arguments,
 )
@@ -282,6 +284,9 @@ async def _render(request: PageRequest, state: FormState, status: int = 200) -> 
         "fields": state.fields,
         "edit": edit,
         "action": f"/ui/schedules/{edit.schedule.id}/edit" if edit else "/ui/schedules/new",
+        "source_warnings": [
+            each.message for each in (source_warnings(edit.schedule) if edit else ())
+        ],
         "value_text": lambda path, value: value_text(path, value, request.display.language),
     }
     if request.is_htmx:
@@ -302,6 +307,7 @@ async def _render(request: PageRequest, state: FormState, status: int = 200) -> 
         "policy_form": policy_form(),
         "recipient_form": EXTRA,
         "target_form": extra_target_fields(),
+        "declared_form": declared_target_fields(),
         "units": tuple(UNITS),
         "crons": [(each, describe(Cron(each), request.display.language)) for each in COMMON_CRONS],
         "chats": await _own_chats(request),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 from starlette.responses import Response
 
 from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, RateLimited, StaleVersion
-from chimes.i18n import _
+from chimes.i18n import _, joined
 from chimes.model import replace
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
+from chimes.services.schedules.setup import name_warning
 from chimes.web.api.schemas import RecipientIn, ScheduleIn, SchedulePatch
 from chimes.web.api.translate import (
     draft_from,
@@ -62,7 +64,8 @@ async def create(request: PageRequest, fields: Fields) -> Response | FormState:
     except (Conflict, NotAllowed, RateLimited) as error:
         return await _with_error(request, fields, None, await _form_wide_error(request, error))
     undo = Undo(action=f"/ui/schedules/{made.id}/unmake", fields={"version": str(made.version)})
-    return _saved(request, made, undo, state.missing)
+    doubled = name_warning(await request.context.schedules.find_same_name(made))
+    return _saved(request, made, undo, state.missing, warnings=[each.message for each in doubled])
 
 
 async def _missing_argument(request: PageRequest, fields: Fields) -> FieldError | None:
@@ -228,17 +231,27 @@ async def undo_create(request: PageRequest) -> Response:
     return request.redirect_with_toast(_("{name} deleted.", name=deleted.name), to="/ui/schedules")
 
 
-def _saved(request: PageRequest, schedule: Schedule, undo: Undo | None, missing: str) -> Response:
+def _saved(
+    request: PageRequest,
+    schedule: Schedule,
+    undo: Undo | None,
+    missing: str,
+    warnings: Sequence[str] = (),
+) -> Response:
     text = _next(request, schedule)
     if missing:
         text = _("{name} saved. {missing}", name=schedule.name, missing=missing)
-    kind = "warning" if missing else "done"
+    if warnings:
+        text = joined(" ", [text, *(_("Warning: {text}", text=each) for each in warnings)])
+    kind = "warning" if missing or warnings else "done"
     return request.redirect_with_toast(
         text, to=f"/ui/schedules/{schedule.id}", undo=undo, kind=kind
     )
 
 
 def _next(request: PageRequest, schedule: Schedule) -> str:
+    if schedule.trigger.on_event:
+        return _("{name} saved. It waits for an event.", name=schedule.name)
     if schedule.next_run_at is None:
         return _("{name} saved. No run is planned.", name=schedule.name)
     when = absolute(schedule.next_run_at, request.display.zone, request.display, now=request.now)

@@ -17,6 +17,7 @@ from chimes.model.recipient import Recipient, format_recipient
 from chimes.model.target import TARGETS
 from chimes.triggers import format_duration_go, parse_duration
 from chimes.web.dashboard.editor.struct_fields import put_at
+from chimes.web.dashboard.editor.target_fields import DECLARED, command_words
 from chimes.web.dashboard.editor.trigger_fields import JsonObject
 
 #: Trigger fields that `chimes add` has options for.
@@ -125,12 +126,7 @@ def _target_options(target: JsonObject) -> tuple[list[str], bool]:
     """Returns the options, and whether they cover the whole target."""
     match target.get("kind"):
         case "http":
-            words = ["--http", str(target.get("url", "")), "--method", str(target.get("method"))]
-            for name, value in _part(target, "headers").items():
-                words += ["--header", f"{name}: {value}"]
-            if target.get("body"):
-                words += ["--body", str(target["body"])]
-            return words, target.keys() <= {"kind", "url", "method", "headers", "body"}
+            return _http_options(target), target.keys() <= _HTTP_OPTIONS
         case "task" | "flow" as kind:
             key = "args" if kind == "task" else "input"
             words = [f"--{kind}", str(target.get("name", ""))]
@@ -148,8 +144,23 @@ def _target_options(target: JsonObject) -> tuple[list[str], bool]:
             return ["--message", str(target.get("text", ""))], True
         case "action":
             return _action_options(target), "account" not in target
-        case _:
-            return [], False
+        case "command":
+            return command_words(target), True
+        case kind:
+            words = ["--target", json.dumps(target, ensure_ascii=False)]
+            return (words, True) if kind in DECLARED else ([], False)
+
+
+_HTTP_OPTIONS = frozenset({"kind", "url", "method", "headers", "body"})
+
+
+def _http_options(target: JsonObject) -> list[str]:
+    words = ["--http", str(target.get("url", "")), "--method", str(target.get("method"))]
+    for name, value in _part(target, "headers").items():
+        words += ["--header", f"{name}: {value}"]
+    if target.get("body"):
+        words += ["--body", str(target["body"])]
+    return words
 
 
 def _action_options(target: JsonObject) -> list[str]:

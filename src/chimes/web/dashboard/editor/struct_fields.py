@@ -50,6 +50,8 @@ def field_text(field: Field, value: object) -> str:
         return "yes" if value else "no"
     if field.kind == "duration":
         return short_duration(str(value))
+    if field.kind == "names":
+        return ", ".join(map(str, value)) if isinstance(value, list) else ""
     if isinstance(value, Mapping) and field.item is str:
         return "\n".join(f"{name}: {each}" for name, each in value.items())
     if field.item in (str, int) or is_enum(field.item):
@@ -65,6 +67,8 @@ def field_value(field: Field, fields: Mapping[str, str], name: str) -> object:
         return text == "yes"
     if field.kind == "number":
         return parse_int(fields, name)
+    if field.kind == "names":
+        return text.replace(",", " ").split()
     if field.item is int:
         return _numbers(text, name)
     if is_enum(field.item):

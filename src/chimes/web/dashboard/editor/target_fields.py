@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +12,7 @@ from msgspec import NODEFAULT
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.fields import Field, fields_of
+from chimes.model.fields import Field, default_in_json, fields_of
 from chimes.model.target import TARGETS
 from chimes.web.dashboard.editor.struct_fields import (
     extra_fields,
@@ -221,7 +222,10 @@ def _value(kind: str, text: str, field: str) -> object:
     return found
 
 
-KINDS = ("http", "task", "flow", "agent", "sync", "action", "message")
+#: Kinds whose whole form is made of the declarations of their fields. Their form fields are named
+#: `celery_task`, because other kinds have fields of the same name.
+DECLARED = ("celery", "dask", "kubernetes", "amqp", "nats", "redis_stream", "kafka")
+KINDS = ("http", "task", "flow", "agent", "sync", "action", "message", "command", *DECLARED)
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 DEFAULT_TARGET: Mapping[str, str] = {
     "kind": "http",
@@ -248,13 +252,30 @@ _OWN = frozenset(
         *("kind", "url", "method", "headers", "body", "expected_status", "signing_secrets"),
         *(_CHECK_BOX, "name", "args", "input", "source", "collection", "prompt", "pipeline"),
         *("model", "max_tokens", "action_type_id", "kn_id", "branch", "identities", "params"),
-        *("account_id", "account_type", "text"),
+        *("account_id", "account_type", "text", "command", "shell", "env", "stdin"),
+        *("success_codes", "requires"),
     }
 )
 
 
 def extra_target_fields() -> dict[str, tuple[Field, ...]]:
-    return {kind: extra_fields(struct, _OWN) for kind, struct in TARGETS.items()}
+    return {
+        kind: extra_fields(struct, _OWN) for kind, struct in TARGETS.items() if kind not in DECLARED
+    }
+
+
+def declared_target_fields() -> dict[str, tuple[Field, ...]]:
+    """The fields of the kinds in `DECLARED`, without the kind itself."""
+    return {
+        kind: tuple(each for each in fields_of(TARGETS[kind]) if each.name != "kind")
+        for kind in DECLARED
+    }
+
+
+def _form_name(kind: str, name: str) -> str:
+    if kind in DECLARED and name != "kind":
+        return f"{kind}_{name}"
+    return _NAMES.get((kind, name), name)
 
 
 def target_fields(target: Mapping[str, object]) -> Fields:
@@ -266,8 +287,10 @@ def target_fields(target: Mapping[str, object]) -> Fields:
         value = value_at(target, field.json)
         if field.name == _CHECK_BOX:
             found[_CHECK_BOX] = "" if value is False else "on"
+        elif field.name == "command" and isinstance(value, list):
+            found[_form_name(kind, "command")] = shlex.join(value)
         elif text := field_text(field, value):
-            found[_NAMES.get((kind, field.name), field.name)] = text
+            found[_form_name(kind, field.name)] = text
     return found
 
 
@@ -281,20 +304,57 @@ def target_body(fields: Mapping[str, str]) -> JsonObject:
         return {"kind": kind, "source": source, "collection": collection}
     found: JsonObject = {}
     for field in fields_of(TARGETS[kind]):
-        name = _NAMES.get((kind, field.name), field.name)
+        name = _form_name(kind, field.name)
         text = fields.get(name, "")
-        if field.name != "body":
+        if field.name not in ("body", "stdin"):
             text = text.strip()
-        if field.name == "args":
+        if kind == "task" and field.name == "args":
             value: object = dict(arguments_body(fields))
         elif field.name == _CHECK_BOX:
             value = bool(text)
+        elif field.name == "command":
+            value = _words(text, name)
         elif field.item is None and not text:
-            value = "" if field.default is NODEFAULT else field.default
+            value = "" if field.default is NODEFAULT else default_in_json(field)
         else:
             value = field_value(field, {name: text}, name)
         put_at(found, field.json, value)
     return found
+
+
+def _words(text: str, name: str) -> list[str]:
+    """The arguments of a command, quoted as in a shell."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        raise InvalidInput(
+            _("a quotation mark is not closed"), field=name, code="bad_command"
+        ) from None
+
+
+def command_words(target: Mapping[str, object]) -> list[str]:
+    """The options of `chimes add` for a command of the API."""
+    command = target.get("command")
+    if isinstance(command, list) and command:
+        found = ["--command", shlex.join(str(each) for each in command)]
+    else:
+        found = ["--shell", str(target.get("shell", ""))]
+    for field in fields_of(TARGETS["command"]):
+        value = target.get(field.name)
+        if field.name in ("kind", "command", "shell") or not value:
+            continue
+        option = _COMMAND_OPTIONS.get(field.name, f"--{field.name.replace('_', '-')}")
+        if isinstance(value, Mapping):
+            found += [word for name, each in value.items() for word in (option, f"{name}={each}")]
+        elif isinstance(value, list):
+            found += [word for each in value for word in (option, str(each))]
+        elif value != default_in_json(field):
+            found += [option, str(value)]
+    return found
+
+
+#: Options that are repeated for each item have another name than the field.
+_COMMAND_OPTIONS = {"success_codes": "--success-code", "requires": "--require"}
 
 
 def default_name(fields: Mapping[str, str]) -> str:
@@ -310,5 +370,12 @@ def default_name(fields: Mapping[str, str]) -> str:
             return " ".join(fields.get("message", "").split())[:80]
         case "sync":
             return fields.get("pair", "").strip()
+        case "command":
+            shown = fields.get("command", "").strip() or fields.get("shell", "").strip()
+            return shown.partition("\n")[0][:80]
+        case kind if kind in DECLARED:
+            names = ("task", "function", "image", "exchange", "subject", "stream", "topic")
+            used = (fields.get(f"{kind}_{name}", "").strip() for name in (*names, "routing_key"))
+            return next(filter(None, used), "")[:80]
         case kind:
             return fields.get(kind or "", "").strip()

@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
-from babel.core import get_global
-
 from chimes.errors import InvalidInput
 from chimes.i18n import LANGUAGES, _
 from chimes.triggers import (
@@ -19,7 +17,8 @@ from chimes.triggers import (
     parse_moment,
     trigger_from_dict,
 )
-from chimes.web.dashboard.core.times import locale_of, zone_info
+from chimes.web.dashboard.core.cldr import locale_of, zone_territories
+from chimes.web.dashboard.core.times import zone_info
 
 Fields = dict[str, str]
 JsonObject = dict[str, object]
@@ -35,7 +34,7 @@ _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 def _codes() -> tuple[str, ...]:
     """Returns the countries that have a time zone. A test checks that each of them has holidays:
     importing the holidays package here would take a second."""
-    known = {code for code in get_global("zone_territories").values() if code.isalpha()}
+    known = {code for code in zone_territories().values() if code.isalpha()}
     return tuple(sorted(known - {"ZZ"}))
 
 
@@ -44,7 +43,7 @@ def countries(language: str) -> tuple[tuple[str, str], ...]:
     """Returns codes and names, sorted by name."""
     names = locale_of(language).territories
     return tuple(
-        sorted(((code, str(names.get(code, code))) for code in _codes()), key=lambda each: each[1])
+        sorted(((code, names.get(code, code)) for code in _codes()), key=lambda each: each[1])
     )
 
 
@@ -202,7 +201,25 @@ DEFAULT_TRIGGER: Mapping[str, str] = {
     "rule_weekday": "1",
     "every": "15",
     "unit": "min",
+    "event": "webhook",
+    "hook_scheme": "none",
 }
+#: Form fields of an event trigger, by kind and key of its JSON.
+EVENT_FIELDS: Mapping[str, Mapping[str, str]] = {
+    "webhook": {"scheme": "hook_scheme", "secret": "hook_secret"},
+    "run_end": {"schedule": "source_schedule", "status": "source_status"},
+    "file": {"path": "path"},
+    "sql": {"connection": "connection", "query": "query", "interval": "interval"},
+}
+_PACE_FIELDS = ("debounce", "throttle")
+#: Of all kinds.
+EVENT_NAMES = (
+    "event",
+    *(name for names in EVENT_FIELDS.values() for name in names.values()),
+    *_PACE_FIELDS,
+    "batch_count",
+    "batch_within",
+)
 
 
 # --- from a trigger to fields ------------------------------------------------------------------
@@ -212,6 +229,8 @@ def trigger_fields(trigger: JsonObject, home: str) -> Fields:
     zone = str(trigger.get("timezone") or (home if kind == "every" else "UTC"))
     # A stored zone needs no confirmation, even if its name is ambiguous.
     found: Fields = {**DEFAULT_TRIGGER, "when": kind, "zone": zone, "zone_sure": zone}
+    if kind in EVENT_FIELDS:
+        return found | _event_fields(trigger, kind) | {"zone": home, "zone_sure": home}
     match kind:
         case "once":
             found["at"] = local_text(_once_instant(trigger), zone)
@@ -280,6 +299,8 @@ def trigger_body(fields: Mapping[str, str], now: datetime) -> JsonObject:
     missing or malformed values; the trigger parser validates the rest."""
     kind, zone = fields.get("when", ""), fields.get("zone", "")
     found: JsonObject
+    if kind == "event":
+        return _event_body(fields)
     match kind:
         case "once":
             found = {"kind": "once", "at": _at(fields, now)}
@@ -305,6 +326,46 @@ def trigger_body(fields: Mapping[str, str], now: datetime) -> JsonObject:
         found["max_runs"] = parse_int(fields, "max_runs")
     excluded = exclusions(fields)
     return found | ({"exclude": excluded} if excluded else {})
+
+
+def _event_fields(trigger: JsonObject, kind: str) -> Fields:
+    found = {"when": "event", "event": kind}
+    for key, name in EVENT_FIELDS[kind].items():
+        value = trigger.get(key)
+        if isinstance(value, list):
+            found[name] = ",".join(str(each) for each in value)
+        elif value is not None:
+            found[name] = short_duration(str(value)) if key == "interval" else str(value)
+    for name in _PACE_FIELDS:
+        if name in trigger:
+            found[name] = short_duration(str(trigger[name]))
+    batch = trigger.get("batch")
+    if isinstance(batch, Mapping):
+        found["batch_count"] = str(batch["count"])
+        found["batch_within"] = short_duration(str(batch["within"]))
+    return found
+
+
+def _event_body(fields: Mapping[str, str]) -> JsonObject:
+    kind = fields.get("event", "")
+    if kind not in EVENT_FIELDS:
+        raise InvalidInput(_("Choose when to run."), field="event", code="missing")
+    found: JsonObject = {"kind": kind}
+    for key, name in EVENT_FIELDS[kind].items():
+        value = fields.get(name, "").strip()
+        if key == "status" and value:
+            found[key] = [each.strip() for each in value.split(",") if each.strip()]
+        elif value or key in ("schedule", "path", "connection", "query"):
+            found[key] = value
+    if found.get("scheme") == "none":
+        found.pop("secret", None)
+    found |= {name: fields[name].strip() for name in _PACE_FIELDS if fields.get(name, "").strip()}
+    if fields.get("batch_count") or fields.get("batch_within"):
+        found["batch"] = {
+            "count": parse_int(fields, "batch_count"),
+            "within": fields.get("batch_within", ""),
+        }
+    return found
 
 
 def rule_expression(fields: Mapping[str, str]) -> str:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from babel.core import get_global
-
 from chimes.i18n import LANGUAGES, _
 from chimes.language import short_weekday
 from chimes.triggers import zone_names
-from chimes.web.dashboard.core.times import locale_of, zone_info
+from chimes.web.dashboard.core.cldr import locale_of, zone_territories
+from chimes.web.dashboard.core.times import zone_info
 
 #: Abbreviations; some stand for several zones.
 _ABBREVIATIONS: Mapping[str, tuple[str, ...]] = {
@@ -116,9 +115,8 @@ def recent_zones(zones: Iterable[str]) -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def _territories() -> Mapping[str, str]:
     """Returns the canonical zones with their country; links and historic names are left out."""
-    found: dict[str, str] = dict(get_global("zone_territories"))
     known = zone_names()
-    return {name: code for name, code in found.items() if name in known} | {"UTC": ""}
+    return {name: code for name, code in zone_territories().items() if name in known} | {"UTC": ""}
 
 
 @lru_cache(maxsize=2000)
@@ -127,10 +125,7 @@ def _place(name: str, language: str) -> tuple[str, str]:
     locale = locale_of(language)
     code = _territories().get(name, "")
     city = name.rpartition("/")[2].replace("_", " ")
-    found = locale.time_zones.get(name)
-    if found is not None and "city" in found:
-        city = str(found["city"])
-    return city, str(locale.territories.get(code, ""))
+    return locale.cities.get(name, city), locale.territories.get(code, "")
 
 
 @lru_cache(maxsize=1)

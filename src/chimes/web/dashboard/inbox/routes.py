@@ -27,8 +27,10 @@ from chimes.model.notification import (
     Unsnooze,
 )
 from chimes.model.recipient import Channel, Recipient
+from chimes.model.run import FAILED_STATUSES, Run
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.notifications.message import CHANNELS, MAX_NESTING, readable_markdown, sanitize
+from chimes.services.attention import KnownFailure
 from chimes.services.manual_runs import may_reply, reply_id
 from chimes.triggers.values import parse_moment
 from chimes.web.dashboard.core.lists import next_page, page_position
@@ -53,6 +55,7 @@ from chimes.web.dashboard.inbox.views import (
     snooze_choices,
     telegram_states,
 )
+from chimes.web.dashboard.runs.views import visible
 from chimes.web.dashboard.schedule.actions import find_schedule
 
 if TYPE_CHECKING:
@@ -64,8 +67,8 @@ if TYPE_CHECKING:
 # Messages contain untrusted Markdown: raw HTML, images and styles are removed and links restricted.
 # Line breaks are kept, as in the other channels.
 
-#: Digests link to pages of runs.
-_LINK_PREFIXES = ("http://", "https://", "mailto:", "/ui/runs/")
+#: Digests link to pages of runs, notices of proposals to their pages.
+_LINK_PREFIXES = ("http://", "https://", "mailto:", "/ui/runs/", "/ui/proposals/")
 #: Headings of a message are below those of the page.
 _HEADINGS = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 
@@ -180,6 +183,7 @@ async def render_inbox(
         items = (item, *items)
     schedule = None if item is None else await find_schedule(request, item.schedule_id)
     deliveries = await _other_deliveries(request, item)
+    failed_run, known = await _failure_of(request, item)
     return request.render(
         "inbox/page.html",
         status=status_of(form_error),
@@ -199,6 +203,11 @@ async def render_inbox(
         schedule=schedule,
         may_edit=schedule is not None and request.actor.may_write(schedule.owner),
         may_mark=may_mark(request.actor, _owner_of(request, filter_, item)),
+        known=known,
+        may_acknowledge=failed_run is not None
+        and known is None
+        and request.actor.may_operate(failed_run.owner),
+        visible=visible,
         deliveries=deliveries,
         channel_label=CHANNELS.__getitem__,
         button_presses=await _button_presses(request, item) if deliveries else (),
@@ -207,6 +216,19 @@ async def render_inbox(
         snooze_choices=snooze_choices(request.display, request.now),
         schedule_name=_schedule_name(filter_, found.items),
     )
+
+
+async def _failure_of(
+    request: PageRequest, item: InboxItem | None
+) -> tuple[Run | None, KnownFailure | None]:
+    """Returns the failed run that a message is about, and the mark of its failure."""
+    if item is None or item.run_id is None or item.status not in FAILED_STATUSES:
+        return None, None
+    try:
+        run = await request.context.runs.get(request.actor, item.run_id)
+    except NotFound:
+        return None, None
+    return run, await request.context.known_failures.get_for_run(run)
 
 
 def _query_of(address: str) -> dict[str, str]:

@@ -159,7 +159,12 @@ def telegram_states(deliveries: Iterable[Delivery]) -> dict[RunId, DeliveryState
     return found
 
 
-_BEST_FIRST = (DeliveryState.DELIVERED, DeliveryState.PENDING, DeliveryState.DEAD)
+_BEST_FIRST = (
+    DeliveryState.DELIVERED,
+    DeliveryState.PENDING,
+    DeliveryState.SUPPRESSED,
+    DeliveryState.DEAD,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

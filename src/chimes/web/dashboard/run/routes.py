@@ -15,14 +15,15 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, RunId
-from chimes.model.insights import ERROR_KEY_LENGTH, FAILED_STATUSES, lag_of
+from chimes.model.insights import ERROR_KEY_LENGTH, lag_of
 from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, RunSort
 from chimes.model.notification import Delivery
-from chimes.model.run import LogEntry, Run, RunStatus
+from chimes.model.run import FAILED_STATUSES, LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.notifications.message import CHANNELS
-from chimes.services.attention import KnownFailure, fingerprint
+from chimes.services.attention import KnownFailure
 from chimes.services.runs import RunOrigin, RunRequest
+from chimes.services.schedules.history import describe_cause, outcome_reason
 from chimes.triggers.values import format_moment
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.streams import STREAM, LogStream, StreamCounter, last_event_id
@@ -65,7 +66,6 @@ from chimes.web.dashboard.runs.views import (
     visible,
 )
 from chimes.web.dashboard.schedule.actions import find_schedule
-from chimes.web.dashboard.schedule.fire_log import outcome_reason
 from chimes.web.problems import validation_message
 
 router = PageRouter()
@@ -155,7 +155,8 @@ async def mark_known(request: PageRequest) -> Response:
             title=_("Mark this failure as known?"),
             text=_(
                 "The schedule no longer appears under “Needs attention” for this error until it "
-                "fails differently or succeeds. The reason is shown next to it."
+                "fails differently or succeeds, and is not escalated to further recipients. The "
+                "reason is shown next to it."
             ),
             button=_("Mark as known"),
             names=[run.schedule_name],
@@ -291,10 +292,9 @@ async def known_failure_of(
     request: PageRequest, run: Run, schedule: Schedule | None
 ) -> KnownFailure | None:
     """Returns the mark of a known failure, if it applies to this run."""
-    if schedule is None or run.status not in FAILED_STATUSES:
+    if run.status not in FAILED_STATUSES or (schedule is None and run.schedule_id is not None):
         return None
-    known = await request.context.known_failures.get(schedule)
-    return known if known is not None and known.error == fingerprint(run.error) else None
+    return await request.context.known_failures.get_for_run(run)
 
 
 async def compare_failure(request: PageRequest, run: Run) -> FailureComparison | None:
@@ -404,12 +404,13 @@ async def _head(
         "waterfall": build_waterfall(spans, request.display, zone, request.now),
         "usage": usage_of(run),
         "trace": trace_of(run),
+        "cause": None if run.definition.cause is None else describe_cause(run.definition.cause),
         "why": outcome_reason(run),
         "blocking_run": blocking_run_of(run),
         "known": await known_failure_of(request, run, schedule),
-        "may_mark_known": schedule is not None
-        and run.status in FAILED_STATUSES
-        and request.actor.may_operate(schedule.owner),
+        "may_mark_known": run.status in FAILED_STATUSES
+        and (schedule is not None or run.schedule_id is None)
+        and request.actor.may_operate(run.owner if schedule is None else schedule.owner),
         "deliveries": deliveries,
         "may_operate": request.actor.may_operate(run.owner),
         "may_create": request.actor.may_create(run.owner),

@@ -40,6 +40,7 @@ _STATUS_OF_DELIVERY = {
     DeliveryState.PENDING: RunStatus.RUNNING,
     DeliveryState.DELIVERED: RunStatus.SUCCEEDED,
     DeliveryState.DEAD: RunStatus.FAILED,
+    DeliveryState.SUPPRESSED: RunStatus.SKIPPED,
 }
 
 
@@ -357,6 +358,7 @@ _CREATED_TEXTS: Mapping[Origin, Message] = {
     Origin.MANUAL: _("Requested manually."),
     Origin.BACKFILL: _("Created by a backfill."),
     Origin.CHILD: _("Created by the flow."),
+    Origin.EVENT: _("Created by an event."),
 }
 _ENDED_TEXTS: Mapping[RunStatus, Message] = {
     RunStatus.SUCCEEDED: _("Succeeded."),
@@ -416,6 +418,8 @@ def _delivery_events(delivery: Delivery) -> Iterator[Event]:
         return
     if delivery.state is DeliveryState.DELIVERED:
         what = _("Notification delivered: {channel}.", channel=channel)
+    elif delivery.state is DeliveryState.SUPPRESSED:
+        what = _("Notification suppressed: {channel}.", channel=channel)
     else:
         what = _("Notification failed: {channel}.", channel=channel)
     bad = delivery.state is DeliveryState.DEAD

@@ -16,12 +16,12 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import ErrorGroup
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery
 from chimes.model.run import Run, RunStatus
+from chimes.services.filters import RUN_NAMES, Chip, Filter, read_filter
 from chimes.services.preferences import ListName
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment, parse_moment
 from chimes.web.dashboard.core import bulk
 from chimes.web.dashboard.core.bulk import BulkAction, Fetch, Outcome, Work
-from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter
 from chimes.web.dashboard.core.lists import (
     EXPORT_BATCH,
     MAX_EXPORTED,
@@ -61,8 +61,6 @@ PAGE = 25
 CHART_PART = "picture"
 #: Limit of rows in one refresh.
 MAX_REFRESHED = 100
-#: Runs read per request when filtering in memory, and per query.
-MAX_SCANNED, _SCAN_BATCH = 2000, 200
 RowContext = tuple[dict[ScheduleId, timedelta], dict[RunId, RunOrigin], dict[ScheduleId, str]]
 #: Above this, the count of new runs is shown as "more than".
 _MAX_NEW = 99
@@ -179,9 +177,7 @@ async def newer(request: PageRequest) -> Response:
     search = await resolve_search(request, request.query.get("q", ""))
     since = after + timedelta(milliseconds=1)
     query = replace(search.query, sort=RunSort.CREATED_AT, created_since=since)
-    found = await find_matching(
-        request, replace(search, query=query), after=None, limit=_MAX_NEW + 1
-    )
+    found = await find_matching(request, search.with_query(query), after=None, limit=_MAX_NEW + 1)
     count = len(found.items)
     text = counted("{count} new run – show", "{count} new runs – show", min(count, _MAX_NEW))
     if count > _MAX_NEW:
@@ -191,10 +187,10 @@ async def newer(request: PageRequest) -> Response:
 
 async def resolve_search(request: PageRequest, text: str) -> RunSearch:
     search = parse_search(text, request.actor, request.now)
-    if search.same is None:
+    if search.found.same is None:
         return search
     try:
-        example = await request.context.runs.get(request.actor, search.same)
+        example = await request.context.runs.get(request.actor, search.found.same)
     except NotFound as error:
         return search.with_filter_error(_("{chip}: {error}", chip="same", error=error.message))
     return search.with_error(example.error)
@@ -203,21 +199,8 @@ async def resolve_search(request: PageRequest, text: str) -> RunSearch:
 async def find_matching(
     request: PageRequest, search: RunSearch, *, after: Position | None, limit: int
 ) -> Page[Run]:
-    """Returns a page of matching runs; when filtering in memory, it may exceed or miss `limit`."""
-    if not search.scans:
-        return await request.context.runs.find(
-            request.actor, replace(search.query, after=after, limit=limit)
-        )
-    matching: list[Run] = []
-    scanned = 0
-    while True:
-        query: RunQuery = replace(search.query, after=after, limit=_SCAN_BATCH)
-        found = await request.context.runs.find(request.actor, query)
-        matching.extend(run for run in found.items if search.matches(run))
-        scanned += len(found.items)
-        after = found.next
-        if after is None or len(matching) >= limit or scanned >= MAX_SCANNED:
-            return Page(items=tuple(matching), next=after)
+    query = replace(search.query, after=after, limit=limit)
+    return await request.context.runs.search(request.actor, search.with_query(query).found)
 
 
 async def _row_context(request: PageRequest, found: tuple[Run, ...]) -> RowContext:
@@ -374,7 +357,7 @@ async def _matching(request: PageRequest) -> Fetch[Run]:
     search.filter.require_valid()
     wanted = search.query.statuses or tuple(RunStatus)
     states = tuple(each for each in wanted if each in STATES[request.form.text("verb")])
-    search = replace(search, query=replace(search.query, statuses=states))
+    search = search.with_query(replace(search.query, statuses=states))
 
     async def find(after: Position | None, limit: int) -> Page[Run]:
         if not states:

@@ -15,26 +15,24 @@ from chimes.model import replace
 from chimes.model.access import Actor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
-    ERROR_KEY_LENGTH,
-    FAILED_STATUSES,
     MAX_PLANNING_LEAD,
     QUARTER,
-    RunFilter,
     StatusCounts,
     Window,
     lag_of,
     quarter_start,
 )
+from chimes.model.insights import RunFilter as InsightFilter
 from chimes.model.listing import RunQuery, RunSort
 from chimes.model.run import Run, RunStatus, describe_reason
 from chimes.redaction import mask_result
+from chimes.services.filters import RUN_NAMES, Chip, Filter, RunFilter, read_filter, run_filter
 from chimes.services.runs import RunOrigin
 from chimes.triggers.values import format_moment
 from chimes.web.api.translate import run_out
 from chimes.web.dashboard.charts.svg import Chart, element
 from chimes.web.dashboard.charts.timeline import Bar, HistogramTexts, histogram
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter, run_filter
 from chimes.web.dashboard.core.lists import csv_cell, csv_text
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.times import status_label
@@ -70,54 +68,50 @@ ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSearch:
-    """A filter translated to a store query, a chart window and conditions applied in memory."""
+    """A filter with the time range of the page, and the window of the chart."""
 
-    filter: Filter
-    query: RunQuery
+    found: RunFilter
     window: Window
     #: Selected entry of `WINDOWS`; empty: a custom range, or no window.
     span: str
-    #: Lower-case search text for schedule name and error.
-    text: str = ""
-    #: A run whose error all results share.
-    same: RunId | None = None
-    #: That error, cut to `ERROR_KEY_LENGTH`.
-    error: str | None = None
+
+    @property
+    def filter(self) -> Filter:
+        return self.found.filter
+
+    @property
+    def query(self) -> RunQuery:
+        return self.found.query
+
+    @property
+    def error(self) -> str | None:
+        """The error that all results share."""
+        return self.found.error
 
     @property
     def chart_is_exact(self) -> bool:
         """Whether the chart applies every condition of the filter."""
-        return not self.text and self.same is None and self.query.holder is None
+        return not self.found.text and self.found.same is None and self.query.holder is None
 
     @property
-    def scans(self) -> bool:
-        """Whether runs are filtered in memory, by conditions that the store cannot apply."""
-        return bool(self.text) or self.error is not None
-
-    @property
-    def totals_filter(self) -> RunFilter:
+    def totals_filter(self) -> InsightFilter:
         query = self.query
-        return RunFilter(
+        return InsightFilter(
             owner=query.owner,
             schedule_id=query.schedule_id,
             namespace=query.namespace,
             origin=query.origin,
         )
 
-    def matches(self, run: Run) -> bool:
-        if self.error is not None and run.error[:ERROR_KEY_LENGTH] != self.error:
-            return False
-        return self.text in run.schedule_name.lower() or self.text in run.error.lower()
+    def with_query(self, query: RunQuery) -> RunSearch:
+        return replace(self, found=replace(self.found, query=query))
 
     def with_error(self, error: str) -> RunSearch:
-        """Restricts the search to failed runs with this error."""
-        query = self.query
-        if not query.statuses:
-            query = replace(query, statuses=tuple(sorted(FAILED_STATUSES)))
-        return replace(self, error=error[:ERROR_KEY_LENGTH], query=query)
+        return replace(self, found=self.found.with_error(error))
 
     def with_filter_error(self, error: Message) -> RunSearch:
-        return replace(self, filter=replace(self.filter, errors=(*self.filter.errors, error)))
+        filter_ = replace(self.filter, errors=(*self.filter.errors, error))
+        return replace(self, found=replace(self.found, filter=filter_))
 
 
 def parse_search(text: str, actor: Actor, now: datetime) -> RunSearch:
@@ -148,12 +142,9 @@ def parse_search(text: str, actor: Actor, now: datetime) -> RunSearch:
         query = replace(query, since=since, sort=RunSort.PLANNED_AT)
     selected = given if given in WINDOWS and until is None else "" if given or until else span
     return RunSearch(
-        filter=filter_,
-        query=query,
+        found=replace(found, filter=filter_, query=query),
         window=window,
         span="" if only_active and not given else selected or "",
-        text=(found.text or "").lower(),
-        same=found.same,
     )
 
 
@@ -271,7 +262,7 @@ class Row:
     @property
     def why(self) -> str:
         """Describes the reason of an end that is not an error."""
-        return describe_reason(self.run.reason)
+        return describe_reason(self.run.shown_reason)
 
     @property
     def name(self) -> str:

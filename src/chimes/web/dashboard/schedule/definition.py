@@ -16,26 +16,28 @@ from yaml.tokens import KeyToken, ScalarToken, Token
 
 from chimes.errors import NotFound
 from chimes.i18n import _
-from chimes.model.fields import fields_of
+from chimes.model.fields import fields_of, to_json
 from chimes.model.policy import Policy
 from chimes.model.recipient import format_recipient
 from chimes.model.schedule import Dependency, Schedule, is_detached, reattach, source_marker
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
+    CommandTarget,
     FlowTarget,
     HttpTarget,
     MessageTarget,
     SyncTarget,
     TaskTarget,
 )
-from chimes.redaction import mask_arguments, mask_headers, mask_text
-from chimes.services.schedules.history import with_version
-from chimes.triggers import format_duration_iso
+from chimes.redaction import HIDDEN, mask_arguments, mask_headers, mask_text
+from chimes.services.schedules.versions import with_version
+from chimes.triggers import OnFile, OnRunEnd, OnSql, Trigger, Webhook, format_duration_iso
 from chimes.triggers.values import format_duration_go
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import Json, recipients_out, schedule_out
 from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
+from chimes.web.dashboard.editor.target_fields import command_words
 from chimes.web.dashboard.runs.views import INVISIBLE
 from chimes.web.dashboard.schedule.actions import page_of, schedule_of
 from chimes.web.dashboard.schedule.routes import render_tab
@@ -45,7 +47,7 @@ _DEFINITION_FIELDS = frozenset(ScheduleIn.model_fields)
 #: Stored in microseconds, shown as durations.
 _DURATIONS = frozenset(
     each.stored
-    for kind in (Policy, Dependency)
+    for kind in (Policy, Dependency, CommandTarget)
     for each in fields_of(kind)
     if each.kind == "duration"
 )
@@ -129,7 +131,7 @@ def as_python(schedule: Schedule, server: str) -> str:
 
 def as_command(schedule: Schedule) -> str:
     """`chimes add …`; may be incomplete, see `command_is_complete`."""
-    parts = ["chimes", "add", expression_of(schedule.trigger), "--tz", schedule.trigger.zone]
+    parts = ["chimes", "add", *_when_arguments(schedule.trigger)]
     parts += ["--name", schedule.name, *_target(schedule)]
     for name, value in schedule.labels.items():
         parts += ["--label", name if value is None else f"{name}={value}"]
@@ -144,6 +146,35 @@ def as_command(schedule: Schedule) -> str:
     if not schedule.enabled:
         parts.append("--paused")
     return shlex.join(parts)
+
+
+def _when_arguments(trigger: Trigger) -> list[str]:
+    """The expression and zone, or the options of an event, without its secret."""
+    found: list[str]
+    match trigger:
+        case Webhook():
+            found = ["--on-webhook"]
+            if trigger.scheme != "none":
+                found += ["--scheme", trigger.scheme, "--secret", HIDDEN]
+        case OnRunEnd():
+            found = ["--after", trigger.schedule]
+            for status in trigger.status:
+                found += ["--status", status]
+        case OnFile():
+            found = ["--on-file", trigger.path]
+        case OnSql():
+            found = ["--on-sql", trigger.query, "--connection", trigger.connection]
+            found += ["--interval", format_duration_go(trigger.interval)]
+        case _:
+            return [expression_of(trigger), "--tz", trigger.zone]
+    if trigger.debounce is not None:
+        found += ["--debounce", format_duration_go(trigger.debounce)]
+    if trigger.throttle is not None:
+        found += ["--throttle", format_duration_go(trigger.throttle)]
+    if trigger.batch is not None:
+        within = format_duration_go(trigger.batch.within)
+        found += ["--batch", f"{trigger.batch.count}/{within}"]
+    return found
 
 
 def command_is_complete(schedule: Schedule) -> bool:
@@ -175,6 +206,10 @@ def _target(schedule: Schedule) -> list[str]:
             return ["--action", action.action_type_id, "--kn", action.kn_id]
         case MessageTarget() as message:
             return ["--message", message.text]
+        case CommandTarget() as command:
+            return command_words(to_json(command, masked=True))
+        case _:
+            return ["--target", _compact(to_json(schedule.target, masked=True))]
 
 
 def _compact(value: object) -> str:

@@ -13,12 +13,17 @@ from datetime import date, datetime, timedelta
 from urllib.parse import urlencode
 
 from chimes.errors import InvalidInput
-from chimes.i18n import Message, _, counted
+from chimes.i18n import Message, _
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
-from chimes.model.policy import Misfire
-from chimes.model.run import Reason, Run, RunStatus, describe_reason
-from chimes.services.schedules.history import Decision, FireLogEntry, FireLogFilter, FireLogPosition
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.services.schedules.history import (
+    Decision,
+    FireLogEntry,
+    FireLogFilter,
+    FireLogPosition,
+    describe_decision,
+)
 from chimes.web.dashboard.core.audit import Change, changes_of, describe_change
 from chimes.web.dashboard.run.views import blocking_run_of
 from chimes.web.dashboard.schedules.month import midnight
@@ -35,11 +40,6 @@ _DECISION_LABELS: Mapping[Decision, Message] = {
     Decision.RESUMED: _("resumed"),
     Decision.MOVED: _("moved"),
     Decision.CHANGED: _("changed"),
-}
-_MISFIRE_LABELS: Mapping[Misfire, Message] = {
-    Misfire.SKIP: _("skip"),
-    Misfire.ONE: _("run once"),
-    Misfire.ALL: _("run all"),
 }
 #: Decisions because of which nothing ran.
 NOT_RUN = frozenset({Decision.SKIPPED, Decision.MISSED, Decision.PAUSED})
@@ -136,62 +136,10 @@ def _run_line(
         at=run.slot or run.planned_at,
         decision=entry.decision,
         label=_DECISION_LABELS[entry.decision],
-        reason=_reason(entry, run, requested_by.get(run.id)),
+        reason=describe_decision(entry, run, requested_by.get(run.id)),
         run=run,
         blocking_run=_blocking_run(run, runs) if run.reason == Reason.OVERLAP else None,
     )
-
-
-def outcome_reason(run: Run) -> str:
-    """Why a run ended without an error; a sentence if it never started."""
-    match run.status:
-        case RunStatus.SKIPPED:
-            return _skipped(run)
-        case RunStatus.MISSED:
-            return _missed(run)
-        case _:
-            return describe_reason(run.reason)
-
-
-def _skipped(run: Run) -> Message:
-    return _("Skipped: {reason}.", reason=describe_reason(run.reason))
-
-
-def _missed(run: Run) -> Message:
-    policy = _MISFIRE_LABELS[run.policy.misfire]
-    if run.missed_count > 1:
-        return counted(
-            "{count} run missed: no node was running. Misfire policy: {policy}.",
-            "{count} runs missed: no node was running. Misfire policy: {policy}.",
-            run.missed_count,
-            policy=policy,
-        )
-    return _(
-        "Missed: no node was running. Misfire policy: {policy}.",
-        policy=policy,
-    )
-
-
-def _reason(entry: FireLogEntry, run: Run, user: str | None) -> Message:
-    match entry.decision:
-        case Decision.SKIPPED:
-            return _skipped(run)
-        case Decision.MISSED:
-            return _missed(run)
-        case Decision.MANUAL if user:
-            return _("Requested by {user}.", user=user)
-        case Decision.MANUAL:
-            return _("Requested manually.")
-        case Decision.BACKFILL:
-            return _("Backfill of a past slot.")
-        case _ if run.reason == Reason.CATCH_UP or run.catch_up:
-            return _("Late: catches up a missed slot.")
-        case _ if run.reason:
-            return _("Due, but ended: {reason}.", reason=describe_reason(run.reason))
-        case _ if run.blocked and run.status is RunStatus.QUEUED:
-            return _("Due; waits for the previous run.")
-        case _:
-            return _("Due; started.")
 
 
 def oldest_unexplained(entries: Sequence[FireLogEntry]) -> Run | None:

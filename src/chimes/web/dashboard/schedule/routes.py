@@ -22,6 +22,7 @@ from chimes.model.schedule import Schedule, has_runs_left
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_url
 from chimes.services.schedules.history import FireLogPage
+from chimes.services.webhooks import hook_url, may_see_hook
 from chimes.triggers import Fire as Slot
 from chimes.triggers import Note
 from chimes.web.dashboard.core import times
@@ -137,6 +138,13 @@ def render_tab(
     )
 
 
+def _hook_url(request: PageRequest, schedule: Schedule) -> str | None:
+    if not may_see_hook(request.actor, schedule):
+        return None
+    base = request.context.settings.public_url or str(request.http.base_url)
+    return hook_url(schedule, base)
+
+
 @router.get("/schedules/{id}")
 async def overview(request: PageRequest) -> Response:
     schedule = await schedule_of(request)
@@ -153,6 +161,7 @@ async def overview(request: PageRequest) -> Response:
         request,
         schedule,
         "overview",
+        hook_url=_hook_url(request, schedule),
         fires=_fires(request, schedule),
         other_zone=second_zone(schedule.trigger.zone, request.display),
         warnings=warnings_in_words(schedule.trigger, language),

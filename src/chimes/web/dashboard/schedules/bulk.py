@@ -143,6 +143,8 @@ def set_zone(text: str) -> Edit:
 
     def edit(before: Schedule) -> Schedule:
         plain = before.trigger.to_dict()
+        if before.trigger.on_event:
+            raise InvalidInput(_("an event does not depend on the time zone"))
         if plain["kind"] == "every":
             raise InvalidInput(_("an interval does not depend on the time zone"))
         after = trigger_from_dict({**plain, "timezone": zone})

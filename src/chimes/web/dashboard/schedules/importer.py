@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 
@@ -42,7 +42,7 @@ class Item:
     text: str
     body: ScheduleIn | None = None
     error: str = ""
-    note: Message | None = None
+    notes: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,9 +66,9 @@ def parse_items(
         raise InvalidInput(_("paste a text first"), field="text", code="missing")
     if format_ == "crontab" or (format_ != "yaml" and is_crontab(text)):
         return tuple(
-            Item(number=line.number, text=line.text, error=line.error, note=line.note)
+            Item(number=line.number, text=line.text, error=line.error, notes=line.notes)
             if line.definition is None
-            else _item(line.number, line.text, line.definition)
+            else replace(_item(line.number, line.text, line.definition), notes=line.notes)
             for line in crontab_lines(text, zone=zone, task=task, users=users)
         )
     entries = _entries(_parsed(text))
@@ -186,7 +186,7 @@ async def _planned(request: PageRequest, item: Item) -> Planned:
     service = request.context.schedules
     try:
         draft = draft_from(item.body, request.actor, request.context.settings, request.now)
-        await service.rules.get_run_defaults(draft.target)
+        await service.rules.get_run_defaults(draft.target, allow_missing=True)
         zone = await service.rules.zone_for(draft.owner, draft.trigger)
         prepare = partial(service.prepare, request.actor, draft, request.now, zone=zone)
         return Planned(item=item, schedule=await calculate([draft.trigger], prepare))

@@ -8,15 +8,15 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from babel.dates import format_date, get_day_names
 from starlette.responses import Response
 
 from chimes.model import replace
 from chimes.model.insights import QUARTER, RunFilter, StatusCounts, Window, sum_counts
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule, due_time, has_runs_left
+from chimes.services.filters import Filter
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.filters import Filter
+from chimes.web.dashboard.core.cldr import locale_of
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.runs.views import between
@@ -211,7 +211,7 @@ def weeks_of(
 ) -> tuple[Week, ...]:
     """The first weekday depends on the locale."""
     today = now.astimezone(times.zone_info(zone)).date()
-    first_weekday = times.locale_of(display.language).first_week_day
+    first_weekday = locale_of(display.language).first_week_day
     days: list[Day | None] = [None] * ((span.first.weekday() - first_weekday) % 7)
     day = span.first
     while day < next_month(span.first):
@@ -235,10 +235,10 @@ def weeks_of(
 
 def weekdays(display: DisplayPreferences) -> tuple[tuple[str, str], ...]:
     """Abbreviated and full names, in the order of the columns."""
-    locale = times.locale_of(display.language)
-    short, whole = get_day_names("abbreviated", locale=locale), get_day_names(locale=locale)
+    locale = locale_of(display.language)
+    short, whole = locale.days["abbreviated"], locale.days["wide"]
     order = [(locale.first_week_day + place) % 7 for place in range(7)]
-    return tuple((str(short[each]), str(whole[each])) for each in order)
+    return tuple((short[each], whole[each]) for each in order)
 
 
 def month_name(first: date, display: DisplayPreferences) -> str:
@@ -254,7 +254,7 @@ def day_name(day: date, display: DisplayPreferences) -> str:
 def _format_date(day: date, pattern: str, display: DisplayPreferences) -> str:
     if display.era == "be":
         pattern = pattern.replace("y", f"'{day.year + _BUDDHIST_ERA_OFFSET}'")
-    return str(format_date(day, pattern, locale=times.locale_of(display.language)))
+    return locale_of(display.language).format_date(day, pattern)
 
 
 LIST_PAGE = "/ui/schedules"

@@ -17,16 +17,17 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget, HttpTarget, Target, payload_name
-from chimes.services.preferences import ListName
-from chimes.web.api.schemas import TargetPatch
-from chimes.web.api.translate import patched_target, target_out
-from chimes.web.dashboard.core.filters import (
+from chimes.services.filters import (
     SCHEDULE_NAMES,
     Chip,
     Filter,
+    ScheduleFilter,
     read_filter,
     schedule_filter,
 )
+from chimes.services.preferences import ListName
+from chimes.web.api.schemas import TargetPatch
+from chimes.web.api.translate import patched_target, target_out
 from chimes.web.dashboard.core.lists import next_page, page_position, saved_filters_of
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
@@ -63,27 +64,15 @@ MAX_REFRESHED_ROWS = 100
 _MAX_FREQUENT, _FREQUENT_RESULTS = 50, 90
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FilteredQuery:
-    """A filter with its errors, and the query made from it."""
-
-    filter: Filter
-    query: ScheduleQuery
-
-
-def parse_query(request: PageRequest, text: str, sorting: Sorting | None = None) -> FilteredQuery:
+def parse_query(request: PageRequest, text: str, sorting: Sorting | None = None) -> ScheduleFilter:
     """From the filter text: `status:paused label:billing next:<1h`."""
     return query_from(request, read_filter(text, SCHEDULE_NAMES), sorting)
 
 
 def query_from(
     request: PageRequest, filter_: Filter, sorting: Sorting | None = None
-) -> FilteredQuery:
-    found = schedule_filter(filter_, request.actor, (sorting or Sorting()).query)
-    query = found.query
-    if found.next_within is not None:
-        query = replace(query, due_by=request.now + found.next_within)
-    return FilteredQuery(filter=found.filter, query=query)
+) -> ScheduleFilter:
+    return schedule_filter(filter_, request.actor, request.now, (sorting or Sorting()).query)
 
 
 @router.get("/schedules")
@@ -117,7 +106,7 @@ async def schedules(request: PageRequest) -> Response:
 
 
 async def _rows_page(
-    request: PageRequest, filtered: FilteredQuery, sorting: Sorting, frame: Mapping[str, object]
+    request: PageRequest, filtered: ScheduleFilter, sorting: Sorting, frame: Mapping[str, object]
 ) -> Response:
     after = page_position(request, numbers=sorting.numbers)
     found = await request.context.schedules.find(

@@ -13,12 +13,12 @@ from chimes.model.ids import ScheduleId
 from chimes.model.insights import HEALTH_RESULTS, Result, ScheduleHealth
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
-from chimes.triggers import Cron, Every, Once, Trigger
+from chimes.services.filters import Filter, sorts_by_name
+from chimes.triggers import Cron, Every, Once, OnFile, OnRunEnd, OnSql, Trigger
 from chimes.triggers.values import format_duration_go
 from chimes.web.dashboard.charts import sparkline as small
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.filters import Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 
 NO_RUNS = ScheduleHealth()
@@ -40,6 +40,19 @@ HINTS = (
 )
 
 
+def event_text(trigger: Trigger) -> str:
+    """What an event trigger waits for: a path, a query, the id of a schedule."""
+    match trigger:
+        case OnRunEnd():
+            return trigger.schedule
+        case OnFile():
+            return trigger.path
+        case OnSql():
+            return trigger.query
+        case _:
+            return trigger.kind
+
+
 def expression_of(trigger: Trigger) -> str:
     """In the source notation: `0 9 * * 1-5`, `every 5m`, a timestamp."""
     match trigger:
@@ -49,6 +62,8 @@ def expression_of(trigger: Trigger) -> str:
             return f"every {_shorten(format_duration_go(trigger.every))}"
         case Once():
             return trigger.at
+        case _:
+            return str(event_text(trigger))
 
 
 def _shorten(length: str) -> str:
@@ -68,7 +83,8 @@ def state_of(schedule: Schedule) -> str:
     """`on`, `paused`, or `done`: enabled without further fires."""
     if not schedule.enabled:
         return "paused"
-    return "on" if schedule.next_run_at is not None else "done"
+    waits = schedule.next_run_at is not None or schedule.trigger.on_event
+    return "on" if waits else "done"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,8 +197,9 @@ def spark_of(seconds: list[float], display: DisplayPreferences) -> Chart:
 
 
 # --- sorting --------------------------------------------------------------------------------------
-_SORTS = {"next": ScheduleSort.NEXT_RUN_AT, "name": ScheduleSort.NAME}
-_SORTS |= {"created": ScheduleSort.CREATED_AT, "updated": ScheduleSort.UPDATED_AT}
+_SORTS = sorts_by_name(ScheduleSort)
+#: The name that the headers of the columns use, first of each.
+_SHORT_NAMES = {sort: name for name, sort in reversed(_SORTS.items())}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,4 +234,6 @@ class Sorting:
 
 def parse_sorting(text: str) -> Sorting:
     name = text.removeprefix("-")
-    return Sorting(name=name, descending=text.startswith("-")) if name in _SORTS else Sorting()
+    if name not in _SORTS:
+        return Sorting()
+    return Sorting(name=_SHORT_NAMES[_SORTS[name]], descending=text.startswith("-"))

@@ -83,8 +83,12 @@ def _installed_dependencies(first: str) -> list[Distribution]:
             found[key] = distribution(name)
         except PackageNotFoundError:
             continue
-        # Extras count for Chimes itself, not for its dependencies.
-        wanted = (each for each in found[key].requires or () if name == first or _EXTRA not in each)
+        # Extras count for Chimes itself, not for its dependencies; a server does not run tests.
+        wanted = (
+            each
+            for each in found[key].requires or ()
+            if _EXTRA not in each or (name == first and "testing" not in each)
+        )
         named = map(_NAME.match, wanted)
         waiting += [each[0] for each in named if each]
     return list(found.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from itertools import zip_longest
 from urllib.parse import urlencode
 
@@ -92,7 +92,8 @@ def _day(text: str, name: str, zone: str) -> datetime | None:
     if not text:
         return None
     try:
-        return moment_from(f"{date.fromisoformat(text)}T00:00:00", zone, name)
+        midnight = datetime.combine(date.fromisoformat(text), time())
+        return moment_from(midnight.isoformat(), zone, name)
     except (ValueError, InvalidInput):
         raise InvalidInput(_("expected a date such as 2030-01-31"), field=name) from None
 

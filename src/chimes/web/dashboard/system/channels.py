@@ -8,7 +8,10 @@ import contextlib
 import secrets
 import shutil
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -26,6 +29,7 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.sync import Source, Sources
 from chimes.model.validation import SECRET_PREFIX
 from chimes.notifications.message import CHANNELS
+from chimes.redaction import mask_url
 from chimes.services.system import may_control
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
@@ -191,6 +195,8 @@ def _check_command(source: Source, directory: str) -> CheckResult:
 router = PageRouter()
 _PATH = "/ui/system/channels"
 _SHOWN = 20
+#: Lengths of silences that can be chosen.
+SILENCE_HOURS = ("1", "4", "24", "168")
 
 
 @router.get("/system/channels")
@@ -259,6 +265,41 @@ async def retry(request: PageRequest) -> Response:
     return request.redirect_with_toast(_("Message queued again."), to=_PATH)
 
 
+@router.post("/system/channels/silences")
+async def add_silence(request: PageRequest) -> Response:
+    """Silences the schedules with the given labels, or all, for some hours."""
+    require_operator(request)
+    hours = request.form.text("hours")
+    try:
+        if hours not in SILENCE_HOURS:
+            raise InvalidInput(_("choose a length"), field="hours")
+        await request.context.silences.add(
+            request.actor,
+            labels=_parse_labels(request.form.text("labels")),
+            until=request.now + timedelta(hours=int(hours)),
+            reason=request.form.text("reason"),
+        )
+    except FORM_ERRORS as error:
+        return await page(request, error=await request.form_error(error), failed="silence")
+    return request.redirect_with_toast(_("Notifications silenced."), to=_PATH)
+
+
+@router.post("/system/channels/silences/{id}/end")
+async def end_silence(request: PageRequest) -> Response:
+    await request.context.silences.remove(request.actor, request.path_params["id"])
+    return request.redirect_with_toast(_("Silence ended."), to=_PATH)
+
+
+def _parse_labels(text: str) -> dict[str, str | None]:
+    """`team=billing, urgent` as labels."""
+    pairs = (each.strip().partition("=") for each in text.split(",") if each.strip())
+    return {name: value if equals else None for name, equals, value in pairs}
+
+
+def _label_text(labels: Mapping[str, str | None]) -> str:
+    return ", ".join(name if value is None else f"{name}={value}" for name, value in labels.items())
+
+
 async def page(
     request: PageRequest,
     *,
@@ -282,11 +323,17 @@ async def page(
         dead=dead.items,
         more_dead=dead.next is not None,
         may_control=may_control(request.actor),
+        silences=await request.context.silences.list_current(request.actor),
+        silence_hours=SILENCE_HOURS,
+        rules=(await request.context.routing.get(request.actor)).rules,
+        label_text=_label_text,
+        mask_url=mask_url,
         new_key=new_key,
         error=error,
         failed=failed,
         given=request.form,
         email=bool(request.context.settings.smtp_url),
+        apprise=find_spec("apprise") is not None,
         may_test=request.actor.may_create(request.actor.owner),
     )
 

@@ -28,6 +28,7 @@ from chimes.services.schedules.templates import list_templates
 from chimes.triggers.values import parse_moment
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
+from chimes.web.dashboard.monitors.views import monitor_row
 from chimes.web.dashboard.today.views import (
     DAY,
     MAX_LABELLED_SCHEDULES,
@@ -248,13 +249,14 @@ async def today(request: PageRequest) -> Response:
         ahead = _timeline(request, choices, schedules, await _schedule_health(request, schedules))
         return request.render_block("today/page.html", "ahead", ahead=ahead)
     insights = request.context.insights
-    schedules, counts, running_runs = await gather(
+    schedules, counts, running_runs, monitors = await gather(
         _next_schedules(request, choices),
         insights.count_schedules(request.actor),
         _running_runs(request),
+        request.context.monitors.overview(request.actor, limit=0),
     )
-    if not counts.total and part != "health":
-        return _empty(request)
+    if not counts.total and not monitors.total and part != "health":
+        return await _empty(request)
     if part == "health":
         head = await _head(request, counts, running_runs, schedules)
         return request.render_block("today/page.html", "health", head=head)
@@ -287,10 +289,13 @@ async def _head(
 ) -> Head:
     now, display = request.now, request.display
     last, since = Window.last(WEEK, now), Window.last(DAY, now)
-    (needs, days), nodes, lag = await gather(
+    (needs, days), nodes, lag, maintenance, monitors, proposals = await gather(
         attention_needs(request, MAX_NEEDS),
         _node_problems(request),
         request.context.insights.get_lag(request.actor, since),
+        request.context.maintenance.list_active(),
+        request.context.monitors.overview(request.actor, limit=MAX_NEEDS),
+        request.context.proposals.count_open(request.actor, request.now),
     )
     week, day = sum_counts(days, last.since), last_day(days, now)
     running = running_count(running_runs, MAX_RUNNING, week)
@@ -298,12 +303,18 @@ async def _head(
         counts=counts, running=running, day=day, week=week, lag=lag, since=since.since
     )
     next_at = schedules[0].next_run_at if schedules else None
-    problems = needs.total + nodes.count
+    problems = needs.total + nodes.count + monitors.problem_count
     return Head(
         health=health(problems, counts, running, next_at, display, now),
         needs=needs,
         nodes=nodes,
         tiles=tiles(numbers, request.actor, display),
+        maintenance=maintenance,
+        monitors=monitors,
+        monitor_rows=tuple(
+            monitor_row(each, request.actor, display, now) for each in monitors.problems
+        ),
+        proposals=proposals,
     )
 
 
@@ -400,11 +411,12 @@ async def _changes(request: PageRequest) -> tuple[RecentChange, ...] | None:
     return recent_changes(entries, await audit.get_schedule_names(request.actor, entries))
 
 
-def _empty(request: PageRequest) -> Response:
+async def _empty(request: PageRequest) -> Response:
     return request.render(
         "today/empty.html",
         code=CODE,
         offers=list_templates(request.display.language)[-MAX_TEMPLATES:],
         may_create=request.actor.may_create(request.actor.owner),
         may_load_demo=request.actor.administers,
+        proposals=await request.context.proposals.count_open(request.actor, request.now),
     )

@@ -13,7 +13,6 @@ from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
-    FAILED_STATUSES,
     QUARTER,
     AttentionList,
     IssueCause,
@@ -28,11 +27,14 @@ from chimes.model.insights import (
     sum_counts,
 )
 from chimes.model.node import Node
+from chimes.model.planning import MaintenanceWindow
 from chimes.model.recipient import Channel
-from chimes.model.run import LogEntry, Run, RunStatus
-from chimes.model.schedule import Schedule, upcoming_fires
+from chimes.model.run import FAILED_STATUSES, LogEntry, Run, RunStatus
+from chimes.model.schedule import Schedule, is_paused_by_failures, upcoming_fires
 from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed
+from chimes.services.filters import Chip, Filter
 from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChanges, ZoneChange
+from chimes.services.monitors import NO_MONITORS, MonitorOverview
 from chimes.services.schedules.setup import Misconfigured
 from chimes.triggers.clock_changes import clock_changes
 from chimes.triggers.values import format_moment
@@ -50,9 +52,9 @@ from chimes.web.dashboard.charts.timeline import (
 )
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.audit import describe_change, page_of
-from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.core.times import describe_clock_change
+from chimes.web.dashboard.monitors.views import MonitorRow
 from chimes.web.dashboard.run.views import plain_line
 from chimes.web.dashboard.system.views import CLOCK_WARNING
 
@@ -118,6 +120,10 @@ class Need:
     text: Message | None = None
 
     @property
+    def paused_by_failures(self) -> bool:
+        return is_paused_by_failures(self.item.schedule)
+
+    @property
     def log_address(self) -> str:
         """The log of the failed run; without a run, the fire log of the schedule."""
         if self.item.sign.run_id is not None and self.item.sign.cause is not IssueCause.MISSED:
@@ -147,7 +153,7 @@ def needs_from(
 def _need(item: ScheduleAttention, actor: Actor, texts: Mapping[ScheduleId, Message]) -> Need:
     owner, cause = item.schedule.owner, item.sign.cause
     operates, writes = actor.may_operate(owner), actor.may_write(owner)
-    action = _ACTIONS[cause]
+    action = "resume" if is_paused_by_failures(item.schedule) else _ACTIONS[cause]
     allowed = {"edit": writes, "run": operates, "resume": operates, "log": True}[action]
     has_details = cause in (
         IssueCause.REFUSED,
@@ -499,6 +505,12 @@ class Head:
     needs: Needs
     nodes: NodeProblems
     tiles: tuple[Tile, ...]
+    maintenance: tuple[MaintenanceWindow, ...] = ()
+    monitors: MonitorOverview = NO_MONITORS
+    #: Monitors that are late or down, as in the list of monitors.
+    monitor_rows: tuple[MonitorRow, ...] = ()
+    #: Open ones, which wait for a decision.
+    proposals: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,1 @@
+"""Commands that start, configure, check and administer nodes."""

@@ -1,0 +1,1 @@
+"""Commands for the store and its secrets."""

@@ -1,0 +1,1 @@
+"""Targets of connections in `chimes.yaml`: engines that execute tasks, and brokers (ADR 72)."""

@@ -1,0 +1,1 @@
+"""Proposals: changes that wait for the decision of a person."""
