@@ -90,10 +90,10 @@ async def test_concurrent_attempts_with_files_are_limited() -> None:
     async with pipeline() as (url, made), smtp_server() as smtp:
         smtp.answers["END"] = ""
         fetcher = AttachmentFetcher(
-            egress=EgressRules(open_mode=False), user_agent="test", agent_url=url, seconds=0.3
+            egress=EgressRules(open_mode=False), user_agent="test", agent_url=url, seconds=1
         )
         server = Server(host="127.0.0.1", port=smtp.port, tls=False)
-        email = Email(server=server, sender=SENDER, fetcher=fetcher, seconds=2.5)
+        email = Email(server=server, sender=SENDER, fetcher=fetcher, seconds=6)
         await email.open()
         letters = [an_attempt(an_ended_run(artifacts=files), TO) for _ in range(CAPACITY + 3)]
         await asyncio.gather(*(email.send(each) for each in letters))

@@ -141,6 +141,8 @@ async def kill_backends(admin: asyncpg.Connection) -> None:
     await admin.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        # Autovacuum may be at work in the database, too.
+        " AND backend_type = 'client backend'"
     )
 
 

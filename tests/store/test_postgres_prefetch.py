@@ -221,8 +221,13 @@ async def test_a_run_that_is_being_withdrawn_is_not_confirmed(
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_changes_race_with_prefetching_nodes(stores: list[SqlStore], seed: int) -> None:
     rng = random.Random(seed)
-    # Long before, so that a busy machine prefetches some in time.
-    made = await add_due_schedules(stores[0], seconds=8, count=3 * BATCH_SIZE)
+    # Due after several times as long as adding as many others takes, so that a busy machine, too,
+    # prefetches some in time.
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await add_due_schedules(stores[0], seconds=7200, count=3 * BATCH_SIZE)
+    seconds = 3 + 5 * (loop.time() - began)
+    made = await add_due_schedules(stores[0], seconds=seconds, count=3 * BATCH_SIZE)
     slot = made[0].next_slot
     assert slot is not None
     held: dict[int, dict[RunId, Run]] = {0: {}, 1: {}}

@@ -30,7 +30,8 @@ def cut_connections(url: str) -> int:
             sql(
                 url,
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                f" WHERE datname = '{name}' AND pid <> pg_backend_pid()",
+                f" WHERE datname = '{name}' AND pid <> pg_backend_pid()"
+                " AND backend_type = 'client backend'",
             )
         )
     found = sql(

@@ -1,6 +1,6 @@
 """Executes commands: each in a session of its own, below a supervising process.
 
-The worker (`runner`) starts a supervisor (`child`), which starts the command, reads its output and
+The worker (`runner`) starts a supervisor (`supervisor`), which starts the command, reads its output and
 ends whatever it has started: when the worker says so, and when the worker dies.
 """
 
