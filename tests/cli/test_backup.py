@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from chimes.cli.command import USAGE
 from chimes.cli.store.commands import export_lines, last_line
 from chimes.model.ids import RunId
 from chimes.model.policy import OnLost, Policy
@@ -53,7 +54,12 @@ def test_backup_is_restored_into_an_empty_store(
 def test_a_directory_gets_a_file_with_the_time_in_its_name(cli: Cli, tmp_path: Path) -> None:
     add_schedule(cli, STORES[0])
     (tmp_path / "there").mkdir()
-    assert cli("store", "backup", "there", "--store", STORES[0]).code == 0
+    # A file of this name would be replaced by the backup of the next day.
+    missing = cli("store", "backup", "missing/", "--store", STORES[0])
+    assert missing.code == USAGE
+    assert "no directory missing/" in missing.err
+    assert not (tmp_path / "missing").exists()
+    assert cli("store", "backup", "there/", "--store", STORES[0]).code == 0
     (file,) = (tmp_path / "there").iterdir()
     assert file.name.startswith("chimes-")
     assert file.name.endswith("Z.jsonl.gz")

@@ -55,9 +55,9 @@ _GZIP = b"\x1f\x8b"
 
 
 @click.command("backup", cls=Command)
-@click.argument("file", metavar="FILE|DIR", type=click.Path(path_type=Path))
+@click.argument("place", metavar="FILE|DIR", type=click.Path(path_type=str))
 @store_options
-def backup(settings: Settings, file: Path) -> None:
+def backup(settings: Settings, place: str) -> None:
     """Save the whole store in FILE, or in a new file of DIR, while nodes are at work. A name that
     ends with .gz is compressed. Secrets are encrypted with the key of the store, which is not in
     the file: save it elsewhere.
@@ -70,8 +70,16 @@ def backup(settings: Settings, file: Path) -> None:
     location = existing_location(settings)
     if location.kind == "memory":
         raise CommandError(_("A memory store cannot be saved: only its process has it"), USAGE)
+    file = Path(place)
     if file.is_dir():
         file /= f"chimes-{SystemClock().now().astimezone(UTC):%Y%m%dT%H%M%SZ}.jsonl.gz"
+    elif place.endswith(("/", os.sep)):
+        # A file of this name would be replaced by each backup.
+        raise CommandError(
+            _("There is no directory {directory}", directory=place),
+            USAGE,
+            hint=_("create it, or name a file without a slash at the end"),
+        )
     count = asyncio.run(_backup(location, file))
     echo_err(
         counted("Saved {count} item in {file}.", "Saved {count} items in {file}.", count, file=file)
