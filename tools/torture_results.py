@@ -1,6 +1,7 @@
 """Accumulates the reports of `chimes torture` and writes the table of docs/reliability.md.
 
     python tools/torture_results.py add REPORT.json ...    appends a row for each report
+    python tools/torture_results.py simulate               replaces the simulated rows: seeds 1-1000
     python tools/torture_results.py table                  writes the table from the kept rows
 
 The rows are kept in docs/reliability-results.jsonl. A report of planted bugs is rejected, and a row
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,7 @@ NAMES = {
     "json": "JSON file",
     "simulation": "simulation",
 }
+SEEDS, SEEDS_PER_ROW = 1000, 100
 COUNTS = ("slots", "runs", "faults", "lost", "doubled", "results_changed")
 HEADER = (
     "| store | runs of the command | slots | run rows | faults | lost | doubled | results changed |"
@@ -65,6 +69,22 @@ def add(files: Iterable[str]) -> None:
             row = row_of(json.loads(Path(file).read_text()))
             if (row["began_at"], row["kind"], row.get("seeds"), row.get("seed")) not in known:
                 results.write(json.dumps(row) + "\n")
+
+
+def simulate() -> None:
+    """The rows are replaced together, so that all of them are of one state of the code."""
+    with tempfile.TemporaryDirectory() as directory:
+        reports = []
+        for first in range(1, SEEDS, SEEDS_PER_ROW):
+            seeds = f"{first}-{first + SEEDS_PER_ROW - 1}"
+            reports.append(Path(directory, f"{seeds}.json"))
+            command = ["chimes", "torture", "--simulate", "--seeds", seeds, "--report", reports[-1]]
+            done = subprocess.run([Path(sys.executable).with_name(command[0]), *command[1:]])
+            if done.returncode:
+                raise SystemExit(f"seeds {seeds} ended with {done.returncode}: nothing is changed")
+        rows = [row_of(json.loads(report.read_text())) for report in reports]
+    kept = [row for row in read_rows() if not row["simulated"]]
+    RESULTS.write_text("".join(f"{json.dumps(row)}\n" for row in (*kept, *rows)))
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -105,8 +125,11 @@ def with_table(document: str, rows: list[dict[str, Any]]) -> str:
 
 
 def main(command: str, *files: str) -> None:
-    if command == "add":
-        add(files)
+    match command:
+        case "add":
+            add(files)
+        case "simulate":
+            simulate()
     DOCUMENT.write_text(with_table(DOCUMENT.read_text(), read_rows()))
 
 

@@ -1,4 +1,4 @@
-"""High availability: Chimes on three PostgreSQL servers under Patroni, or on Redis with Sentinel.
+"""High availability: Chimes on three PostgreSQL servers under Patroni.
 
 The servers run in network namespaces that the test makes, so that a network can fail for real.
 
