@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,3 +120,36 @@ async def test_sentences_are_parsed_in_threads(threads: Threads) -> None:
         body = {"text": "ทุกวัน 09:00 " * 100}
         assert (await client.post("/api/v1/parse", json=body)).status_code in (200, 422)
         threads.check("parse")
+
+
+async def test_waiting_computations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two are computed and 32 wait; further requests are refused, and the others are answered."""
+    release, original = threading.Event(), parser.parse
+
+    def held(*args: Any, **named: Any) -> Any:
+        assert release.wait(60)
+        return original(*args, **named)
+
+    monkeypatch.setattr(parser, "parse", held)
+    most, more = 2 + 32, 4
+    async with served() as server, server.client() as client:
+        body = {"text": "every day at 9:00 water the plants"}
+        requests = [
+            asyncio.ensure_future(client.post("/api/v1/parse", json=body))
+            for _ in range(most + more)
+        ]
+        try:
+            early = []
+            async with asyncio.timeout(60):
+                for done in asyncio.as_completed(requests):
+                    early.append(await done)
+                    if len(early) == more:
+                        break
+            assert [each.status_code for each in early] == [429] * more
+            assert all(int(each.headers["retry-after"]) >= 1 for each in early)
+            assert sum(not each.done() for each in requests) == most
+            assert (await client.get("/health")).status_code == 200
+        finally:
+            release.set()
+        found = Counter(each.status_code for each in await asyncio.gather(*requests))
+        assert found == {200: most, 429: more}
