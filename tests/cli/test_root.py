@@ -180,6 +180,15 @@ def test_script_and_modules_start_the_same_command(tmp_path: Path) -> None:
         assert done.stdout.startswith("chimes ")
 
 
+def test_groups_know_both_spellings(cli: Cli) -> None:
+    """`chimes user list` and `chimes silence ls` are there; people write the other one."""
+    for words in (("user", "ls"), ("user", "rm"), ("silence", "list"), ("list",)):
+        found = cli(*words, "--help")
+        assert found.code == 0, words
+        assert "Usage: chimes" in found.out
+    assert cli("monitor", "lsit").code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
