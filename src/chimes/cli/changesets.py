@@ -3,7 +3,6 @@ and `duplicate`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
@@ -51,12 +50,12 @@ from chimes.cli.output import (
     schedule_details,
 )
 from chimes.clock import SystemClock
-from chimes.config import LoadedSettings, load_settings, masked_store_url, resolve_store_url
 from chimes.errors import ChimesError, ConfigError, InvalidInput
 from chimes.i18n import _, counted, joined
 from chimes.redaction import escape_control
 
 if TYPE_CHECKING:
+    from chimes.config import LoadedSettings
     from chimes.runtime.apply_config import SourceFile
 
 _SIGNS = {"create": "+", "update": "~", "delete": "-", "none": " "}
@@ -240,6 +239,8 @@ def apply(
     if server is not None:
         ctx.call_on_close(server.close)
     else:
+        from chimes.config import masked_store_url, resolve_store_url
+
         store = masked_store_url(resolve_store_url(given.loaded.settings))
         echo_err(_("No server responds; using {store}.", store=store))
     sources: list[Json] | None = None
@@ -330,6 +331,7 @@ def _apply_schedules(
 def _read_given(
     file: Path | None, flags: Mapping[str, str | None], origin: str | None
 ) -> _ApplyInput:
+    from chimes.config import load_settings
     from chimes.config.file import read_schedules, schedules_of
 
     if file is not None and file.is_dir():
@@ -444,6 +446,8 @@ def _apply_on_server(server: HttpBackend, checked: SourceFile, *, dry_run: bool)
 
 
 def _apply_to_store(loaded: LoadedSettings, checked: SourceFile, *, dry_run: bool) -> list[Json]:
+    import asyncio
+
     from chimes.runtime.apply_config import apply_to_store, signal_reload
 
     changes, alive = asyncio.run(apply_to_store(loaded, checked, dry_run=dry_run))
@@ -825,7 +829,6 @@ def set_fields(
 
 
 def _with_fields(row: Json, pairs: list[tuple[str, str]], unset: tuple[str, ...]) -> Json:
-    from chimes.language import read_trigger
     from chimes.services.schedules.definitions import assign_text, remove_field
 
     # All fields, so that each can be removed; those that are not set stay as they are.
@@ -835,6 +838,8 @@ def _with_fields(row: Json, pairs: list[tuple[str, str]], unset: tuple[str, ...]
         document["labels"] = dict.fromkeys(map(str, labels))
     for name, text in pairs:
         if name == "trigger" and not text.startswith("{"):
+            from chimes.language import read_trigger
+
             parsed = read_trigger(
                 text,
                 now=SystemClock().now(),

@@ -426,7 +426,7 @@ COMMANDS = {
         "chimes.cli.completion", "completion", "Print the completion script of a shell."
     ),
     "help": LazyCommand("chimes.cli.help", "help_", "Show the help of a command."),
-    "version": LazyCommand("chimes.cli.operations.serve", "version", "Show the version."),
+    "version": LazyCommand("chimes.cli.help", "version", "Show the version."),
 }
 
 

@@ -920,13 +920,17 @@ def add(
 
 def _read_expression(expression: str, zone: str | None) -> tuple[Trigger, str, str]:
     """The trigger, the rest of the phrase, and the language for its description."""
-    from chimes.language import read_trigger
+    from chimes.triggers.text import is_expression, parse_trigger_text
 
     chosen = explicit_language()
+    if is_expression(expression):  # The parser of sentences takes longer to import than all else.
+        trigger = parse_trigger_text(expression, zone or default_zone())
+        return trigger, "", chosen or current_language()
+    from chimes.language import read_trigger
+
     now = SystemClock().now()
     parsed = read_trigger(expression, now=now, timezone=zone or default_zone(), lang=chosen)
-    lang = chosen or (current_language() if parsed.pattern == "expression" else parsed.language)
-    return parsed.trigger, parsed.task, lang
+    return parsed.trigger, parsed.task, chosen or parsed.language
 
 
 #: The option of each event, and those that belong to it.
