@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -587,6 +588,13 @@ def edit(
       EDITOR="code --wait" chimes edit 0199
       chimes edit "Morning report" --file report.yaml --yes
     """
+    people = sys.stdin.isatty() and not ctx.params["no_input"]
+    if file is None and not people and not _editor():
+        raise CommandError(
+            _("There is no terminal for an editor"),
+            USAGE,
+            hint=_("use `chimes set`, give the text with --file, or set EDITOR to a program"),
+        )
     row = find_schedule(backend, schedule)
     text = _edit_header(row) + _to_yaml(_document(row))
     path = file or _write_text(text)
@@ -718,8 +726,12 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
+def _editor() -> str:
+    return os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+
+
 def _open_editor(path: Path) -> None:
-    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    command = _editor() or "vi"
     try:
         # The user's own command.
         ended = subprocess.run([*shlex.split(command), str(path)], check=False)  # noqa: S603

@@ -327,7 +327,7 @@ COMMANDS = {
     ),
     "explain": LazyCommand("chimes.cli.time", "explain", "Explain an expression in words."),
     "ls": LazyCommand("chimes.cli.schedules", "ls", "List schedules."),
-    "show": LazyCommand("chimes.cli.schedules", "show", "Show one schedule."),
+    "show": LazyCommand("chimes.cli.schedules", "show", "Show one schedule or run."),
     "edit": LazyCommand("chimes.cli.changesets", "edit", "Edit a schedule as YAML."),
     "set": LazyCommand("chimes.cli.changesets", "set_fields", "Set fields of a schedule."),
     "duplicate": LazyCommand("chimes.cli.changesets", "duplicate", "Copy a schedule."),

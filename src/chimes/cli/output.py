@@ -404,7 +404,7 @@ def parse_time(text: str) -> datetime:
 
 
 def _format_datetime(moment: datetime, *, people: bool) -> str:
-    text = moment.isoformat()
+    text = moment.isoformat(timespec="seconds" if people else "auto")
     if moment.tzinfo is UTC:
         text = text.replace("+00:00", "Z")
     return text.replace("T", " ") if people else text
@@ -805,6 +805,24 @@ RUN_COLUMNS = [
         max_width=60,
         min_width=16,
     ),
+]
+
+
+RUN_DETAILS = [
+    Column(_("ID"), getter("id")),
+    Column(_("Status"), getter("status"), labels=RUN_STATUSES, status=True),
+    Column(_("Why"), lambda item: _error_or_reason(item) or None, labels=_RunReasons()),
+    Column(_("Schedule"), getter("schedule_name")),
+    Column(_("Target"), lambda item: target_of(item)),
+    Column(_("Origin"), getter("origin"), labels=RUN_ORIGINS),
+    Column(_("Cause"), getter("cause")),
+    Column(_("Planned"), getter("planned_at"), time=True, compact=False),
+    Column(_("Started"), getter("started_at"), time=True, compact=False),
+    Column(_("Ended"), getter("finished_at"), time=True, compact=False),
+    Column(_("Took"), lambda item: _duration(item) or None),
+    Column(_("Attempt"), lambda item: item.get("attempt") or None),
+    Column(_("Node"), getter("node")),
+    Column(_("Result"), getter("result")),
 ]
 
 
