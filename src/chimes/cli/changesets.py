@@ -49,10 +49,11 @@ from chimes.cli.output import (
     getter,
     localize,
     schedule_details,
+    waiting,
 )
 from chimes.clock import SystemClock
 from chimes.errors import ChimesError, ConfigError, InvalidInput
-from chimes.i18n import _, counted, joined
+from chimes.i18n import Message, _, counted, joined
 from chimes.redaction import escape_control
 
 if TYPE_CHECKING:
@@ -72,7 +73,13 @@ _ATTEMPTS = 5
 
 # --- plans ----------------------------------------------------------------------------------------
 def _request_plan(backend: Backend, body: Json, *, dry_run: bool) -> Json:
-    return post(backend, f"/apply?dry_run={'true' if dry_run else 'false'}", body)
+    def text(seconds: int) -> Message:
+        if dry_run:
+            return _("Comparing with the stored schedules: {seconds} s", seconds=seconds)
+        return _("Applying: {seconds} s", seconds=seconds)
+
+    with waiting(text):
+        return post(backend, f"/apply?dry_run={'true' if dry_run else 'false'}", body)
 
 
 def _plan_of(answer: Json) -> list[Json]:
