@@ -114,10 +114,10 @@ def ls(
 
 
 @click.command("show", cls=Command)
-@click.argument("reference", metavar="SCHEDULE|RUN")
+@click.argument("schedule", metavar="SCHEDULE|RUN")
 @output_options
 @client_options
-def show(backend: Backend, output: Output, reference: str) -> None:
+def show(backend: Backend, output: Output, schedule: str) -> None:
     """Show one schedule or one run, by an id, a prefix of an id, or the name of the schedule. A
     prefix that fits both means the schedule.
 
@@ -128,12 +128,12 @@ def show(backend: Backend, output: Output, reference: str) -> None:
       chimes show "Morning report" --json=policy
     """
     try:
-        found = find_schedule(backend, reference)
+        found = find_schedule(backend, schedule)
     except CommandError as error:
         if error.code != NOT_FOUND:
             raise
         try:
-            run = find_run(backend, reference)
+            run = find_run(backend, schedule)
         except CommandError as other:
             raise (error if other.code == NOT_FOUND else other) from None
         output.one(run, RUN_DETAILS)
