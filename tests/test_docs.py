@@ -46,6 +46,16 @@ def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
     assert [page.name for page in pages if loaded.search(page.read_text())] == []
 
 
+def test_lists_and_tables_are_no_part_of_a_paragraph(site: Path) -> None:
+    wrong = []
+    for page in site.rglob("*.html"):
+        text = re.sub(r"<(pre|code)\b.*?</\1>", "", page.read_text(), flags=re.DOTALL)
+        paragraphs = re.findall(r"<p>(.*?)</p>", text, re.DOTALL)
+        if any(re.search(r"^(?:[-*] |1\. |\|-{3})", each, re.MULTILINE) for each in paragraphs):
+            wrong.append(str(page.relative_to(site)))
+    assert wrong == []
+
+
 def test_vendored_files_are_unchanged() -> None:
     folder = ROOT / "docs" / "assets"
     listed = tomllib.loads((folder / "VENDOR.toml").read_text())
