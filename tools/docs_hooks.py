@@ -26,6 +26,8 @@ ROOT_PAGES = {
     "bench/README.md": "about/benchmark.md",
 }
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+#: The first line of a list or a table.
+_LIST_OR_TABLE = re.compile(r"(?:[-*+]|1\.) |\|")
 _FENCE = re.compile(r"(```.*?```)", re.DOTALL)
 
 _navigation: Navigation | None = None
@@ -47,8 +49,30 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    parts = _FENCE.split(markdown)
-    return "".join(part if part.startswith("```") else _with_links(part, page) for part in parts)
+    found = []
+    for position, part in enumerate(_FENCE.split(markdown)):
+        if position % 2:
+            found.append(part)
+        else:
+            found.append(with_blank_lines(_with_links(part, page), after_block=position > 0))
+    return "".join(found)
+
+
+def with_blank_lines(text: str, *, after_block: bool = False) -> str:
+    """A blank line before each list and table. Other readers of Markdown need none after a
+    paragraph or a block of code, but the site would show the list as part of the paragraph."""
+    first, *lines = text.split("\n")
+    found, previous, inside = [first], "block" if after_block else first, False
+    for line in lines:
+        if not line.strip():
+            inside = False
+        elif _LIST_OR_TABLE.match(line) and not inside:
+            if previous.strip():
+                found.append("")
+            inside = True
+        found.append(line)
+        previous = line
+    return "\n".join(found)
 
 
 def _with_links(text: str, page: Page) -> str:

@@ -232,6 +232,14 @@ def test_edit_saves_what_the_editor_wrote(cli: Cli, tmp_path: Path, made: str) -
     assert (after["id"], after["policy"]["max_retries"]) == (made, 3)
 
 
+def test_edit_needs_a_terminal_or_a_program(cli: Cli, made: str) -> None:
+    """Otherwise it would wait for an editor that no person sees."""
+    refused = cli("edit", made, VISUAL="", EDITOR="")
+    assert refused.code == 2
+    assert "no terminal" in refused.err
+    assert "--file" in refused.err
+
+
 def test_edit_keeps_the_text_after_an_error(cli: Cli, tmp_path: Path, made: str) -> None:
     for command, says in [
         ("s/max_retries: 1/max_retries: many/", "policy.max_retries"),

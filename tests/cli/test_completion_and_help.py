@@ -42,6 +42,13 @@ def test_commands_options_zones_and_names(
     for command in ("show", "why", "pause", "run"):
         assert complete(cli, capsys, f"chimes {command} zeb", **url) == ["zebra-report"]
     assert cli("show", "zebra-report", "--json=name", **url).code == 0
+    assert complete(cli, capsys, "chimes show zebra-rep", **url) == ["zebra-report"]
+    id_ = cli("show", "zebra-report", "-q", **url).out.strip()
+    assert id_ in complete(cli, capsys, f"chimes show {id_[:20]}", **url)
+    # Also behind more names than are listed.
+    monkeypatch.setattr(completion, "_MAX_NAMES", 1)
+    cli("add", "@daily", "--http", "http://127.0.0.1:9/", "--name", "Aardvark", **url)
+    assert complete(cli, capsys, "chimes show zeb", **url) == ["zebra-report"]
     assert complete(cli, capsys, "chimes show zeb", CHIMES_URL="http://127.0.0.1:1") == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from chimes.cli.imports import SHOWN_FIRES
@@ -98,6 +99,19 @@ def test_other_systems_are_loaded_without_starting_them(cli: Cli, tmp_path: Path
         refused = cli("import", *arguments)
         assert refused.code == 2, arguments
         assert refused.err
+
+
+def test_the_preview_of_an_interval_shows_the_slots_that_it_gets(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "often.py").write_text(
+        "beat_schedule = {'e': {'task': 't', 'schedule': 31536000.0}}"
+    )
+    words = ("import", "celery-beat", "often.py", "--as", "task", "--json")
+    (row,) = json.loads(cli(*words, "--yes", **ALLOWED).out)
+    (made,) = json.loads(cli("ls", "--json", **ALLOWED).out)
+    assert row["id"] == made["id"]
+    first = datetime.fromisoformat(row["new_fires"][0])
+    assert (first - datetime(1970, 1, 1, tzinfo=UTC)) % timedelta(days=365) == timedelta()
+    assert datetime.fromisoformat(made["next_run_at"]) == first
 
 
 def test_job_store_of_apscheduler(cli: Cli, tmp_path: Path) -> None:

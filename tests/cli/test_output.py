@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import threading
 from datetime import UTC, datetime
 
 import click
@@ -18,8 +20,10 @@ from chimes.cli.output import (
     schedule_details,
     truncate,
     use_language,
+    waiting,
     wrap,
 )
+from chimes.i18n import _
 
 AT = "shop/tasks.py:12"
 THAI = "ที่อยู่ของผู้รับ"
@@ -125,3 +129,36 @@ def test_table_columns_are_aligned(
         {"a": "|", "b": "|"}, [Column("状态", getter("a")), Column("x", getter("b"))]
     )
     assert {display_width(line[:-1]) for line in capsys.readouterr().out.splitlines()} == {6}
+
+
+class _Terminal(io.StringIO):
+    """Tells when something was written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        self.written.set()
+        return count
+
+
+def test_waiting_shows_seconds_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with waiting(lambda seconds: _("Applying: {seconds} s", seconds=seconds), after=0):
+        assert terminal.written.wait(60)
+    assert "Applying: 0 s" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[2K")
+    with waiting(lambda seconds: _("Applying: {seconds} s", seconds=seconds), after=60):
+        quick = len(terminal.getvalue())
+    assert len(terminal.getvalue()) == quick
+    pipe, threads = io.StringIO(), threading.active_count()
+    monkeypatch.setattr("sys.stderr", pipe)
+    with waiting(lambda seconds: _("Applying: {seconds} s", seconds=seconds), after=0):
+        assert threading.active_count() == threads
+    assert pipe.getvalue() == ""

@@ -158,6 +158,39 @@ def test_client_commands_do_not_import_the_model(
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+#: One of each module with client commands, beside those above.
+CLIENT_COMMANDS = (
+    "version", "show x", "edit x", "set x priority=1", "duplicate x", "export", "run x", "logs x",
+    "upcoming", "inbox", "deliveries", "audit", "nodes", "key list", "user list", "secret list",
+    "proposals list", "limits list", "monitor list", "routing show", "silence ls",
+    "message-templates show",
+)  # fmt: skip
+
+
+def test_no_client_command_imports_the_model(tmp_path: Path) -> None:
+    """All of them in one process, so that the first one that does is named."""
+    unwanted = (*HEAVY, *MODEL)
+    script = (
+        "import sys\nfrom chimes.cli.command import run\n"
+        f"for words in {CLIENT_COMMANDS!r}:\n"
+        "    try: run(words.split())\n"
+        "    except SystemExit: pass\n"
+        f"    found = [name for name in {unwanted!r} if name in sys.modules]\n"
+        "    if found: sys.exit(f'{words}: {found}')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment(CHIMES_URL="http://127.0.0.1:1"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.splitlines()[-1]
+    assert done.stderr.count("127.0.0.1:1") >= len(CLIENT_COMMANDS) - 1
+
+
 def test_importing_the_command_line_does_not_import_click(tmp_path: Path) -> None:
     script = "import sys, chimes.cli; print([m for m in ('click', 'json') if m in sys.modules])"
     done = subprocess.run(
@@ -178,6 +211,15 @@ def test_script_and_modules_start_the_same_command(tmp_path: Path) -> None:
             [*command, "--version"], env=environment(), capture_output=True, text=True, check=True
         )
         assert done.stdout.startswith("chimes ")
+
+
+def test_groups_know_both_spellings(cli: Cli) -> None:
+    """`chimes user list` and `chimes silence ls` are there; people write the other one."""
+    for words in (("user", "ls"), ("user", "rm"), ("silence", "list"), ("list",)):
+        found = cli(*words, "--help")
+        assert found.code == 0, words
+        assert "Usage: chimes" in found.out
+    assert cli("monitor", "lsit").code == 2
 
 
 @pytest.mark.parametrize(

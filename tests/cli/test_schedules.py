@@ -434,6 +434,18 @@ def test_show_prints_labels_on_a_terminal(chimes: Client, server: Server) -> Non
     assert ["labels", '{"team": "x"}'] in lines
 
 
+def test_show_finds_runs_too(chimes: Client, server: Server) -> None:
+    chimes.add("/404", name="shown")
+    assert chimes("run", "shown", "--wait").code == 8
+    run = chimes("runs", "shown", "-q", "-n", "1").out.strip()
+    lines = dict(line for line in chimes("show", run).rows if len(line) == 2)
+    assert (lines["id"], lines["status"], lines["schedule"]) == (run, "failed", "shown")
+    assert lines["why"]
+    assert json.loads(chimes("show", run, "--json").out)["schedule_name"] == "shown"
+    missing = chimes("show", "neither")
+    assert (missing.code, "No schedule" in missing.err) == (3, True)
+
+
 def run_and_answer(arguments: list[str], answer: str, env: dict[str, str]) -> tuple[int, str]:
     """Runs a command on a terminal and answers its prompt; returns exit code and output."""
     master, slave = pty.openpty()
@@ -512,6 +524,9 @@ def test_columns_that_matter_are_shown_in_100_columns(chimes: Client, server: Se
     short = row.split()[0]
     assert len(short) == 8
     assert chimes("logs", short).code == 0
+    head, row = _plain(on_terminal(["audit", "--verb", "skip", "-n", "1"], 100, url)).splitlines()
+    assert "ACTOR" in head
+    assert "…" in row  # The id of the schedule gives way.
 
 
 def _plain(text: str) -> str:

@@ -22,11 +22,17 @@ LONG = (
     "docs/tutorial/first-schedule.md",
     "docs/concepts/time-zones.md",
     "docs/migrate/quartz.md",
+    pytest.param("docs/th/index.md", marks=pytest.mark.long),
+    pytest.param("docs/zh/index.md", marks=pytest.mark.long),
+)
+#: Pages whose Python blocks are one program.
+PYTHON = (
+    "README.md",
+    "docs/tutorial/first-task.md",
+    "docs/tutorial/first-flow.md",
     "docs/th/index.md",
     "docs/zh/index.md",
 )
-#: Pages whose Python blocks are one program.
-PYTHON = ("README.md", "docs/tutorial/first-task.md", "docs/tutorial/first-flow.md")
 
 
 def blocks(page: str, kind: str) -> list[str]:

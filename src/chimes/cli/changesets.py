@@ -3,11 +3,11 @@ and `duplicate`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -49,14 +49,15 @@ from chimes.cli.output import (
     getter,
     localize,
     schedule_details,
+    waiting,
 )
 from chimes.clock import SystemClock
-from chimes.config import LoadedSettings, load_settings, masked_store_url, resolve_store_url
 from chimes.errors import ChimesError, ConfigError, InvalidInput
-from chimes.i18n import _, counted, joined
+from chimes.i18n import Message, _, counted, joined
 from chimes.redaction import escape_control
 
 if TYPE_CHECKING:
+    from chimes.config import LoadedSettings
     from chimes.runtime.apply_config import SourceFile
 
 _SIGNS = {"create": "+", "update": "~", "delete": "-", "none": " "}
@@ -72,7 +73,13 @@ _ATTEMPTS = 5
 
 # --- plans ----------------------------------------------------------------------------------------
 def _request_plan(backend: Backend, body: Json, *, dry_run: bool) -> Json:
-    return post(backend, f"/apply?dry_run={'true' if dry_run else 'false'}", body)
+    def text(seconds: int) -> Message:
+        if dry_run:
+            return _("Comparing with the stored schedules: {seconds} s", seconds=seconds)
+        return _("Applying: {seconds} s", seconds=seconds)
+
+    with waiting(text):
+        return post(backend, f"/apply?dry_run={'true' if dry_run else 'false'}", body)
 
 
 def _plan_of(answer: Json) -> list[Json]:
@@ -240,6 +247,8 @@ def apply(
     if server is not None:
         ctx.call_on_close(server.close)
     else:
+        from chimes.config import masked_store_url, resolve_store_url
+
         store = masked_store_url(resolve_store_url(given.loaded.settings))
         echo_err(_("No server responds; using {store}.", store=store))
     sources: list[Json] | None = None
@@ -330,6 +339,7 @@ def _apply_schedules(
 def _read_given(
     file: Path | None, flags: Mapping[str, str | None], origin: str | None
 ) -> _ApplyInput:
+    from chimes.config import load_settings
     from chimes.config.file import read_schedules, schedules_of
 
     if file is not None and file.is_dir():
@@ -444,6 +454,8 @@ def _apply_on_server(server: HttpBackend, checked: SourceFile, *, dry_run: bool)
 
 
 def _apply_to_store(loaded: LoadedSettings, checked: SourceFile, *, dry_run: bool) -> list[Json]:
+    import asyncio
+
     from chimes.runtime.apply_config import apply_to_store, signal_reload
 
     changes, alive = asyncio.run(apply_to_store(loaded, checked, dry_run=dry_run))
@@ -583,6 +595,13 @@ def edit(
       EDITOR="code --wait" chimes edit 0199
       chimes edit "Morning report" --file report.yaml --yes
     """
+    people = sys.stdin.isatty() and not ctx.params["no_input"]
+    if file is None and not people and not _editor():
+        raise CommandError(
+            _("There is no terminal for an editor"),
+            USAGE,
+            hint=_("use `chimes set`, give the text with --file, or set EDITOR to a program"),
+        )
     row = find_schedule(backend, schedule)
     text = _edit_header(row) + _to_yaml(_document(row))
     path = file or _write_text(text)
@@ -714,8 +733,12 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
+def _editor() -> str:
+    return os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+
+
 def _open_editor(path: Path) -> None:
-    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    command = _editor() or "vi"
     try:
         # The user's own command.
         ended = subprocess.run([*shlex.split(command), str(path)], check=False)  # noqa: S603
@@ -825,7 +848,6 @@ def set_fields(
 
 
 def _with_fields(row: Json, pairs: list[tuple[str, str]], unset: tuple[str, ...]) -> Json:
-    from chimes.language import read_trigger
     from chimes.services.schedules.definitions import assign_text, remove_field
 
     # All fields, so that each can be removed; those that are not set stay as they are.
@@ -835,6 +857,8 @@ def _with_fields(row: Json, pairs: list[tuple[str, str]], unset: tuple[str, ...]
         document["labels"] = dict.fromkeys(map(str, labels))
     for name, text in pairs:
         if name == "trigger" and not text.startswith("{"):
+            from chimes.language import read_trigger
+
             parsed = read_trigger(
                 text,
                 now=SystemClock().now(),

@@ -104,8 +104,13 @@ class Command(LocalizedCommand):
         return super().parse_args(ctx, [*options, *args[end:]])
 
 
+#: Other spellings, for groups that have the one and not the other.
+_SPELLINGS = {"ls": "list", "list": "ls", "rm": "remove", "remove": "rm"}
+
+
 class LazyGroup(LocalizedCommand, click.Group):
-    """A group that imports a command when it is called."""
+    """A group that imports a command when it is called. `ls` and `list`, and `rm` and `remove`, are
+    the same in every group."""
 
     command_class = Command
 
@@ -119,7 +124,7 @@ class LazyGroup(LocalizedCommand, click.Group):
         return list(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = self._lazy.get(cmd_name)
+        found = self._lazy.get(self._spelling(cmd_name))
         if found is None:
             return None
         command = getattr(import_module(found.module), found.name)
@@ -133,7 +138,7 @@ class LazyGroup(LocalizedCommand, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self._lazy and not args[0].startswith("-"):
+        if args and self._spelling(args[0]) not in self._lazy and not args[0].startswith("-"):
             raise click.UsageError(self._unknown(args[0]), ctx)
         return super().resolve_command(ctx, args)
 
@@ -147,6 +152,9 @@ class LazyGroup(LocalizedCommand, click.Group):
             ),
             *click.Command.shell_complete(self, ctx, incomplete),
         ]
+
+    def _spelling(self, name: str) -> str:
+        return name if name in self._lazy else _SPELLINGS.get(name, name)
 
     def _unknown(self, name: str) -> str:
         from chimes.triggers.values import suggest_name
@@ -319,7 +327,7 @@ COMMANDS = {
     ),
     "explain": LazyCommand("chimes.cli.time", "explain", "Explain an expression in words."),
     "ls": LazyCommand("chimes.cli.schedules", "ls", "List schedules."),
-    "show": LazyCommand("chimes.cli.schedules", "show", "Show one schedule."),
+    "show": LazyCommand("chimes.cli.schedules", "show", "Show one schedule or run."),
     "edit": LazyCommand("chimes.cli.changesets", "edit", "Edit a schedule as YAML."),
     "set": LazyCommand("chimes.cli.changesets", "set_fields", "Set fields of a schedule."),
     "duplicate": LazyCommand("chimes.cli.changesets", "duplicate", "Copy a schedule."),
@@ -418,7 +426,7 @@ COMMANDS = {
         "chimes.cli.completion", "completion", "Print the completion script of a shell."
     ),
     "help": LazyCommand("chimes.cli.help", "help_", "Show the help of a command."),
-    "version": LazyCommand("chimes.cli.operations.serve", "version", "Show the version."),
+    "version": LazyCommand("chimes.cli.help", "version", "Show the version."),
 }
 
 

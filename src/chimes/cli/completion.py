@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Iterable
 from contextlib import closing
 from time import monotonic
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
 
 import click
 from click.shell_completion import (
@@ -27,9 +29,12 @@ from chimes.cli.command import CommandError, LocalizedCommand
 from chimes.cli.options import read_api_key
 from chimes.cli.output import echo
 
+if TYPE_CHECKING:
+    from chimes.cli.output import Json
+
 #: Seconds for the answer of the server: the user waits at the prompt.
 _TIMEOUT = 0.3
-_MAX_NAMES = 200
+_MAX_NAMES = 100
 _POWERSHELL = """\
 Register-ArgumentCompleter -Native -CommandName %(prog_name)s -ScriptBlock {
     param($wordToComplete, $commandAst, $cursorPosition)
@@ -78,17 +83,26 @@ def schedule_names(url: str | None, incomplete: str) -> list[str]:
     answers in time."""
     from chimes.cli.backend import API, default_url, items_of, slug
 
-    path = f"{API}/schedules?limit={_MAX_NAMES}&sort=name"
-    try:
+    def rows(words: str) -> list[Json]:
+        path = f"{API}/schedules?limit={_MAX_NAMES}&sort=name&q={quote(words)}"
         page = json.loads(_get(url or default_url(), path))
-    except (OSError, ValueError, CommandError):
-        return []
-    rows = items_of(page) if isinstance(page, dict) else []
+        return items_of(page) if isinstance(page, dict) else []
+
     folded = incomplete.casefold()
-    names = dict.fromkeys(slug(str(row.get("name") or row["id"])) for row in rows)
-    # Ids only where they are wanted: each schedule has a name, which is shorter.
-    ids = (str(row["id"]) for row in rows) if incomplete else ()
-    return [each for each in (*names, *ids) if each.startswith(folded)]
+    words = " ".join(re.findall(r"\w+", folded))
+    try:
+        # The server looks for the words, as they are written: the first names of all need not have
+        # one that begins so.
+        for text in dict.fromkeys((words, words.title(), "")):
+            listed = rows(text)
+            names = dict.fromkeys(slug(str(row.get("name") or row["id"])) for row in listed)
+            # Ids only where they are wanted: each schedule has a name, which is shorter.
+            ids = [str(row["id"]) for row in listed] if folded else []
+            if found := [each for each in (*names, *ids) if each.startswith(folded)]:
+                return found
+    except (OSError, ValueError, CommandError):
+        pass
+    return []
 
 
 def _get(url: str, path: str) -> bytes:

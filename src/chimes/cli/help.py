@@ -1,14 +1,16 @@
-"""`chimes help`: the help of a command, or all of it as a manual page."""
+"""`chimes help`: the help of a command, or all of it as a manual page. `chimes version`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import click
 
 from chimes import __version__
-from chimes.cli.command import LocalizedCommand, cli
-from chimes.cli.output import echo, localize, localize_help
+from chimes.cli.command import Command, LocalizedCommand, cli
+from chimes.cli.options import output_format_options
+from chimes.cli.output import Output, echo, localize, localize_help
 from chimes.i18n import _
 
 
@@ -114,3 +116,21 @@ _EXIT_CODES = (
     (124, _("Timed out.")),
     (130, _("Interrupted.")),
 )
+
+
+# --- version --------------------------------------------------------------------------------------
+@click.command("version", cls=Command)
+@output_format_options
+def version(output: Output) -> None:
+    """Show the version.
+
+    \b
+    Examples:
+      chimes version
+      chimes version --json
+    """
+    number = ".".join(str(part) for part in sys.version_info[:3])
+    if output.format in ("json", "ndjson"):
+        output.one({"version": __version__, "python": number}, [])
+    else:
+        echo(_("chimes {version} (Python {number})", version=__version__, number=number))

@@ -331,7 +331,7 @@ def _row(item: ImportedSchedule, source: str, now: datetime, lang: str) -> Json:
             check_target(target_from_json(target))
             trigger = item.trigger
             assert trigger is not None
-            fires = trigger.anchored(now).fires(now, SHOWN_FIRES)
+            fires = trigger.with_default_anchor().fires(now, SHOWN_FIRES)
             new = [fire.local.isoformat() for fire in fires]
             if item.old_fires is not None:
                 old = [trigger.local(at).isoformat() for at in item.old_fires(now, SHOWN_FIRES)]

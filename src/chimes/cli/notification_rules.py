@@ -21,7 +21,6 @@ from chimes.cli.command import Command, LazyCommand, LazyGroup
 from chimes.cli.options import api_time, client_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, echo_err, getter
 from chimes.i18n import _
-from chimes.model.recipient import format_recipient
 from chimes.redaction import escape_control
 
 _HERE = "chimes.cli.notification_rules"
@@ -58,9 +57,17 @@ ROUTING_COMMANDS = {
     "set": LazyCommand(_HERE, "set_routing", "Replace the rules."),
     "test": LazyCommand(_HERE, "test_routing", "Show who would be notified."),
 }
+
+
+def _recipient(item: Json) -> str:
+    from chimes.model.recipient import format_recipient
+
+    return format_recipient(item)
+
+
 _RECIPIENT_COLUMNS = [
     Column(_("channel"), getter("channel")),
-    Column(_("recipient"), lambda item: format_recipient(item)),
+    Column(_("recipient"), lambda item: _recipient(item)),
 ]
 _file_option = click.option(
     "-f", "--file", type=click.File("rb"), required=True, help="YAML or JSON; - reads stdin."

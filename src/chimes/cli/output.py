@@ -14,9 +14,10 @@ import re
 import shlex
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from inspect import cleandoc
@@ -404,7 +405,7 @@ def parse_time(text: str) -> datetime:
 
 
 def _format_datetime(moment: datetime, *, people: bool) -> str:
-    text = moment.isoformat()
+    text = moment.isoformat(timespec="seconds" if people else "auto")
     if moment.tzinfo is UTC:
         text = text.replace("+00:00", "Z")
     return text.replace("T", " ") if people else text
@@ -566,6 +567,33 @@ class Progress:
             bar = "█" * filled + "░" * (self._WIDTH - filled)
             count = f"{bar} {done:,}/{total:,}"
         click.echo(f"\r\x1b[2K{text} {count}".rstrip(), err=True, nl=False)
+
+
+@contextmanager
+def waiting(text: Callable[[int], Message], *, after: float = 1.0) -> Iterator[None]:
+    """Shows on a terminal for how many seconds one request has been under way, which cannot say how
+    much of it is done."""
+    ended, shown = threading.Event(), threading.Event()
+
+    def show() -> None:
+        seconds, wait = int(after), after
+        while not ended.wait(wait):
+            shown.set()
+            click.echo(f"\r\x1b[2K{localize(text(seconds))}", err=True, nl=False)
+            seconds, wait = seconds + 1, 1.0
+
+    if not sys.stderr.isatty():
+        yield
+        return
+    thread = threading.Thread(target=copy_context().run, args=(show,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        if shown.is_set():
+            click.echo("\r\x1b[2K", err=True, nl=False)
 
 
 def _fit(
@@ -805,6 +833,24 @@ RUN_COLUMNS = [
         max_width=60,
         min_width=16,
     ),
+]
+
+
+RUN_DETAILS = [
+    Column(_("ID"), getter("id")),
+    Column(_("Status"), getter("status"), labels=RUN_STATUSES, status=True),
+    Column(_("Why"), lambda item: _error_or_reason(item) or None, labels=_RunReasons()),
+    Column(_("Schedule"), getter("schedule_name")),
+    Column(_("Target"), lambda item: target_of(item)),
+    Column(_("Origin"), getter("origin"), labels=RUN_ORIGINS),
+    Column(_("Cause"), getter("cause")),
+    Column(_("Planned"), getter("planned_at"), time=True, compact=False),
+    Column(_("Started"), getter("started_at"), time=True, compact=False),
+    Column(_("Ended"), getter("finished_at"), time=True, compact=False),
+    Column(_("Took"), lambda item: _duration(item) or None),
+    Column(_("Attempt"), lambda item: item.get("attempt") or None),
+    Column(_("Node"), getter("node")),
+    Column(_("Result"), getter("result")),
 ]
 
 

@@ -17,6 +17,7 @@ from chimes.cli.backend import (
     Backend,
     api_path,
     delete,
+    find_run,
     find_schedule,
     get,
     items_of,
@@ -25,7 +26,7 @@ from chimes.cli.backend import (
     run_exit_code,
     wait_for,
 )
-from chimes.cli.command import FAILED, UNREACHABLE, USAGE, Command, CommandError
+from chimes.cli.command import FAILED, NOT_FOUND, UNREACHABLE, USAGE, Command, CommandError
 from chimes.cli.options import (
     PolicyCommand,
     WholeNumber,
@@ -39,6 +40,7 @@ from chimes.cli.options import (
 )
 from chimes.cli.output import (
     RUN_COLUMNS,
+    RUN_DETAILS,
     Column,
     Json,
     Output,
@@ -112,18 +114,31 @@ def ls(
 
 
 @click.command("show", cls=Command)
-@click.argument("schedule")
+@click.argument("schedule", metavar="SCHEDULE|RUN")
 @output_options
 @client_options
 def show(backend: Backend, output: Output, schedule: str) -> None:
-    """Show one schedule. SCHEDULE is an id, a prefix of an id, or a name.
+    """Show one schedule or one run, by an id, a prefix of an id, or the name of the schedule. A
+    prefix that fits both means the schedule.
 
     \b
     Examples:
       chimes show "Morning report"
       chimes show 0199 --json
+      chimes show "Morning report" --json=policy
     """
-    output.one(find_schedule(backend, schedule), schedule_details(SystemClock().now()))
+    try:
+        found = find_schedule(backend, schedule)
+    except CommandError as error:
+        if error.code != NOT_FOUND:
+            raise
+        try:
+            run = find_run(backend, schedule)
+        except CommandError as other:
+            raise (error if other.code == NOT_FOUND else other) from None
+        output.one(run, RUN_DETAILS)
+        return
+    output.one(found, schedule_details(SystemClock().now()))
 
 
 @click.command("rm", cls=Command)
@@ -176,7 +191,7 @@ def upcoming(backend: Backend, output: Output, span: str) -> None:
     columns = [
         Column(_("at"), getter("at"), time=True),
         Column(_("schedule"), getter("name")),
-        Column(_("id"), getter("schedule_id"), rank=2),
+        Column(_("id"), getter("schedule_id"), rank=2, min_chars=8),
     ]
     if output.is_table:
         columns += [
@@ -920,13 +935,17 @@ def add(
 
 def _read_expression(expression: str, zone: str | None) -> tuple[Trigger, str, str]:
     """The trigger, the rest of the phrase, and the language for its description."""
-    from chimes.language import read_trigger
+    from chimes.triggers.text import is_expression, parse_trigger_text
 
     chosen = explicit_language()
+    if is_expression(expression):  # The parser of sentences takes longer to import than all else.
+        trigger = parse_trigger_text(expression, zone or default_zone())
+        return trigger, "", chosen or current_language()
+    from chimes.language import read_trigger
+
     now = SystemClock().now()
     parsed = read_trigger(expression, now=now, timezone=zone or default_zone(), lang=chosen)
-    lang = chosen or (current_language() if parsed.pattern == "expression" else parsed.language)
-    return parsed.trigger, parsed.task, lang
+    return parsed.trigger, parsed.task, chosen or parsed.language
 
 
 #: The option of each event, and those that belong to it.

@@ -23,9 +23,11 @@ from chimes.cli.output import (
     current_language,
     echo,
     echo_err,
+    explicit_language,
     getter,
 )
 from chimes.clock import SystemClock
+from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.i18n import _
 from chimes.language import (
     describe,
@@ -34,9 +36,10 @@ from chimes.language import (
     warning_line,
     warnings_in_words,
 )
+from chimes.redaction import escape_control
 from chimes.services.schedules.templates import render_templates
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_zone
-from chimes.triggers.text import parse_trigger_text
+from chimes.triggers.text import is_expression, parse_trigger_text
 from chimes.triggers.values import parse_time
 
 _DIALECTS = click.Choice(["auto", "unix", "seconds", "quartz"])
@@ -66,17 +69,18 @@ def next_fires(
     start: str | None,
     dialect: Dialect,
 ) -> None:
-    """Show when an expression fires next.
+    """Show when an expression or a sentence fires next.
 
     \b
     Examples:
+      chimes next "every weekday 9:00 Bangkok time"
       chimes next "30 2 * * *" --tz America/New_York --also Asia/Bangkok
       chimes next "0 9 * * 1-5" -n 10 --from 2026-03-06T00:00:00Z
       chimes next "every 90m"
       chimes next 2030-02-10T09:00:00 --tz Asia/Bangkok --json
     """
     now, lang = SystemClock().now(), current_language()
-    trigger = parse_trigger_text(expression, zone or default_zone(), dialect)
+    trigger = _read_trigger(expression, zone, dialect)
     words, warnings = describe(trigger, lang), warnings_in_words(trigger, lang)
     trigger = trigger.with_default_anchor()
     after = now
@@ -115,7 +119,8 @@ def next_fires(
 @click.option("--dialect", type=_DIALECTS, default="auto")
 @output_format_options
 def explain(output: Output, expression: str, zone: str | None, dialect: Dialect) -> None:
-    """Explain an expression in words and show its next three fires.
+    """Explain an expression in words and show its next three fires. It may be a sentence: this
+    shows how `chimes add` reads it.
 
     \b
     Examples:
@@ -123,7 +128,7 @@ def explain(output: Output, expression: str, zone: str | None, dialect: Dialect)
       chimes explain "0 0/5 14 ? * MON-FRI *" --tz Europe/Berlin
       chimes explain "0 9 * * 1-5" --lang th
     """
-    trigger = parse_trigger_text(expression, zone or default_zone(), dialect)
+    trigger = _read_trigger(expression, zone, dialect)
     now, lang = SystemClock().now(), current_language()
     fires = fires_after(trigger.with_default_anchor(), now, 3, lang)
     warnings = warnings_in_words(trigger, lang)
@@ -146,6 +151,31 @@ def explain(output: Output, expression: str, zone: str | None, dialect: Dialect)
         echo(f"  {format_fire(fire, lang)}{note}")
     for warning in warnings:
         echo_err(warning_line(warning, lang))
+
+
+def _read_trigger(text: str, zone: str | None, dialect: Dialect) -> Trigger:
+    """Sentences are read as `add` reads them. The parser is imported for them only."""
+    zone = zone or default_zone()
+    try:
+        return parse_trigger_text(text, zone, dialect)
+    except InvalidTrigger as error:
+        if is_expression(text):
+            raise
+        from chimes.language import read_trigger
+
+        now, lang = SystemClock().now(), explicit_language()
+        try:
+            parsed = read_trigger(text, now=now, timezone=zone, dialect=dialect, lang=lang)
+        except NeedsClarification as question:
+            # No part of it is a time, or the expression has a form of the interval.
+            if {"date", "time"} <= set(question.missing) or "interval" in question.missing:
+                raise error from None
+            raise
+        except InvalidInput:
+            raise error from None
+    if parsed.task:
+        echo_err(_("Not read: “{words}”.", words=escape_control(parsed.task)))
+    return parsed.trigger
 
 
 def fires_after(trigger: Trigger, after: datetime, count: int, lang: str) -> list[Fire]:

@@ -20,6 +20,7 @@ from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId
 from chimes.model.policy import MAX_LIMITS_OF_POLICY
+from chimes.triggers import format_duration_iso
 
 #: Of an owner, and shared ones.
 MAX_LIMITS = 100
@@ -129,7 +130,11 @@ def check_limit(limit: Limit) -> None:
         if number is not None and not 1 <= number <= most:
             raise _out_of_range(name, 1, most)
     if limit.breaker is not None and not SHORTEST_PAUSE <= limit.breaker.pause <= LONGEST_PAUSE:
-        raise _out_of_range("breaker.pause", SHORTEST_PAUSE, LONGEST_PAUSE)
+        raise _out_of_range(
+            "breaker.pause",
+            format_duration_iso(SHORTEST_PAUSE),
+            format_duration_iso(LONGEST_PAUSE),
+        )
 
 
 def _out_of_range(name: str, least: object, most: object) -> InvalidInput:

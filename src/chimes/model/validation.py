@@ -52,7 +52,14 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.redaction import is_placeholder
-from chimes.triggers import Cron, Every, Trigger, never_fires, parse_zone
+from chimes.triggers import (
+    Cron,
+    Every,
+    Trigger,
+    format_duration_iso,
+    never_fires,
+    parse_zone,
+)
 
 MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_ARGUMENT_DEPTH = 32
@@ -486,8 +493,8 @@ def _check_command_limits(target: CommandTarget) -> None:
                 _(
                     "{field} must be between {least} and {most}",
                     field=field,
-                    least=least,
-                    most=most,
+                    least=format_duration_iso(least),
+                    most=format_duration_iso(most),
                 ),
                 field=field,
                 code="out_of_range",
@@ -1101,7 +1108,12 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
     ):
         if not low <= value <= high:
             raise InvalidInput(
-                _("{field} must be between {least} and {most}", field=field, least=low, most=high),
+                _(
+                    "{field} must be between {least} and {most}",
+                    field=field,
+                    least=format_duration_iso(low),
+                    most=format_duration_iso(high),
+                ),
                 field=f"policy.{field}",
                 code="out_of_range",
             )

@@ -21,6 +21,20 @@ _FORMS = _(
     'write a cron expression such as "0 9 * * 1-5", an interval such as "every 5m", '
     "or a moment such as 2030-02-10T09:00:00+07:00"
 )
+#: Forms of expressions, valid or not; everything else is a sentence.
+_EXPRESSION = re.compile(
+    r"@[a-z]+\b.*|(?:CRON_)?TZ=.*|(?:[0-9*?][0-9*,/?-]*\s+){2}[0-9*?][0-9*,/?-]*\s+\S+\s+\S.*"
+    r"|every\s+[0-9.]+(?:h|m|s|ms|us)[0-9hms.]*|every\s+P\S+"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z|[+-][0-9:]+)?(?:\[\S+\])?"
+    r"|(?=.*\*)(?:[0-9*][0-9*,/-]*\s+){2}[0-9a-z*?,/#\s-]+",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def is_expression(text: str) -> bool:
+    """Whether to read the text as an expression (`0 9 * * 1-5`, `@daily`, `every 5m`, a time), even
+    if it is an invalid one, and not as a sentence."""
+    return _EXPRESSION.fullmatch(text.strip()) is not None
 
 
 def parse_trigger_text(text: str, zone: str | None, dialect: Dialect = "auto") -> Trigger:

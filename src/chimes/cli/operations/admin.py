@@ -300,7 +300,7 @@ _AUDIT_COLUMNS = [
     Column(_("number"), getter("number")),
     Column(_("at"), getter("at"), time=True),
     Column(_("verb"), getter("verb")),
-    Column(_("object"), lambda item: _object(item), rank=1),
+    Column(_("object"), lambda item: _object(item), rank=1, min_width=18),
     Column(_("owner"), getter("owner"), rank=3),
     Column(_("actor"), getter("actor"), rank=2),
     Column(_("interface"), getter("interface"), rank=4),

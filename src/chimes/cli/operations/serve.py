@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from chimes import __version__
 from chimes.cli.command import Command, LazyCommand, LazyGroup
 from chimes.cli.options import (
     allow_volatile_option,
@@ -20,10 +18,9 @@ from chimes.cli.options import (
     lazy_client_options,
     log_format_option,
     log_level_option,
-    output_format_options,
     store_option,
 )
-from chimes.cli.output import Output, current_language, echo, echo_err, original_environment
+from chimes.cli.output import current_language, echo_err, original_environment
 from chimes.config import StoreLocation, load_settings, masked_store_url, store_location
 from chimes.errors import ConfigError
 from chimes.i18n import _, counted
@@ -189,21 +186,3 @@ async def _remove_demo(location: StoreLocation) -> int:
 
     async with open_store(location) as store:
         return (await DemoService(store).remove(Actor(interface="cli"))).schedules
-
-
-# --- version --------------------------------------------------------------------------------------
-@click.command("version", cls=Command)
-@output_format_options
-def version(output: Output) -> None:
-    """Show the version.
-
-    \b
-    Examples:
-      chimes version
-      chimes version --json
-    """
-    number = ".".join(str(part) for part in sys.version_info[:3])
-    if output.format in ("json", "ndjson"):
-        output.one({"version": __version__, "python": number}, [])
-    else:
-        echo(_("chimes {version} (Python {number})", version=__version__, number=number))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,11 +19,12 @@ from chimes.cli.options import (
     store_options,
 )
 from chimes.cli.output import Column, Json, Output, echo, echo_err, getter, nested
-from chimes.config import Settings, StoreLocation, store_location
-from chimes.envelope import VARIABLE, new_key
 from chimes.i18n import _, counted
 from chimes.redaction import escape_control
-from chimes.store.port import Store
+
+if TYPE_CHECKING:
+    from chimes.config import Settings, StoreLocation
+    from chimes.store.port import Store
 
 SECRET_COMMANDS = {
     "set": LazyCommand(
@@ -184,6 +185,8 @@ def generate_key() -> None:
     Examples:
       chimes secret generate-key
     """
+    from chimes.envelope import new_key
+
     echo(new_key().text)
 
 
@@ -204,6 +207,11 @@ def rotate(settings: Settings, drop_old: bool) -> None:
       chimes secret rotate --drop-old
       CHIMES_SECRET_KEY=$NEW,$OLD chimes secret rotate --store postgresql://db.example.org/chimes
     """
+    import asyncio
+
+    from chimes.config import store_location
+    from chimes.envelope import VARIABLE
+
     location = store_location(settings)
     if location.kind == "memory":
         raise CommandError(_("A memory store writes no secrets down"), USAGE)

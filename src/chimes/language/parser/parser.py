@@ -20,7 +20,7 @@ from chimes.language.parser.text import Text, fold
 from chimes.language.parser.trigger_builder import build
 from chimes.language.round_trip import has_limit, parse_description
 from chimes.triggers import Dialect, Every, Trigger, parse_zone
-from chimes.triggers.text import parse_trigger_text
+from chimes.triggers.text import is_expression, parse_trigger_text
 from chimes.triggers.values import to_microseconds
 
 # Suggested answers to a question: the same text made unambiguous.
@@ -147,13 +147,6 @@ def _clarification(
 
 
 LONGEST_TEXT = 4096
-_EXPRESSION = re.compile(
-    r"@[a-z]+\b.*|(?:CRON_)?TZ=.*|(?:[0-9*?][0-9*,/?-]*\s+){2}[0-9*?][0-9*,/?-]*\s+\S+\s+\S.*"
-    r"|every\s+[0-9.]+(?:h|m|s|ms|us)[0-9hms.]*|every\s+P\S+"
-    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z|[+-][0-9:]+)?(?:\[\S+\])?"
-    r"|(?=.*\*)(?:[0-9*][0-9*,/-]*\s+){2}[0-9a-z*?,/#\s-]+",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,7 +257,7 @@ def read_trigger(
 
     An expression has no task and the pattern `expression`; it is not checked against `now`.
     """
-    if isinstance(text, str) and _EXPRESSION.fullmatch(text.strip()):
+    if isinstance(text, str) and is_expression(text):
         trigger = parse_trigger_text(text, timezone, dialect)
         return Parsed(
             trigger=trigger, task="", timezone=trigger.zone, language="en", pattern="expression"

@@ -272,7 +272,7 @@ def _beat_trigger(given: Any, zone: str) -> tuple[Trigger, OldFires, list[Messag
         given = timedelta(seconds=given)
     every = getattr(given, "run_every", given)
     if isinstance(every, timedelta):
-        note = _("beat counts from its start, Chimes from the creation of the schedule")
+        note = _("beat counts from its start, Chimes from 1970-01-01T00:00:00Z")
         trigger = Every(every)
         return (
             trigger,
