@@ -72,7 +72,8 @@ async def test_of_concurrent_decisions_one_counts(store: Store, clock: SettableC
     assert len(decided) == 1
     stored = await store.get_run(wait.id)
     assert stored == decided[0]
-    assert stored is not None and stored.status is RunStatus.SUCCEEDED
+    assert stored is not None
+    assert stored.status is RunStatus.SUCCEEDED
     assert stored.finished_at == clock.now()
     assert len(await store.list_audit(AuditQuery())) == 1, "refused decisions are not audited"
     assert store.changes() > before, "the flow may continue"
@@ -104,7 +105,8 @@ async def test_a_canceled_flow_ends_its_wait(store: Store, clock: SettableClock)
     flow, wait = await a_waiting_flow(store, clock)
     await store.cancel_run(flow.id, "canceled_by_hand")
     ended = await store.get_run(wait.id)
-    assert ended is not None and ended.status is RunStatus.CANCELED
+    assert ended is not None
+    assert ended.status is RunStatus.CANCELED
     with pytest.raises(Conflict):
         await store.change_run(wait.id, partial(_decide, by="user:ann"))
     assert await store.change_run(RunId("nobody"), expedite, an_entry()) is None

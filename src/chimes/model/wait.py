@@ -7,6 +7,7 @@ the run and the time, so a wait ends once, whatever comes first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,7 +15,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from chimes.errors import Conflict
+from chimes.errors import Conflict, InvalidInput
 from chimes.i18n import Message, _, freeze
 from chimes.model import replace
 from chimes.model.access import Role
@@ -27,6 +28,7 @@ MAX_PROMPT = 2000
 MAX_REASON = 1000
 MAX_EVENT_NAME = 100
 MAX_KEY = 200
+_EVENT_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.:-]{{0,{MAX_EVENT_NAME - 1}}}")
 #: Characters of the JSON that an event brings.
 MAX_EVENT_DATA = 64_000
 MIN_WAIT = timedelta(seconds=1)
@@ -76,6 +78,8 @@ class Wait(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a step waits for; stored in the arguments of its run."""
 
     kind: WaitKind
+    #: Name of the flow.
+    flow: str = ""
     #: Of an approval: the question.
     prompt: str = ""
     #: Of an approval: the decision at its deadline.
@@ -102,6 +106,20 @@ class WaitEvent(Struct, frozen=True, kw_only=True):
     #: The sender's; `everywhere`: it may operate the runs of all owners.
     owner: str = ""
     everywhere: bool = False
+
+
+def check_event_name(name: str) -> str:
+    if not _EVENT_NAME.fullmatch(name):
+        raise InvalidInput(
+            _(
+                "the name of an event has up to {most} letters, digits, '_', '-', '.' and ':', and"
+                " begins with a letter or digit",
+                most=MAX_EVENT_NAME,
+            ),
+            field="name",
+            code="event_name",
+        )
+    return name
 
 
 def wait_target(wait: Wait) -> TaskTarget:
@@ -178,7 +196,10 @@ def expire_wait(run: Run, now: datetime) -> Run:
 
 def receive_event(run: Run, event: WaitEvent, now: datetime) -> Run:
     """Ends a wait that the event is for; others stay unchanged."""
-    return _end(run, RunStatus.SUCCEEDED, now, value=event.data) if matches(run, event, now) else run
+    if not matches(run, event, now):
+        return run
+    ended = _end(run, RunStatus.SUCCEEDED, now, value=event.data)
+    return replace(ended, result={"value": event.data, "event_id": event.id})
 
 
 def matches(run: Run, event: WaitEvent, now: datetime) -> bool:
@@ -236,7 +257,9 @@ def _end(
 ) -> Run:
     result = None if value is None and status is RunStatus.FAILED else {"value": value}
     return replace(
-        end_immediately(run, status, reason, now), error=freeze(error) if error else "", result=result
+        end_immediately(run, status, reason, now),
+        error=freeze(error) if error else "",
+        result=result,
     )
 
 
@@ -277,7 +300,8 @@ class Approval(Struct, frozen=True, kw_only=True):
 
     @property
     def flow(self) -> str:
-        return self.run.schedule_name
+        """The name of the schedule, or of the flow if there is none."""
+        return self.run.schedule_name or self.wait.flow
 
     @property
     def expires_at(self) -> datetime:

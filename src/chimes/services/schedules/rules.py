@@ -997,6 +997,28 @@ async def check_chats(
             )
 
 
+async def deciding_recipients(
+    store: Store, owner: Owner, *, admins: bool = False
+) -> list[tuple[Owner, Recipient]]:
+    """Inbox and linked chats of those who may decide for an owner: the owner, and the admins if it
+    is not a person, or if only they may."""
+    owners = [owner]
+    if admins or owner.type is OwnerType.SYSTEM:
+        from chimes.services.users import UserService
+
+        users = await UserService(store).list_users(Actor())
+        found = (each.owner for each in users if each.role is Role.ADMIN)
+        owners = list(dict.fromkeys([owner, *found]))
+    recipients: list[tuple[Owner, Recipient]] = []
+    for each in owners:
+        recipients.append((each, Recipient(channel=Channel.INBOX)))
+        recipients += [
+            (each, Recipient(channel=Channel.TELEGRAM, to=chat))
+            for chat in await linked_chats(store, each)
+        ]
+    return recipients
+
+
 async def linked_chats(store: Store, owner: Owner) -> list[str]:
     """Telegram chats of an owner."""
     if owner.type is OwnerType.CHAT:

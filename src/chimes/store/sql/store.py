@@ -359,7 +359,9 @@ class SqlStore:
     async def cancel_run(
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None
     ) -> Run | None:
-        return await self.change_run(run_id, lambda run, now: request_cancel(run, reason, now), audit)
+        return await self.change_run(
+            run_id, lambda run, now: request_cancel(run, reason, now), audit
+        )
 
     async def change_run(
         self,
