@@ -11,7 +11,7 @@ from chimes.model.run import RunStatus
 from chimes.services.flow_pictures import FlowPicture, StepState
 from chimes.web.dashboard.charts.svg import STATUS_SYMBOLS, Chart, ChartTexts, chart, element
 
-_WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE = 168, 44, 56, 18, 8
+_WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE = 168, 44, 36, 14, 8
 _SIGN, _SHOWN = 9, 20
 #: What a step waits for, as a sign behind its name.
 _WAIT_SIGNS = {"approval": "✋", "time": "⏲", "event": "✉"}

@@ -19,6 +19,7 @@ from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.planning import BLOCKING_RUN
 from chimes.model.run import FAILED_STATUSES, Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
 from chimes.model.target import HttpTarget
+from chimes.model.wait import is_wait
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_result, mask_text
 from chimes.services.flow_pictures import FlowPicture
@@ -107,7 +108,7 @@ def _backoff(start: datetime, end: datetime, name: str) -> Interval:
 
 def _step(child: Run, now: datetime) -> Interval:
     start = child.started_at or child.created_at
-    end = child.finished_at or (now if child.started_at else start)
+    end = child.finished_at or (now if child.started_at or is_wait(child) else start)
     return Interval(
         name=child.step or child.target.kind,
         start=start,
