@@ -276,7 +276,7 @@ class ScheduleRules:
             raise InvalidInput(
                 _(
                     "file triggers may watch only below {allowed} (CHIMES_FILE_TRIGGER_DIRS)",
-                    allowed=", ".join(self._file_directories) or "-",
+                    allowed=", ".join(self._file_directories),
                 ),
                 field="trigger.path",
                 code="directory_not_allowed",
@@ -533,7 +533,7 @@ class ScheduleRules:
             raise InvalidInput(
                 _(
                     "these schedules would start each other without end: {chain}",
-                    chain=" → ".join([*reversed(chain), schedule.id]),
+                    chain=" → ".join(reversed([*chain, schedule.id])),
                 ),
                 field="trigger.schedule",
                 code="cycle",
@@ -541,7 +541,10 @@ class ScheduleRules:
 
 
 def is_watchable(path: str, directories: Collection[str]) -> bool:
-    """Whether a file trigger may watch this path; links are followed first."""
+    """Whether a file trigger may watch this path; links are followed first. Without directories it
+    may watch any."""
+    if not directories:
+        return True
     folder = os.path.realpath(os.path.dirname(path))
     for each in directories:
         allowed = os.path.realpath(each)
