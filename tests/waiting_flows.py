@@ -9,6 +9,7 @@ from chimes.model.ids import step_run_id
 from chimes.model.run import Origin, Run
 from chimes.model.target import FlowTarget
 from chimes.model.wait import Wait, WaitKind, wait_target
+from chimes.services.waits import announce_approval
 from chimes.store.port import Store
 from tests.builders import a_run
 
@@ -39,4 +40,7 @@ async def add_waiting_flow(
         **times,
     )
     await store.add_runs([flow])
-    return flow, (await store.add_runs([row]))[0]
+    (row,) = await store.add_runs([row])
+    if wait.kind is WaitKind.APPROVAL:
+        await announce_approval(store, row, ())
+    return flow, row

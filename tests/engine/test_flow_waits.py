@@ -73,7 +73,7 @@ async def test_a_flow_continues_after_its_approval(flows: FlowRig) -> None:
     assert (waiting.holder, waiting.reason, waiting.attempt) == (None, "wait:approve", 0)
     approvals = ApprovalService(flows.rig.store)
     (approval,) = await approvals.find(ADMIN, ApprovalStatus.OPEN, limit=10)
-    assert (approval.wait.prompt, approval.flow) == ("Publish 7?", waiting.schedule_name)
+    assert (approval.wait.prompt, approval.flow) == ("Publish 7?", "report")
     with pytest.raises(NotAllowed):
         await approvals.decide(
             Actor(role=Role.VIEWER, owner=waiting.owner), approval.id, Decision.APPROVE

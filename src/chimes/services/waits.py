@@ -49,6 +49,7 @@ from chimes.model.wait import (
     check_event_name,
     decide_wait,
     expedite,
+    is_open,
     matches,
     receive_event,
     wait_requirement,
@@ -64,6 +65,8 @@ _log = logging.getLogger("chimes.waits")
 #: Events of one owner that are kept for flows that do not wait yet, and for how long.
 MAX_EVENTS, MAX_EVENTS_LENGTH = 500, 500_000
 EVENT_RETENTION = timedelta(days=1)
+#: The last approvals that were announced, oldest first.
+_RECENT, MAX_RECENT = "approvals", 1000
 _EVENTS = "flow-events:"
 #: Events whose senders may operate the runs of all owners.
 _EVERYWHERE = f"{_EVENTS}*"
@@ -83,18 +86,20 @@ class ApprovalService:
     async def find(
         self, actor: Actor, status: ApprovalStatus | None = None, *, limit: int
     ) -> list[Approval]:
-        """The newest first."""
+        """The newest first. Open ones are found in the queue, others among the last ones that were
+        announced: the history of all runs would be a long way."""
         now = await self._store.now()
-        statuses: tuple[RunStatus, ...] = ()
+        owner = None if actor.sees_everything else actor.owner
         if status is ApprovalStatus.OPEN:
-            statuses = (RunStatus.QUEUED,)
-        query = RunQuery(
-            owner=None if actor.sees_everything else actor.owner,
-            requirement=wait_requirement(WaitKind.APPROVAL),
-            origin=Origin.CHILD,
-            statuses=statuses,
-            limit=_PAGE,
-        )
+            query = RunQuery(
+                owner=owner,
+                requirement=wait_requirement(WaitKind.APPROVAL),
+                origin=Origin.CHILD,
+                statuses=(RunStatus.QUEUED,),
+                limit=_PAGE,
+            )
+        else:
+            query = RunQuery(owner=owner, ids=await self._recent(), limit=_PAGE)
         found: list[Approval] = []
         while True:
             page = await self._store.list_runs(query)
@@ -109,8 +114,17 @@ class ApprovalService:
             query = replace(query, after=page.next)
 
     async def count_open(self, actor: Actor) -> int:
-        """How many the actor can see, at most a page of them."""
-        return len(await self.find(actor, ApprovalStatus.OPEN, limit=_PAGE))
+        """How many of the last ones the actor can see: cheap, for pages that show it often."""
+        recent = await self._recent()
+        if not recent:
+            return 0
+        owner = None if actor.sees_everything else actor.owner
+        query = RunQuery(owner=owner, ids=recent, statuses=(RunStatus.QUEUED,), limit=None)
+        now = await self._store.now()
+        return sum(is_open(run, now) for run in (await self._store.list_runs(query)).items)
+
+    async def _recent(self) -> tuple[RunId, ...]:
+        return _ids_of(await DocumentStore(self._store, _RECENT).read())
 
     async def get(self, actor: Actor, approval_id: str) -> Approval:
         run = await self._store.get_run(RunId(approval_id))
@@ -193,13 +207,25 @@ async def end_wait(
 
 
 async def announce_approval(store: Store, run: Run, recipients: Sequence[Recipient]) -> None:
-    """Writes the deliveries about an approval; existing ones stay unchanged."""
+    """Notes an approval for lists, and writes its deliveries; existing ones stay unchanged."""
+
+    def note(document: Document) -> tuple[Document, None]:
+        known = _ids_of(document)
+        kept = known if run.id in known else (*known, run.id)
+        return {"ids": list(kept[-MAX_RECENT:])}, None
+
+    await DocumentStore(store, _RECENT).change(note)
     approval = approval_of(run, run.created_at)
     admins = approval is not None and approval.wait.role is Role.ADMIN
     found = await deciding_recipients(store, run.owner, admins=admins)
     found += [(run.owner, each) for each in recipients]
     for owner, recipient in found[:_MAX_RECIPIENTS]:
         await store.add_delivery(make_approval_delivery(run, recipient, owner))
+
+
+def _ids_of(document: Document) -> tuple[RunId, ...]:
+    ids = document.get("ids", [])
+    return tuple(RunId(str(each)) for each in ids) if isinstance(ids, list) else ()
 
 
 # --- events ---------------------------------------------------------------------------------------
