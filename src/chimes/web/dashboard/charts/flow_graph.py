@@ -82,24 +82,32 @@ def _box(
     step: StepState, place: tuple[float, float], texts: FlowTexts, address: Callable[[str], str]
 ) -> Markup:
     x, y = place
-    label = f"{step.name}: {_state(step, texts)}"
     status = step.status.value if step.status is not None else "none"
     shown = step.name if len(step.name) <= _SHOWN else f"{step.name[: _SHOWN - 1]}…"
+    detail = _detail(step, texts)
     sign = STATUS_SYMBOLS[step.status] if step.status is not None else "·"
     dark = step.status in (None, RunStatus.SKIPPED, RunStatus.CANCELED)
     parts = [
-        element("title", label),
+        element("title", f"{step.name}: {_state(step, texts)}"),
         element("rect", x=x, y=y, width=_WIDTH, height=_HEIGHT, rx=6, class_="box"),
         element("circle", cx=x + 18, cy=y + _HEIGHT / 2, r=_SIGN, class_=f"s-{status}"),
         element(
-            "text", sign, x=x + 18, y=y + _HEIGHT / 2 + 3.5,
+            "text", sign, x=x + 18, y=y + _HEIGHT / 2 + 3.5, aria_hidden="true",
             class_="sign dark" if dark else "sign",
         ),
         element("text", shown, x=x + 34, y=y + 19, class_="name"),
-        element("text", _detail(step, texts), x=x + 34, y=y + 34),
+        element("text", detail, x=x + 34, y=y + 34),
     ]  # fmt: skip
+    if step.wait:
+        parts.append(
+            element(
+                "text", _WAIT_SIGNS[step.wait], x=x + _WIDTH - 12, y=y + 19, class_="end",
+                aria_hidden="true",
+            )
+        )  # fmt: skip
     if step.run_id is not None:
-        return element("a", *parts, href=address(step.run_id), aria_label=label)
+        # Named by its content, which begins with the title.
+        return element("a", *parts, href=address(step.run_id))
     return element("g", *parts)
 
 
@@ -108,5 +116,5 @@ def _detail(step: StepState, texts: FlowTexts) -> str:
     if step.runs > 1:
         return f"{status} {step.ended}/{step.runs}"
     if step.wait and step.status is RunStatus.QUEUED:
-        status = texts.waiting
-    return f"{_WAIT_SIGNS[step.wait]} {status}" if step.wait else status
+        return texts.waiting
+    return status
