@@ -33,6 +33,7 @@ async def test_linked_chats_get_a_message_with_buttons_that_decide(chats: Chats)
     assert message.title == "report waits for an approval: approve"
     assert "Publish <it>?" in message.text
     assert message.link == f"https://c.example/ui/approvals/{wait.id}"
+    assert message.facts["id"] == wait.id, "what a webhook receives"
     channel = Telegram(token=TOKEN, api_url="", fetcher=None)  # type: ignore[arg-type]
     rows = channel.buttons(message, "7")
     found = {each["text"]: each.get("callback_data", "") for row in rows for each in row}
