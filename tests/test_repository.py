@@ -59,7 +59,7 @@ def test_code_map_lists_exactly_the_existing_modules() -> None:
 
 
 def test_lock_files_contain_no_urls() -> None:
-    for lock in ("requirements.lock", "requirements-dev.lock"):
+    for lock in ("requirements.lock", "requirements-dev.lock", "requirements-tap.lock"):
         for line in (ROOT / lock).read_text().splitlines():
             assert re.fullmatch(
                 r"[a-z0-9._-]+==\S+( ; .+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?", line

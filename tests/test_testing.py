@@ -134,6 +134,30 @@ async def test_a_flow_waits_for_the_retry_of_a_step(chimes_harness: AppHarness) 
     assert await handle.result("1s") == {"total": 6}
 
 
+async def test_a_flow_waits_for_weeks_in_a_moment() -> None:
+    app = an_app()[0]
+    flow = app.flow("order")
+    paid = flow.wait_for_event("paid", expires_in="400h", default=None)
+    rest = flow.sleep("rest", "400h", after=[paid])
+    approve = flow.wait_for_approval("approve", after=[rest])
+
+    @flow.step(after=[approve])
+    def ship(approve: dict[str, object]) -> object:
+        return approve["reason"]
+
+    async with AppHarness(app) as harness:
+        handle = await flow.start()
+        await harness.run_due()
+        assert (await handle.run()).reason == "wait:paid"
+        assert len(await app.send_event("paid", 5)) == 1
+        await harness.run_until("401h")
+        assert (await handle.run()).reason == "wait:approve"
+        (waiting,) = [run for run in await harness.runs() if run.step == "approve"]
+        await app.approve(waiting.id, reason="checked")
+        await harness.run_due()
+        assert await handle.result("1s") == {"ship": "checked"}
+
+
 async def test_failures_are_visible() -> None:
     app, calls = an_app()
     async with AppHarness(app) as harness:

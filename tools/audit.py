@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-LOCKS = (ROOT / "requirements.lock", ROOT / "requirements-dev.lock")
+LOCKS = tuple(ROOT / f"requirements{kind}.lock" for kind in ("", "-dev", "-tap"))
 URL = "https://api.osv.dev"
 #: For everything: name resolution has no timeout of its own.
 SECONDS = 10.0

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 kind=${1:-run}
 uv_version=0.13.7
 
-stamp=$(cat pyproject.toml requirements.lock requirements-dev.lock tools/setup.sh | cksum | tr -c '0-9\n' '-')
+stamp=$(cat pyproject.toml requirements.lock requirements-dev.lock requirements-tap.lock tools/setup.sh | cksum | tr -c '0-9\n' '-')
 if [ -f ".venv/.$kind-$stamp" ] && [ -x .venv/bin/chimes ]; then
     exit 0
 fi
@@ -50,14 +50,22 @@ fi
 
 lock=requirements.lock
 [ "$kind" = dev ] && lock=requirements-dev.lock
-# Behind a proxy that re-signs TLS only the system certificates are valid.
+# The first argument is the environment. Behind a proxy that re-signs TLS only the system certificates
+# are valid.
 install() {
-    .venv/bin/uv pip install --quiet --python .venv/bin/python "$@" 2>.venv/uv.log ||
-        .venv/bin/uv pip install --quiet --system-certs --python .venv/bin/python "$@" ||
+    environment=$1
+    shift
+    .venv/bin/uv pip install --quiet --python "$environment/bin/python" "$@" 2>.venv/uv.log ||
+        .venv/bin/uv pip install --quiet --system-certs --python "$environment/bin/python" "$@" ||
         { cat .venv/uv.log >&2; exit 1; }
 }
-install --require-hashes -r "$lock"
-install --no-deps --no-build-isolation -e .
+install .venv --require-hashes -r "$lock"
+install .venv --no-deps --no-build-isolation -e .
+if [ "$kind" = dev ]; then
+    # A Singer tap for tests, in an environment of its own: a tap pins what it needs.
+    .venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv/tap
+    install .venv/tap --require-hashes -r requirements-tap.lock
+fi
 rm -f .venv/.run-* .venv/.dev-*
 touch ".venv/.run-$stamp"
 [ "$kind" = dev ] && touch ".venv/.dev-$stamp"

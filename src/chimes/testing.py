@@ -212,14 +212,19 @@ class AppHarness:
         """The first moment after now at which a schedule, a run or a notification is due."""
         from chimes.model.listing import DeliveryQuery, ScheduleQuery
         from chimes.model.notification import DeliveryState
-        from chimes.model.run import RunStatus
+        from chimes.model.run import SUSPENDED_PREFIX, RunStatus
 
         now, store = self.clock.now(), self._store
         schedules = await store.list_schedules(ScheduleQuery(enabled=True, limit=None))
         pending = DeliveryQuery(states=(DeliveryState.PENDING,), limit=None)
         moments = [
             *(each.next_run_at for each in schedules.items if each.next_run_at is not None),
-            *(run.available_at for run in await self.runs(status=RunStatus.QUEUED)),
+            *(
+                run.available_at
+                for run in await self.runs(status=RunStatus.QUEUED)
+                # A flow that only waits is due when its waits are.
+                if not run.reason.startswith(SUSPENDED_PREFIX)
+            ),
             *(each.available_at for each in (await store.list_deliveries(pending)).items),
         ]
         return min((moment for moment in moments if moment > now), default=None)

@@ -1,7 +1,8 @@
 """A node process with flows: `flow_node.py DATABASE EFFECTS GATE ROLE`.
 
-Each step appends a line `step attempt` to the file EFFECTS; `middle` then waits for the file GATE.
-A node with the role `flows` executes only flows, one with the role `steps` only steps.
+The flow `waiting` waits for an approval between two steps. Each step of the other flow appends a
+line `step attempt` to the file EFFECTS; `middle` then waits for the file GATE. A node with the role
+`flows` executes only flows, one with the role `steps` only steps.
 """
 
 from __future__ import annotations
@@ -57,9 +58,22 @@ def crashing(effects: str, gate: str) -> FlowBuilder:
     return flow
 
 
+def waiting(effects: str) -> FlowBuilder:
+    flow = FlowBuilder("waiting")
+
+    def note(name: str) -> None:
+        with Path(effects).open("a") as file:
+            file.write(f"{name}\n")
+
+    flow.step(name="ask")(lambda: note("ask"))
+    approve = flow.wait_for_approval("approve", after=["ask"])
+    flow.step(name="publish", after=[approve])(lambda: note("publish"))
+    return flow
+
+
 def runners(effects: str, gate: str, role: str) -> dict[str, TargetRunner]:
     unwanted = {"flows": "task", "steps": "flow"}.get(role)
-    found = runners_for(crashing(effects, gate))
+    found = runners_for(crashing(effects, gate), waiting(effects))
     return {runner.kind: runner for runner in found if runner.kind != unwanted}
 
 

@@ -24,8 +24,8 @@ def runners_for(*flows: FlowBuilder) -> list[TargetRunner]:
     complete = [flow.complete() for flow in flows]
     registry = Registry()
     for flow in complete:
-        for step in flow.steps:
-            registry.add(step.as_task())
+        for task in flow.tasks:
+            registry.add(task)
     return [PythonTask(registry), FlowRunner(complete)]
 
 

@@ -7,16 +7,21 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from chimes.engine import Engine
+from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Run, RunStatus
 from chimes.model.target import FlowTarget
+from chimes.model.wait import Approval, ApprovalStatus, Decision, decide_wait
+from chimes.services.waits import ApprovalService
 from chimes.store.port import Store
 from chimes.store.sql import open_sqlite
 from tests.builders import a_run
@@ -57,10 +62,10 @@ class Scene:
         self._engines.append(engine)
         return engine
 
-    async def start_flow(self) -> RunId:
+    async def start_flow(self, name: str = "crashing") -> RunId:
         now = await self.store.now()
         times = {"created_at": now, "planned_at": now, "available_at": now}
-        flow = a_run(target=FlowTarget(name="crashing"), policy=Policy(timeout=DAY), **times)
+        flow = a_run(target=FlowTarget(name=name), policy=Policy(timeout=DAY), **times)
         await self.store.add_runs([flow])
         return flow.id
 
@@ -141,3 +146,45 @@ async def test_a_step_outlives_the_node_of_its_flow(scene: Scene) -> None:
     assert scene.effects() == ["first 1", "middle 1", "last 1"]
     for step in (await scene.steps(run_id)).values():
         assert (step.attempt, step.status) == (1, RunStatus.SUCCEEDED)
+
+
+# A wait is a row: no process has to live for it, and a decision needs none.
+async def test_a_flow_waits_without_a_node(scene: Scene) -> None:
+    node = await scene.start_node("all")
+    run_id = await scene.start_flow("waiting")
+
+    async def flow() -> Run:
+        run = await scene.store.get_run(run_id)
+        assert run is not None
+        return run
+
+    await eventually(flow, lambda run: run.reason == "wait:approve", within=60)
+    node.kill()
+    await node.wait()
+    approvals = ApprovalService(scene.store)
+    (approval,) = await approvals.find(Actor(), ApprovalStatus.OPEN, limit=10)
+    await approvals.decide(Actor(), approval.id, Decision.APPROVE)
+    assert (await flow()).available_at <= await scene.store.now(), "due at once"
+    await scene.take_over()
+    assert (await scene.ended(run_id)).status is RunStatus.SUCCEEDED
+    assert scene.effects() == ["ask", "publish"]
+
+
+# The process that decides can die before it lets the flow continue.
+async def test_a_flow_whose_wake_up_was_lost_looks_again(scene: Scene) -> None:
+    engine = await scene.take_over()
+    run_id = await scene.start_flow("waiting")
+    approvals = ApprovalService(scene.store)
+
+    async def found() -> list[Approval]:
+        return await approvals.find(Actor(), ApprovalStatus.OPEN, limit=10)
+
+    (approval,) = await eventually(found, bool, within=60)
+    assert engine is not None
+    decide = partial(_approve, by="user:ann")
+    await scene.store.change_run(RunId(approval.id), decide)
+    assert (await scene.ended(run_id)).status is RunStatus.SUCCEEDED
+
+
+def _approve(run: Run, now: datetime, *, by: str) -> Run:
+    return decide_wait(run, Decision.APPROVE, by, "", now)

@@ -1,4 +1,4 @@
-"""The Python blocks of docs/python.md, run in their order as one program."""
+"""The Python blocks of guides, run in their order as one program for each."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from chimes import Chimes
 from chimes.sdk.tasks import AppTask, TaskOptions
 
 ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 GUIDE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+WAITS = (ROOT / "docs" / "guides" / "waiting-flows.md").read_text(encoding="utf-8")
 
 
 async def test_code_blocks_run() -> None:
-    assert len(BLOCKS) >= 7
-    names: dict[str, object] = {"__name__": "guide"}
-    for block in BLOCKS:
-        code = compile(block, "docs/python.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        ended = eval(code, names)
-        if inspect.isawaitable(ended):
-            await ended
+    for guide, least in ((GUIDE, 7), (WAITS, 2)):
+        blocks = BLOCK.findall(guide)
+        assert len(blocks) >= least
+        names: dict[str, object] = {"__name__": "guide"}
+        for block in blocks:
+            code = compile(block, "guide", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            ended = eval(code, names)
+            if inspect.isawaitable(ended):
+                await ended
 
 
 def test_every_option_is_in_the_guide() -> None:

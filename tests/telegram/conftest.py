@@ -65,6 +65,8 @@ def pressed(data: str, chat: str) -> tuple[Verb, str] | None:
         Action.DONE: Verb.DONE,
         Action.APPROVE: Verb.APPROVE,
         Action.REJECT: Verb.REJECT,
+        Action.APPROVE_STEP: Verb.APPROVE_STEP,
+        Action.REJECT_STEP: Verb.REJECT_STEP,
         Action.KNOWN: Verb.KNOWN,
     }
     found = decode(data, chat=chat, token=TOKEN)

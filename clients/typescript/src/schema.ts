@@ -501,7 +501,8 @@ export interface paths {
         put?: never;
         /**
          * Start a new run with the same target; its `retry_of` is this run
-         * @description Start a new run with the same target; its `retry_of` is this run.
+         * @description Start a new run with the same target; its `retry_of` is this run. With `from_step` a flow
+         *     begins with that step and keeps the results of the others that succeeded.
          */
         post: operations["retry_run"];
         delete?: never;
@@ -1372,6 +1373,130 @@ export interface paths {
          * @description Reject a proposal. The asker can withdraw its own.
          */
         post: operations["reject_proposal"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List steps of flows that wait for a decision, or waited, the newest first
+         * @description List steps of flows that wait for a decision, or waited, the newest first.
+         */
+        get: operations["list_approvals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/approvals/{approval_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get an approval
+         * @description Get an approval.
+         */
+        get: operations["get_approval"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/approvals/{approval_id}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Approve: the flow goes on
+         * @description Approve: the flow goes on. Of several decisions the first counts, the others get 409
+         *     `decided`; after its expiry 409 `expired`. Keys of agents cannot decide.
+         */
+        post: operations["approve_step"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/approvals/{approval_id}/reject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reject: the step fails, is skipped or succeeds, as its `on_reject` says
+         * @description Reject: the step fails, is skipped or succeeds, as its `on_reject` says.
+         */
+        post: operations["reject_step"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/events/{event_name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send an event to flows that wait for it (`wait_for_event`)
+         * @description Send an event to flows that wait for it (`wait_for_event`). It is stored first, for a day: a
+         *     flow that was started before, and comes to its wait later, receives it too. Flows receive events
+         *     of callers who may operate them.
+         */
+        post: operations["send_event"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the steps of the run of a flow, with what each comes after and its status
+         * @description Get the steps of the run of a flow, with what each comes after and its status. 404 if the run
+         *     is not one of a flow.
+         */
+        get: operations["get_run_graph"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2255,6 +2380,103 @@ export interface components {
             expected_digest?: string | null;
         };
         /**
+         * Approval
+         * @description A step of a flow that waits for a decision, or waited.
+         * @example {
+         *       "id": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *       "run_id": "01980b24-1d3f-7a90-8b66-5e2d7c1f4a02",
+         *       "flow": "text",
+         *       "step": "",
+         *       "owner": {
+         *         "type": "user",
+         *         "id": "alice"
+         *       },
+         *       "namespace": "default",
+         *       "prompt": "Summarise the news of today",
+         *       "status": "open",
+         *       "default": "approve",
+         *       "on_reject": "fail",
+         *       "role": "member",
+         *       "may_decide": true,
+         *       "created_at": "2030-01-31T08:00:00Z",
+         *       "expires_at": "2031-01-01T00:00:00Z",
+         *       "decision": null,
+         *       "decided_by": null,
+         *       "decided_at": null,
+         *       "reason": "Maintenance of the receiver"
+         *     }
+         */
+        Approval: {
+            /**
+             * @description Id of the approval: that of the run of its step.
+             * @example 01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13
+             */
+            id: string;
+            /**
+             * @description The run of the flow.
+             * @example 01980b24-1d3f-7a90-8b66-5e2d7c1f4a02
+             */
+            run_id: string;
+            /** @description Name of the schedule or flow. */
+            flow: string;
+            /**
+             * @description Name of the step.
+             * @example
+             */
+            step: string;
+            /** @description The owner; it sees and, with the role member, changes the object. */
+            owner: components["schemas"]["Owner"];
+            /**
+             * @description Namespace that separates schedules of one owner.
+             * @example default
+             */
+            namespace: string;
+            /**
+             * @description The question.
+             * @example Summarise the news of today
+             */
+            prompt: string;
+            /**
+             * @description What became of the approval.
+             * @example open
+             */
+            status: components["schemas"]["ApprovalStatus"];
+            /** @description The decision when `expires_at` has passed. */
+            default: components["schemas"]["Decision"];
+            /** @description What a rejection does: the step fails, is skipped, or succeeds. */
+            on_reject: components["schemas"]["OnReject"];
+            /**
+             * @description The least role that may decide; null: any that may run.
+             * @example member
+             */
+            role: string | null;
+            /** @description Whether the caller may decide. */
+            may_decide: boolean;
+            /**
+             * Format: date-time
+             * @description When it was created.
+             * @example 2030-01-31T08:00:00Z
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it expires; null: never.
+             * @example 2031-01-01T00:00:00Z
+             */
+            expires_at: string;
+            /** @description The decision, also the default of an expired approval. */
+            decision: ("approved" | "rejected") | null;
+            /** @description Who decided; null for the default. */
+            decided_by: string | null;
+            /** @description When it was approved or rejected. */
+            decided_at: string | null;
+            /**
+             * @description What the deciding person wrote.
+             * @example Maintenance of the receiver
+             */
+            reason: string | null;
+        };
+        /**
          * ApprovalIn
          * @description The approval of a proposal.
          * @example {
@@ -2274,6 +2496,47 @@ export interface components {
              */
             reason?: string;
         };
+        /**
+         * ApprovalList
+         * @description Approvals, the newest first.
+         * @example {
+         *       "items": [
+         *         {
+         *           "id": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *           "run_id": "01980b24-1d3f-7a90-8b66-5e2d7c1f4a02",
+         *           "flow": "text",
+         *           "step": "",
+         *           "owner": {
+         *             "type": "user",
+         *             "id": "alice"
+         *           },
+         *           "namespace": "default",
+         *           "prompt": "Summarise the news of today",
+         *           "status": "open",
+         *           "default": "approve",
+         *           "on_reject": "fail",
+         *           "role": "member",
+         *           "may_decide": true,
+         *           "created_at": "2030-01-31T08:00:00Z",
+         *           "expires_at": "2031-01-01T00:00:00Z",
+         *           "decision": null,
+         *           "decided_by": null,
+         *           "decided_at": null,
+         *           "reason": "Maintenance of the receiver"
+         *         }
+         *       ]
+         *     }
+         */
+        ApprovalList: {
+            /** @description The items of this page. */
+            items: components["schemas"]["Approval"][];
+        };
+        /**
+         * ApprovalStatus
+         * @description What became of an approval; `expired`: nobody decided in time.
+         * @enum {string}
+         */
+        ApprovalStatus: "open" | "approved" | "rejected" | "expired" | "canceled";
         /**
          * Artifact
          * @description A file that an agent run made.
@@ -3777,6 +4040,27 @@ export interface components {
             kwargs?: components["schemas"]["JsonObject"];
         };
         /**
+         * Decision
+         * @description A decision about an approval.
+         * @enum {string}
+         */
+        Decision: "approve" | "reject";
+        /**
+         * DecisionIn
+         * @description A decision about an approval.
+         * @example {
+         *       "reason": "as discussed"
+         *     }
+         */
+        DecisionIn: {
+            /**
+             * @description Kept with the decision.
+             * @default
+             * @example Maintenance of the receiver
+             */
+            reason?: string;
+        };
+        /**
          * Declared
          * @description The code that declares a schedule, or the file that it was made from.
          * @example {
@@ -4512,6 +4796,142 @@ export interface components {
              * @example 2030-02-11T02:00:00Z
              */
             until: string;
+        };
+        /**
+         * FlowEvent
+         * @description An event that waiting flows receive.
+         * @example {
+         *       "id": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *       "name": "Morning report",
+         *       "key": "chm_…",
+         *       "at": "2030-02-11T02:00:00Z",
+         *       "run_ids": [
+         *         "text"
+         *       ]
+         *     }
+         */
+        FlowEvent: {
+            /**
+             * @description Id of the event: the Idempotency-Key, if there is one.
+             * @example 01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13
+             */
+            id: string;
+            /**
+             * @description Name of the event.
+             * @example Morning report
+             */
+            name: string;
+            /**
+             * @description Its key; empty: none.
+             * @example chm_…
+             */
+            key: string;
+            /**
+             * Format: date-time
+             * @description When it was stored.
+             * @example 2030-02-11T02:00:00Z
+             */
+            at: string;
+            /** @description Runs of the waiting steps that received it now. */
+            run_ids: string[];
+        };
+        /**
+         * FlowEventIn
+         * @description An event to send.
+         * @example {
+         *       "key": "order-17",
+         *       "data": {
+         *         "amount": 5
+         *       }
+         *     }
+         */
+        FlowEventIn: {
+            /**
+             * @description Only flows that wait for this key, or for any, receive it.
+             * @default
+             * @example chm_…
+             */
+            key?: string;
+            /** @description The output of the waiting steps; at most 64,000 characters. */
+            data?: components["schemas"]["JsonValue"];
+        };
+        /**
+         * FlowGraph
+         * @description The steps of the run of a flow.
+         * @example {
+         *       "flow": "text",
+         *       "steps": [
+         *         {
+         *           "name": "Morning report",
+         *           "after": [
+         *             "extract"
+         *           ],
+         *           "wait": null,
+         *           "status": "succeeded",
+         *           "reason": "Maintenance of the receiver",
+         *           "run_id": "01980b24-1d3f-7a90-8b66-5e2d7c1f4a02",
+         *           "runs": 1,
+         *           "ended": 1
+         *         }
+         *       ]
+         *     }
+         */
+        FlowGraph: {
+            /** @description Name of the flow. */
+            flow: string;
+            /** @description In the order of their dependencies. */
+            steps: components["schemas"]["FlowStep"][];
+        };
+        /**
+         * FlowStep
+         * @description A step of a flow, and the state of its run.
+         * @example {
+         *       "name": "Morning report",
+         *       "after": [
+         *         "extract"
+         *       ],
+         *       "wait": null,
+         *       "status": "succeeded",
+         *       "reason": "Maintenance of the receiver",
+         *       "run_id": "01980b24-1d3f-7a90-8b66-5e2d7c1f4a02",
+         *       "runs": 1,
+         *       "ended": 1
+         *     }
+         */
+        FlowStep: {
+            /**
+             * @description Name of the step.
+             * @example Morning report
+             */
+            name: string;
+            /**
+             * @description Names of the steps that it comes after.
+             * @example [
+             *       "extract"
+             *     ]
+             */
+            after: string[];
+            /** @description What the step waits for; null: it is a task. */
+            wait: ("approval" | "time" | "event") | null;
+            /**
+             * @description Status of its run; of a mapped step the worst one; null: not begun.
+             * @example succeeded
+             */
+            status: components["schemas"]["RunStatus"] | null;
+            /**
+             * @description Why it is in this status.
+             * @example Maintenance of the receiver
+             */
+            reason: string | null;
+            /**
+             * @description Its run; null if there is none, or several.
+             * @example 01980b24-1d3f-7a90-8b66-5e2d7c1f4a02
+             */
+            run_id: string | null;
+            /** @description How many runs it has: one for each element of a mapped list. */
+            runs: number;
+            /** @description How many of them have ended. */
+            ended: number;
         };
         /**
          * FlowTarget
@@ -6815,13 +7235,19 @@ export interface components {
          * @description The event that causes a notification.
          * @enum {string}
          */
-        NotifyOn: "success" | "failure" | "recovery" | "late" | "always" | "paused" | "digest" | "test" | "proposal";
+        NotifyOn: "success" | "failure" | "recovery" | "late" | "always" | "paused" | "digest" | "test" | "proposal" | "approval";
         /**
          * OnLost
          * @description What to do with a run whose node died after the run had started.
          * @enum {string}
          */
         OnLost: "retry" | "stop";
+        /**
+         * OnReject
+         * @description What a rejection does to the step.
+         * @enum {string}
+         */
+        OnReject: "fail" | "skip" | "continue";
         /**
          * OnceTrigger
          * @description Fires once.
@@ -8404,6 +8830,21 @@ export interface components {
              * @example en
              */
             language?: string | null;
+        };
+        /**
+         * RetryIn
+         * @description How to repeat a run.
+         * @example {
+         *       "from_step": "load"
+         *     }
+         */
+        RetryIn: {
+            /**
+             * @description Of a flow: the step to begin with. Results of other steps that succeeded are kept, except those of steps that come after it. Default: from the start.
+             * @default
+             * @example load
+             */
+            from_step?: string;
         };
         /**
          * Role
@@ -12427,7 +12868,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["EmptyIn"];
+                "application/json": components["schemas"]["RetryIn"];
             };
         };
         responses: {
@@ -14543,6 +14984,231 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["RequestEntityTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    list_approvals: {
+        parameters: {
+            query?: {
+                /** @description Only approvals with this status. */
+                status?: components["schemas"]["ApprovalStatus"];
+                /**
+                 * @description Most items of the answer.
+                 * @example 50
+                 */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalList"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    get_approval: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the approval.
+                 * @example 01980b24-1d3f-7a90-8b66-5e2d7c1f4a02
+                 */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Approval"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    approve_step: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeated request with the same key gets the first response again. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /**
+                 * @description Id of the approval.
+                 * @example 01980b24-1d3f-7a90-8b66-5e2d7c1f4a02
+                 */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["DecisionIn"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Approval"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    reject_step: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeated request with the same key gets the first response again. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /**
+                 * @description Id of the approval.
+                 * @example 01980b24-1d3f-7a90-8b66-5e2d7c1f4a02
+                 */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["DecisionIn"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Approval"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    send_event: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeated request with the same key gets the first response again. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /**
+                 * @description Name of the event.
+                 * @example payment.received
+                 */
+                event_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["FlowEventIn"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowEvent"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    get_run_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a run.
+                 * @example 01980b24-1d3f-7a90-8b66-5e2d7c1f4a02
+                 */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowGraph"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             503: components["responses"]["ServiceUnavailable"];

@@ -443,6 +443,17 @@ def find_proposal(backend: Backend, reference: str) -> Json:
     return only_row(matches, reference, [str(row["id"]) for row in rows], missing, see)
 
 
+def find_approval(backend: Backend, reference: str) -> Json:
+    found = find_exact(backend, "approvals", reference)
+    if found is not None:
+        return found
+    rows = items_of(get(backend, "/approvals", limit=_PAGE))
+    missing = _("No approval {reference!r}", reference=reference)
+    see = _("list approvals with `chimes approvals`")
+    matches = [row for row in rows if has_prefix(row, reference)]
+    return only_row(matches, reference, [str(row["id"]) for row in rows], missing, see)
+
+
 def find_delivery(backend: Backend, reference: str) -> Json:
     missing = _("No notification {reference!r}", reference=reference)
     return _by_id(

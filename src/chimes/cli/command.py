@@ -377,6 +377,14 @@ COMMANDS = {
     "proposals": LazyCommand(
         "chimes.cli.proposals", "proposals", "Decide about changes that assistants propose."
     ),
+    "approvals": LazyCommand(
+        "chimes.cli.approvals", "approvals", "Decide about flows that wait for an approval."
+    ),
+    "approve": LazyCommand("chimes.cli.approvals", "approve", "Let a waiting flow go on."),
+    "reject": LazyCommand("chimes.cli.approvals", "reject", "Reject the step of a waiting flow."),
+    "send-event": LazyCommand(
+        "chimes.cli.approvals", "send_event", "Send an event to waiting flows."
+    ),
     "mcp": LazyCommand("chimes.cli.mcp", "mcp", "Serve an assistant over MCP."),
     "export": LazyCommand("chimes.cli.changesets", "export", "Write schedules to a file."),
     "import": LazyCommand(

@@ -210,17 +210,24 @@ def cancel(backend: Backend, output: Output, run: str) -> None:
 
 @click.command("retry", cls=Command)
 @click.argument("run")
+@click.option(
+    "--from-step",
+    default="",
+    help="Of a flow: begin with this step; results of earlier steps are kept.",
+)
 @output_options
 @client_options
-def retry(backend: Backend, output: Output, run: str) -> None:
+def retry(backend: Backend, output: Output, run: str, from_step: str) -> None:
     """Run an ended run again as a new run, which refers to the old one.
 
     \b
     Examples:
       chimes retry 0199ab
+      chimes retry 0199ab --from-step load
     """
     found = find_run(backend, run)
-    output.rows([post(backend, api_path("runs", found["id"], "retry"), {})], RUN_COLUMNS)
+    body = {"from_step": from_step} if from_step else {}
+    output.rows([post(backend, api_path("runs", found["id"], "retry"), body)], RUN_COLUMNS)
 
 
 _KNOWN_COLUMNS = (

@@ -9,6 +9,7 @@ with Client("http://127.0.0.1:7100") as chimes:
 
 from chimes.client.client import AsyncClient, AsyncRunHandle, Client, RunHandle
 from chimes.client.values import (
+    ApprovalInfo,
     BulkResult,
     ConnectionInfo,
     LimitInfo,
@@ -24,6 +25,7 @@ from chimes.client.values import (
 )
 
 __all__ = [
+    "ApprovalInfo",
     "AsyncClient",
     "AsyncRunHandle",
     "BulkResult",

@@ -452,6 +452,11 @@ class Client(_Connection):
     get_proposal = blocking(Operations.get_proposal)
     approve_proposal = blocking(Operations.approve_proposal)
     reject_proposal = blocking(Operations.reject_proposal)
+    list_approvals = blocking(Operations.list_approvals)
+    get_approval = blocking(Operations.get_approval)
+    approve = blocking(Operations.approve)
+    reject = blocking(Operations.reject)
+    send_event = blocking(Operations.send_event)
 
 
 class AsyncClient(_Connection):
@@ -574,3 +579,8 @@ class AsyncClient(_Connection):
     get_proposal = asynchronous(Operations.get_proposal)
     approve_proposal = asynchronous(Operations.approve_proposal)
     reject_proposal = asynchronous(Operations.reject_proposal)
+    list_approvals = asynchronous(Operations.list_approvals)
+    get_approval = asynchronous(Operations.get_approval)
+    approve = asynchronous(Operations.approve)
+    reject = asynchronous(Operations.reject)
+    send_event = asynchronous(Operations.send_event)

@@ -26,6 +26,7 @@ from chimes.client.requests import (
 )
 from chimes.client.transport import Call, Exchange, Json, Steps, Wait
 from chimes.client.values import (
+    ApprovalInfo,
     BulkResult,
     ConnectionInfo,
     LimitInfo,
@@ -38,6 +39,7 @@ from chimes.client.values import (
     ScheduleInfo,
     SecretInfo,
     SilenceInfo,
+    approval_info,
     bulk_result,
     connection_info,
     items_of,
@@ -535,6 +537,35 @@ class Operations:
     def reject_proposal(self, proposal_id: str, *, reason: str = "") -> Steps[ProposalInfo]:
         path = path_of("proposals", proposal_id, "reject")
         return proposal_info((yield from self._send("POST", path, {"reason": reason})))
+
+    def list_approvals(self, *, status: str | None = None) -> Steps[list[ApprovalInfo]]:
+        """The newest 200 approvals of flows, the newest first. `status`: only those that are open,
+        approved, rejected, expired or canceled."""
+        query = {"limit": _PAGE} | ({} if status is None else {"status": status})
+        page = yield from self._send("GET", "/approvals", query=query)
+        return [approval_info(each) for each in items_of(page)]
+
+    def get_approval(self, approval_id: str) -> Steps[ApprovalInfo]:
+        return approval_info((yield from self._send("GET", path_of("approvals", approval_id))))
+
+    def approve(self, approval_id: str, *, reason: str = "") -> Steps[ApprovalInfo]:
+        """Lets a waiting flow go on. Raises Conflict if the approval was decided or has expired."""
+        path = path_of("approvals", approval_id, "approve")
+        return approval_info((yield from self._send("POST", path, {"reason": reason})))
+
+    def reject(self, approval_id: str, *, reason: str = "") -> Steps[ApprovalInfo]:
+        """Rejects the step of a waiting flow. Raises Conflict likewise."""
+        path = path_of("approvals", approval_id, "reject")
+        return approval_info((yield from self._send("POST", path, {"reason": reason})))
+
+    def send_event(
+        self, name: str, data: object = None, *, key: str = ""
+    ) -> Steps[tuple[str, ...]]:
+        """Sends an event to flows that wait for it, or were started and come to their wait within a
+        day. Returns the ids of the runs of the steps that received it now."""
+        sent = yield from self._send("POST", path_of("events", name), {"key": key, "data": data})
+        run_ids = sent.get("run_ids")
+        return tuple(str(each) for each in run_ids) if isinstance(run_ids, list) else ()
 
     def _create(self, name: str, fields: Json, options: Options) -> Steps[Json]:
         """Creates a schedule with an id derived from its name, so that only one of two concurrent

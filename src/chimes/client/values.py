@@ -205,6 +205,28 @@ class ProposalInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalInfo:
+    """A step of a flow that waits for a decision, or waited."""
+
+    id: str
+    owner: str
+    #: The run of the flow.
+    run_id: str
+    flow: str
+    step: str
+    prompt: str
+    #: open, approved, rejected, expired or canceled.
+    status: str
+    created_at: datetime
+    expires_at: datetime
+    #: approved or rejected, also by the default of an expired one; empty: none.
+    decision: str
+    decided_by: str
+    decided_at: datetime | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SecretInfo:
     """A named secret, without its value."""
 
@@ -395,6 +417,24 @@ def proposal_info(data: Json) -> ProposalInfo:
         decision=_maybe(data, "decision", str) or "",
         error=_maybe(data, "error", str) or "",
         runs=_get(data, "runs", list),
+    )
+
+
+def approval_info(data: Json) -> ApprovalInfo:
+    return ApprovalInfo(
+        id=_get(data, "id", str),
+        owner=_owner(data),
+        run_id=_get(data, "run_id", str),
+        flow=_get(data, "flow", str),
+        step=_get(data, "step", str),
+        prompt=_get(data, "prompt", str),
+        status=_get(data, "status", str),
+        created_at=_time(data, "created_at"),
+        expires_at=_time(data, "expires_at"),
+        decision=_maybe(data, "decision", str) or "",
+        decided_by=_maybe(data, "decided_by", str) or "",
+        decided_at=_maybe_time(data, "decided_at"),
+        reason=_maybe(data, "reason", str) or "",
     )
 
 

@@ -187,7 +187,7 @@ class Settings:
     labels: tuple[tuple[str, str], ...] = ()
     #: Requests per minute that one webhook accepts; 0: no limit.
     hook_requests_per_minute: int = 600
-    #: Directories below which file triggers may watch; empty: file triggers are refused.
+    #: Directories below which file triggers may watch; empty: any.
     file_trigger_dirs: tuple[str, ...] = ()
     #: Roles that may create file triggers.
     file_trigger_roles: tuple[str, ...] = ("admin",)

@@ -62,6 +62,7 @@ from chimes.model.recipient import (
     channel_not_configured,
 )
 from chimes.model.run import Run
+from chimes.model.wait import Approval, ApprovalStatus, approval_of
 from chimes.notifications.base import (
     DeliveryAttempt,
     Progress,
@@ -75,6 +76,7 @@ from chimes.notifications.base import (
 from chimes.notifications.digest import DigestMembers, build_digest_message
 from chimes.notifications.message import (
     NotificationMessage,
+    build_approval_message,
     build_fallback_message,
     build_message,
     build_proposal_message,
@@ -401,8 +403,15 @@ class Deliverer:
             if proposal is None or proposal.status_at(now) is not ProposalStatus.OPEN:
                 # It was decided meanwhile: there is nothing to say any more.
                 decision = Sent()
+        approval = None
+        if decision is None and delivery.notify_on is NotifyOn.APPROVAL:
+            waiting = await self._store.get_run(RunId(delivery.receipt))
+            now = await self._time.fetch_now()
+            approval = None if waiting is None else approval_of(waiting, now)
+            if approval is None or approval.status is not ApprovalStatus.OPEN:
+                decision = Sent()
         attempt = sending.attempt = await self._build_attempt(
-            delivery, run, reader, sending.members, proposal
+            delivery, run, reader, sending.members, proposal, approval
         )
         decision = decision or self._retry_after.check(delivery.recipient)
         return decision or await self._send(attempt)
@@ -439,6 +448,7 @@ class Deliverer:
         reader: _Reader,
         members: DigestMembers,
         proposal: Proposal | None,
+        approval: Approval | None = None,
     ) -> DeliveryAttempt:
         language, zone, preferences = reader.language, reader.zone, reader.preferences
         url = self._settings.public_url.rstrip("/")
@@ -447,7 +457,12 @@ class Deliverer:
                 delivery, proposal, language=language, zone=zone, public_url=url
             )
             return self._attempt_of(delivery, message)
-        if delivery.notify_on is NotifyOn.PROPOSAL:
+        if approval is not None:
+            message = build_approval_message(
+                delivery, approval, language=language, zone=zone, public_url=url
+            )
+            return self._attempt_of(delivery, message)
+        if delivery.notify_on in (NotifyOn.PROPOSAL, NotifyOn.APPROVAL):
             return self._attempt_of(delivery, build_fallback_message(delivery, language))
         if delivery.notify_on is NotifyOn.TEST:
             test = build_test_message(delivery, language=language, zone=zone, public_url=url)

@@ -273,14 +273,16 @@ class Executor:
             )
         runner = self._runners[call.run.definition.target.kind]
         if call.run.resumable:
-            return self._execute_resumable(runner, call)
+            return self._execute_resumable(runner, call, attempt)
         begin: Callable[[Call], Outcome | Awaitable[Outcome]]
         begin = getattr(runner, "begin", None) or runner.execute
         return begin(call)
 
     def _begin(self, attempt: InFlightRun, moment: float) -> Call:
         run = attempt.run
-        due = run.planned_at if run.attempt == 1 else run.available_at
+        # A flow that has waited or was released begins no first attempt.
+        resumes = run.resumable and run.fence > 1
+        due = run.planned_at if run.attempt == 1 and not resumes else run.available_at
         # The store has decided that the run is due: an earlier estimate of its time is wrong.
         now = max(self._time.at(moment), due)
         attempt.started_monotonic = moment
@@ -318,9 +320,12 @@ class Executor:
             code="target_error",
         )
 
-    async def _execute_resumable(self, runner: TargetRunner, call: Call) -> Outcome:
+    async def _execute_resumable(
+        self, runner: TargetRunner, call: Call, attempt: InFlightRun
+    ) -> Outcome:
+        attempt.steps = self._steps.open(call.run)
         try:
-            return await runner.execute(replace(call, steps=self._steps.open(call.run)))
+            return await runner.execute(replace(call, steps=attempt.steps))
         finally:
             self._steps.close(call.run)
 
@@ -345,6 +350,10 @@ class Executor:
         if attempt.finished:
             return
         try:
+            suspended = None if outcome is None else outcome.suspended_until
+            if suspended is not None and outcome is not None:
+                seconds = max(0.0, (suspended - self._time.now()).total_seconds())
+                attempt.deferral, outcome = Deferral(outcome.code, seconds), None
             completion = None if outcome is None else self._completion(attempt, outcome)
             attempt.finished = True
             if attempt.limits:
@@ -401,7 +410,7 @@ class Executor:
             finished_at=now,
             end=AttemptEnd.CANCELED,
         )
-        return deferral_of(run, unmade, deferral.limit, timedelta(seconds=deferral.seconds))
+        return deferral_of(run, unmade, deferral.reason, timedelta(seconds=deferral.seconds))
 
     def _give_up(self, attempt: InFlightRun) -> None:
         """Without a completion: another node, or this one, makes another attempt."""
@@ -421,6 +430,8 @@ class Executor:
         if completion.deferred:
             if run is not None and run.status.terminal:
                 self._events.emit(RunEnded(run=run, seconds=0.0))
+            elif attempt.steps is not None:
+                self._steps.suspended(attempt.run.id, attempt.steps.unfinished)
             return
         if run is None:
             self._events.emit(CompletionFenced(run=attempt.run, completion=completion))
@@ -505,7 +516,11 @@ class Executor:
         """The timeout applies to each attempt; for a resumable run to all attempts together."""
         run = attempt.run
         if run.resumable and run.started_at is not None:
-            return (self._time.now() - run.started_at - run.policy.timeout).total_seconds()
+            steps = attempt.steps
+            if steps is None or not steps.complete:
+                return 0.0
+            spent = self._time.now() - run.started_at - steps.waited
+            return (spent - run.policy.timeout).total_seconds()
         elapsed = self._clock.monotonic() - attempt.started_monotonic
         return elapsed - run.policy.timeout.total_seconds()
 

@@ -3,37 +3,54 @@
 A step that ends in this process is reported directly; one that ends on another node is found when
 the store wakes this node, or at the next poll. However many flows there are, one statement adds
 the steps of all of them, and one query finds the ended ones.
+
+Steps that only wait (ADR 81) are ended by services. A flow that has nothing else to do goes back to
+the queue; a wait that ended just before is found by the watcher.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from chimes.clock import Clock
 from chimes.engine.membership import StoreClock
 from chimes.engine.poller import NextPoll, PollAfter, PollAtTime, PollNow, PollOnEvent
-from chimes.errors import StoreUnavailable
+from chimes.errors import ChimesError, StoreUnavailable
+from chimes.model.flow_graph import FlowGraph
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
+from chimes.model.recipient import Recipient
 from chimes.model.run import Run, RunStatus
+from chimes.model.wait import WaitKind, expedite, expire_wait, is_wait, time_waited, wait_of
+from chimes.services.waits import announce_approval, publish_graph, receive_stored_event
 from chimes.store.port import Store
+
+T = TypeVar("T")
+_log = logging.getLogger("chimes.flows")
 
 #: Rows in one insert, and ids in one query.
 BATCH = 1000
 TERMINAL = tuple(status for status in RunStatus if status.terminal)
 #: Maximum share of the time that is spent on queries.
 MAX_QUERY_SHARE = 0.1
+#: Seconds between two tries while the store is unavailable.
+RETRY_PAUSE = 0.25
 
 
 class FlowSteps:
     """The steps of all flows in flight."""
 
     def __init__(self, store: Store, time: StoreClock, clock: Clock, poll: timedelta) -> None:
+        self.store = store
         self._time = time
         self._flows: dict[RunId, FlowRunSteps] = {}
+        #: Graphs that this process has published.
+        self.published: set[FlowGraph] = set()
         self.writer = StepWriter(store)
         self.watcher = StepWatcher(store, self, time, clock, poll)
 
@@ -44,6 +61,11 @@ class FlowSteps:
 
     def close(self, flow: Run) -> None:
         self._flows.pop(flow.id, None)
+
+    def suspended(self, flow: RunId, waits: Collection[RunId]) -> None:
+        """The flow is back in the queue; one of its waits may have ended before it was."""
+        self.watcher.suspended[flow] = tuple(waits)
+        self.watcher.changed.set()
 
     def step_ended(self, step: Run) -> None:
         flow = self._flows.get(step.parent_id) if step.parent_id is not None else None
@@ -67,32 +89,94 @@ class FlowRunSteps:
         self._ended: dict[RunId, Run] = {}
         self._changed = asyncio.Event()
         self.unfinished: set[RunId] = set()
+        self._waits: dict[RunId, Run] = {}
+        #: Whether the steps of earlier attempts are known, so that `waited` is right.
+        self.complete = flow.fence == 1
 
     def now(self) -> datetime:
         return self._steps.now()
+
+    @property
+    def waited(self) -> timedelta:
+        """How long the flow has waited; not part of its timeout."""
+        return time_waited(self._waits.values(), self.now())
 
     async def children(self) -> Sequence[Run]:
         # With the first fence no earlier attempt can have added a step.
         if self._flow.fence == 1:
             return ()
-        return self._watch(await self._steps.writer.read(self._flow.id))
+        found = self._watch(await self._steps.writer.read(self._flow.id))
+        self.complete = True
+        return found
+
+    async def children_of(self, flow: RunId) -> Sequence[Run]:
+        return await self._steps.writer.read(flow)
+
+    async def publish(self, graph: FlowGraph) -> None:
+        """A picture is worth no delay: an error is ignored, and the next run tries again."""
+        if graph in self._steps.published:
+            return
+        self._steps.published.add(graph)
+        try:
+            await publish_graph(self._steps.store, graph, self.now())
+        except ChimesError as error:
+            self._steps.published.discard(graph)
+            _log.warning("the steps of flow %s cannot be published: %s", graph.name, error)
 
     async def add(self, runs: Sequence[Run]) -> Sequence[Run]:
         return self._watch(await self._steps.writer.write(runs))
 
-    async def ended(self) -> Sequence[Run]:
+    async def ended(self, until: datetime | None = None) -> Sequence[Run]:
         while not self._ended:
             self._changed.clear()
-            await self._changed.wait()
+            seconds = None if until is None else (until - self.now()).total_seconds()
+            if seconds is not None and seconds <= 0:
+                return ()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
         ended, self._ended = self._ended, {}
         return tuple(ended.values())
 
+    async def begin_wait(self, run: Run, recipients: Sequence[Recipient]) -> Run:
+        wait, store = wait_of(run), self._steps.store
+        if wait is None or wait.kind is WaitKind.TIME:
+            return run
+        if wait.kind is WaitKind.APPROVAL:
+            everyone = (*recipients, *self._flow.policy.delivery)
+            await _until_available(lambda: announce_approval(store, run, everyone))
+            return run
+        used = {
+            str(row.result["event_id"])
+            for row in self._waits.values()
+            if row.result is not None and "event_id" in row.result
+        }
+        since = self._flow.created_at
+        found = await _until_available(lambda: receive_stored_event(store, run, since, used))
+        return self._known(run if found is None else found)
+
+    async def expire_wait(self, run_id: RunId) -> Run:
+        found = await _until_available(lambda: self._steps.store.change_run(run_id, expire_wait))
+        return self._known(found or self._waits[run_id])
+
+    def _known(self, row: Run) -> Run:
+        if row.status.terminal:
+            self.unfinished.discard(row.id)
+        if is_wait(row):
+            self._waits[row.id] = row
+        return row
+
     def step_ended(self, step: Run) -> None:
-        self.unfinished.discard(step.id)
+        self._known(step)
         self._ended[step.id] = step
         self._changed.set()
 
     def _watch(self, rows: Sequence[Run]) -> Sequence[Run]:
+        for row in rows:
+            if is_wait(row):
+                self._waits[row.id] = row
         # A fast step may have ended here before the answer to its insert arrived.
         self.unfinished.update(
             row.id for row in rows if not row.status.terminal and row.id not in self._ended
@@ -185,12 +269,15 @@ class StepWatcher:
         self._not_before = 0.0
         #: Set when there is a step to watch.
         self.changed = asyncio.Event()
+        #: Flows that have gone back to the queue, with what they wait for; looked at once.
+        self.suspended: dict[RunId, tuple[RunId, ...]] = {}
 
     async def run_once(self) -> NextPoll:
         since = self._store.changes()
         began = self._clock.monotonic()
         if began < self._not_before:
             return PollAfter(self._not_before - began)
+        await self._resume_suspended()
         unfinished = self._steps.unfinished
         if not unfinished:
             self.changed.clear()
@@ -203,6 +290,23 @@ class StepWatcher:
         ended = self._clock.monotonic()
         self._not_before = ended + (ended - began) / MAX_QUERY_SHARE
         return PollAtTime(since=since, moment=self._time.now() + self._poll)
+
+    async def _resume_suspended(self) -> None:
+        """A wait that ended before its flow was back in the queue found no flow to continue."""
+        while self.suspended:
+            flow, waits = next(iter(self.suspended.items()))
+            query = RunQuery(ids=waits[:BATCH], statuses=TERMINAL, limit=1)
+            if (await self._store.list_runs(query)).items:
+                await self._store.change_run(flow, expedite)
+            self.suspended.pop(flow, None)
+
+
+async def _until_available(operation: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await operation()
+        except StoreUnavailable:
+            await asyncio.sleep(RETRY_PAUSE)
 
 
 def _future() -> asyncio.Future[Sequence[Run]]:

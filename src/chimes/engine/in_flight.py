@@ -25,6 +25,7 @@ from chimes.targets.base import TargetRunner, Unwritten
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+    from chimes.engine.flow_steps import FlowRunSteps
     from chimes.engine.limits import Deferral, SharedLimit
 
 
@@ -195,6 +196,7 @@ class InFlightRun:
         "started",
         "started_at",
         "started_monotonic",
+        "steps",
         "stop",
         "stuck_timer",
         "task",
@@ -237,6 +239,8 @@ class InFlightRun:
         #: The named limits that it has entered, and the one that it waits for in the queue.
         self.limits: tuple[SharedLimit, ...] = ()
         self.deferral: Deferral | None = None
+        #: Of a flow, once it is executed.
+        self.steps: FlowRunSteps | None = None
         self.task: asyncio.Task[None] | None = None
         #: Where the process traces.
         self.span: Span | None = None

@@ -38,7 +38,7 @@ from chimes.model.limit import (
     unknown_limit,
 )
 from chimes.model.listing import RunQuery
-from chimes.model.run import AttemptEnd, Outcome, Run, RunStatus
+from chimes.model.run import WAITING_PREFIX, AttemptEnd, Outcome, Run, RunStatus
 from chimes.services.limits import change_state, limits_for, read_state
 from chimes.store.port import Store
 
@@ -63,7 +63,7 @@ HOLD_SECONDS = 1.0
 class Deferral:
     """The run goes back to the queue."""
 
-    limit: str
+    reason: str
     seconds: float
 
 
@@ -306,7 +306,9 @@ class SharedLimit:
             if each.once:
                 self._decide(each, REFUSED)
         for each in [each for each in rest if not each.once][kept:]:
-            self._decide(each, Deferral(self.limit.name, self._deferral(admission)))
+            self._decide(
+                each, Deferral(f"{WAITING_PREFIX}{self.limit.name}", self._deferral(admission))
+            )
         if admission.at_concurrency and rest:
             return min(POLL_SECONDS, admission.wait or POLL_SECONDS)
         wait = POLL_SECONDS if admission.wait is None else admission.wait

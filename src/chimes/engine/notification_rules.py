@@ -70,8 +70,9 @@ class Suppressions:
         moments = (delivery.created_at, now)
         silences = [e for e in self._silences if any(e.is_active(at) for at in moments)]
         windows = [e for e in self._windows if any(e.is_active(at) for at in moments)]
-        if delivery.notify_on is NotifyOn.PROPOSAL or parse_event_reference(delivery.run_id):
-            # Maintenance does not apply to proposals and monitors.
+        decisions = (NotifyOn.PROPOSAL, NotifyOn.APPROVAL)
+        if delivery.notify_on in decisions or parse_event_reference(delivery.run_id):
+            # Maintenance does not apply to decisions and monitors.
             windows = []
         if not silences and not windows:
             return None

@@ -89,7 +89,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     code: str = ""
     #: The receiver's id, e.g. of a Telegram message; or the id of the digest that includes this
     #: delivery, or shall do so instead of the first one; or, until it is sent, the id of the
-    #: proposal that it is about.
+    #: proposal or approval that it is about.
     receipt: str = ""
 
     def may_be_sending(self, now: datetime) -> bool:
@@ -324,6 +324,23 @@ def make_proposal_delivery(
         created_at=now,
         available_at=now,
         receipt=proposal_id,
+    )
+
+
+def make_approval_delivery(run: Run, recipient: Recipient, owner: Owner) -> Delivery:
+    """About a step that waits for a decision. `after` of the recipient delays it: by then the
+    decision may have been made."""
+    now = run.created_at
+    return Delivery(
+        id=_id("\0".join(("approval", run.id, str(owner), recipient.channel, recipient.to))),
+        run_id=None,
+        schedule_id=None,
+        owner=owner,
+        recipient=recipient,
+        notify_on=NotifyOn.APPROVAL,
+        created_at=now,
+        available_at=now if recipient.after is None else now + recipient.after,
+        receipt=run.id,
     )
 
 

@@ -142,6 +142,8 @@ class NotifyOn(StrEnum):
     TEST = "test"
     #: A proposal waits for a decision; not selectable.
     PROPOSAL = "proposal"
+    #: A flow waits for a decision; not selectable.
+    APPROVAL = "approval"
 
 
 #: Events that a recipient can select.

@@ -48,6 +48,8 @@ class Reason:
 CRASH_LIMIT = 3
 #: Begins the reason of a queued run that waits for a named limit; the name follows.
 WAITING_PREFIX = "limit:"
+#: Begins the reason of a flow in the queue that only waits (ADR 81); the name of a step follows.
+SUSPENDED_PREFIX = "wait:"
 
 
 class RunStatus(StrEnum):
@@ -150,6 +152,7 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     slot: datetime | None = None
     origin: Origin
     parent_id: RunId | None = None
+    #: Of a child: its step. Of the retry of a flow: the step that it begins with; empty: the first.
     step: str = ""
     retry_of: RunId | None = None
     priority: int = 0
@@ -220,8 +223,10 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def shown_reason(self) -> str:
-        """`reason`, without that of an earlier wait for a limit: a claim does not change it."""
-        waited = self.status is RunStatus.RUNNING and self.reason.startswith(WAITING_PREFIX)
+        """`reason`, without that of an earlier wait in the queue: a claim does not change it."""
+        waited = self.status is RunStatus.RUNNING and self.reason.startswith(
+            (WAITING_PREFIX, SUSPENDED_PREFIX)
+        )
         return "" if waited else self.reason
 
     @property
@@ -280,6 +285,9 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     gone: bool = False
     #: The attempt, if the target recorded it in its own transaction.
     completed: Attempt | None = None
+    #: A resumable target only waits: no attempt is recorded, and the run goes back to the queue
+    #: until then, with `code` as its reason.
+    suspended_until: datetime | None = None
 
 
 class Completion(Struct, frozen=True, kw_only=True, gc=False):
@@ -296,8 +304,8 @@ class Completion(Struct, frozen=True, kw_only=True, gc=False):
     logs: tuple[LogEntry, ...] = ()
     #: Pause the schedule with this note in the same transaction (410 Gone).
     pause_schedule: str = ""
-    #: No attempt was made: the run goes back to the queue for `retry_in` and waits for the named
-    #: limit in `reason`.
+    #: No attempt was made: the run goes back to the queue for `retry_in` and waits for what
+    #: `reason` says.
     deferred: bool = False
     #: The worker's copy of the run, which saves reading it again. Fields that can have changed
     #: since the claim (`cancel_requested`) are ignored.
@@ -383,22 +391,23 @@ def completion_of(
     )
 
 
-def deferral_of(run: Run, attempt: Attempt, limit: str, delay: timedelta) -> Completion:
-    """The completion of a run that waits for a named limit; `attempt` is not recorded."""
+def deferral_of(run: Run, attempt: Attempt, reason: str, delay: timedelta) -> Completion:
+    """The completion of a run that waits in the queue; `attempt` is not recorded."""
     return Completion(
         run_id=run.id,
         fence=run.fence,
         attempt=attempt,
         status=RunStatus.QUEUED,
         retry_in=delay,
-        reason=f"{WAITING_PREFIX}{limit}",
+        reason=reason,
         deferred=True,
         run=run,
     )
 
 
 def defer(run: Run, reason: str, delay: timedelta, now: datetime) -> Run:
-    """Return an unstarted run to the queue until it is about its turn under a named limit."""
+    """Return an unstarted run to the queue until it is about its turn under a named limit, or a
+    flow until what it waits for may have ended."""
     back = release_or_cancel(run, now)
     if back.status.terminal:
         return back
@@ -607,6 +616,9 @@ RUN_REASONS: Final[Mapping[str, Message]] = {
     "condition_error": _("its condition could not be evaluated"),
     "invalid_map": _("the value to map over is not a list"),
     "step_failed": _("a step failed"),
+    "rejected": _("rejected"),
+    "expired": _("nothing happened in time"),
+    "invalid_wait": _("what it should wait for is not valid"),
 }
 
 
@@ -614,6 +626,8 @@ def describe_reason(code: str) -> str:
     """The words for a reason code; an unknown code, such as one of a target, is returned as is."""
     if code.startswith(WAITING_PREFIX):
         return _("waiting for limit {name}", name=code.removeprefix(WAITING_PREFIX))
+    if code.startswith(SUSPENDED_PREFIX):
+        return _("waiting at step {name}", name=code.removeprefix(SUSPENDED_PREFIX))
     return RUN_REASONS.get(code, code)
 
 

@@ -25,6 +25,7 @@ from chimes.model.proposal import Proposal, describe_change
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Run, RunStatus, describe_reason
 from chimes.model.target import AgentTarget
+from chimes.model.wait import Approval, Decision
 from chimes.triggers import format_moment, parse_zone
 
 if TYPE_CHECKING:
@@ -63,16 +64,18 @@ _SOFTNIX_STATUSES = {
     RunStatus.CANCELED: "canceled",
     RunStatus.SKIPPED: "canceled",
 }
-Kind = Literal["run", "digest", "test", "monitor", "proposal"]
+Kind = Literal["run", "digest", "test", "monitor", "proposal", "approval"]
 _KINDS: Mapping[NotifyOn, Kind] = {
     NotifyOn.DIGEST: "digest",
     NotifyOn.TEST: "test",
     NotifyOn.PROPOSAL: "proposal",
+    NotifyOn.APPROVAL: "approval",
 }
 _KIND_TITLES: Mapping[Kind, Message] = {
     "digest": _("Digest"),
     "test": _("Test"),
     "proposal": _("Proposal"),
+    "approval": _("Approval"),
 }
 
 
@@ -459,6 +462,51 @@ def build_proposal_message(
         is_markdown=False,
         tail=_paragraphs(footer),
         facts={"id": proposal.id, "digest": proposal.digest},
+        link=link if public_url else "",
+    )
+
+
+def build_approval_message(
+    delivery: Delivery, approval: Approval, *, language: str, zone: str, public_url: str = ""
+) -> NotificationMessage:
+    """The question, and what happens without an answer. The question can contain outputs of earlier
+    steps: it is never markup."""
+    language = language_of(language)
+    title = in_language(
+        _("{flow} waits for an approval: {step}", flow=approval.flow, step=approval.run.step),
+        language,
+    )
+    expires, named = local_time(approval.expires_at, zone)
+    expiry = _("Decide until {time} ({zone}), or it is rejected", time=expires, zone=named)
+    if approval.wait.default is Decision.APPROVE:
+        expiry = _("Decide until {time} ({zone}), or it is approved", time=expires, zone=named)
+    until = in_language(expiry, language)
+    prompt = sanitize(approval.wait.prompt)
+    link = f"{public_url}/ui/approvals/{approval.id}"
+    footer = [in_language(_("Open: {url}", url=link), language)] if public_url else []
+    return NotificationMessage(
+        kind="approval",
+        run_id=None,
+        schedule_id=None,
+        schedule_name=approval.flow,
+        status="",
+        language=language,
+        title=title,
+        markdown=_paragraphs(
+            [_fenced(prompt)] if prompt else [],
+            [until],
+            [f"[{in_language(_('Open the approval'), language)}]({link})"],
+        ),
+        head=_paragraphs([title], [prompt] if prompt else [], [until]),
+        output="",
+        is_markdown=False,
+        tail=_paragraphs(footer),
+        facts={
+            "id": approval.id,
+            "run_id": approval.run.parent_id,
+            "step": approval.run.step,
+            "prompt": prompt,
+        },
         link=link if public_url else "",
     )
 

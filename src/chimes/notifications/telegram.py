@@ -145,6 +145,8 @@ class Telegram:
         link needs https, because Telegram accepts no other."""
         if message.kind == "proposal":
             return self._proposal_buttons(message, chat)
+        if message.kind == "approval":
+            return self._approval_buttons(message, chat)
         if message.kind != "run":
             return []
         wanted: list[tuple[Message, Action, str]] = []
@@ -174,6 +176,17 @@ class Telegram:
         digest = str(message.facts.get("digest", ""))[:DIGEST_LENGTH]
         plan = f"{message.facts.get('id', '')}{SEPARATOR}{digest}"
         wanted = [(_("Approve"), Action.APPROVE, plan), (_("Reject"), Action.REJECT, plan)]
+        return self._decision_buttons(wanted, message, chat)
+
+    def _approval_buttons(self, message: NotificationMessage, chat: str) -> list[Row]:
+        step = str(message.facts.get("id", ""))
+        approve, reject = Action.APPROVE_STEP, Action.REJECT_STEP
+        wanted = [(_("Approve"), approve, step), (_("Reject"), reject, step)]
+        return self._decision_buttons(wanted, message, chat)
+
+    def _decision_buttons(
+        self, wanted: list[tuple[Message, Action, str]], message: NotificationMessage, chat: str
+    ) -> list[Row]:
         decisions = [self._button(each, message, chat) for each in wanted]
         rows = [[each for each in decisions if each]]
         if message.link.startswith("https://"):

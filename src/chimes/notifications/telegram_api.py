@@ -177,7 +177,7 @@ _PURPOSE = b"chimes: buttons of telegram messages"
 
 
 class Action(StrEnum):
-    """What a button does with the schedule, run or proposal of its object id."""
+    """What a button does with the schedule, run, proposal or approval of its object id."""
 
     #: Run the schedule now.
     RUN = "r"
@@ -192,6 +192,9 @@ class Action(StrEnum):
     #: Decide about the proposal; the id is followed by the beginning of its plan's digest.
     APPROVE = "y"
     REJECT = "n"
+    #: Decide about the approval of a flow.
+    APPROVE_STEP = "Y"
+    REJECT_STEP = "N"
     #: Mark the failure of the run as known.
     KNOWN = "k"
 

@@ -36,6 +36,8 @@ from chimes.targets.http.request import (
 from chimes.targets.http.runner import failure_of
 from chimes.triggers import format_moment
 
+#: Kinds of messages whose facts are under their own name.
+_NAMED_FACTS = ("monitor", "approval")
 SECONDS = 20.0
 EOL = "\r\n"
 
@@ -129,12 +131,13 @@ def body_of(attempt: DeliveryAttempt) -> bytes:
             "time": format_moment(attempt.now),
             "datacontenttype": "application/json",
         }
+    named = {str(message.kind): message.facts} if message.kind in _NAMED_FACTS else {}
     content = head | {
         "data": {
             "delivery_id": attempt.delivery_id,
             "run": message.facts if run else None,
             "digest": message.facts if message.kind == "digest" else None,
-            **({"monitor": message.facts} if message.kind == "monitor" else {}),
+            **named,
             "schedule": None
             if message.schedule_id is None
             else {"id": message.schedule_id, "name": message.schedule_name},

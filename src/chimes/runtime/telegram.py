@@ -36,6 +36,8 @@ _VERBS = {
     Action.DONE: Verb.DONE,
     Action.APPROVE: Verb.APPROVE,
     Action.REJECT: Verb.REJECT,
+    Action.APPROVE_STEP: Verb.APPROVE_STEP,
+    Action.REJECT_STEP: Verb.REJECT_STEP,
     Action.KNOWN: Verb.KNOWN,
 }
 

@@ -388,6 +388,38 @@ class Chimes:
         runtime = self.runtime()
         return ScheduleReconciler(runtime.services, runtime.actor, self.namespace)
 
+    # --- waiting flows ------------------------------------------------------------------------
+    async def send_event(
+        self, name: str, data: object = None, *, key: str = "", event_id: str = ""
+    ) -> tuple[str, ...]:
+        """Sends an event to flows that wait for it, or were started and come to their wait within a
+        day. A repeated `event_id` is the same event. Returns the ids of the runs of the steps that
+        received it now."""
+        from chimes.services.waits import FlowEvents
+
+        runtime = self.runtime()
+        _event, run_ids = await FlowEvents(runtime.services.store).send(
+            runtime.actor, name, key=key, data=data, event_id=event_id
+        )
+        return run_ids
+
+    async def approve(self, approval_id: str, *, reason: str = "") -> None:
+        """Lets a waiting flow go on. Conflict if the approval was decided or has expired."""
+        await self._decide(approval_id, "approve", reason)
+
+    async def reject(self, approval_id: str, *, reason: str = "") -> None:
+        """Rejects the step of a waiting flow; Conflict likewise."""
+        await self._decide(approval_id, "reject", reason)
+
+    async def _decide(self, approval_id: str, decision: str, reason: str) -> None:
+        from chimes.model.wait import Decision
+        from chimes.services.waits import ApprovalService
+
+        runtime = self.runtime()
+        await ApprovalService(runtime.services.store).decide(
+            runtime.actor, approval_id, Decision(decision), reason=reason
+        )
+
     # --- lifecycle: settings, store, node -----------------------------------------------------
     def load(
         self,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Generic, cast
 
 from chimes.model import replace
 from chimes.model.access import Owner
 from chimes.model.policy import Policy
+from chimes.model.recipient import Recipient
 from chimes.model.target import FlowTarget
 from chimes.model.validation import check_target
 from chimes.sdk.arguments import Duration, Moment, to_duration
-from chimes.sdk.declare import json_input
+from chimes.sdk.declare import json_input, parse_recipients
 from chimes.sdk.handles import RunHandle
 from chimes.sdk.tasks import Submit, enqueue_options
 from chimes.services.runs import RunRequest
@@ -72,6 +73,11 @@ class AppFlow(FlowBuilder, Generic[I_contra, O_co]):
                 queue=self.queue,
             )
         )
+
+    def read_recipients(
+        self, recipients: Iterable[Recipient | Mapping[str, object]]
+    ) -> tuple[Recipient, ...]:
+        return parse_recipients(recipients)
 
     def policy(self, base: Policy) -> Policy:
         """`base` with the options of this flow."""

@@ -27,7 +27,7 @@ from chimes.errors import (
 )
 from chimes.i18n import _, to_stored
 from chimes.model import replace
-from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry, entry
 from chimes.model.ids import ScheduleId, uuid7
 from chimes.model.notification import make_proposal_delivery
@@ -52,7 +52,6 @@ from chimes.model.proposal import (
     planning_actor,
     withdraw_approval,
 )
-from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_text
 from chimes.services.documents import Document, DocumentStore
@@ -65,7 +64,7 @@ from chimes.services.schedules.changeset import (
     WantedSchedule,
 )
 from chimes.services.schedules.prompts import run_id_for
-from chimes.services.schedules.rules import linked_chats
+from chimes.services.schedules.rules import deciding_recipients
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.port import Store
 
@@ -278,26 +277,11 @@ class ProposalService:
 
     async def _notify(self, proposal: Proposal, now: datetime) -> None:
         """Into the inbox and the linked chats of the users that may decide."""
-        recipients: list[tuple[Owner, Recipient]] = []
-        for owner in await self._deciders(proposal):
-            recipients.append((owner, Recipient(channel=Channel.INBOX)))
-            recipients += [
-                (owner, Recipient(channel=Channel.TELEGRAM, to=chat))
-                for chat in await linked_chats(self._store, owner)
-            ]
+        recipients = await deciding_recipients(self._store, proposal.owner)
         for owner, recipient in recipients[:_MAX_RECIPIENTS]:
             await self._store.add_delivery(
                 make_proposal_delivery(proposal.id, recipient, owner, now)
             )
-
-    async def _deciders(self, proposal: Proposal) -> list[Owner]:
-        """The owner, and the admins if the owner is not a person."""
-        if proposal.owner.type is not OwnerType.SYSTEM:
-            return [proposal.owner]
-        from chimes.services.users import UserService
-
-        users = await UserService(self._store).list_users(Actor())
-        return [proposal.owner, *(each.owner for each in users if each.role is Role.ADMIN)]
 
     # --- reading ------------------------------------------------------------------------------
     async def get(self, actor: Actor, proposal_id: str) -> Proposal:

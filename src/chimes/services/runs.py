@@ -17,7 +17,7 @@ from chimes.model.planning import retry_run
 from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, apply_task_defaults
 from chimes.model.run import LogEntry, Origin, Reason, Run, RunDefinition, shared_key
 from chimes.model.sync import NOW as NOW_CLASS
-from chimes.model.target import SyncTarget, Target
+from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.model.validation import (
     LONGEST_WAIT,
     check_priority,
@@ -99,12 +99,13 @@ class RunService:
         return canceled
 
     async def retry(
-        self, actor: Actor, run_id: RunId, *, new_id: RunId | None = None
+        self, actor: Actor, run_id: RunId, *, new_id: RunId | None = None, from_step: str = ""
     ) -> tuple[Run, bool]:
         """Adds a manual run with `retry_of` set, and returns it with whether it was accepted.
 
-        Idempotent with `new_id`. False: the pair of a sync target already has an active run; that
-        run is returned and nothing was added.
+        `from_step`: of a flow; the results of steps that succeeded are kept, except those of this
+        step and of the steps after it. Idempotent with `new_id`. False: the pair of a sync target
+        already has an active run; that run is returned and nothing was added.
         """
         run = await self._operable(actor, run_id)
         if not run.status.terminal:
@@ -118,14 +119,36 @@ class RunService:
         if new_id is not None:
             retry = replace(retry, id=new_id)
         retry = traced(retry)
-        audit = entry(
-            actor, "retry", "run", run.id, at=now, owner=run.owner, changes={"run_id": retry.id}
-        )
+        changes: dict[str, object] = {"run_id": retry.id}
+        if from_step:
+            retry = replace(retry, step=await self._checked_step(run, from_step))
+            changes["from_step"] = from_step
+        audit = entry(actor, "retry", "run", run.id, at=now, owner=run.owner, changes=changes)
         if not isinstance(retry.target, SyncTarget):
             return (await self._store.add_runs([retry], audit))[0], True
         retry = replace(retry, priority=NOW_CLASS)
         stored, created = await self._store.add_unless_active(retry, audit)
         return stored, created or stored.id == retry.id
+
+    async def _checked_step(self, run: Run, step: str) -> str:
+        """The step, if the run of the flow has come to it."""
+        if not isinstance(run.target, FlowTarget):
+            raise InvalidInput(
+                _("only a flow can be repeated from a step"), field="from_step", code="not_a_flow"
+            )
+        page = await self._store.list_runs(RunQuery(parent_id=run.id, limit=None))
+        known = sorted({each.step.partition("[")[0] for each in page.items})
+        if step not in known:
+            raise InvalidInput(
+                _(
+                    "the run has no step {step!r}; it has: {known}",
+                    step=step,
+                    known=", ".join(known) or _("none"),
+                ),
+                field="from_step",
+                code="unknown_step",
+            )
+        return step
 
     async def _operable(self, actor: Actor, run_id: RunId) -> Run:
         run = await self.get(actor, run_id)

@@ -598,6 +598,17 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     ) -> Run | None:
         """`request_cancel`, and unblock the next run of the key. None: no such run."""
 
+    async def change_run(
+        self,
+        run_id: RunId,
+        change: Callable[[Run, datetime], Run],
+        audit: AuditEntry | None = None,
+    ) -> Run | None:
+        """Write what `change` makes of a run and the store's time: a queued run ends, or is due at
+        another time; a run that it returns unchanged is not written. It may be called twice, and
+        may raise to change nothing. Of concurrent changes each gets the result of the one before.
+        If the run ends, that has the effects of an end. Wakes waiting nodes. None: no such run."""
+
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
         """Delete ended runs that finished before `before`, with their logs and their own
         checkpoints, except steps of an unfinished flow, which would repeat them. Raises

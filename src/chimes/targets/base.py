@@ -12,6 +12,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from chimes.i18n import Message, _, map_text
+from chimes.model.flow_graph import FlowGraph
+from chimes.model.ids import RunId
+from chimes.model.recipient import Recipient
 from chimes.model.run import AttemptEnd, LogEntry, Outcome, Run
 from chimes.redaction import PLACEHOLDER_MARK, Redactor
 from chimes.triggers import format_moment
@@ -26,11 +29,25 @@ class Steps(Protocol):
     async def children(self) -> Sequence[Run]:
         """All child runs."""
 
+    async def children_of(self, flow: RunId) -> Sequence[Run]:
+        """All child runs of another run."""
+
+    async def publish(self, graph: FlowGraph) -> None:
+        """Stores the steps of the flow, for pictures of its runs."""
+
     async def add(self, runs: Sequence[Run]) -> Sequence[Run]:
         """Adds runs and returns the stored rows; an existing row stays unchanged."""
 
-    async def ended(self) -> Sequence[Run]:
-        """Waits until at least one child run ends; returns the completed ones."""
+    async def ended(self, until: datetime | None = None) -> Sequence[Run]:
+        """Waits until at least one child run ends, or until that time; returns the completed
+        ones."""
+
+    async def begin_wait(self, run: Run, recipients: Sequence[Recipient]) -> Run:
+        """Notifies the people who may decide about an approval, and ends a wait for an event that
+        has arrived already. Harmless if repeated. Returns the stored row."""
+
+    async def expire_wait(self, run_id: RunId) -> Run:
+        """Ends a wait whose deadline has passed; returns the stored row."""
 
 
 class State(Protocol):

@@ -15,6 +15,7 @@ from chimes.language.description import describe
 from chimes.model.proposal import STATUS_NAMES, Proposal, ProposalStatus, describe_change
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.wait import Approval
 from chimes.notifications.message import one_line, sanitize
 from chimes.triggers import Cron, Every, Once, format_duration_go
 
@@ -40,6 +41,10 @@ class Verb(StrEnum):
     PROPOSAL = "proposal"
     APPROVE = "proposal_approve"
     REJECT = "proposal_reject"
+    #: Steps of flows that wait for a decision.
+    APPROVALS = "approvals"
+    APPROVE_STEP = "approve"
+    REJECT_STEP = "reject"
     #: By button only: marks the failure of a run as known.
     KNOWN = "known"
     START = "start"
@@ -59,7 +64,7 @@ class Verb(StrEnum):
 
 
 _READING = (
-    *(Verb.LIST, Verb.RUNS, Verb.PROPOSALS, Verb.PROPOSAL),
+    *(Verb.LIST, Verb.RUNS, Verb.PROPOSALS, Verb.PROPOSAL, Verb.APPROVALS),
     *(Verb.HELP, Verb.UNKNOWN),
 )
 
@@ -110,6 +115,7 @@ HELP = _(
     "/schedule_runs <id> – list its runs\n/schedule_pause <id>\n/schedule_resume <id>\n"
     "/schedule_run <id> – run now\n/schedule_delete <id>\n"
     "/proposals – changes that wait for your decision\n"
+    "/approvals – flows that wait for your decision\n"
     "/language en|th|zh\n/timezone Asia/Bangkok",
     example=EXAMPLE,
 )
@@ -236,6 +242,29 @@ def decided_text(proposal: Proposal) -> Message:
     if proposal.status is ProposalStatus.REJECTED:
         return _("Proposal rejected.")
     return joined("\n", [_("Proposal approved."), *_changes(proposal, MAX_SHOWN_CHANGES)])
+
+
+def approvals_text(approvals: Sequence[Approval], zone: str) -> Message:
+    if not approvals:
+        return _("No open approvals.")
+    lines: list[str] = [_("Open approvals:")]
+    for each in approvals:
+        lines += ["", f"{one_line(each.flow)} · {one_line(each.run.step)}"]
+        if each.wait.prompt:
+            lines.append(sanitize(each.wait.prompt))
+        lines += [
+            _("Decide until {time}", time=local(each.expires_at, zone)),
+            f"/approve {each.id}",
+            f"/reject {each.id}",
+        ]
+    return joined("\n", lines)
+
+
+def decided_approval_text(approval: Approval) -> Message:
+    flow, step = one_line(approval.flow), one_line(approval.run.step)
+    if approval.decision == "approved":
+        return _("Approved: {flow}, {step}", flow=flow, step=step)
+    return _("Rejected: {flow}, {step}", flow=flow, step=step)
 
 
 def _changes(proposal: Proposal, most: int) -> list[str]:

@@ -34,6 +34,7 @@ from chimes.model.policy import Policy
 from chimes.model.proposal import Proposal, ProposalStatus
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
+from chimes.model.wait import Approval, ApprovalStatus, Decision
 from chimes.notifications.telegram_api import SEPARATOR
 from chimes.services.attention import KnownFailures
 from chimes.services.manual_runs import ManualRuns
@@ -45,6 +46,7 @@ from chimes.services.schedules.prompts import prompt_draft, run_id_for, short_id
 from chimes.services.schedules.rules import parse_sentence
 from chimes.services.schedules.service import ScheduleService
 from chimes.services.users import UserService
+from chimes.services.waits import ApprovalService
 from chimes.store.port import Store
 from chimes.telegram.commands import (
     EXAMPLE,
@@ -54,7 +56,9 @@ from chimes.telegram.commands import (
     Language,
     Reply,
     Verb,
+    approvals_text,
     created_text,
+    decided_approval_text,
     decided_text,
     language_of,
     language_of_text,
@@ -269,7 +273,10 @@ SNOOZE = timedelta(hours=1)
 MAX_LISTED = 20
 MAX_RUNS = 5
 MAX_PROPOSALS = 5
-_PROPOSAL_VERBS = (Verb.PROPOSALS, Verb.PROPOSAL, Verb.APPROVE, Verb.REJECT)
+_DECISION_VERBS = (
+    *(Verb.PROPOSALS, Verb.PROPOSAL, Verb.APPROVE, Verb.REJECT),
+    *(Verb.APPROVALS, Verb.APPROVE_STEP, Verb.REJECT_STEP),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -307,6 +314,7 @@ class Conversation:
         self._runs = services.runs
         self._messages = NotificationService(services.store)
         self._proposals = services.proposals
+        self._approvals = ApprovalService(services.store)
         self.links = Links(services.store)
         self._access = ChatAccess(
             services.store,
@@ -335,6 +343,9 @@ class Conversation:
             Verb.PROPOSAL: self._show_proposal,
             Verb.APPROVE: self._approve,
             Verb.REJECT: self._reject,
+            Verb.APPROVALS: self._list_approvals,
+            Verb.APPROVE_STEP: self._approve_step,
+            Verb.REJECT_STEP: self._reject_step,
             Verb.KNOWN: self._known,
             Verb.START: self._start,
             Verb.LINK: self._link,
@@ -433,7 +444,7 @@ class Conversation:
                 if not error.examples:
                     return problem
                 return joined("\n", (problem, _("For example:"), *error.examples))
-            case NotFound() | NotAllowed() if command.verb in _PROPOSAL_VERBS:
+            case NotFound() | NotAllowed() if command.verb in _DECISION_VERBS:
                 return _("Not possible: {message}", message=error.message)
             case NotFound() | NotAllowed():
                 return _("Schedule not found: {id}", id=argument[:PREVIEW_LENGTH])
@@ -599,6 +610,44 @@ class Conversation:
                     found = replace(found, digest=digest)
                 return actor, found, rest.strip()
         raise NotFound(_("proposal {id} not found", id=proposal_id[:PREVIEW_LENGTH]))
+
+    async def _list_approvals(self, speaker: Speaker, argument: str) -> str:
+        found: dict[str, Approval] = {}
+        for actor in await self._deciders(speaker):
+            listed = await self._approvals.find(actor, ApprovalStatus.OPEN, limit=MAX_PROPOSALS)
+            found |= {each.id: each for each in listed}
+        return approvals_text(list(found.values())[:MAX_PROPOSALS], speaker.zone)
+
+    async def _approve_step(self, speaker: Speaker, argument: str) -> str:
+        return await self._decide_step(speaker, argument, Decision.APPROVE)
+
+    async def _reject_step(self, speaker: Speaker, argument: str) -> str:
+        return await self._decide_step(speaker, argument, Decision.REJECT)
+
+    async def _decide_step(self, speaker: Speaker, argument: str, decision: Decision) -> str:
+        approval_id, _unused, reason = argument.partition(" ")
+        if not approval_id:
+            raise InvalidInput(
+                _(
+                    "Write {command} and the id of an approval; /approvals lists them.",
+                    command=f"/{decision.value}",
+                )
+            )
+        refusal: ChimesError = NotFound(
+            _("approval {id} not found", id=approval_id[:PREVIEW_LENGTH])
+        )
+        for actor in await self._deciders(speaker):
+            try:
+                decided = await self._approvals.decide(
+                    actor, approval_id, decision, reason=reason.strip()
+                )
+            except NotFound:
+                continue
+            except NotAllowed as error:
+                refusal = error
+                continue
+            return decided_approval_text(decided)
+        raise refusal
 
     async def _deciders(self, speaker: Speaker) -> list[Actor]:
         """The actors with the role of the linked user: who may approve on the page may do so

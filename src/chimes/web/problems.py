@@ -188,7 +188,9 @@ def _problem_of_known(error: errors.ChimesError, status: int, code: str, title: 
     if isinstance(error, errors.RateLimited):
         headers = {"Retry-After": str(max(1, math.ceil(error.retry_after.total_seconds())))}
     if isinstance(error, errors.NotAuthenticated):
-        detail, headers = title, {"WWW-Authenticate": CHALLENGE}
+        headers = {"WWW-Authenticate": CHALLENGE}
+        # A signature says what is wrong with it; a key does not.
+        detail = detail if error.details.get("code") == "bad_signature" else title
     exact = error.details.get("code", code)
     more = {}
     if isinstance(error, errors.QuotaExceeded):

@@ -59,6 +59,7 @@ from chimes.store.port import Store
 if TYPE_CHECKING:
     from chimes.services.attention import KnownFailures, SnoozeService
     from chimes.services.demo import DemoService
+    from chimes.services.flow_pictures import FlowPictures
     from chimes.services.insights import ChangeDetector, InsightService
     from chimes.services.maintenance import MaintenanceService
     from chimes.services.message_templates import MessageTemplateService
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from chimes.services.routing import RoutingService
     from chimes.services.schedules.changeset import ChangesetService
     from chimes.services.silences import SilenceService
+    from chimes.services.waits import ApprovalService, FlowEvents
     from chimes.telegram.links import Links
 
 
@@ -182,6 +184,24 @@ class WebContext:
         return ProposalService(
             self.store, self.schedules, self.changesets, changes_reader(self.settings)
         )
+
+    @property
+    def approvals(self) -> ApprovalService:
+        from chimes.services.waits import ApprovalService
+
+        return ApprovalService(self.store)
+
+    @property
+    def flow_events(self) -> FlowEvents:
+        from chimes.services.waits import FlowEvents
+
+        return FlowEvents(self.store)
+
+    @property
+    def flow_pictures(self) -> FlowPictures:
+        from chimes.services.flow_pictures import FlowPictures
+
+        return FlowPictures(self.store)
 
     @property
     def insights(self) -> InsightService:

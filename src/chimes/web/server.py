@@ -27,6 +27,7 @@ from chimes.web.api import (
     secrets,
     system,
     time,
+    waits,
 )
 from chimes.web.api.streams import StreamCounter
 from chimes.web.compat.base import CompatRouter
@@ -61,6 +62,9 @@ NATIVE_ROUTERS = (
     monitors.router,
     proposals.set_router,
     proposals.router,
+    waits.router,
+    waits.event_router,
+    waits.graph_router,
     system.source_router,
     system.router,
     system.node_router,

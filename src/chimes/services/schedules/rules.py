@@ -276,7 +276,7 @@ class ScheduleRules:
             raise InvalidInput(
                 _(
                     "file triggers may watch only below {allowed} (CHIMES_FILE_TRIGGER_DIRS)",
-                    allowed=", ".join(self._file_directories) or "-",
+                    allowed=", ".join(self._file_directories),
                 ),
                 field="trigger.path",
                 code="directory_not_allowed",
@@ -533,7 +533,7 @@ class ScheduleRules:
             raise InvalidInput(
                 _(
                     "these schedules would start each other without end: {chain}",
-                    chain=" → ".join([*reversed(chain), schedule.id]),
+                    chain=" → ".join(reversed([*chain, schedule.id])),
                 ),
                 field="trigger.schedule",
                 code="cycle",
@@ -541,7 +541,10 @@ class ScheduleRules:
 
 
 def is_watchable(path: str, directories: Collection[str]) -> bool:
-    """Whether a file trigger may watch this path; links are followed first."""
+    """Whether a file trigger may watch this path; links are followed first. Without directories it
+    may watch any."""
+    if not directories:
+        return True
     folder = os.path.realpath(os.path.dirname(path))
     for each in directories:
         allowed = os.path.realpath(each)
@@ -995,6 +998,28 @@ async def check_chats(
                 code="not_found",
                 hint=_("link the chat first: send your account's link code to the bot"),
             )
+
+
+async def deciding_recipients(
+    store: Store, owner: Owner, *, admins: bool = False
+) -> list[tuple[Owner, Recipient]]:
+    """Inbox and linked chats of those who may decide for an owner: the owner, and the admins if it
+    is not a person, or if only they may."""
+    owners = [owner]
+    if admins or owner.type is OwnerType.SYSTEM:
+        from chimes.services.users import UserService
+
+        users = await UserService(store).list_users(Actor())
+        found = (each.owner for each in users if each.role is Role.ADMIN)
+        owners = list(dict.fromkeys([owner, *found]))
+    recipients: list[tuple[Owner, Recipient]] = []
+    for each in owners:
+        recipients.append((each, Recipient(channel=Channel.INBOX)))
+        recipients += [
+            (each, Recipient(channel=Channel.TELEGRAM, to=chat))
+            for chat in await linked_chats(store, each)
+        ]
+    return recipients
 
 
 async def linked_chats(store: Store, owner: Owner) -> list[str]:

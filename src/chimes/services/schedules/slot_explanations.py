@@ -19,7 +19,15 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunSort
 from chimes.model.planning import MaintenanceWindow, find_window
-from chimes.model.run import WAITING_PREFIX, Origin, Reason, Run, RunStatus, describe_reason
+from chimes.model.run import (
+    SUSPENDED_PREFIX,
+    WAITING_PREFIX,
+    Origin,
+    Reason,
+    Run,
+    RunStatus,
+    describe_reason,
+)
 from chimes.model.schedule import Schedule
 from chimes.services.schedules.history import (
     MAX_AUDIT_ENTRIES,
@@ -266,7 +274,7 @@ class _SlotExplainer:
                 outcome, reason = SlotOutcome.MISSED, run.reason
             case RunStatus.QUEUED:
                 outcome, reason = SlotOutcome.PENDING, run.reason or run.status.value
-                if run.reason.startswith(WAITING_PREFIX):
+                if run.reason.startswith((WAITING_PREFIX, SUSPENDED_PREFIX)):
                     message = _("Queued; {reason}.", reason=describe_reason(run.reason))
                 elif run.attempt:
                     message = _("Waits for its next attempt: {error}", error=run.error)

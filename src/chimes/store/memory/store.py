@@ -435,11 +435,24 @@ class MemoryStore:
     async def cancel_run(
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None
     ) -> Run | None:
+        return await self.change_run(
+            run_id, lambda run, now: request_cancel(run, reason, now), audit
+        )
+
+    async def change_run(
+        self,
+        run_id: RunId,
+        change: Callable[[Run, datetime], Run],
+        audit: AuditEntry | None = None,
+    ) -> Run | None:
         with self._lock:
             run = self._state.runs.get(run_id)
             if run is None:
                 return None
-            after = self._cancel(run, reason, self._clock.now())
+            now = self._clock.now()
+            after = change(run, now)
+            if after is not run:
+                self._apply(after, now)
             self._audit(audit)
         await self._commit()
         self.wake()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from chimes.model import replace
@@ -148,15 +148,21 @@ async def release(ctx: Context, claims: Sequence[tuple[RunId, int]]) -> None:
     ctx.wake()
 
 
-async def cancel_run(
-    ctx: Context, run_id: RunId, reason: str, audit: AuditEntry | None
+async def change_run(
+    ctx: Context,
+    run_id: RunId,
+    change: Callable[[Run, datetime], Run],
+    audit: AuditEntry | None,
 ) -> Run | None:
     async def attempt() -> Run | None:
         now, runs, children = await ctx.read_runs_with_steps([run_id])
         if run_id not in runs:
             return None
         effects = CompletionEffects(ctx, now, runs, children)
-        after = effects.cancel(effects.runs[run_id], reason)
+        before = effects.runs[run_id]
+        after = change(before, now)
+        if after is not before:
+            effects.apply(after)
         await ctx.commit(effects.expected, effects.ops, audit, wakes=True)
         return after
 

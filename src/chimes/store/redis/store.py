@@ -42,7 +42,7 @@ from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
 from chimes.model.planning import MAINTENANCE_CHECKPOINT, Planner
 from chimes.model.recipient import Channel
-from chimes.model.run import Completion, LogEntry, Run
+from chimes.model.run import Completion, LogEntry, Run, request_cancel
 from chimes.model.schedule import Schedule
 from chimes.store.epoch import Epoch
 from chimes.store.port import (
@@ -327,7 +327,17 @@ class RedisStore:
     async def cancel_run(
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None
     ) -> Run | None:
-        return await stored_runs.cancel_run(self._context, run_id, reason, audit)
+        return await self.change_run(
+            run_id, lambda run, now: request_cancel(run, reason, now), audit
+        )
+
+    async def change_run(
+        self,
+        run_id: RunId,
+        change: Callable[[Run, datetime], Run],
+        audit: AuditEntry | None = None,
+    ) -> Run | None:
+        return await stored_runs.change_run(self._context, run_id, change, audit)
 
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
         return await stored_runs.prune_runs(self._context, before, limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import run_checkpoint_names, schedule_checkpoint_names
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
-from chimes.model.run import LogEntry, Run, cancel_step, owns_fence, request_cancel
+from chimes.model.run import LogEntry, Run, cancel_step, owns_fence
 from chimes.store.codec.values import USED_INTERVAL
 from chimes.store.sql.completion import CompletionEffects, write_outbox_of_inserted
 from chimes.store.sql.database.base import Tx
@@ -168,14 +168,16 @@ def next_available(tx: Tx) -> datetime | None:
     return maybe_moment(tx.dialect.next_available(tx.connection))
 
 
-def cancel_run(tx: Tx, run_id: RunId, reason: str, audit: AuditEntry | None) -> Run | None:
+def change_run(
+    tx: Tx, run_id: RunId, change: Callable[[Run, datetime], Run], audit: AuditEntry | None
+) -> Run | None:
     lock_for_completion(tx, [run_id])
     run = load_run(tx, run_id)
     if run is None:
         return None
     now = tx.now()
-    after = request_cancel(run, reason, now)
-    if not run.status.terminal:
+    after = change(run, now)
+    if after is not run:
         effects = CompletionEffects(tx, now, [run])
         effects.apply(after)
         effects.write()

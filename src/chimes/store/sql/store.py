@@ -44,7 +44,7 @@ from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
 from chimes.model.planning import MAINTENANCE_CHECKPOINT, Planner
 from chimes.model.recipient import Channel
 from chimes.model.routing import RoutingCache
-from chimes.model.run import Completion, LogEntry, Run, queue_order
+from chimes.model.run import Completion, LogEntry, Run, queue_order, request_cancel
 from chimes.model.schedule import Schedule
 from chimes.store.epoch import Epoch
 from chimes.store.port import (
@@ -359,7 +359,17 @@ class SqlStore:
     async def cancel_run(
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None
     ) -> Run | None:
-        return await self._write_runs(lambda tx: stored_runs.cancel_run(tx, run_id, reason, audit))
+        return await self.change_run(
+            run_id, lambda run, now: request_cancel(run, reason, now), audit
+        )
+
+    async def change_run(
+        self,
+        run_id: RunId,
+        change: Callable[[Run, datetime], Run],
+        audit: AuditEntry | None = None,
+    ) -> Run | None:
+        return await self._write_runs(lambda tx: stored_runs.change_run(tx, run_id, change, audit))
 
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
         if self._database.has_single_writer and not await self._database.read(

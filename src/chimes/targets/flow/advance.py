@@ -12,12 +12,31 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 
+from chimes.errors import InvalidInput
 from chimes.i18n import Message, _, counted, freeze
 from chimes.model import replace
 from chimes.model.ids import RunId, step_run_id
 from chimes.model.planning import end_immediately
-from chimes.model.run import AttemptEnd, Origin, Outcome, Run, RunDefinition, RunStatus
+from chimes.model.run import (
+    SUSPENDED_PREFIX,
+    AttemptEnd,
+    Origin,
+    Outcome,
+    Run,
+    RunDefinition,
+    RunStatus,
+)
 from chimes.model.target import FlowTarget, TaskTarget
+from chimes.model.wait import (
+    MAX_KEY,
+    MAX_PROMPT,
+    MAX_WAIT,
+    WaitKind,
+    WaitReason,
+    expire_wait,
+    suspended_until,
+    wait_target,
+)
 from chimes.targets.base import EVENT, event_value
 from chimes.targets.flow.definition import (
     INDEX,
@@ -28,6 +47,7 @@ from chimes.targets.flow.definition import (
     Flow,
     RunIf,
     Step,
+    wait_deadline,
 )
 from chimes.telemetry import current_traceparent
 
@@ -66,10 +86,15 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advance:
-    """One of three: rows to add, runs to wait for, or the end."""
+    """One of four: rows to add, waits whose deadline has passed, runs to wait for, or the end."""
 
     add: tuple[Run, ...] = ()
+    #: Waits whose deadline has passed.
+    expired: tuple[RunId, ...] = ()
     waiting: tuple[RunId, ...] = ()
+    #: The next deadline of a wait.
+    until: datetime | None = None
+    #: The end, or that the flow only waits.
     outcome: Outcome | None = None
 
 
@@ -125,9 +150,50 @@ def advance(
         state.progress[step.name] = state.of(step)
     if state.new:
         return Advance(add=tuple(state.new[:BATCH]))
+    expired = [row.id for row in state.waits if expire_wait(row, now) is not row]
+    if expired:
+        return Advance(expired=tuple(expired))
     if state.waiting:
-        return Advance(waiting=tuple(state.waiting))
+        until = min((row.available_at for row in state.waits), default=None)
+        suspended = _suspension(state) if len(state.waits) == len(state.waiting) else None
+        return Advance(waiting=tuple(state.waiting), until=until, outcome=suspended)
     return Advance(outcome=_outcome(flow, state))
+
+
+def kept_steps(
+    flow: Flow, run: Run, before: Mapping[RunId, Run], earlier: RunId, ids: Ids
+) -> tuple[Run, ...]:
+    """The rows that the retry of a flow begins with: those of the earlier run, without the step
+    that it begins with, steps that did not succeed, and the steps after these."""
+    again, earlier_ids = {run.step}, ids_of(earlier)
+    kept: list[Run] = []
+    for step in flow.ordered:
+        rows = _rows_of(step, before, earlier_ids)
+        repeated = step.name in again or not again.isdisjoint(step.after)
+        if repeated or not rows or not all(_is_kept(row) for _index, row in rows):
+            again.add(step.name)
+        else:
+            kept += [
+                replace(row, id=ids(step.name, index), parent_id=run.id, retry_of=row.id)
+                for index, row in rows
+            ]
+    return tuple(kept)
+
+
+def _rows_of(step: Step, rows: Mapping[RunId, Run], ids: Ids) -> list[tuple[int | None, Run]]:
+    row = rows.get(ids(step.name, None))
+    if row is not None:
+        return [(None, row)]
+    found: list[tuple[int | None, Run]] = []
+    while step.map is not None and (row := rows.get(ids(step.name, len(found)))) is not None:
+        found.append((len(found), row))
+    return found
+
+
+def _is_kept(row: Run) -> bool:
+    if row.status is RunStatus.SKIPPED:
+        return row.reason in (SkipReason.CONDITION, SkipReason.UPSTREAM_SKIPPED)
+    return row.status is RunStatus.SUCCEEDED
 
 
 @dataclass(kw_only=True, slots=True)
@@ -141,10 +207,14 @@ class _State:
     progress: dict[str, Progress] = field(default_factory=dict)
     new: list[Run] = field(default_factory=list)
     waiting: list[RunId] = field(default_factory=list)
+    #: Of these, the ones that need no node.
+    waits: list[Run] = field(default_factory=list)
 
     def of(self, step: Step) -> Progress:
         row = self.children.get(self.ids(step.name, None))
         if row is not None:
+            if step.wait is not None and not row.status.terminal:
+                self.waits.append(row)
             return self._of_row(row)
         if any(self.progress[name].stand is Stand.PENDING for name in step.after):
             return Progress(Stand.PENDING)
@@ -213,7 +283,34 @@ class _State:
                 return self._decided(step, RunStatus.SKIPPED, reason=SkipReason.CONDITION)
         if step.map is not None:
             return self._begin_map(step)
+        if step.wait is not None:
+            return self._begin_wait(step)
         self.new.append(self._child(step))
+        return Progress(Stand.PENDING)
+
+    def _begin_wait(self, step: Step) -> Progress:
+        assert step.wait is not None
+        wait = replace(step.wait.wait, flow=step.task.partition("/")[0])
+        deadline = self.now + step.wait.expires_in
+        try:
+            subject = step.function(**self._values(step, step.wants))
+            match wait.kind:
+                case WaitKind.APPROVAL:
+                    wait = replace(wait, prompt=_text(subject, "prompt", MAX_PROMPT))
+                case WaitKind.EVENT:
+                    wait = replace(wait, key=_text(subject, "key", MAX_KEY))
+                case WaitKind.TIME:
+                    deadline = _deadline(subject, self.now)
+        except (Exception, SystemExit) as error:
+            said = _(
+                "what it waits for raised {type}: {message}",
+                type=type(error).__name__,
+                message=str(error),
+            )
+            return self._decided(step, RunStatus.FAILED, reason=WaitReason.INVALID, error=said)
+        row = self._row(step, None, {})
+        definition = replace(row.definition, target=wait_target(wait))
+        self.new.append(replace(row, definition=definition, available_at=deadline))
         return Progress(Stand.PENDING)
 
     def _skip_reason(self, step: Step) -> str | None:
@@ -319,6 +416,30 @@ class _State:
         row = end_immediately(self._row(step, None, {}), status, reason, self.now)
         self.new.append(replace(row, error=freeze(error), result=result))
         return Progress(Stand.PENDING)
+
+
+def _text(value: object, name: str, most: int) -> str:
+    text = "" if value is None else str(value)
+    if len(text) > most:
+        raise InvalidInput(_("{field} has at most {most} characters", field=name, most=most))
+    return text
+
+
+def _deadline(value: object, now: datetime) -> datetime:
+    found = wait_deadline(value, now)
+    if found > now + MAX_WAIT:
+        raise InvalidInput(_("a wait lasts {days} days at most", days=MAX_WAIT.days))
+    return found
+
+
+def _suspension(state: _State) -> Outcome:
+    """The flow only waits, and goes back to the queue."""
+    first = min(state.waits, key=lambda row: (row.available_at, row.id))
+    return Outcome(
+        end=AttemptEnd.CANCELED,
+        code=f"{SUSPENDED_PREFIX}{first.step}",
+        suspended_until=suspended_until(state.waits, state.now),
+    )
 
 
 def _outcome(flow: Flow, state: _State) -> Outcome:

@@ -3,6 +3,9 @@
 The parameters of a step select its arguments by name: an earlier step's name is that step's
 output, `input` the flow's whole input, `item` and `index` the element of a mapped list, any other
 name a key of the flow's input. `context` is the task's context.
+
+A step can also be a wait (`chimes.model.wait`): it executes nothing, and its function only computes
+what it waits for.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -20,9 +23,24 @@ from typing import ParamSpec, TypeVar, overload
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
+from chimes.model.access import Role
+from chimes.model.flow_graph import FlowGraph, GraphStep
 from chimes.model.policy import Backoff, OnLost, Policy
+from chimes.model.recipient import Recipient
+from chimes.model.wait import (
+    DEFAULT_EXPIRY,
+    MAX_WAIT,
+    MIN_WAIT,
+    Decision,
+    OnReject,
+    Wait,
+    WaitKind,
+    check_event_name,
+)
 from chimes.targets.python.arguments import parameters_of
 from chimes.targets.python.registry import DEFAULT_TIMEOUT, Task, is_async
+from chimes.triggers import Trigger
+from chimes.triggers.base import TriggerBase
 from chimes.triggers.values import parse_duration
 
 #: Maximum elements of a mapped list.
@@ -53,6 +71,17 @@ class RunIf(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StepWait:
+    """What a step waits for; its function computes the question, the time or the key."""
+
+    wait: Wait
+    #: Until its deadline; the time of a wait for a time is computed instead.
+    expires_in: timedelta = DEFAULT_EXPIRY
+    #: Of an approval, besides the users that may decide.
+    recipients: tuple[Recipient, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
     name: str
     #: The name of its task, `flow/step`.
@@ -70,10 +99,14 @@ class Step:
     policy: Policy = field(default_factory=Policy)
     #: Isolation of its task; None: the default.
     isolation: str | None = None
+    #: None: the step executes its function as a task.
+    wait: StepWait | None = None
 
     @property
     def wants(self) -> tuple[str, ...]:
         """The arguments of its function without the context."""
+        if self.wait is not None:
+            return _parameters(self.function)
         parameters = parameters_of(self.function)
         if parameters.var_keyword is not None:
             raise InvalidInput(
@@ -116,6 +149,28 @@ class Flow:
         """Steps without dependents; their outputs are the flow's result."""
         followed = {name for step in self.steps for name in step.after}
         return tuple(step for step in self.steps if step.name not in followed)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What a node registers to execute the steps."""
+        return tuple(step.as_task() for step in self.steps if step.wait is None)
+
+    @cached_property
+    def graph(self) -> FlowGraph:
+        """The steps for people, without their functions."""
+        return FlowGraph(
+            name=self.name,
+            steps=tuple(
+                GraphStep(
+                    name=step.name,
+                    after=step.after,
+                    wait="" if step.wait is None else step.wait.wait.kind.value,
+                    mapped=step.map is not None,
+                    conditional=step.when is not None,
+                )
+                for step in self.ordered
+            ),
+        )
 
     @cached_property
     def ordered(self) -> tuple[Step, ...]:
@@ -257,6 +312,13 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
                 index=INDEX,
             )
         )
+    if step.wait is not None and {ITEM, INDEX, CONTEXT} & {*step.wants}:
+        raise InvalidInput(
+            _(
+                "{step}: what it waits for is computed once, without an item or a context",
+                step=where,
+            )
+        )
     if {ITEM, INDEX, CONTEXT} & {*step.when_wants}:
         raise InvalidInput(
             _("{step}: its condition is asked once, without an item or a context", step=where)
@@ -305,10 +367,23 @@ def _with_nearest(problem: str, name: str, known: Collection[str]) -> str:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-E = TypeVar("E", RunIf, Backoff, OnLost)
+E = TypeVar("E", RunIf, Backoff, OnLost, Decision, OnReject, Role)
 
 #: A timedelta, text such as `90s`, or a number of seconds.
 Duration = timedelta | str | float
+
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+#: What a wait for a time accepts.
+Until = datetime | str | timedelta | Trigger
+
+
+class _Fail:
+    def __repr__(self) -> str:
+        return "FAIL"
+
+
+#: As `default` of a wait for an event: the step fails at its deadline.
+FAIL = _Fail()
 
 #: Default timeout of a step.
 STEP_TIMEOUT = DEFAULT_TIMEOUT
@@ -413,8 +488,145 @@ class FlowBuilder:
 
         return declare if function is None else declare(function)
 
+    # --- waits --------------------------------------------------------------------------------
+    def wait_for_approval(
+        self,
+        name: str,
+        *,
+        prompt: str | Callable[..., str] = "",
+        after: Iterable[str | Callable[..., object]] = (),
+        when: Callable[..., object] | None = None,
+        run_if: str = RunIf.ALL,
+        expires_in: Duration = DEFAULT_EXPIRY,
+        default: str = Decision.REJECT,
+        on_reject: str = OnReject.FAIL,
+        role: str | None = None,
+        recipients: Iterable[Recipient | Mapping[str, object]] = (),
+    ) -> str:
+        """Adds a step that waits until a person approves or rejects, and returns its name.
+
+        `prompt`: the question, or a function of earlier outputs that returns it. `default`: the
+        decision (`approve` or `reject`) when `expires_in` is over. `on_reject`: the step fails
+        (`fail`), is skipped with the steps after it (`skip`), or succeeds (`continue`). `role`: the
+        least role that may decide. Its output has `approved`, `decision`, `by`, `reason`, `at` and
+        `expired`.
+        """
+        wait = Wait(
+            kind=WaitKind.APPROVAL,
+            default=_one_of(Decision, "default", default),
+            on_reject=_one_of(OnReject, "on_reject", on_reject),
+            role=None if role is None else _one_of(Role, "role", role),
+        )
+        spec = StepWait(
+            wait=wait, expires_in=_expiry(expires_in), recipients=self.read_recipients(recipients)
+        )
+        return self._add_wait(name, spec, prompt, after=after, when=when, run_if=run_if)
+
+    def wait_until(
+        self,
+        name: str,
+        until: Until | Callable[..., Until],
+        *,
+        after: Iterable[str | Callable[..., object]] = (),
+        when: Callable[..., object] | None = None,
+        run_if: str = RunIf.ALL,
+    ) -> str:
+        """Adds a step that waits until a time, and returns its name.
+
+        `until`: a datetime with a zone, its ISO 8601 text, a trigger (`Cron("0 9 * * 1-5", ...)`:
+        its next time), or a function of earlier outputs that returns one of these. A time that has
+        passed ends the wait at once. Its output is the time.
+        """
+        spec = StepWait(wait=Wait(kind=WaitKind.TIME))
+        return self._add_wait(name, spec, until, after=after, when=when, run_if=run_if)
+
+    def sleep(
+        self,
+        name: str,
+        duration: Duration,
+        *,
+        after: Iterable[str | Callable[..., object]] = (),
+        when: Callable[..., object] | None = None,
+        run_if: str = RunIf.ALL,
+    ) -> str:
+        """Adds a step that waits for so long, and returns its name."""
+        length = _expiry(duration, "duration")
+        return self.wait_until(name, lambda: length, after=after, when=when, run_if=run_if)
+
+    def wait_for_event(
+        self,
+        name: str,
+        event: str | None = None,
+        *,
+        key: str | Callable[..., str] = "",
+        after: Iterable[str | Callable[..., object]] = (),
+        when: Callable[..., object] | None = None,
+        run_if: str = RunIf.ALL,
+        expires_in: Duration = DEFAULT_EXPIRY,
+        default: object = FAIL,
+    ) -> str:
+        """Adds a step that waits for an event (`app.send_event`), and returns its name.
+
+        `event`: the name of the event; default: that of the step. `key`: only an event with this
+        key, or a function of earlier outputs that returns it; empty: any. An event that was sent
+        after the flow was started counts, also if the step had not begun. `default`: the output
+        when `expires_in` is over; without it the step fails. Its output is the data of the event.
+        """
+        continues = default is not FAIL
+        wait = Wait(
+            kind=WaitKind.EVENT,
+            event=check_event_name(name if event is None else event),
+            continues=continues,
+            fallback=default if continues else None,
+        )
+        spec = StepWait(wait=wait, expires_in=_expiry(expires_in))
+        return self._add_wait(name, spec, key, after=after, when=when, run_if=run_if)
+
+    def _add_wait(
+        self,
+        name: str,
+        spec: StepWait,
+        subject: object,
+        *,
+        after: Iterable[str | Callable[..., object]],
+        when: Callable[..., object] | None,
+        run_if: str,
+    ) -> str:
+        chosen = check_step_name(name)
+        if any(step.name == chosen for step in self._steps):
+            raise InvalidInput(
+                _("flow {flow!r} has two steps named {step!r}", flow=self.name, step=chosen)
+            )
+        function = subject if callable(subject) else _constant(subject)
+        for each in (function, when):
+            if each is not None and is_async(each):
+                raise InvalidInput(
+                    _("step {step!r}: a condition is a plain function, not async", step=chosen)
+                )
+        step = Step(
+            name=chosen,
+            task=f"{self.name}/{chosen}",
+            function=function,
+            after=self._names(after),
+            when=when,
+            run_if=_one_of(RunIf, "run_if", run_if),
+            wait=spec,
+        )
+        # Parsed here so that errors point to the caller.
+        _unused = step.wants, step.when_wants
+        if spec.wait.kind is WaitKind.TIME and not callable(subject):
+            wait_deadline(subject, _ANY_TIME)
+        self._steps.append(step)
+        return chosen
+
+    def read_recipients(
+        self, recipients: Iterable[Recipient | Mapping[str, object]]
+    ) -> tuple[Recipient, ...]:
+        """Recipients as values; applications may give them in the form of the API."""
+        return tuple(each for each in recipients if isinstance(each, Recipient))
+
     def declared(self, step: Step) -> None:
-        """Called for each new step."""
+        """Called for each new step that is a task."""
 
     def complete(self) -> Flow:
         """Raises InvalidInput that names the place and the problem."""
@@ -437,6 +649,52 @@ class FlowBuilder:
         raise InvalidInput(
             _("flow {flow!r}: {step} is not one of its steps", flow=self.name, step=shown)
         )
+
+
+def _constant(value: object) -> Callable[[], object]:
+    return lambda: value
+
+
+def _expiry(value: Duration, name: str = "expires_in") -> timedelta:
+    found = _duration(name, value)
+    if not MIN_WAIT <= found <= MAX_WAIT:
+        raise InvalidInput(
+            _("{field} must be from one second to {days} days", field=name, days=MAX_WAIT.days),
+            field=name,
+        )
+    return found
+
+
+def wait_deadline(value: object, now: datetime) -> datetime:
+    """The time that `until` of a wait names. Raises InvalidInput."""
+    match value:
+        case datetime() if value.tzinfo is not None:
+            found = value.astimezone(UTC)
+        case datetime():
+            raise InvalidInput(_("a time needs a zone: {value}", value=str(value)))
+        case timedelta():
+            found = now + value
+        case str():
+            try:
+                parsed = datetime.fromisoformat(value)
+            except ValueError:
+                raise InvalidInput(
+                    _("{value!r} is no time in the form of ISO 8601", value=value)
+                ) from None
+            return wait_deadline(parsed, now)
+        case TriggerBase():
+            following = value.anchored(now).next_after(now)
+            if following is None:
+                raise InvalidInput(_("the trigger has no time after now"))
+            found = following
+        case _:
+            raise InvalidInput(
+                _(
+                    "a wait needs a time, a duration or a trigger, not {kind}",
+                    kind=type(value).__name__,
+                )
+            )
+    return found
 
 
 def _duration(name: str, value: Duration) -> timedelta:

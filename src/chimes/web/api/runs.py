@@ -41,6 +41,15 @@ router = APIRouter(
     prefix="/api/v1/runs", tags=["runs"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
 
+
+class RetryIn(Body):
+    from_step: Annotated[str, Field(max_length=100)] = Field(
+        default="",
+        description="Of a flow: the step to begin with. Results of other steps that succeeded are "
+        "kept, except those of steps that come after it. Default: from the start.",
+    )
+
+
 LOGS: Responses = returns(LogPage)
 LOGS[200]["content"] = {STREAM: {}}
 
@@ -136,10 +145,16 @@ async def cancel_run(
     | BODY_ERRORS,
 )
 async def retry_run(
-    request: Request, run_id: str, context: Context, actor: Caller, body: EmptyIn | None = None
+    request: Request, run_id: str, context: Context, actor: Caller, body: RetryIn | None = None
 ) -> Response:
-    """Start a new run with the same target; its `retry_of` is this run."""
-    retried, created = await context.runs.retry(actor, RunId(run_id), new_id=new_run_id(request))
+    """Start a new run with the same target; its `retry_of` is this run. With `from_step` a flow
+    begins with that step and keeps the results of the others that succeeded."""
+    retried, created = await context.runs.retry(
+        actor,
+        RunId(run_id),
+        new_id=new_run_id(request),
+        from_step="" if body is None else body.from_step,
+    )
     return new_run_response(request, retried, created=created)
 
 

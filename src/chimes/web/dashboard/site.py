@@ -23,6 +23,7 @@ from chimes.services.single_sign_on import OidcProvider
 from chimes.services.users import SessionService, UserService
 from chimes.web.api.streams import empty_stream, event_stream
 from chimes.web.dashboard.account import routes as account_routes
+from chimes.web.dashboard.approvals import routes as approvals_routes
 from chimes.web.dashboard.core import lists as core_lists
 from chimes.web.dashboard.core.auth import (
     DashboardServices,
@@ -87,6 +88,7 @@ PAGE_ROUTERS = (
     monitors_routes.router,
     inbox_routes.router,
     proposals_routes.router,
+    approvals_routes.router,
     system_routes.router,
     system_audit.router,
     system_access.router,

@@ -13,6 +13,7 @@ from chimes.model.audit import AuditEntry
 #: Labels of the audit verbs, whether the action succeeded or was denied.
 VERB_LABELS: Mapping[str, Message] = {
     "approve": _("approved a proposal"),
+    "approve_step": _("approved a step of a flow"),
     "add_silence": _("silenced notifications"),
     "auth_failed": _("failed to authenticate"),
     "backfill": _("backfilled a schedule"),
@@ -44,6 +45,7 @@ VERB_LABELS: Mapping[str, Message] = {
     "refused": _("tried an action that is not allowed"),
     "regress": _("detected that the store had lost changes"),
     "reject": _("rejected a proposal"),
+    "reject_step": _("rejected a step of a flow"),
     "reload_sources": _("reloaded the sources file"),
     "remove_demo": _("removed the demo"),
     "remove_filter": _("removed a saved filter"),
@@ -87,6 +89,7 @@ KIND_LABELS: Mapping[str, Message] = {
     "chat": _("chat"),
     "delivery": _("message"),
     "demo": _("demo"),
+    "approval": _("approval"),
     "file": _("file"),
     "key": _("key"),
     "limit": _("limit"),
@@ -173,6 +176,7 @@ _PAGES = {
     "monitor": "/ui/monitors/{id}",
     "node": "/ui/system",
     "proposal": "/ui/proposals/{id}",
+    "approval": "/ui/approvals/{id}",
 }
 
 

@@ -309,6 +309,7 @@ PALETTE = (
     NavigationEntry(name="month", title=_("Month"), url="/ui/schedules?view=month"),
     NavigationEntry(name="failed", title=_("Failed runs"), url="/ui/runs?q=status:failed"),
     NavigationEntry(name="proposals", title=_("Proposals"), url="/ui/proposals"),
+    NavigationEntry(name="approvals", title=_("Approvals"), url="/ui/approvals"),
     NavigationEntry(name="telegram", title=_("Telegram"), url="/ui/telegram"),
     NavigationEntry(name="audit", title=_("Audit"), url="/ui/system/audit", needs_all_owners=True),
     NavigationEntry(name="access", title=_("Access"), url="/ui/system/access", needs_admin=True),

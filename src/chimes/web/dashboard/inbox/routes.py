@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 # Messages contain untrusted Markdown: raw HTML, images and styles are removed and links restricted.
 # Line breaks are kept, as in the other channels.
 
-#: Digests link to pages of runs, notices of proposals to their pages.
-_LINK_PREFIXES = ("http://", "https://", "mailto:", "/ui/runs/", "/ui/proposals/")
+#: Digests link to pages of runs, notices of proposals and approvals to their pages.
+_LINK_PREFIXES = ("http://", "https://", "mailto:", "/ui/runs/", "/ui/proposals/", "/ui/approvals/")
 #: Headings of a message are below those of the page.
 _HEADINGS = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 

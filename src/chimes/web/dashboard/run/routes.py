@@ -20,6 +20,7 @@ from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, RunSort
 from chimes.model.notification import Delivery
 from chimes.model.run import FAILED_STATUSES, LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.model.wait import Approval, ApprovalStatus, approval_of
 from chimes.notifications.message import CHANNELS
 from chimes.services.attention import KnownFailure
 from chimes.services.runs import RunOrigin, RunRequest
@@ -28,6 +29,7 @@ from chimes.triggers.values import format_moment
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.streams import STREAM, LogStream, StreamCounter, last_event_id
 from chimes.web.api.translate import patched_target, target_out
+from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core.audit import Change, changes_of
 from chimes.web.dashboard.core.auth import session_is_active
 from chimes.web.dashboard.core.page_request import (
@@ -42,6 +44,7 @@ from chimes.web.dashboard.run.views import (
     LAST_ENTRIES,
     TABS,
     blocking_run_of,
+    build_flow_graph,
     build_waterfall,
     curl_of,
     events_of,
@@ -53,6 +56,7 @@ from chimes.web.dashboard.run.views import (
     output_of,
     plain_line,
     pretty,
+    repeatable_steps,
     timeline_spans,
     trace_of,
     tree_of,
@@ -100,7 +104,9 @@ async def cancel(request: PageRequest) -> Response:
 @router.post("/runs/{id}/retry")
 async def retry(request: PageRequest) -> Response:
     run = await _run_in(request)
-    retried, created = await request.context.runs.retry(request.actor, run.id)
+    retried, created = await request.context.runs.retry(
+        request.actor, run.id, from_step=request.form.text("from_step")
+    )
     return _redirect_to(request, retried, created=created)
 
 
@@ -348,6 +354,8 @@ async def _edits(request: PageRequest, good: Run, run: Run) -> tuple[Edit, ...]:
 
 #: Steps of a flow in the timeline.
 MAX_STEPS = 100
+#: Steps of a flow in its picture.
+MAX_PICTURED_STEPS = 200
 #: Log lines per page without scripts.
 LINES_PER_PAGE = 200
 
@@ -401,6 +409,9 @@ async def _head(
         "node": node_of(run),
         "requested_by": await requested_by(request, run),
         "retries": await retries_of(request, run),
+        "graph": await _graph(request, run),
+        "approval": await _approval(request, run),
+        "repeatable": repeatable_steps(run, children),
         "waterfall": build_waterfall(spans, request.display, zone, request.now),
         "usage": usage_of(run),
         "trace": trace_of(run),
@@ -417,6 +428,29 @@ async def _head(
         "link": f"{url}/ui/runs/{run.id}",
         "curl": curl_of(run, url),
     }
+
+
+async def _graph(request: PageRequest, run: Run) -> Chart | None:
+    """The picture of a flow; None for other runs, and for a flow that is too large for one."""
+    if run.target.kind != "flow":
+        return None
+    picture = await request.context.flow_pictures.of(run)
+    if not 0 < len(picture.steps) <= MAX_PICTURED_STEPS:
+        return None
+    return build_flow_graph(picture, request.display.language)
+
+
+async def _approval(request: PageRequest, run: Run) -> Approval | None:
+    """The open approval that the run is, or the first one that the flow waits for."""
+    own = approval_of(run, request.now)
+    if own is not None:
+        return own if own.status is ApprovalStatus.OPEN else None
+    if run.target.kind != "flow" or run.status.terminal:
+        return None
+    query = RunQuery(parent_id=run.id, statuses=(RunStatus.QUEUED,), descending=False)
+    found = (await request.context.runs.find(request.actor, query)).items
+    approvals = (approval_of(each, request.now) for each in found)
+    return next((e for e in approvals if e is not None and e.status is ApprovalStatus.OPEN), None)
 
 
 async def _deliveries(request: PageRequest, run: Run) -> tuple[Delivery, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,11 +17,14 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.planning import BLOCKING_RUN
-from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
+from chimes.model.run import FAILED_STATUSES, Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
 from chimes.model.target import HttpTarget
+from chimes.model.wait import is_wait
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_result, mask_text
+from chimes.services.flow_pictures import FlowPicture
 from chimes.web.api.translate import target_out
+from chimes.web.dashboard.charts.flow_graph import FlowTexts, flow_graph
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import Interval, WaterfallTexts, waterfall
 from chimes.web.dashboard.core import times
@@ -104,7 +108,7 @@ def _backoff(start: datetime, end: datetime, name: str) -> Interval:
 
 def _step(child: Run, now: datetime) -> Interval:
     start = child.started_at or child.created_at
-    end = child.finished_at or (now if child.started_at else start)
+    end = child.finished_at or (now if child.started_at or is_wait(child) else start)
     return Interval(
         name=child.step or child.target.kind,
         start=start,
@@ -133,6 +137,41 @@ def build_waterfall(
         span=lambda length: times.span(length, language),
     )
     return waterfall(intervals, words)
+
+
+# --- flows ------------------------------------------------------------------------------------
+def build_flow_graph(picture: FlowPicture, language: str) -> Chart:
+    states: dict[RunStatus | None, str] = {None: in_language(_("not begun"), language)}
+    counts = Counter(step.status for step in picture.steps)
+    states.update(times.status_labels(language).items())
+    summary = ", ".join(f"{states[status]}: {count}" for status, count in counts.items())
+    words = FlowTexts(
+        title=in_language(_("Steps of the flow"), language),
+        description=summary,
+        step=in_language(_("Step"), language),
+        after=in_language(_("After"), language),
+        status=in_language(_("Status"), language),
+        statuses=states,
+        waits={
+            "approval": in_language(_("waits for an approval"), language),
+            "time": in_language(_("waits until a time"), language),
+            "event": in_language(_("waits for an event"), language),
+        },
+        waiting=in_language(_("waiting"), language),
+        progress=lambda ended, count: in_language(
+            _("{ended} of {count} ended", ended=ended, count=count), language
+        ),
+    )
+    return flow_graph(picture, words, lambda run_id: f"{RUNS_PATH}/{run_id}")
+
+
+def repeatable_steps(run: Run, children: Sequence[Run]) -> list[str]:
+    """Steps from which an ended flow can be repeated, the failed ones first."""
+    if not run.status.terminal or run.target.kind != "flow":
+        return []
+    failed = {child.step.partition("[")[0] for child in children if child.status in FAILED_STATUSES}
+    names = dict.fromkeys(child.step.partition("[")[0] for child in children)
+    return sorted(names, key=lambda name: name not in failed)
 
 
 # --- tabs -------------------------------------------------------------------------------------

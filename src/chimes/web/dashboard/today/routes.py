@@ -289,14 +289,15 @@ async def _head(
 ) -> Head:
     now, display = request.now, request.display
     last, since = Window.last(WEEK, now), Window.last(DAY, now)
-    (needs, days), nodes, lag, maintenance, monitors, proposals = await gather(
+    (needs, days), nodes, lag, maintenance, monitors, decisions = await gather(
         attention_needs(request, MAX_NEEDS),
         _node_problems(request),
         request.context.insights.get_lag(request.actor, since),
         request.context.maintenance.list_active(),
         request.context.monitors.overview(request.actor, limit=MAX_NEEDS),
-        request.context.proposals.count_open(request.actor, request.now),
+        _open_decisions(request),
     )
+    proposals, approvals = decisions
     week, day = sum_counts(days, last.since), last_day(days, now)
     running = running_count(running_runs, MAX_RUNNING, week)
     numbers = Numbers(
@@ -315,6 +316,15 @@ async def _head(
             monitor_row(each, request.actor, display, now) for each in monitors.problems
         ),
         proposals=proposals,
+        approvals=approvals,
+    )
+
+
+async def _open_decisions(request: PageRequest) -> tuple[int, int]:
+    """Open proposals and approvals."""
+    return (
+        await request.context.proposals.count_open(request.actor, request.now),
+        await request.context.approvals.count_open(request.actor),
     )
 
 
@@ -412,11 +422,13 @@ async def _changes(request: PageRequest) -> tuple[RecentChange, ...] | None:
 
 
 async def _empty(request: PageRequest) -> Response:
+    proposals, approvals = await _open_decisions(request)
     return request.render(
         "today/empty.html",
         code=CODE,
         offers=list_templates(request.display.language)[-MAX_TEMPLATES:],
         may_create=request.actor.may_create(request.actor.owner),
         may_load_demo=request.actor.administers,
-        proposals=await request.context.proposals.count_open(request.actor, request.now),
+        proposals=proposals,
+        approvals=approvals,
     )

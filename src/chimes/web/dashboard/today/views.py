@@ -511,6 +511,7 @@ class Head:
     monitor_rows: tuple[MonitorRow, ...] = ()
     #: Open ones, which wait for a decision.
     proposals: int = 0
+    approvals: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
