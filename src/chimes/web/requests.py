@@ -59,6 +59,7 @@ from chimes.store.port import Store
 if TYPE_CHECKING:
     from chimes.services.attention import KnownFailures, SnoozeService
     from chimes.services.demo import DemoService
+    from chimes.services.forecast import ForecastService
     from chimes.services.insights import ChangeDetector, InsightService
     from chimes.services.maintenance import MaintenanceService
     from chimes.services.message_templates import MessageTemplateService
@@ -173,6 +174,12 @@ class WebContext:
         from chimes.services.schedules.changeset import ChangesetService
 
         return ChangesetService(self.store, self.schedules, self.setup, self.settings)
+
+    @property
+    def forecasts(self) -> ForecastService:
+        from chimes.services.forecast import ForecastService
+
+        return ForecastService(self.store, self.schedules)
 
     @property
     def proposals(self) -> ProposalService:

@@ -15,6 +15,7 @@ from chimes.services.access import ByteBudget
 from chimes.web.api import (
     account,
     agent_callbacks,
+    forecast,
     hooks,
     limits,
     monitors,
@@ -53,6 +54,8 @@ NATIVE_ROUTERS = (
     notification_rules.silence_router,
     notification_rules.template_router,
     time.router,
+    forecast.set_router,
+    forecast.router,
     account.router,
     account.filter_router,
     secrets.router,
