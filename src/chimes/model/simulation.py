@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from chimes.errors import InvalidInput
+from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.forecast import as_it_will_fire
 from chimes.model.ids import NodeId, RunId, ScheduleId
@@ -44,11 +46,17 @@ from chimes.model.run import (
     unblock,
 )
 from chimes.model.schedule import Schedule, plan_after
+from chimes.triggers.values import format_moment, parse_duration, parse_time
 
 #: Runs that a simulation makes at most; it ends earlier then.
 MAX_SIMULATED = 2_000_000
 #: Parts of the timeline at most.
 _MAX_PARTS = 250
+_COUNTED = (
+    *(RunStatus.SUCCEEDED, RunStatus.SKIPPED, RunStatus.MISSED, RunStatus.CANCELED),
+    *(RunStatus.FAILED, RunStatus.UNKNOWN, RunStatus.RUNNING, RunStatus.QUEUED),
+)
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NODE = NodeId("simulated")
 _STEPS = tuple(timedelta(minutes=each) for each in (5, 15, 30, 60, 180, 360, 720, 1440, 10080))
 
@@ -115,6 +123,45 @@ class Simulation(Struct, frozen=True, kw_only=True):
         return found
 
 
+def summary_of(simulation: Simulation) -> dict[str, object]:
+    """The totals, as JSON."""
+    late = [each.lateness for each in simulation.runs if each.lateness]
+    counts = simulation.counts
+    seconds = [each.total_seconds() for each in late if each is not None]
+    return {
+        "since": format_moment(simulation.since),
+        "until": format_moment(simulation.until),
+        "slots": sum(counts.values()),
+        **{status.value: counts[status.value] for status in _COUNTED},
+        "late": len(late),
+        "max_lateness_seconds": max(seconds, default=0.0),
+        "mean_lateness_seconds": round(sum(seconds) / len(seconds), 3) if seconds else 0.0,
+        "max_concurrent": simulation.concurrent,
+        "max_waiting": simulation.waiting,
+    }
+
+
+def parse_outage(text: str, now: datetime, zone: str) -> Outage:
+    """`Mon 02:00 3h`: the first such time after now, and how long; any time of `parse_time`."""
+    when, _space, length = text.strip().rpartition(" ")
+    if not when:
+        raise InvalidInput(
+            _("an outage is a time and a duration, such as 'Mon 02:00 3h'"),
+            field="outage",
+            code="bad_outage",
+        )
+    lasts = parse_duration(length, field="outage")
+    first, _space, rest = when.partition(" ")
+    weekday = next((each for each in _WEEKDAYS if each[:3] == first.casefold()), None)
+    if weekday is not None:
+        when = f"{weekday} {rest}"
+    since = parse_time(when, now=now, zone=zone, field="outage")
+    if now - timedelta(days=1) < since < now:
+        # A weekday or a clock time means the next one.
+        since += timedelta(days=7 if when[0].isalpha() else 1)
+    return Outage(since=since, until=since + lasts)
+
+
 def simulate(
     schedules: Iterable[Schedule],
     since: datetime,
@@ -126,13 +173,15 @@ def simulate(
     outages: Sequence[Outage] = (),
     windows: Sequence[MaintenanceWindow] = (),
     keep_cursors: bool = False,
+    most: int = MAX_SIMULATED,
 ) -> Simulation:
     """`capacity`: runs that the nodes execute at once. `keep_cursors`: `since` is now, so overdue
-    and moved slots count; otherwise every schedule begins with its first slot after `since`."""
+    and moved slots count; otherwise every schedule begins with its first slot after `since`.
+    `most`: runs after which it ends."""
     begun = [as_it_will_fire(each, since) for each in schedules]
     planned = [each if keep_cursors else plan_after(each, since) for each in begun]
     world = _World(planned, since, until, capacity, durations, default_duration, outages, windows)
-    world.run()
+    world.run(most)
     return world.result()
 
 
@@ -177,7 +226,7 @@ class _World:
         self._peaks: list[tuple[datetime, int]] = []
 
     # --- time ---------------------------------------------------------------------------------
-    def run(self) -> None:
+    def run(self, most: int) -> None:
         outages = iter(self._outages)
         outage = next(outages, None)
         while True:
@@ -197,7 +246,7 @@ class _World:
                 continue
             if now is None or now > self._until:
                 return
-            if len(self._rows) + len(self._active) > MAX_SIMULATED:
+            if len(self._rows) + len(self._active) > most:
                 self._until = now
                 return
             self._pass(now)
