@@ -71,7 +71,9 @@ async def test_a_plan_is_what_then_happens_and_saves_nothing(rig: Rig) -> None:
     while (due := await rig.store.next_due()) is not None and due <= end:
         rig.clock.set(due)
         for run in (await rig.store.fire_due(planner, limit=100)).others:
-            fired.setdefault(str(run.schedule_id), []).append(f"{run.planned_at:%Y-%m-%dT%H:%M:%SZ}")
+            fired.setdefault(str(run.schedule_id), []).append(
+                f"{run.planned_at:%Y-%m-%dT%H:%M:%SZ}"
+            )
     added = expected("added")
     assert fired == {
         daily["id"]: sorted(kept + added[daily["id"]]),
@@ -211,7 +213,5 @@ async def test_a_quieter_minute_is_suggested(rig: Rig) -> None:
         ("3 2 * * *", 0),
         ("4 2 * * *", 0),
     ]
-    quiet = (
-        await rig.client.post("/api/v1/suggest", json={"trigger": cron("7 * * * *")})
-    ).json()
+    quiet = (await rig.client.post("/api/v1/suggest", json={"trigger": cron("7 * * * *")})).json()
     assert (quiet["runs"], quiet["suggestions"]) == (0, [])

@@ -59,6 +59,7 @@ from chimes.store.port import Store
 if TYPE_CHECKING:
     from chimes.services.attention import KnownFailures, SnoozeService
     from chimes.services.demo import DemoService
+    from chimes.services.feeds import FeedService
     from chimes.services.forecast import ForecastService
     from chimes.services.insights import ChangeDetector, InsightService
     from chimes.services.maintenance import MaintenanceService
@@ -180,6 +181,12 @@ class WebContext:
         from chimes.services.forecast import ForecastService
 
         return ForecastService(self.store, self.schedules)
+
+    @property
+    def feeds(self) -> FeedService:
+        from chimes.services.feeds import FeedService
+
+        return FeedService(self.store, self.schedules)
 
     @property
     def proposals(self) -> ProposalService:

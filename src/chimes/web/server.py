@@ -15,6 +15,7 @@ from chimes.services.access import ByteBudget
 from chimes.web.api import (
     account,
     agent_callbacks,
+    feeds,
     forecast,
     hooks,
     limits,
@@ -34,7 +35,7 @@ from chimes.web.compat.base import CompatRouter
 from chimes.web.frame import LazyApp, build_frame
 from chimes.web.health import health_router
 from chimes.web.live_updates import LiveUpdates
-from chimes.web.middleware import BADGE, PING
+from chimes.web.middleware import BADGE, FEEDS, PING
 from chimes.web.openapi import docs_router, operation_id
 from chimes.web.pings import ping_router, render_plain
 from chimes.web.problems import Problem
@@ -56,6 +57,7 @@ NATIVE_ROUTERS = (
     time.router,
     forecast.set_router,
     forecast.router,
+    feeds.router,
     account.router,
     account.filter_router,
     secrets.router,
@@ -82,7 +84,7 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
         for router in compat
         if isinstance(router, CompatRouter)
         for prefix in router.prefixes
-    ] + [(prefix.rstrip("/"), render_plain) for prefix in (PING, BADGE)]
+    ] + [(prefix.rstrip("/"), render_plain) for prefix in (PING, BADGE, FEEDS)]
     app = build_frame(context, renderers, generate_unique_id_function=operation_id)
     app.state.streams = StreamCounter()
     app.state.live_updates = LiveUpdates(context, app.state.streams)
@@ -101,6 +103,7 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
         docs_router(app),
         *NATIVE_ROUTERS,
         ping_router(context),
+        feeds.feed_router(context),
         *compat,
     ):
         app.include_router(router)
