@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,14 +18,18 @@ from chimes.model.forecast import (
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import MAX_SCHEDULES
 from chimes.model.schedule import Schedule
+from chimes.model.simulation import Outage, Simulation, simulate
 from chimes.services.access import CALCULATIONS
 from chimes.services.insights import InsightService
+from chimes.services.maintenance import MaintenanceService
 from chimes.services.schedules.service import ScheduleService
 from chimes.store.port import Store
 from chimes.triggers import Trigger
 
 #: Schedules whose history is read; for others the expected time is unknown.
 MAX_WITH_HISTORY = 10 * MAX_SCHEDULES
+#: Runs that a simulation in the dashboard makes; the command line has no such limit.
+MAX_SIMULATED_RUNS = 50_000
 #: Period in which a trigger is compared with the load of others.
 COMPARED = timedelta(days=7)
 
@@ -63,6 +67,37 @@ class ForecastService:
             part = ids[first : first + MAX_SCHEDULES]
             found |= await self._insights.get_expected_durations(actor, part)
         return found
+
+    async def simulate(
+        self,
+        actor: Actor,
+        span: timedelta,
+        *,
+        capacity: int,
+        default_duration: timedelta,
+        with_history: bool = True,
+        outages: Sequence[Outage] = (),
+        most: int = MAX_SIMULATED_RUNS,
+    ) -> Simulation:
+        """What the planner would do with the schedules from now on, under a virtual clock."""
+        now = await self._store.now()
+        schedules = await self._schedules.list_visible(actor)
+        durations = await self.list_durations(actor, schedules) if with_history else {}
+        windows = await MaintenanceService(self._store).list_active()
+        return await CALCULATIONS.run(
+            lambda: simulate(
+                [each for each in schedules if not each.trigger.on_event],
+                now,
+                now + span,
+                capacity=capacity,
+                durations=durations,
+                default_duration=default_duration,
+                outages=outages,
+                windows=windows,
+                keep_cursors=True,
+                most=most,
+            )
+        )
 
     async def suggest(
         self, actor: Actor, trigger: Trigger, exclude: ScheduleId | None = None

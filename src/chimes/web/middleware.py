@@ -33,7 +33,12 @@ HOOKS = "/hooks/"
 FEEDS = "/feeds/"
 BODY_LIMIT = 256 * 1024
 #: Of paths that take many objects at once.
-BODY_LIMITS = {"/api/v1/apply": 1024 * 1024, "/api/v1/monitors/import": 1024 * 1024}
+BODY_LIMITS = {
+    "/api/v1/apply": 1024 * 1024,
+    "/api/v1/plan": 1024 * 1024,
+    "/api/v1/preview": 1024 * 1024,
+    "/api/v1/monitors/import": 1024 * 1024,
+}
 #: Of inbound webhooks.
 HOOK_BODY_LIMIT = 1024 * 1024
 #: Bytes of the body of a ping; longer ones are refused.

@@ -54,6 +54,7 @@ NATIVE_ROUTERS = (
     notification_rules.routing_router,
     notification_rules.silence_router,
     notification_rules.template_router,
+    time.set_router,
     time.router,
     forecast.set_router,
     forecast.router,

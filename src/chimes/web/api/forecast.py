@@ -30,17 +30,10 @@ from chimes.web.api.responses import (
     TriggerOut,
     returns,
 )
-from chimes.web.api.route import Caller, Context, PureRoute, SetRoute
+from chimes.web.api.route import Caller, Context, PureRoute, PureSetRoute
 from chimes.web.api.schemas import OMITTED, Body, ScheduleIn, SchedulePatch, TriggerField
 from chimes.web.api.translate import Json, draft_from, explicit_fields, patch_from, time_out
 from chimes.web.requests import NegotiatedLanguage, WebContext, set_language
-
-
-class PureSetRoute(SetRoute):
-    """A route that only computes, for bodies with many objects."""
-
-    keeps_answers = False
-
 
 router = APIRouter(prefix="/api/v1", tags=["time"], route_class=PureRoute, responses=COMMON_ERRORS)
 set_router = APIRouter(
