@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from chimes.services.routing import RoutingService
     from chimes.services.schedules.changeset import ChangesetService
     from chimes.services.silences import SilenceService
+    from chimes.services.time_data import TimeDataService
     from chimes.telegram.links import Links
 
 
@@ -187,6 +188,12 @@ class WebContext:
         from chimes.services.feeds import FeedService
 
         return FeedService(self.store, self.schedules)
+
+    @property
+    def time_data(self) -> TimeDataService:
+        from chimes.services.time_data import TimeDataService
+
+        return TimeDataService(self.store)
 
     @property
     def proposals(self) -> ProposalService:

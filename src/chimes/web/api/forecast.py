@@ -287,3 +287,49 @@ async def suggest_times(
         ],
     }
     return set_language(JSONResponse(content), lang)
+
+
+# --- time data ------------------------------------------------------------------------------------
+class DataVersionOut(Out):
+    tzdata: str
+    holidays: str
+    since: Moment = Field(description="Cursors that were computed since then come from it.")
+
+
+class FireMoveOut(Out):
+    schedule: str
+    name: str
+    old: Moment | None = Field(description="When it was planned; null: it is added.")
+    new: Moment | None = Field(description="When it takes place; null: it is dropped.")
+
+
+class TimeDataOut(Out):
+    versions: list[DataVersionOut] = Field(description="The newest last.")
+    moves: list[FireMoveOut] = Field(
+        description="Coming fires that an update of the data moves, the first one first."
+    )
+
+
+@router.get("/time-data", responses=returns(TimeDataOut))
+async def get_time_data(context: Context, actor: Caller) -> Response:
+    """Get the versions of time-zone and holiday data that computed the cursors, and the coming
+    fires that an update of them moves."""
+    data = await context.time_data.read()
+    moves = await context.time_data.list_moves(actor)
+    return JSONResponse(
+        {
+            "versions": [
+                {"tzdata": each.tzdata, "holidays": each.holidays, "since": time_out(each.since)}
+                for each in data.versions
+            ],
+            "moves": [
+                {
+                    "schedule": each.schedule_id,
+                    "name": each.name,
+                    "old": time_out(each.old),
+                    "new": time_out(each.new),
+                }
+                for each in moves
+            ],
+        }
+    )
