@@ -91,7 +91,10 @@ async def test_a_government_cancels_daylight_saving(
 
     service = TimeDataService(store, lambda: NEW)
     with patched_zone(monkeypatch, new_york, {}), caplog.at_level(logging.WARNING, "chimes.time"):
+        pending = await service.list_pending()
+        assert (await service.read()).moves == ()
         moves = await service.check()
+        assert moves == pending
         by_name: dict[str, list[tuple[datetime | None, datetime | None]]] = {}
         for each in moves:
             by_name.setdefault(each.name, []).append((each.old, each.new))

@@ -140,7 +140,7 @@ def record_data(
     new = DataVersion(tzdata=versions[0], holidays=versions[1], since=now)
     is_new = known is None or (known.tzdata, known.holidays) != versions
     until = recorded_until(now)
-    coming = [each for each in (*data.moves, *moves) if each.at > now]
+    coming = [each for each in dict.fromkeys((*data.moves, *moves)) if each.at > now]
     return TimeData(
         versions=(*data.versions, new)[-MAX_VERSIONS:] if is_new else data.versions,
         recorded_at=now,

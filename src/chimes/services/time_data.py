@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -63,6 +63,42 @@ class TimeDataService:
             )
             return ()
         now = await self._store.now()
+        zones, codes, found = await self._compare(data, now)
+        if not (zones or codes or data.versions):
+            return ()
+        moves = _moves(found)
+        record = await CALCULATIONS.run(
+            lambda: record_data(data, versions, sorted(zones), sorted(codes), moves, now)
+        )
+        same = replace(record, recorded_at=data.recorded_at) == data
+        if same and data.recorded_at and now - data.recorded_at < _RECORD_AGAIN:
+            return ()
+        if moves:
+            # Listed before a cursor moves. The old data stay until all have: a node that dies
+            # meanwhile leaves the rest to the next comparison.
+            listed = _to_document(replace(data, moves=record.moves))
+            if not await self._write(stored, listed):
+                return ()
+            self._report(moves, versions)
+            for schedule, result in found:
+                if result.schedule is not None:
+                    await self._move_cursor(schedule, data)
+            stored = listed
+        await self._write(stored, _to_document(record))
+        return tuple(moves)
+
+    async def list_pending(self) -> tuple[FireMove, ...]:
+        """The fires that the data of this process would move if a node started with them."""
+        data = await self.read()
+        if is_older(self._versions(), data):
+            return ()
+        _zones, _codes, found = await self._compare(data, await self._store.now())
+        return tuple(_moves(found))
+
+    async def _compare(
+        self, data: TimeData, now: datetime
+    ) -> tuple[set[str], set[str], list[tuple[Schedule, Recalculated]]]:
+        """The zones and countries in use, and the schedules whose data differ from the record."""
         changed = await CALCULATIONS.run(lambda: changed_data(data, now))
         zones, codes, affected = await self._scan(changed)
         found = [
@@ -70,31 +106,19 @@ class TimeDataService:
             for each in affected
             if (result := await self._recalculated(each, data, now)) is not None
         ]
-        moves = [move for _schedule, result in found for move in result.moves]
-        if not (zones or codes or data.versions):
-            return ()
-        record = await CALCULATIONS.run(
-            lambda: record_data(data, versions, sorted(zones), sorted(codes), moves, now)
-        )
-        same = replace(record, recorded_at=data.recorded_at) == data
-        if same and data.recorded_at and now - data.recorded_at < _RECORD_AGAIN:
-            return ()
+        return zones, codes, found
+
+    async def _write(self, expected: Document, new: Document) -> bool:
+        """False: another node was faster."""
         written = False
 
         def write(document: Document) -> tuple[Document, AuditEntry | None]:
             nonlocal written
-            written = document == stored
-            return (msgspec.to_builtins(record) if written else document), None
+            written = document == expected
+            return (new if written else document), None
 
-        # Listed before any cursor moves.
         await self._document.change(write)
-        if not written:
-            return ()
-        self._report(moves, versions)
-        for schedule, result in found:
-            if result.schedule is not None:
-                await self._move_cursor(schedule, data)
-        return tuple(moves)
+        return written
 
     async def _scan(self, changed: Changed) -> tuple[set[str], set[str], list[Schedule]]:
         """The zones and countries in use, and the schedules that `changed` concerns."""
@@ -177,8 +201,18 @@ class TimeDataService:
         ), first
 
 
+def _moves(found: Iterable[tuple[Schedule, Recalculated]]) -> list[FireMove]:
+    return [move for _schedule, result in found for move in result.moves]
+
+
 #: A record is renewed after this time, because it reaches a limited time ahead.
 _RECORD_AGAIN = timedelta(days=30)
+
+
+def _to_document(data: TimeData) -> Document:
+    """As it is read again, with lists instead of tuples."""
+    found: Document = msgspec.json.decode(msgspec.json.encode(data))
+    return found
 
 
 def _from_document(document: Document) -> TimeData:
