@@ -155,12 +155,12 @@ async def test_moves_are_shown_to_those_who_may_see_the_schedule(
             Actor(owner=Owner(type=OwnerType.USER, id=name), role=Role.MEMBER)
             for name in ("ann", "ben")
         )
-        assert await service.list_moves(ben) == ()
-        assert len(await service.list_moves(ann)) == 5
-        [found], first = await service.list_attention(Actor(), 10)
+        assert await service.list_moves(ben, NOW) == ()
+        assert len(await service.list_moves(ann, NOW)) == 5
+        [found], first = await service.list_attention(Actor(), NOW, 10)
         assert (found.schedule.name, found.sign.cause) == ("hers", IssueCause.TIME_DATA)
         assert first[found.schedule.id].new == datetime(2030, 3, 31, 11, tzinfo=UTC)
-        assert (await service.list_attention(ben, 10))[0] == ()
+        assert (await service.list_attention(ben, NOW, 10))[0] == ()
 
 
 async def test_a_new_public_holiday_drops_a_fire(

@@ -452,6 +452,11 @@ class Client(_Connection):
     get_proposal = blocking(Operations.get_proposal)
     approve_proposal = blocking(Operations.approve_proposal)
     reject_proposal = blocking(Operations.reject_proposal)
+    plan = blocking(Operations.plan)
+    forecast = blocking(Operations.forecast)
+    create_feed = blocking(Operations.create_feed)
+    list_feeds = blocking(Operations.list_feeds)
+    delete_feed = blocking(Operations.delete_feed)
 
 
 class AsyncClient(_Connection):
@@ -574,3 +579,8 @@ class AsyncClient(_Connection):
     get_proposal = asynchronous(Operations.get_proposal)
     approve_proposal = asynchronous(Operations.approve_proposal)
     reject_proposal = asynchronous(Operations.reject_proposal)
+    plan = asynchronous(Operations.plan)
+    forecast = asynchronous(Operations.forecast)
+    create_feed = asynchronous(Operations.create_feed)
+    list_feeds = asynchronous(Operations.list_feeds)
+    delete_feed = asynchronous(Operations.delete_feed)

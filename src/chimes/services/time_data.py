@@ -169,9 +169,8 @@ class TimeDataService:
                 "-" if each.new is None else format_moment(each.new),
             )
 
-    async def list_moves(self, actor: Actor) -> tuple[FireMove, ...]:
+    async def list_moves(self, actor: Actor, now: datetime) -> tuple[FireMove, ...]:
         """The coming ones that the actor may see, the first one first."""
-        now = await self._store.now()
         return tuple(
             each
             for each in (await self.read()).moves
@@ -179,11 +178,11 @@ class TimeDataService:
         )
 
     async def list_attention(
-        self, actor: Actor, limit: int
+        self, actor: Actor, now: datetime, limit: int
     ) -> tuple[tuple[ScheduleAttention, ...], Mapping[ScheduleId, FireMove]]:
         """The schedules whose fires move, with the first move of each."""
         first: dict[ScheduleId, FireMove] = {}
-        for each in await self.list_moves(actor):
+        for each in await self.list_moves(actor, now):
             if len(first) < limit:
                 first.setdefault(each.schedule_id, each)
         if not first:

@@ -491,7 +491,9 @@ async def _stored_moves(store: Store) -> list[Json]:
     from chimes.triggers import format_moment
 
     service = TimeDataService(store)
-    found = dict.fromkeys((*await service.list_moves(Actor()), *await service.list_pending()))
+    found = dict.fromkeys(
+        (*await service.list_moves(Actor(), await store.now()), *await service.list_pending())
+    )
     return [
         {
             "name": each.name,

@@ -315,7 +315,7 @@ async def get_time_data(context: Context, actor: Caller) -> Response:
     """Get the versions of time-zone and holiday data that computed the cursors, and the coming
     fires that an update of them moves."""
     data = await context.time_data.read()
-    moves = await context.time_data.list_moves(actor)
+    moves = await context.time_data.list_moves(actor, await context.now())
     return JSONResponse(
         {
             "versions": [

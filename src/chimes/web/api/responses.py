@@ -459,6 +459,9 @@ class PreviewListOut(Out):
     items: list[PreviewItemOut] = Field(description="In the order of the triggers.")
 
 
+PreviewAnswerOut = TypeAliasType("PreviewAnswerOut", PreviewOut | PreviewListOut)
+
+
 class TemplateOut(Out):
     id: str = Field(description="Stable id; name and description are translated.")
     name: str

@@ -29,8 +29,7 @@ from chimes.web.api.responses import (
     ExplainOut,
     Moment,
     Out,
-    PreviewListOut,
-    PreviewOut,
+    PreviewAnswerOut,
     TemplatePage,
     TriggerOut,
     UpcomingPage,
@@ -51,7 +50,7 @@ set_router = APIRouter(
 )
 
 
-@set_router.post("/preview", responses=returns(PreviewOut | PreviewListOut) | BODY_ERRORS)
+@set_router.post("/preview", responses=returns(PreviewAnswerOut) | BODY_ERRORS)
 async def preview_trigger(
     request: Request, body: PreviewIn, context: Context, actor: Caller
 ) -> Response:

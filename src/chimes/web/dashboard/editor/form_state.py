@@ -50,7 +50,7 @@ from chimes.web.dashboard.editor.form import (
 from chimes.web.dashboard.editor.merge import Change, MergeConflict, diff, patch_of
 from chimes.web.dashboard.editor.preview import (
     CROWD,
-    NEIGHBOURS,
+    NEIGHBOURS_SHOWN,
     CronPart,
     Crowd,
     Preview,
@@ -246,7 +246,8 @@ async def build_state(
 ) -> FormState:
     """Builds the form state. `errors` are known errors; `last` is the previously previewed trigger,
     shown while the current one is invalid."""
-    others = (await request.context.schedules.find(request.actor, NEIGHBOURS)).items
+    crowded = (await request.context.schedules.find(request.actor, CROWD)).items
+    others = crowded[:NEIGHBOURS_SHOWN]
     known = known_zones(request, others)
     fields, zones = resolve_zone(request, fields, known)
     if any(fields.get(f"ex{place}_kind") == "holidays" for place in range(MAX_EXCLUSIONS)):
@@ -277,13 +278,12 @@ async def build_state(
         like = edit.schedule.id if edit else fields.get("source", "")
         too_long = await _exceeded_duration(request, like, previewed)
         policy, own_id = _policy(request, body, edit), edit.schedule.id if edit else None
-        more = (await request.context.schedules.find(request.actor, CROWD)).items
         preview, neighbours, crowd = await calculate(
-            [previewed, *(each.trigger for each in more)],
+            [previewed, *(each.trigger for each in crowded)],
             lambda: (
                 build_preview(previewed, request.display, request.now, policy, described),
                 build_neighbours(previewed, others, request.display, request.now, own_id),
-                build_crowd(previewed, more, request.display, request.now, own_id),
+                build_crowd(previewed, crowded, request.display, request.now, own_id),
             ),
         )
     if edit is not None:

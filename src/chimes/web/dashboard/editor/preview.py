@@ -35,9 +35,11 @@ from chimes.web.dashboard.core.times import (
 )
 
 HOURS = 24
-#: One bounded query, whatever the size of the store.
-NEIGHBOURS = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=60)
-#: Schedules that are compared with the first run, to propose a quieter minute.
+#: Schedules whose next 24 hours are shown.
+NEIGHBOURS_SHOWN = 60
+NEIGHBOURS = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=NEIGHBOURS_SHOWN)
+#: One bounded query, whatever the size of the store: schedules that are compared with the first
+#: run, to propose a quieter minute.
 CROWD = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=500)
 #: Above this, fires are counted per hour instead of listed.
 _MAX_LISTED_FIRES = 48

@@ -172,7 +172,7 @@ async def attention_needs(
             request.context.clock.monotonic(),
             limit=MAX_ATTENTION,
         ),
-        request.context.time_data.list_attention(request.actor, MAX_ATTENTION),
+        request.context.time_data.list_attention(request.actor, request.now, MAX_ATTENTION),
     )
     needs = needs_of(
         issues,
