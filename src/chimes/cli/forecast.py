@@ -120,7 +120,9 @@ def suggest(backend: Backend, output: Output, what: str, zone: str | None) -> No
 def _expression(row: Json) -> object:
     trigger = row["trigger"]
     assert isinstance(trigger, dict)
-    return trigger.get("expression") or f"every {trigger.get('every')}, {trigger.get('anchor')}"
+    return trigger.get("expression") or " ".join(
+        ("every", str(trigger.get("every")), str(trigger.get("anchor")))
+    )
 
 
 def _number(row: Json, name: str) -> float:
