@@ -4924,7 +4924,7 @@ export interface components {
         Forecast: {
             /** @description The minutes with runs, the first one first. */
             minutes: components["schemas"]["MinuteLoad"][];
-            /** @description The schedules that fire in the period. */
+            /** @description The schedules that were counted. */
             schedules: components["schemas"]["ScheduleLoad"][];
             /**
              * Format: date-time

@@ -241,14 +241,16 @@ def simulate(
         windows=windows,
         keep_cursors=start is None and file is None,
     )
-    _print_simulation(output, result, simulation.summary_of(result))
+    _print_simulation(output, result, simulation.summary_of(result), by_name=file is not None)
 
 
-def _print_simulation(output: Output, result: Simulation, summary: dict[str, object]) -> None:
+def _print_simulation(
+    output: Output, result: Simulation, summary: dict[str, object], *, by_name: bool
+) -> None:
     if output.format in ("json", "ndjson"):
         output.one(
             {
-                "runs": [_run_json(each) for each in result.runs],
+                "runs": [_run_json(each, by_name=by_name) for each in result.runs],
                 "summary": summary,
                 "timeline": [
                     {
@@ -274,7 +276,7 @@ def _print_simulation(output: Output, result: Simulation, summary: dict[str, obj
     notable = [each for each in result.runs if each.started_at is None or each.lateness]
     shown = notable[:_SHOWN] if output.is_table else result.runs
     output.rows(
-        [_run_json(each) for each in shown],
+        [_run_json(each, by_name=by_name) for each in shown],
         [
             Column(_("slot"), getter("slot"), time=True),
             Column(_("schedule"), getter("name")),
@@ -288,10 +290,11 @@ def _print_simulation(output: Output, result: Simulation, summary: dict[str, obj
         echo_err(_("and {count} more; --json has all", count=len(notable) - _SHOWN))
 
 
-def _run_json(run: SimulatedRun) -> Json:
+def _run_json(run: SimulatedRun, *, by_name: bool) -> Json:
+    """`by_name`: a schedule of a file is known by its name."""
     return {
         "id": run.schedule_id,
-        "schedule": run.schedule_id,
+        "schedule": run.name if by_name else run.schedule_id,
         "name": run.name,
         "slot": _moment(run.slot),
         "status": run.status.value,
@@ -309,14 +312,14 @@ def _moment(at: datetime | None) -> str | None:
 
 
 def _from_file(file: Path, since: datetime) -> tuple[Settings, list[Schedule]]:
-    """The schedules of the file, each under its name as id."""
+    """The schedules of the file."""
     from pydantic import ValidationError
 
     from chimes.cli.changesets import read_given
     from chimes.errors import InvalidInput
     from chimes.model import replace
     from chimes.model.access import Actor
-    from chimes.model.ids import ScheduleId
+    from chimes.model.ids import declared_id
     from chimes.web.api.schemas import AppliedScheduleIn
     from chimes.web.api.translate import draft_from
 
@@ -339,7 +342,8 @@ def _from_file(file: Path, since: datetime) -> tuple[Settings, list[Schedule]]:
         if trigger.on_event:
             continue
         trigger = trigger.with_default_zone(settings.default_timezone).with_default_anchor()
-        schedule_id = ScheduleId(draft.id or str(name))
+        # As `apply` gives it to a new schedule, because jitter depends on it.
+        schedule_id = draft.id or declared_id(f"{draft.namespace}/{draft.owner}", str(name), 1)
         found.append(replace(draft, id=schedule_id, name=str(name), trigger=trigger))
     by_name = {each.name: each.id for each in found}
     return settings, [_with_named_dependency(each, by_name) for each in found]

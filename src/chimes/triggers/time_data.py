@@ -17,7 +17,6 @@ from importlib.metadata import PackageNotFoundError, version
 from msgspec import Struct
 
 from chimes.triggers import Trigger
-from chimes.triggers.base import trigger_from_dict
 from chimes.triggers.calendars import RECORDED_HOLIDAYS, holiday_days
 from chimes.triggers.zones import RECORDED_ZONES, UTC_NAME, Zone, parse_zone, zone_names
 
@@ -149,8 +148,3 @@ def _zone(name: str, record: ZoneRecord) -> Zone:
         [at for at, _after in record.changes],
         [record.offset, *(o for _at, o in record.changes)],
     )
-
-
-def rebuilt(trigger: Trigger) -> Trigger:
-    """The same trigger, compiled again with the data that apply now."""
-    return trigger_from_dict(trigger.to_dict())

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chimes.config import Settings
 from chimes.model.access import Role
+from chimes.services.time_data import TimeDataService
+from chimes.triggers import zones
+from chimes.triggers.zones import Zone
 from tests.web.dashboard.browsing import browsing
 
 
@@ -61,3 +66,30 @@ async def test_the_cron_page_needs_an_account_unless_the_operator_opens_it() -> 
         assert (await browser.get("/ui/simulate")).status_code == 303
         statuses = {(await browser.get("/ui/cron")).status_code for _number in range(40)}
         assert statuses == {200, 429}
+
+
+async def test_fires_that_new_time_data_move_need_attention(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with browsing() as browser:
+        rig = browser.rig
+        trigger = {"kind": "cron", "expression": "0 12 1 7 *", "timezone": "Europe/Berlin"}
+        made = await rig.create(name="summer", trigger=trigger)
+        await TimeDataService(rig.store).check()
+        winter = Zone.of_changes("Europe/Berlin", [], [3600])
+        load = zones._load.__wrapped__
+        monkeypatch.setattr(
+            zones, "_load", lambda name: winter if name == "Europe/Berlin" else load(name)
+        )
+        await TimeDataService(rig.store).check()
+        answer = (await rig.client.get("/api/v1/time-data")).json()
+        assert answer["moves"][0] == {
+            "schedule": made["id"],
+            "name": "summer",
+            "old": "2030-07-01T10:00:00Z",
+            "new": "2030-07-01T11:00:00Z",
+        }
+        assert len(answer["versions"]) == 1
+        page = await browser.get("/ui/attention")
+        assert "New time-zone or holiday data move a fire: " in page.text
+        assert "/ui/schedules/" + made["id"] in page.text

@@ -78,7 +78,7 @@ FIELDS: Mapping[str, Doc] = {
     "Forecast.until": Doc(
         "End of the period; earlier than requested for very frequent schedules.", MOMENT
     ),
-    "Forecast.schedules": Doc("The schedules that fire in the period."),
+    "Forecast.schedules": Doc("The schedules that were counted."),
     "Feed.id": Doc("Id of the feed.", "3f2a9c1b7d40"),
     "Feed.label": Doc("Label of the schedules that it shows.", "team=ops"),
     "Feed.schedule": Doc("Id of the schedule that it shows.", None),
