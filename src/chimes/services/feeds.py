@@ -22,6 +22,7 @@ from chimes.services.access import CALCULATIONS
 from chimes.services.documents import Document, DocumentStore
 from chimes.services.forecast import ForecastService
 from chimes.services.schedules.service import ScheduleService
+from chimes.services.system import may_control
 from chimes.store.codec.values import codec_of
 from chimes.store.port import Store
 
@@ -55,6 +56,9 @@ class FeedService:
             raise InvalidInput(
                 _("give exactly one of label, schedule and owner"), field="label", code="missing"
             )
+        if actor.is_agent or not (may_control(actor) or actor.may_write(actor.owner)):
+            # A feed outlives the key that made it.
+            raise NotAllowed()
         check_text(label, "label")
         if schedule is not None:
             await self._schedules.get(actor, ScheduleId(schedule))
