@@ -337,6 +337,25 @@ def test_monitors(client: Client) -> None:
     assert not client.delete_monitor(made.id)
 
 
+def test_plans_forecasts_and_feeds(client: Client) -> None:
+    name = f"planned-{uuid.uuid4().hex[:8]}"
+    client.schedule(name, "0 3 * * *", "noted", timezone="UTC")
+    schedule = client.get_schedule(name)
+    found = client.plan([{"delete": schedule.id}], days=2)
+    assert [each.schedule for each in found.dropped] == [schedule.id] * 2
+    assert (found.added, found.moved, found.collisions) == ((), (), ())
+    assert client.get_schedule(name).version == schedule.version
+    minutes = {each.at: each for each in client.forecast(days=2)}
+    assert minutes[found.dropped[0].at].runs >= 1
+    feed = client.create_feed(schedule=name)
+    assert feed.url is not None
+    assert feed.url.endswith(".ics")
+    assert (feed.id, None) in {(each.id, each.url) for each in client.list_feeds()}
+    assert client.delete_feed(feed.id)
+    assert not client.delete_feed(feed.id)
+    client.delete_schedule(name)
+
+
 def test_silences(client: Client) -> None:
     schedule = client.schedule(new_name(), "0 2 1 1 *", HttpTarget(url="http://127.0.0.1:7999/"))
     until = datetime.now(UTC) + timedelta(hours=1)

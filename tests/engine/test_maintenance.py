@@ -2,14 +2,19 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from chimes.engine.events import AuditNotPruned, AuditPruned, RunsPruned, UnusedPruned
 from chimes.model import replace
 from chimes.model.audit import chain_entry
 from chimes.model.listing import AuditQuery
 from chimes.model.policy import Misfire, Policy
-from chimes.model.schedule import delete_schedule
+from chimes.model.schedule import delete_schedule, plan_after
 from chimes.services.audit import verify_chain
-from tests.builders import an_entry
+from chimes.services.time_data import TimeDataService
+from chimes.triggers import Cron, zones
+from chimes.triggers.zones import Zone
+from tests.builders import a_schedule, an_entry
 from tests.engine.rig import Rig, eventually, until
 
 
@@ -73,3 +78,33 @@ async def test_audit_entries_are_kept_by_default(rig: Rig) -> None:
     await until(lambda: rig.emitted(UnusedPruned))
     entries = await rig.store.list_audit(AuditQuery(limit=100))
     assert entries[-1].number == 1
+
+
+async def test_a_node_records_the_time_data_of_its_schedules(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new node with other data lists the fires that move, and moves the cursor."""
+    now = await rig.now()
+    rule = Cron("0 12 1 7 *", timezone="Europe/Berlin")
+    schedule = await rig.store.add_schedule(
+        plan_after(replace(a_schedule(id="summer"), trigger=rule, updated_at=now), now)
+    )
+    first = await rig.engine()
+    service = TimeDataService(rig.store)
+    await eventually(service.read, lambda data: "Europe/Berlin" in data.zones)
+    await first.drain()
+
+    winter = Zone.of_changes("Europe/Berlin", [], [3600])
+    load = zones._load.__wrapped__
+    monkeypatch.setattr(
+        zones, "_load", lambda name: winter if name == "Europe/Berlin" else load(name)
+    )
+    await rig.engine()
+    data = await eventually(service.read, lambda data: bool(data.moves))
+    assert schedule.next_slot is not None
+    later = schedule.next_slot + timedelta(hours=1)
+    assert (data.moves[0].old, data.moves[0].new) == (schedule.next_slot, later)
+    moved = await eventually(
+        lambda: rig.schedule(schedule.id), lambda found: found.next_slot == later
+    )
+    assert moved.version == schedule.version

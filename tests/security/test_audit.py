@@ -94,6 +94,8 @@ CASES: dict[tuple[str, str], Case] = {
     ("put", "/api/v1/routing"): Case(verb="set_routing", body={"rules": []}),
     ("post", "/api/v1/silences"): Case(verb="add_silence", body={"all": True, "until": MOMENT}),
     ("delete", "/api/v1/silences/{silence_id}"): Case(verb="delete_silence"),
+    ("post", "/api/v1/feeds"): Case(verb="create_feed", body={"label": "team"}),
+    ("delete", "/api/v1/feeds/{feed_id}"): Case(verb="revoke_feed"),
     ("put", "/api/v1/message-templates"): Case(verb="set_templates", body={"templates": []}),
     ("delete", "/api/v1/runs/{failed_id}/known"): Case(verb="unmark_known"),
     ("post", "/api/v1/runs/{answered_id}/reply"): Case(verb="start", body={"text": "And?"}),
@@ -149,6 +151,8 @@ EXCLUDED_ROUTES = {
     ("delete", f"/in/v1{ACTIONS}/{{schedule_ids}}"): "tests/web/compat/kweaver",
     ("delete", "/api/v1/demo"): "tests/cli/test_demo.py",
     ("post", "/api/v1/preview"): "saves nothing",
+    ("post", "/api/v1/plan"): "saves nothing",
+    ("post", "/api/v1/suggest"): "saves nothing",
     ("post", "/api/v1/message-templates/preview"): "saves nothing",
     ("post", "/api/v1/explain"): "saves nothing",
     ("post", "/api/v1/parse"): "saves nothing",
@@ -227,8 +231,10 @@ async def scene() -> AsyncIterator[Scene]:
         limit = {"concurrency": 1}
         await rig.client.put("/api/v1/limits/ann", json=limit, headers=headers)
         silence = await rig.context.silences.add(Actor(), labels={}, until=NOW + HOUR)
+        feed = await rig.context.feeds.create(Actor(), label="team")
         ids = {
             "silence_id": silence.id,
+            "feed_id": feed.feed.id,
             "name": "ann",
             "schedule_id": "s",
             "prompt_id": "p",

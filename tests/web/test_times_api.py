@@ -127,3 +127,34 @@ async def test_upcoming_rejects_invalid_hours(rig: Rig, hours: str) -> None:
     answer = await rig.client.get("/api/v1/upcoming", params={"hours": hours})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["parameter"] == "hours"
+
+
+async def test_thousands_of_triggers_are_previewed_at_once(rig: Rig) -> None:
+    """Each with the answer that it would get alone; wrong ones do not matter to the others."""
+    triggers = [
+        {"kind": "cron", "expression": f"{number % 60} {number // 60 % 24} * * *"}
+        for number in range(3000)
+    ]
+    triggers[7] = {"kind": "cron", "expression": "99 * * * *"}
+    triggers[8] = {"kind": "cron", "expression": "0 0 31 2 *"}
+    triggers[9] = {"kind": "moon"}
+    answer = await rig.client.post("/api/v1/preview", json={"triggers": triggers, "count": 3})
+    assert answer.status_code == 200, answer.text
+    items = answer.json()["items"]
+    assert len(items) == 3000
+    assert [place for place, each in enumerate(items) if each["error"]] == [7, 8, 9]
+    assert (items[7]["error"]["field"], items[8]["error"]["code"]) == ("expression", "never_fires")
+    for place in (0, 1234, 2999):
+        body = {"trigger": triggers[place], "count": 3}
+        alone = (await rig.client.post("/api/v1/preview", json=body)).json()
+        assert items[place] == alone | {"error": None}
+    for body, pointer in (
+        ({"triggers": []}, "/triggers"),
+        ({"triggers": [CRON] * 5001}, "/triggers"),
+        ({"triggers": [CRON] * 2000, "count": 100}, "/count"),
+        ({"triggers": [CRON], "trigger": CRON}, "/trigger"),
+        ({}, "/trigger"),
+    ):
+        answer = await rig.client.post("/api/v1/preview", json=body)
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["errors"][0]["pointer"] == pointer

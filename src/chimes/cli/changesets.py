@@ -155,7 +155,9 @@ def _summary(answer: Json) -> str:
 
 # --- apply ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _ApplyInput:
+class ApplyInput:
+    """What a file, a directory of files or a configuration defines."""
+
     loaded: LoadedSettings
     #: None: there is no section of schedules.
     schedules: dict[str, object] | None
@@ -232,7 +234,7 @@ def apply(
       chimes apply -f schedules.yaml --dry-run --detailed-exitcode
       chimes apply -f chimes.yaml --dry-run
     """
-    given = _read_given(file, flags, origin)
+    given = read_given(file, flags, origin)
     if prune and given.schedules is None:
         raise click.UsageError(_("--prune needs a file with a section `schedules:`."))
     checked = None
@@ -336,14 +338,14 @@ def _apply_schedules(
     return code
 
 
-def _read_given(
+def read_given(
     file: Path | None, flags: Mapping[str, str | None], origin: str | None
-) -> _ApplyInput:
+) -> ApplyInput:
     from chimes.config import load_settings
     from chimes.config.file import read_schedules, schedules_of
 
     if file is not None and file.is_dir():
-        return _ApplyInput(
+        return ApplyInput(
             loaded=load_settings(flags=flags),
             schedules=_read_directory(file),
             is_configuration=False,
@@ -352,7 +354,7 @@ def _read_given(
     if file is not None and file.is_file():
         schedules = read_schedules(file.read_bytes(), file)
         if schedules is not None:
-            return _ApplyInput(
+            return ApplyInput(
                 loaded=load_settings(flags=flags),
                 schedules=schedules,
                 is_configuration=False,
@@ -364,7 +366,7 @@ def _read_given(
             _("No chimes.yaml found"), USAGE, hint=_("give its path: chimes apply -f FILE")
         )
     section = loaded.schedules
-    return _ApplyInput(
+    return ApplyInput(
         loaded=loaded,
         schedules=None if section is None else schedules_of(section, loaded.file),
         is_configuration=True,

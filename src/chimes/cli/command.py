@@ -404,6 +404,14 @@ COMMANDS = {
         "chimes.cli.time", "templates", "List schedule templates (no server needed)."
     ),
     "upcoming": LazyCommand("chimes.cli.schedules", "upcoming", "Show upcoming runs."),
+    "forecast": LazyCommand(
+        "chimes.cli.forecast", "forecast", "Show the busiest minutes of the coming days."
+    ),
+    "suggest": LazyCommand("chimes.cli.forecast", "suggest", "Suggest a quieter minute."),
+    "simulate": LazyCommand(
+        "chimes.cli.forecast", "simulate", "Simulate what would run, wait, be skipped and missed."
+    ),
+    "feeds": LazyCommand("chimes.cli.feeds", "feeds", "Publish coming fires as calendars."),
     "store": LazyCommand(
         "chimes.cli.store.commands", "store", "Migrate, export, import and copy the store."
     ),

@@ -323,10 +323,12 @@ class Output:
                 styles = [[_style(column, item) for column in columns] for item in found]
                 print_table([localize(column.title) for column in columns], cells, columns, styles)
 
-    def one(self, item: Json, columns: Sequence[Column]) -> None:
-        """Prints one object: a line per column, or JSON."""
+    def one(self, item: Json, columns: Sequence[Column], *, compact: bool = False) -> None:
+        """Prints one object: a line per column, or JSON. `compact`: JSON in one line, which is much
+        faster for large objects."""
         if self.format in ("json", "ndjson"):
-            self._print_object(item, indent=2 if self.format == "json" else None)
+            indented = self.format == "json" and not compact
+            self._print_object(item, indent=2 if indented else None)
         elif self.format == "ids":
             echo(escape_control(str(item["id"])))
         else:

@@ -457,6 +457,11 @@ class Client(_Connection):
     approve = blocking(Operations.approve)
     reject = blocking(Operations.reject)
     send_event = blocking(Operations.send_event)
+    plan = blocking(Operations.plan)
+    forecast = blocking(Operations.forecast)
+    create_feed = blocking(Operations.create_feed)
+    list_feeds = blocking(Operations.list_feeds)
+    delete_feed = blocking(Operations.delete_feed)
 
 
 class AsyncClient(_Connection):
@@ -584,3 +589,8 @@ class AsyncClient(_Connection):
     approve = asynchronous(Operations.approve)
     reject = asynchronous(Operations.reject)
     send_event = asynchronous(Operations.send_event)
+    plan = asynchronous(Operations.plan)
+    forecast = asynchronous(Operations.forecast)
+    create_feed = asynchronous(Operations.create_feed)
+    list_feeds = asynchronous(Operations.list_feeds)
+    delete_feed = asynchronous(Operations.delete_feed)

@@ -29,11 +29,14 @@ from chimes.client.values import (
     ApprovalInfo,
     BulkResult,
     ConnectionInfo,
+    FeedInfo,
     LimitInfo,
     LogLine,
+    MinuteInfo,
     MonitorInfo,
     NodeInfo,
     PingInfo,
+    PlanInfo,
     ProposalInfo,
     RunInfo,
     ScheduleInfo,
@@ -42,12 +45,15 @@ from chimes.client.values import (
     approval_info,
     bulk_result,
     connection_info,
+    feed_info,
     items_of,
     limit_info,
     log_line,
+    minute_info,
     monitor_info,
     node_info,
     ping_info,
+    plan_info,
     proposal_info,
     run_info,
     schedule_info,
@@ -566,6 +572,46 @@ class Operations:
         sent = yield from self._send("POST", path_of("events", name), {"key": key, "data": data})
         run_ids = sent.get("run_ids")
         return tuple(str(each) for each in run_ids) if isinstance(run_ids, list) else ()
+
+    def plan(self, changes: Sequence[Mapping[str, object]], *, days: int = 7) -> Steps[PlanInfo]:
+        """What changes would do to the fires of the next days; saves nothing. Each change is
+        `{"schedule": ID, "patch": {…}}`, `{"create": {…}}` or `{"delete": ID}`."""
+        body: Json = {"changes": [dict(each) for each in changes], "days": days}
+        return plan_info((yield from self._send("POST", path_of("plan"), body)))
+
+    def forecast(self, *, days: int = 7) -> Steps[list[MinuteInfo]]:
+        """The minutes of the next days in which runs start, with their expected time."""
+        found = yield from self._send("GET", path_of("forecast"), query={"days": str(days)})
+        return [minute_info(each) for each in items_of({"items": found.get("minutes")})]
+
+    def create_feed(
+        self,
+        *,
+        label: str | None = None,
+        schedule: str | None = None,
+        owner: str | None = None,
+    ) -> Steps[FeedInfo]:
+        """An address for calendar applications: of the schedules with a label (`name` or
+        `name=value`), of a schedule (name or id), or of those of an owner (`user:alice`). The
+        answer has the address, which is shown once."""
+        body: Json = {"label": label, "owner": owner}
+        if schedule is not None:
+            body["schedule"] = str((yield from self._schedule(schedule))["id"])
+        given = {name: value for name, value in body.items() if value is not None}
+        return feed_info((yield from self._send("POST", path_of("feeds"), given)))
+
+    def list_feeds(self) -> Steps[list[FeedInfo]]:
+        """Feeds, without their addresses."""
+        found = yield from self._send("GET", path_of("feeds"))
+        return [feed_info(each) for each in items_of(found)]
+
+    def delete_feed(self, feed_id: str) -> Steps[bool]:
+        """Revokes a feed; False if there is none."""
+        try:
+            yield from self._send("DELETE", path_of("feeds", feed_id))
+        except NotFound:
+            return False
+        return True
 
     def _create(self, name: str, fields: Json, options: Options) -> Steps[Json]:
         """Creates a schedule with an id derived from its name, so that only one of two concurrent

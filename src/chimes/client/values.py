@@ -577,3 +577,118 @@ def _invalid_response(name: str) -> Unreachable:
     return Unreachable(
         _("the response has no valid {name!r}: the server has another version", name=name)
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedFire:
+    """A fire that a plan adds, drops or moves."""
+
+    #: None: the plan creates the schedule.
+    schedule: str | None
+    name: str
+    at: datetime
+    #: Of a fire that moves: the new time.
+    to: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanCollision:
+    """A new fire in a minute in which other schedules fire."""
+
+    schedule: str | None
+    name: str
+    at: datetime
+    others: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanInfo:
+    """What changes would do to the fires of the coming days."""
+
+    added: tuple[PlannedFire, ...]
+    dropped: tuple[PlannedFire, ...]
+    moved: tuple[PlannedFire, ...]
+    collisions: tuple[PlanCollision, ...]
+    #: Day (ISO) -> fires before and after.
+    load: Mapping[str, tuple[int, int]]
+    until: datetime
+
+
+def plan_info(data: Json) -> PlanInfo:
+    def fire(row: Json, at: str = "at") -> PlannedFire:
+        return PlannedFire(
+            schedule=None if row.get("schedule") is None else _get(row, "schedule", str),
+            name=_get(row, "name", str),
+            at=_time(row, at),
+            to=_time(row, "to") if at == "from" else None,
+        )
+
+    def rows(name: str) -> list[Json]:
+        return items_of({"items": data.get(name)})
+
+    return PlanInfo(
+        added=tuple(fire(each) for each in rows("added")),
+        dropped=tuple(fire(each) for each in rows("dropped")),
+        moved=tuple(fire(each, "from") for each in rows("moved")),
+        collisions=tuple(
+            PlanCollision(
+                schedule=fire(each).schedule,
+                name=fire(each).name,
+                at=fire(each).at,
+                others=_get(each, "others", int),
+            )
+            for each in rows("collisions")
+        ),
+        load={
+            _get(each, "day", str): (_get(each, "before", int), _get(each, "after", int))
+            for each in rows("load")
+        },
+        until=_time(data, "until"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MinuteInfo:
+    """A minute in which runs start."""
+
+    at: datetime
+    runs: int
+    #: Expected time of these runs together.
+    busy: timedelta
+    #: Far more runs than in other minutes.
+    hot: bool
+
+
+def minute_info(data: Json) -> MinuteInfo:
+    busy = data.get("busy_seconds")
+    return MinuteInfo(
+        at=_time(data, "at"),
+        runs=_get(data, "runs", int),
+        busy=timedelta(seconds=float(busy) if isinstance(busy, (int, float)) else 0.0),
+        hot=_get(data, "hot", bool),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeedInfo:
+    """An address at which calendar applications find coming fires."""
+
+    id: str
+    #: With its secret token; None in lists.
+    url: str | None
+    label: str | None
+    schedule: str | None
+    created_at: datetime
+
+
+def feed_info(data: Json) -> FeedInfo:
+    def text(name: str) -> str | None:
+        return None if data.get(name) is None else _get(data, name, str)
+
+    return FeedInfo(
+        id=_get(data, "id", str),
+        url=text("url"),
+        label=text("label"),
+        schedule=text("schedule"),
+        created_at=_time(data, "created_at"),
+    )

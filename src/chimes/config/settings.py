@@ -187,6 +187,8 @@ class Settings:
     labels: tuple[tuple[str, str], ...] = ()
     #: Requests per minute that one webhook accepts; 0: no limit.
     hook_requests_per_minute: int = 600
+    #: Whether `/ui/cron`, the page for cron expressions, needs no account.
+    public_cron_page: bool = False
     #: Directories below which file triggers may watch; empty: any.
     file_trigger_dirs: tuple[str, ...] = ()
     #: Roles that may create file triggers.
@@ -652,6 +654,7 @@ _SETTINGS = (
     Field("command_workers", number(1, 10_000)),
     Field("labels", node_labels),
     Field("hook_requests_per_minute", number(0, 1_000_000)),
+    Field("public_cron_page", flag),
     Field("file_trigger_dirs", directories),
     Field("file_trigger_roles", access_roles),
     Field("file_trigger_interval", _POSITIVE),

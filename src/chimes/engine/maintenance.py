@@ -60,6 +60,10 @@ PAUSED_PAGE = 500
 #: Runs rolled up in one transaction, and transactions in one pass.
 ROLLUP_BATCH, ROLLUP_BATCHES = 1000, 50
 ROLLUP_INTERVAL = 15.0
+#: Minimum seconds between two comparisons of the time data, which read all schedules, and the
+#: maximum share of the time that is spent on them.
+TIME_DATA_INTERVAL = 5.0
+MAX_TIME_DATA_SHARE = 0.002
 #: Maximum share of the time that is spent on finding ended pauses.
 MAX_PAUSE_SHARE = 0.02
 #: Maximum seconds between two searches for lost runs, even if no lease has ended.
@@ -100,6 +104,8 @@ class Maintenance:
         self._next_pause_end: datetime | None = None
         self._next_pause_check = 0.0
         self._next_rescue = 0.0
+        self._next_time_data = 0.0
+        self._time_data_checked: int | None = None
         self._max_rescue_interval = min(MAX_RESCUE_INTERVAL, membership.lease.total_seconds() / 3)
 
     async def run_once(self) -> NextPoll:
@@ -119,7 +125,24 @@ class Maintenance:
             if self._next_prune is None or now >= self._next_prune:
                 await self.prune(now)
                 self._next_prune = now + PRUNE_EVERY
+            if self._clock.monotonic() >= self._next_time_data:
+                await self.check_time_data()
         return PollAfter(self._time.seconds_to_tick(self._poll))
+
+    async def check_time_data(self) -> None:
+        """Lists the fires that an update of tzdata or holidays moves, and moves their cursors.
+        Repeated after changes, because a new schedule may use a zone that is not recorded."""
+        from chimes.services.time_data import TimeDataService
+
+        changes = self._store.changes()
+        if changes == self._time_data_checked:
+            return
+        began = self._clock.monotonic()
+        self._next_time_data = began + TIME_DATA_INTERVAL
+        await TimeDataService(self._store).check()
+        self._time_data_checked = changes
+        took = self._clock.monotonic() - began
+        self._next_time_data = began + max(TIME_DATA_INTERVAL, took / MAX_TIME_DATA_SHARE)
 
     def _delay_rescue_after_jump(self) -> None:
         """A store clock that is set forward ends leases early. A node with time left renews its

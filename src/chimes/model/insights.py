@@ -401,6 +401,8 @@ class IssueCause(StrEnum):
     LATE = "late"
     #: The end of the pause has passed.
     PAUSE_OVER = "pause_over"
+    #: New time-zone or holiday data move one of its fires.
+    TIME_DATA = "time_data"
     #: A clock change will move or repeat one of its fires.
     CLOCK_CHANGE = "clock_change"
 

@@ -231,12 +231,13 @@ def compare_fires(
     until: datetime,
     *,
     limit: int = MAX_COMPARED_FIRES,
+    pair_moves: bool = True,
 ) -> FireChanges:
     """The fires after `now` that a change adds, drops and moves; None: there is no schedule.
 
     A dropped and an added fire count as one that moved if no other fire of either version lies
-    between them; of several candidates the closest pair is taken. Computes at most `limit` fires
-    of each version.
+    between them; of several candidates the closest pair is taken. Without `pair_moves` no fire
+    counts as one that moved. Computes at most `limit` fires of each version.
     """
     was, until = _fires_between(before, now, until, limit)
     becomes, until = _fires_between(after, now, until, limit)
@@ -245,7 +246,8 @@ def compare_fires(
     candidates = sorted(
         (later - earlier, earlier, later)
         for earlier, later in pairwise(sorted(was | becomes))
-        if (earlier in dropped and later in added) or (earlier in added and later in dropped)
+        if pair_moves
+        and ((earlier in dropped and later in added) or (earlier in added and later in dropped))
     )
     moved: list[tuple[datetime, datetime]] = []
     for _gap, earlier, later in candidates:

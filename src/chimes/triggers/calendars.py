@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache
@@ -303,9 +304,23 @@ def _check_holidays(name: str, field: str) -> str:
     return name
 
 
-@lru_cache(maxsize=4096)
+#: Holidays as earlier data had them, by code and year; see `triggers.time_data`. None: the present
+#: data.
+RECORDED_HOLIDAYS: ContextVar[Mapping[tuple[str, int], frozenset[int]] | None] = ContextVar(
+    "holidays", default=None
+)
+
+
 def holiday_days(name: str, year: int) -> frozenset[int]:
     """The days since 1970 that are holidays in this year."""
+    recorded = RECORDED_HOLIDAYS.get()
+    if recorded is not None and (found := recorded.get((name, year))) is not None:
+        return found
+    return _load_holidays(name, year)
+
+
+@lru_cache(maxsize=4096)
+def _load_holidays(name: str, year: int) -> frozenset[int]:
     import holidays
 
     country, _unused, part = name.partition("-")

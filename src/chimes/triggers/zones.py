@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import date
 from functools import lru_cache
 from itertools import pairwise
@@ -173,6 +174,14 @@ class Zone:
         self.near = Table(changes.instants, changes.offsets)
         self._far: Table | None = None
 
+    @classmethod
+    def of_changes(cls, name: str, instants: list[int], offsets: list[int]) -> Zone:
+        """A zone with these changes only; `offsets` has one more, that before the first."""
+        found = cls.__new__(cls)
+        found.name, found._data = name, b""
+        found.near = found._far = Table(instants, offsets)
+        return found
+
     def __repr__(self) -> str:
         return f"Zone({self.name!r})"
 
@@ -223,6 +232,8 @@ def _packaged(path: str) -> bytes:
 
 
 UTC_NAME = "UTC"
+#: Zones as earlier data had them, by name; see `triggers.time_data`. None: the present data.
+RECORDED_ZONES: ContextVar[Mapping[str, Zone] | None] = ContextVar("zones", default=None)
 
 
 def parse_zone(name: object, *, field: str = "timezone") -> Zone:
@@ -237,7 +248,8 @@ def parse_zone(name: object, *, field: str = "timezone") -> Zone:
             code="wrong_type",
         )
     if name in zone_names():
-        return _load(name)
+        recorded = RECORDED_ZONES.get()
+        return (recorded and recorded.get(name)) or _load(name)
     raise _unknown(name, field)
 
 

@@ -30,9 +30,15 @@ from chimes.web.requests import RequestRejected, WebContext
 PING = "/ping/"
 BADGE = "/badge/"
 HOOKS = "/hooks/"
+FEEDS = "/feeds/"
 BODY_LIMIT = 256 * 1024
 #: Of paths that take many objects at once.
-BODY_LIMITS = {"/api/v1/apply": 1024 * 1024, "/api/v1/monitors/import": 1024 * 1024}
+BODY_LIMITS = {
+    "/api/v1/apply": 1024 * 1024,
+    "/api/v1/plan": 1024 * 1024,
+    "/api/v1/preview": 1024 * 1024,
+    "/api/v1/monitors/import": 1024 * 1024,
+}
 #: Of inbound webhooks.
 HOOK_BODY_LIMIT = 1024 * 1024
 #: Bytes of the body of a ping; longer ones are refused.
@@ -47,12 +53,12 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 def is_token_path(path: str) -> bool:
     """Whether the path itself is the credential."""
-    return path.startswith((PING, BADGE))
+    return path.startswith((PING, BADGE, FEEDS))
 
 
 def without_token(path: str) -> str:
     """The path for logs, also of a webhook, whose address is a credential too."""
-    for prefix in (PING, BADGE, HOOKS):
+    for prefix in (PING, BADGE, HOOKS, FEEDS):
         if path.startswith(prefix):
             _token, slash, rest = path.removeprefix(prefix).partition("/")
             return f"{prefix}***{slash}{rest}"

@@ -59,7 +59,9 @@ from chimes.store.port import Store
 if TYPE_CHECKING:
     from chimes.services.attention import KnownFailures, SnoozeService
     from chimes.services.demo import DemoService
+    from chimes.services.feeds import FeedService
     from chimes.services.flow_pictures import FlowPictures
+    from chimes.services.forecast import ForecastService
     from chimes.services.insights import ChangeDetector, InsightService
     from chimes.services.maintenance import MaintenanceService
     from chimes.services.message_templates import MessageTemplateService
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from chimes.services.routing import RoutingService
     from chimes.services.schedules.changeset import ChangesetService
     from chimes.services.silences import SilenceService
+    from chimes.services.time_data import TimeDataService
     from chimes.services.waits import ApprovalService, FlowEvents
     from chimes.telegram.links import Links
 
@@ -175,6 +178,24 @@ class WebContext:
         from chimes.services.schedules.changeset import ChangesetService
 
         return ChangesetService(self.store, self.schedules, self.setup, self.settings)
+
+    @property
+    def forecasts(self) -> ForecastService:
+        from chimes.services.forecast import ForecastService
+
+        return ForecastService(self.store, self.schedules)
+
+    @property
+    def feeds(self) -> FeedService:
+        from chimes.services.feeds import FeedService
+
+        return FeedService(self.store, self.schedules)
+
+    @property
+    def time_data(self) -> TimeDataService:
+        from chimes.services.time_data import TimeDataService
+
+        return TimeDataService(self.store)
 
     @property
     def proposals(self) -> ProposalService:

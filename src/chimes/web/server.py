@@ -15,6 +15,8 @@ from chimes.services.access import ByteBudget
 from chimes.web.api import (
     account,
     agent_callbacks,
+    feeds,
+    forecast,
     hooks,
     limits,
     monitors,
@@ -34,7 +36,7 @@ from chimes.web.compat.base import CompatRouter
 from chimes.web.frame import LazyApp, build_frame
 from chimes.web.health import health_router
 from chimes.web.live_updates import LiveUpdates
-from chimes.web.middleware import BADGE, PING
+from chimes.web.middleware import BADGE, FEEDS, PING
 from chimes.web.openapi import docs_router, operation_id
 from chimes.web.pings import ping_router, render_plain
 from chimes.web.problems import Problem
@@ -53,7 +55,11 @@ NATIVE_ROUTERS = (
     notification_rules.routing_router,
     notification_rules.silence_router,
     notification_rules.template_router,
+    time.set_router,
     time.router,
+    forecast.set_router,
+    forecast.router,
+    feeds.router,
     account.router,
     account.filter_router,
     secrets.router,
@@ -83,7 +89,7 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
         for router in compat
         if isinstance(router, CompatRouter)
         for prefix in router.prefixes
-    ] + [(prefix.rstrip("/"), render_plain) for prefix in (PING, BADGE)]
+    ] + [(prefix.rstrip("/"), render_plain) for prefix in (PING, BADGE, FEEDS)]
     app = build_frame(context, renderers, generate_unique_id_function=operation_id)
     app.state.streams = StreamCounter()
     app.state.live_updates = LiveUpdates(context, app.state.streams)
@@ -102,6 +108,7 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
         docs_router(app),
         *NATIVE_ROUTERS,
         ping_router(context),
+        feeds.feed_router(context),
         *compat,
     ):
         app.include_router(router)

@@ -34,7 +34,8 @@ PAGES = {
     # Five of them read the names of the five newest changes, two read maintenance windows, one the
     # index of proposals.
     "/ui/": 25,
-    "/ui/attention": 8,
+    # One reads the fires that new time data move.
+    "/ui/attention": 9,
     "/ui/schedules": 6,
     "/ui/schedules?q=kind:http": 6,
     "/ui/schedules?view=cards": 6,

@@ -180,7 +180,24 @@ async def test_the_preview_shows_the_day_and_the_parts_of_cron() -> None:
         part = await browser.client.post(NEW, data=sent, headers=HTMX)
         assert "day-strip" in part.text
         assert re.findall(r'data-part="(\d)"', part.text) == ["0", "1", "2", "3", "4"]
-        assert "4 other schedules fire at the same time" in part.text
+        assert "4 other schedules fire at Wed 16 Jan 02:00 UTC" in part.text
+        # A button fills in a quieter minute.
+        assert 'value="cron:1 9 * * *"' in part.text
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="cron:1 9 * * *")
+        assert fields_on(page.text)["expression"] == "1 9 * * *"
+
+
+async def test_an_edit_shows_its_plan_in_fires() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(name="nine")
+        edit = f"/ui/schedules/{made['id']}/edit"
+        await browser.get(edit)
+        page = await fill(browser, edit, do_="preview", when="cron", expression="0 10 * * 1-5")
+        plan = page.text.split('id="plan"')[1].split("</div>")[0]
+        assert "Added: 5 (Wed 16 Jan 03:00 UTC" in plan
+        assert "Dropped: 7 (" in plan
+        assert "Moved" not in plan
 
 
 async def test_a_described_reminder_is_a_message_and_can_be_edited() -> None:

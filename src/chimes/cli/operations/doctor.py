@@ -187,6 +187,8 @@ class Diagnostics:
         #: Schedules with a warning; None: unknown.
         self._warnings: list[Json] | None = None
         self._maintenance: list[Json] = []
+        #: Fires that time data move; None: unknown.
+        self._moves: list[Json] | None = None
 
     def python(self) -> list[Check]:
         number = ".".join(str(part) for part in sys.version_info[:3])
@@ -312,6 +314,7 @@ class Diagnostics:
             warnings = self._server.get("warnings")
             self._warnings = warnings if isinstance(warnings, list) else None
             self._maintenance = _maintenance(backend)
+            self._moves = _fire_moves(backend)
             self._checked_at = self._clock.now()
             return health
 
@@ -352,6 +355,7 @@ class Diagnostics:
         async with open_store(location) as store:
             if self._server is None:
                 self._warnings = await _setup_warnings(store, self._loaded.settings)
+                self._moves = await _stored_moves(store)
             return await _store_check(location, store)
 
     def schedules(self) -> list[Check]:
@@ -370,6 +374,30 @@ class Diagnostics:
             )
             for each in self._warnings
         ]
+
+    def time_data(self) -> list[Check]:
+        """Fires that an update of time-zone or holiday data moves."""
+        if not self._moves:
+            return []
+        shown = [
+            Check(
+                _("time data"),
+                CHECK_WARNING,
+                _(
+                    "new data move a fire of {name}: {old} → {new}",
+                    name=each.get("name"),
+                    old=each.get("old") or "–",
+                    new=each.get("new") or "–",
+                ),
+                _("check that its receiver expects the new time"),
+            )
+            for each in self._moves[:_MAX_WARNINGS]
+        ]
+        more = len(self._moves) - len(shown)
+        if more:
+            text = counted("and {count} more fire", "and {count} more fires", more)
+            shown.append(Check(_("time data"), CHECK_WARNING, text))
+        return shown
 
     @staticmethod
     def _directory(directory: Path, location: StoreLocation) -> Check:
@@ -456,6 +484,26 @@ async def _setup_warnings(store: Store, settings: Settings) -> list[Json]:
     ]
 
 
+async def _stored_moves(store: Store) -> list[Json]:
+    """Also those that a node with the data of this machine would find."""
+    from chimes.model.access import Actor
+    from chimes.services.time_data import TimeDataService
+    from chimes.triggers import format_moment
+
+    service = TimeDataService(store)
+    found = dict.fromkeys(
+        (*await service.list_moves(Actor(), await store.now()), *await service.list_pending())
+    )
+    return [
+        {
+            "name": each.name,
+            "old": None if each.old is None else format_moment(each.old),
+            "new": None if each.new is None else format_moment(each.new),
+        }
+        for each in sorted(found, key=lambda each: each.at)
+    ]
+
+
 async def _store_check(location: StoreLocation, store: Store) -> Check:
     status, counts = await store.status(), await store.counts()
     detail = counted(
@@ -499,6 +547,13 @@ def _maintenance(backend: HttpBackend) -> list[Json]:
         return items_of(get(backend, "/maintenance"))
     except CommandError:
         return []
+
+
+def _fire_moves(backend: HttpBackend) -> list[Json] | None:
+    try:
+        return items_of({"items": get(backend, "/time-data")["moves"]})
+    except CommandError:
+        return None
 
 
 def _maintenance_check(window: Json) -> Check:
@@ -568,6 +623,7 @@ def _checks(diagnostics: Diagnostics) -> Iterator[Callable[[], list[Check]]]:
     yield diagnostics.store
     yield diagnostics.secrets
     yield diagnostics.schedules
+    yield diagnostics.time_data
     yield diagnostics.clock
     yield diagnostics.disk
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 
 from msgspec import NODEFAULT
 
@@ -30,9 +31,11 @@ from chimes.i18n import _
 from chimes.model import replace
 from chimes.model.access import Actor, Owner
 from chimes.model.fields import default_in_json, fields_of
+from chimes.model.forecast import PlanEffects, PlanPair, plan_effects
 from chimes.model.ids import DEFAULT_NAMESPACE, ScheduleId, canonical_namespace
 from chimes.model.listing import ScheduleQuery
 from chimes.model.policy import RunDefaults
+from chimes.model.proposal import planning_actor
 from chimes.model.schedule import (
     MAX_COMPARED_FIRES,
     FireChanges,
@@ -73,6 +76,7 @@ from chimes.services.schedules.setup import (
 )
 from chimes.store.codec.values import owner_to_plain
 from chimes.store.port import Store
+from chimes.triggers import parse_zone
 
 Json = dict[str, object]
 #: The period in which fires are compared.
@@ -148,6 +152,22 @@ class Changeset:
             if each.action is not Action.NONE
         ]
         return hashlib.blake2b(json.dumps(lines).encode(), digest_size=12).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestedChange:
+    """One change of a request for `plan_fires`: exactly one of `edit`, `draft` and `delete`."""
+
+    #: Of the schedule to change or delete.
+    id: ScheduleId | None = None
+    edit: Callable[[Schedule], Schedule] | None = None
+    #: A schedule to create.
+    draft: Schedule | None = None
+    delete: bool = False
+    #: As in `ScheduleService.create`.
+    explicit_fields: frozenset[str] = frozenset()
+    #: Where the request has it, for errors.
+    path: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,6 +248,52 @@ class ChangesetService:
         items += await self._actions(actor, actions, {item.id for item in items}, now)
         await self._check_quotas(items)
         return Changeset(items=await self._with_effects(items, now))
+
+    async def plan_fires(
+        self, actor: Actor, requested: Sequence[RequestedChange], span: timedelta
+    ) -> PlanEffects:
+        """What these changes together would do to the fires of the next days, beside the other
+        schedules that the actor may see. Saves nothing. Errors are those of the real changes,
+        except that an actor who may only read may plan, too."""
+        planner = planning_actor(actor)
+        now = await self._store.now()
+        items: dict[ScheduleId, ChangesetItem] = {}
+        for each in requested:
+            try:
+                item = await self._requested_item(planner, each, now)
+                if item.id in items:
+                    raise InvalidInput(_("{id} is changed twice", id=item.id), code="duplicate")
+            except InvalidInput as error:
+                raise error.within(each.path) from None
+            items[item.id] = item
+        await self._check_quotas(list(items.values()))
+        zone = parse_zone(await self._rules.zone_for(actor.owner))
+        others = [
+            each for each in await self._schedules.list_visible(actor) if each.id not in items
+        ]
+        pairs = [PlanPair(before=each.before, after=each.after) for each in items.values()]
+        return await CALCULATIONS.run(partial(plan_effects, pairs, others, now, now + span, zone))
+
+    async def _requested_item(
+        self, actor: Actor, requested: RequestedChange, now: datetime
+    ) -> ChangesetItem:
+        if requested.draft is not None:
+            created = await self._schedules.prepare_create(
+                actor, requested.draft, explicit_fields=requested.explicit_fields
+            )
+            return _new_item(Action.CREATE, None, created, now, created)
+        assert requested.id is not None
+        stored = await self._schedules.get(actor, requested.id)
+        if requested.delete:
+            return self._deletion(actor, stored, now)
+        assert requested.edit is not None
+        if not actor.may_write(stored.owner):
+            raise NotAllowed()
+        change = await self._schedules.prepare_change(
+            actor, stored, requested.edit, explicit_fields=requested.explicit_fields
+        )
+        after = change.apply(stored, now)
+        return replace(_new_item(Action.UPDATE, stored, after, now, after), change=change)
 
     async def apply(
         self,

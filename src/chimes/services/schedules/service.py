@@ -107,6 +107,8 @@ _UNDO_SECONDS = 10
 OVERLAP = "overlap"
 #: Verbs that start no runs: allowed for agents, and never over a quota.
 _STOPPING_VERBS = ("pause", "delete")
+#: Schedules that a plan or forecast takes into account.
+MAX_VISIBLE = 20_000
 #: Fields that every fire or run changes.
 _BOOKKEEPING = frozenset(
     {"version", "updated_at", "updated_by", "last_slot", "last_enqueued_at", "fired_count"}
@@ -215,6 +217,13 @@ class ScheduleService:
 
     async def count(self, actor: Actor, query: ScheduleQuery) -> int:
         return await self._store.count_schedules(_visible(actor, query))
+
+    async def list_visible(self, actor: Actor) -> tuple[Schedule, ...]:
+        """The schedules that fire, or will after their pause, and that the actor may see; those
+        that run next come first, and at most MAX_VISIBLE."""
+        query = ScheduleQuery(sort=ScheduleSort.NEXT_RUN_AT, limit=MAX_VISIBLE)
+        found = (await self.find(actor, query)).items
+        return tuple(each for each in found if each.enabled or each.pause_until is not None)
 
     async def list_upcoming(self, actor: Actor, span: timedelta) -> list[Upcoming]:
         """The fires within `span` from now, soonest first, at most UPCOMING_LIMIT."""

@@ -440,6 +440,28 @@ class PreviewOut(Out):
     timezone: str
 
 
+class PreviewErrorOut(Out):
+    detail: str
+    code: str
+    field: str | None = Field(description="The key of the trigger that is wrong.")
+    hint: str | None
+
+
+class PreviewItemOut(Out):
+    fires: list[FireOut]
+    words: str | None = Field(description="The trigger in words; null if it is not valid.")
+    warnings: list[str]
+    timezone: str | None
+    error: PreviewErrorOut | None = Field(description="Why the trigger is not valid.")
+
+
+class PreviewListOut(Out):
+    items: list[PreviewItemOut] = Field(description="In the order of the triggers.")
+
+
+PreviewAnswerOut = TypeAliasType("PreviewAnswerOut", PreviewOut | PreviewListOut)
+
+
 class TemplateOut(Out):
     id: str = Field(description="Stable id; name and description are translated.")
     name: str

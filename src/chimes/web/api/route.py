@@ -127,6 +127,12 @@ class SetRoute(NativeRoute):
     max_keys = 25 * MAX_KEYS
 
 
+class PureSetRoute(SetRoute):
+    """A route that only computes, and takes many objects at once."""
+
+    keeps_answers = False
+
+
 def _check_characters(request: Request) -> None:
     """A NUL in the path is 404: no id has one, and some stores fail on it."""
     if "\0" in request.url.path or any("\0" in str(v) for v in request.path_params.values()):

@@ -978,8 +978,19 @@ LanguageField = Annotated[
 ]
 
 
+#: Triggers of one preview.
+MAX_PREVIEWED = 5000
+
+
 class PreviewIn(Body):
-    trigger: TriggerField
+    """Either one trigger or many."""
+
+    trigger: TriggerField = OMITTED
+    triggers: Annotated[list[JsonObject], Field(min_length=1, max_length=MAX_PREVIEWED)] = Field(
+        default=OMITTED,
+        description="Many triggers instead of `trigger`. The answer has `items` in their order;"
+        " an item that is not valid has `error` instead of fires. At most 100,000 fires together.",
+    )
     lang: LanguageField = None
     count: Annotated[int, Field(ge=1, le=100)] = 5
     after: MomentField | None = Field(

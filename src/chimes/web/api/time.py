@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -11,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import InvalidInput
-from chimes.i18n import _
+from chimes.i18n import _, in_language
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.model.validation import check_fires
+from chimes.services.access import CALCULATIONS
 from chimes.services.schedules.rules import calculate, parse_sentence
 from chimes.services.schedules.templates import render_templates
 from chimes.store.codec.values import owner_to_plain
-from chimes.triggers import Cron, Fire
+from chimes.triggers import Cron, Fire, Trigger, trigger_from_dict
 from chimes.triggers.zones import parse_zone
 from chimes.web.api.paging import TemplatesQuery, UpcomingQuery
 from chimes.web.api.responses import (
@@ -26,13 +29,13 @@ from chimes.web.api.responses import (
     ExplainOut,
     Moment,
     Out,
-    PreviewOut,
+    PreviewAnswerOut,
     TemplatePage,
     TriggerOut,
     UpcomingPage,
     returns,
 )
-from chimes.web.api.route import Caller, Context, PureRoute
+from chimes.web.api.route import Caller, Context, PureRoute, PureSetRoute
 from chimes.web.api.schemas import Body, ExplainIn, LanguageField, MomentField, PreviewIn
 from chimes.web.api.translate import Json, moment_from, time_out
 from chimes.web.requests import negotiated_language, preferred_language, set_language
@@ -40,29 +43,97 @@ from chimes.web.requests import negotiated_language, preferred_language, set_lan
 router = APIRouter(prefix="/api/v1", tags=["time"], route_class=PureRoute, responses=COMMON_ERRORS)
 
 
-@router.post("/preview", responses=returns(PreviewOut) | BODY_ERRORS)
+#: Fires of one request, and seconds of calculation, for many triggers.
+_MAX_FIRES, _PREVIEW_SECONDS = 100_000, 10.0
+set_router = APIRouter(
+    prefix="/api/v1", tags=["time"], route_class=PureSetRoute, responses=COMMON_ERRORS
+)
+
+
+@set_router.post("/preview", responses=returns(PreviewAnswerOut) | BODY_ERRORS)
 async def preview_trigger(
     request: Request, body: PreviewIn, context: Context, actor: Caller
 ) -> Response:
-    """Preview the next fires of a trigger. Saves nothing."""
+    """Preview the next fires of a trigger, or of each of many triggers. Saves nothing."""
     lang = await negotiated_language(request, body.lang)
+    if ("trigger" in body.model_fields_set) == ("triggers" in body.model_fields_set):
+        raise InvalidInput(_("send either trigger or triggers"), field="trigger", code="missing")
     now = await context.store.now()
+    if "triggers" in body.model_fields_set:
+        zone = await context.schedules.rules.zone_for(actor.owner)
+        if len(body.triggers) * body.count > _MAX_FIRES:
+            raise InvalidInput(
+                _("at most {most} fires in one request: lower count", most=_MAX_FIRES),
+                field="count",
+                code="out_of_range",
+            )
+        # A wall time in `from` is that of each trigger's zone.
+        after = None if body.after is None else partial(_moment_in, body.after)
+        items = await CALCULATIONS.run(
+            partial(_preview_many, body, zone, now, after, context.clock.monotonic, lang)
+        )
+        return set_language(JSONResponse({"items": items}), lang)
     zone = await context.schedules.rules.zone_for(actor.owner, body.trigger)
-    after = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
+    since = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
     trigger = body.trigger.with_default_zone(zone).with_default_anchor()
+    fires = await calculate([trigger], partial(_search, trigger, since, body.count))
+    return set_language(JSONResponse(_preview_out(trigger, fires, lang)), lang)
 
-    def search() -> list[Fire]:
-        check_fires(trigger, after)
-        return list(trigger.fires(after, min(body.count, trigger.max_runs or body.count)))
 
-    fires = await calculate([trigger], search)
-    content = {
+def _moment_in(text: str, zone: str) -> datetime:
+    return moment_from(text, zone, "from")
+
+
+def _search(trigger: Trigger, after: datetime, count: int) -> list[Fire]:
+    check_fires(trigger, after)
+    return list(trigger.fires(after, min(count, trigger.max_runs or count)))
+
+
+def _preview_out(trigger: Trigger, fires: Sequence[Fire], lang: str) -> Json:
+    return {
         "fires": [fire_out(fire, lang) for fire in fires],
         "words": describe(trigger, lang),
         "warnings": list(warnings_in_words(trigger, lang)),
         "timezone": trigger.zone,
     }
-    return set_language(JSONResponse(content), lang)
+
+
+def _preview_many(
+    body: PreviewIn,
+    zone: str,
+    now: datetime,
+    after: Callable[[str], datetime] | None,
+    monotonic: Callable[[], float],
+    lang: str,
+) -> list[Json]:
+    end = monotonic() + _PREVIEW_SECONDS
+    items: list[Json] = []
+    for each in body.triggers:
+        try:
+            if monotonic() > end:
+                raise InvalidInput(
+                    _("the triggers before took too long: send fewer at once"), code="too_slow"
+                )
+            trigger = trigger_from_dict(each).with_default_zone(zone).with_default_anchor()
+            since = now if after is None else after(trigger.zone)
+            fires = _search(trigger, since, body.count)
+            items.append(_preview_out(trigger, fires, lang) | {"error": None})
+        except InvalidInput as error:
+            items.append(
+                {
+                    "fires": [],
+                    "words": None,
+                    "warnings": [],
+                    "timezone": None,
+                    "error": {
+                        "detail": in_language(error.message, lang),
+                        "code": error.code,
+                        "field": error.field,
+                        "hint": in_language(error.hint, lang) if error.hint else None,
+                    },
+                }
+            )
+    return items
 
 
 @router.post("/explain", responses=returns(ExplainOut) | BODY_ERRORS)

@@ -50,6 +50,7 @@ from chimes.web.dashboard.core.templates import (
     viewer_context,
 )
 from chimes.web.dashboard.editor import routes as editor_routes
+from chimes.web.dashboard.forecast import routes as forecast_routes
 from chimes.web.dashboard.inbox import routes as inbox_routes
 from chimes.web.dashboard.monitors import routes as monitors_routes
 from chimes.web.dashboard.proposals import routes as proposals_routes
@@ -86,6 +87,7 @@ PAGE_ROUTERS = (
     runs_routes.router,
     run_routes.router,
     monitors_routes.router,
+    forecast_routes.router,
     inbox_routes.router,
     proposals_routes.router,
     approvals_routes.router,

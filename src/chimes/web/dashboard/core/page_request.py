@@ -307,6 +307,8 @@ PALETTE = (
         name="import", title=_("Import schedules"), url="/ui/schedules/import", needs_create=True
     ),
     NavigationEntry(name="month", title=_("Month"), url="/ui/schedules?view=month"),
+    NavigationEntry(name="simulate", title=_("Simulator"), url="/ui/simulate"),
+    NavigationEntry(name="cron", title=_("Cron expressions"), url="/ui/cron"),
     NavigationEntry(name="failed", title=_("Failed runs"), url="/ui/runs?q=status:failed"),
     NavigationEntry(name="proposals", title=_("Proposals"), url="/ui/proposals"),
     NavigationEntry(name="approvals", title=_("Approvals"), url="/ui/approvals"),

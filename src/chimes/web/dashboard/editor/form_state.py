@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from chimes.errors import InvalidInput, NeedsClarification
 from chimes.i18n import Message, _, joined
 from chimes.model import replace
+from chimes.model.forecast import PlanEffects, PlanPair, plan_effects
 from chimes.model.ids import ScheduleId
 from chimes.model.node import Node
 from chimes.model.policy import Policy
@@ -25,6 +26,7 @@ from chimes.model.schedule import Schedule, apply_edit
 from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.model.validation import MAX_RECIPIENTS, check_fires
 from chimes.redaction import masked_names
+from chimes.services.access import CALCULATIONS
 from chimes.services.schedules.rules import (
     ACTION,
     AGENT,
@@ -33,9 +35,10 @@ from chimes.services.schedules.rules import (
     default_policy,
     load_calendars,
 )
-from chimes.triggers import Trigger, trigger_from_dict
+from chimes.triggers import Trigger, parse_zone, trigger_from_dict
 from chimes.web.api.schemas import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
 from chimes.web.api.translate import patched_target, policy_from, schedule_out
+from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.editor.form import (
     definition_of,
@@ -46,10 +49,12 @@ from chimes.web.dashboard.editor.form import (
 )
 from chimes.web.dashboard.editor.merge import Change, MergeConflict, diff, patch_of
 from chimes.web.dashboard.editor.preview import (
-    NEIGHBOURS,
+    CROWD,
+    NEIGHBOURS_SHOWN,
     CronPart,
-    Neighbours,
+    Crowd,
     Preview,
+    build_crowd,
     build_neighbours,
     build_preview,
     cron_parts,
@@ -89,6 +94,8 @@ class Edit:
     moves: bool = False
     next_from: datetime | None = None
     next_to: datetime | None = None
+    #: What saving does to the fires of the next days; None if it changes none.
+    effects: PlanEffects | None = None
     conflicts: tuple[MergeConflict, ...] = ()
     theirs: tuple[Change, ...] = ()
 
@@ -121,7 +128,8 @@ class FormState:
     cron: tuple[CronPart, ...] = ()
     #: The schedules that are due next.
     others: tuple[Schedule, ...] = ()
-    neighbours: Neighbours | None = None
+    neighbours: Chart | None = None
+    crowd: Crowd | None = None
     edit: Edit | None = None
     trial: Run | None = None
     #: Result of a test notification: recipient row, message and toast kind.
@@ -238,7 +246,8 @@ async def build_state(
 ) -> FormState:
     """Builds the form state. `errors` are known errors; `last` is the previously previewed trigger,
     shown while the current one is invalid."""
-    others = (await request.context.schedules.find(request.actor, NEIGHBOURS)).items
+    crowded = (await request.context.schedules.find(request.actor, CROWD)).items
+    others = crowded[:NEIGHBOURS_SHOWN]
     known = known_zones(request, others)
     fields, zones = resolve_zone(request, fields, known)
     if any(fields.get(f"ex{place}_kind") == "holidays" for place in range(MAX_EXCLUSIONS)):
@@ -263,21 +272,23 @@ async def build_state(
     previewed = trigger
     if trigger is None and last:
         previewed, stale = _parse_last_trigger(last), True
-    preview, too_long, neighbours = None, None, None
+    preview, too_long, neighbours, crowd = None, None, None, None
     if previewed is not None:
         described = None if stale else _without_default_anchor(body["trigger"], previewed)
         like = edit.schedule.id if edit else fields.get("source", "")
         too_long = await _exceeded_duration(request, like, previewed)
         policy, own_id = _policy(request, body, edit), edit.schedule.id if edit else None
-        preview, neighbours = await calculate(
-            [previewed, *(each.trigger for each in others)],
+        preview, neighbours, crowd = await calculate(
+            [previewed, *(each.trigger for each in crowded)],
             lambda: (
                 build_preview(previewed, request.display, request.now, policy, described),
                 build_neighbours(previewed, others, request.display, request.now, own_id),
+                build_crowd(previewed, crowded, request.display, request.now, own_id),
             ),
         )
     if edit is not None:
         edit = await with_changes(request, edit, body, trigger)
+        edit = await _with_effects(request, edit, body, trigger, others)
     by_field, form_errors = assign_errors(
         _without_duplicates(found), fields, only_filled=only_filled
     )
@@ -300,6 +311,7 @@ async def build_state(
         ),
         others=tuple(others),
         neighbours=neighbours,
+        crowd=crowd,
         edit=edit,
     )
 
@@ -375,6 +387,38 @@ async def with_changes(
         next_from=schedule.next_run_at,
         next_to=after.next_run_at,
     )
+
+
+#: Period of the plan that the editor shows.
+PLAN_SPAN = timedelta(days=7)
+
+
+async def _with_effects(
+    request: PageRequest,
+    edit: Edit,
+    body: JsonObject,
+    trigger: Trigger | None,
+    others: Sequence[Schedule],
+) -> Edit:
+    """Adds the plan in fires, as `POST /api/v1/plan` computes it, beside the schedules that are due
+    next."""
+    before = edit.schedule
+    if trigger is None or not any(each.path in ("trigger", "enabled") for each in edit.changes):
+        return edit
+    wanted = replace(before, trigger=trigger, enabled=bool(body.get("enabled")))
+    after = apply_edit(before, wanted, request.now, request.actor.name)
+    near = [each for each in others if each.id != before.id]
+    zone = parse_zone(request.display.zone)
+    effects = await CALCULATIONS.run(
+        lambda: plan_effects(
+            [PlanPair(before=before, after=after)],
+            near,
+            request.now,
+            request.now + PLAN_SPAN,
+            zone,
+        )
+    )
+    return replace(edit, effects=effects)
 
 
 def patch_for(edit: Edit, body: JsonObject) -> JsonObject:

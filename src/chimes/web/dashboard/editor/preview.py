@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from chimes.errors import InvalidTrigger
 from chimes.i18n import Message, _, in_language
 from chimes.language import describe, note_in_words, short_weekday, warnings_in_words
 from chimes.language.description import trigger_warnings
+from chimes.model.forecast import minute_of, planned_fires, quieter_times
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
@@ -33,8 +35,12 @@ from chimes.web.dashboard.core.times import (
 )
 
 HOURS = 24
-#: One bounded query, whatever the size of the store.
-NEIGHBOURS = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=60)
+#: Schedules whose next 24 hours are shown.
+NEIGHBOURS_SHOWN = 60
+NEIGHBOURS = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=NEIGHBOURS_SHOWN)
+#: One bounded query, whatever the size of the store: schedules that are compared with the first
+#: run, to propose a quieter minute.
+CROWD = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=500)
 #: Above this, fires are counted per hour instead of listed.
 _MAX_LISTED_FIRES = 48
 _HOUR = timedelta(hours=1)
@@ -42,19 +48,8 @@ _TICK = timedelta(microseconds=1)
 #: Fires that are compared with and without the excluding calendars.
 _EXCLUSION_SCAN = 400
 _MAX_EXCLUDED = 5
-#: Schedules that fire at the same time, from which the preview warns.
+#: Other schedules that fire in the same minute, from which the preview warns.
 _CROWDED_FROM = 3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Neighbours:
-    chart: Chart
-    #: Other schedules that fire at the same instant as the first fire.
-    at_once: int
-
-    @property
-    def crowded(self) -> bool:
-        return self.at_once >= _CROWDED_FROM
 
 
 def build_neighbours(
@@ -63,7 +58,7 @@ def build_neighbours(
     display: DisplayPreferences,
     now: datetime,
     exclude_id: ScheduleId | None = None,
-) -> Neighbours | None:
+) -> Chart | None:
     """Charts the next 24 hours with other schedules; None if the trigger does not fire in them."""
     first = trigger.next_after(now)
     if first is None or first > now + HOURS * _HOUR:
@@ -87,7 +82,6 @@ def build_neighbours(
         )
         for place in range(HOURS)
     ]
-    at_once = sum(each.trigger.next_after(first - _TICK) == first for each in known)
     translate = partial(in_language, language=display.language)
     words = DayStripTexts(
         title=translate(_("Next 24 hours with your other schedules")),
@@ -102,7 +96,56 @@ def build_neighbours(
         others=translate(_("Other schedules")),
         mine=translate(_("This schedule")),
     )
-    return Neighbours(chart=day_strip(hours, words), at_once=at_once)
+    return day_strip(hours, words)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuieterChoice:
+    words: str
+    #: Of a cron trigger, which a button fills in; else empty.
+    expression: str
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Crowd:
+    """The minute of the first run, in which many others start, and quieter ones."""
+
+    at: datetime
+    runs: int
+    quieter: tuple[QuieterChoice, ...]
+
+
+def build_crowd(
+    trigger: Trigger,
+    others: Iterable[Schedule],
+    display: DisplayPreferences,
+    now: datetime,
+    exclude_id: ScheduleId | None = None,
+) -> Crowd | None:
+    """Compares the hour of the first fire with other schedules; None if its minute is quiet."""
+    first = trigger.next_after(now)
+    if first is None:
+        return None
+    start = first.replace(minute=0, second=0, microsecond=0) - _TICK
+    counts = Counter(
+        minute_of(at)
+        for each in others
+        if each.id != exclude_id
+        for at in planned_fires(each, max(start, now), start + _HOUR)
+    )
+    runs = counts[minute_of(first)]
+    if runs < _CROWDED_FROM:
+        return None
+    quieter = tuple(
+        QuieterChoice(
+            words=describe(each.trigger, display.language),
+            expression=each.trigger.expression if isinstance(each.trigger, Cron) else "",
+            runs=each.runs,
+        )
+        for each in quieter_times(trigger, counts, max(start, now))
+    )
+    return Crowd(at=minute_of(first), runs=runs, quieter=quieter)
 
 
 def without_calendars(trigger: Trigger) -> Trigger:

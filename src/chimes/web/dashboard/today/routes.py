@@ -162,7 +162,7 @@ async def attention_needs(
     request: PageRequest, limit: int
 ) -> tuple[Needs, tuple[StatusCounts, ...]]:
     """What needs attention, and the run counts of the last week by day."""
-    (issues, put_off), (days, refused), coming, misconfigured = await gather(
+    (issues, put_off), (days, refused), coming, misconfigured, moved = await gather(
         _issues(request, limit),
         _days_and_refused_credentials(request, Window.last(WEEK, request.now)),
         request.clock_watch.get_upcoming(request.actor, request.now),
@@ -172,6 +172,7 @@ async def attention_needs(
             request.context.clock.monotonic(),
             limit=MAX_ATTENTION,
         ),
+        request.context.time_data.list_attention(request.actor, request.now, MAX_ATTENTION),
     )
     needs = needs_of(
         issues,
@@ -179,6 +180,7 @@ async def attention_needs(
         refused,
         misconfigured,
         coming,
+        moved,
         request.actor,
         request.display,
         request.now,

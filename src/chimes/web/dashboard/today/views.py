@@ -31,6 +31,7 @@ from chimes.model.planning import MaintenanceWindow
 from chimes.model.recipient import Channel
 from chimes.model.run import FAILED_STATUSES, LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule, is_paused_by_failures, upcoming_fires
+from chimes.model.time_data import FireMove
 from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed
 from chimes.services.filters import Chip, Filter
 from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChanges, ZoneChange
@@ -116,7 +117,7 @@ class Need:
     action: str
     may_operate: bool
     may_write: bool
-    #: Details of the cause, for REFUSED, NOT_CONFIGURED and CLOCK_CHANGE.
+    #: Details of the cause, for REFUSED, NOT_CONFIGURED, TIME_DATA and CLOCK_CHANGE.
     text: Message | None = None
 
     @property
@@ -139,6 +140,7 @@ _ACTIONS = {
     IssueCause.MISSED: "run",
     IssueCause.LATE: "log",
     IssueCause.PAUSE_OVER: "resume",
+    IssueCause.TIME_DATA: "edit",
     IssueCause.CLOCK_CHANGE: "edit",
 }
 
@@ -158,6 +160,7 @@ def _need(item: ScheduleAttention, actor: Actor, texts: Mapping[ScheduleId, Mess
     has_details = cause in (
         IssueCause.REFUSED,
         IssueCause.NOT_CONFIGURED,
+        IssueCause.TIME_DATA,
         IssueCause.CLOCK_CHANGE,
     )
     return Need(
@@ -191,6 +194,7 @@ def needs_of(
     refused: Iterable[CredentialRefusal],
     misconfigured: Iterable[Misconfigured],
     coming: UpcomingClockChanges,
+    moved: tuple[tuple[ScheduleAttention, ...], Mapping[ScheduleId, FireMove]],
     actor: Actor,
     display: DisplayPreferences,
     now: datetime,
@@ -203,15 +207,37 @@ def needs_of(
         *(each.found for each in refused),
         *(each.found for each in misconfigured),
         *(each.found for each in coming.affected_schedules),
+        *moved[0],
     )
     merged = merge_attention(issues, more)
     found = without_suppressed(merged, put_off, limit)
     texts = describe_causes(refused, coming.affected_schedules, display, now, misconfigured)
+    # A schedule is listed for its most severe cause.
+    texts |= {
+        each.schedule.id: _describe_move(moved[1][each.schedule.id], each.schedule, display, now)
+        for each in found.items
+        if each.sign.cause is IssueCause.TIME_DATA
+    }
     return Needs(
         items=needs_from(found, actor, texts),
         total=found.total,
         snoozed=merged.total - found.total,
         clock_changes=describe_zone_changes(coming, display, now),
+    )
+
+
+def _describe_move(
+    move: FireMove, schedule: Schedule, display: DisplayPreferences, now: datetime
+) -> Message:
+    zone = schedule.trigger.zone
+
+    def shown(at: datetime | None) -> str:
+        return "–" if at is None else times.absolute(at, zone, display, now=now)
+
+    return _(
+        "New time-zone or holiday data move a fire: {old} → {new}",
+        old=shown(move.old),
+        new=shown(move.new),
     )
 
 

@@ -1,0 +1,1 @@
+"""Pages that look ahead: the simulator, and the page for cron expressions."""
