@@ -873,8 +873,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Preview the next fires of a trigger
-         * @description Preview the next fires of a trigger. Saves nothing.
+         * Preview the next fires of a trigger, or of each of many triggers
+         * @description Preview the next fires of a trigger, or of each of many triggers. Saves nothing.
          */
         post: operations["preview_trigger"];
         delete?: never;
@@ -959,6 +959,134 @@ export interface paths {
          */
         post: operations["parse_words"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Show which fires changes of schedules would add, drop and move
+         * @description Show which fires changes of schedules would add, drop and move. Saves nothing. Any key may
+         *     plan, also one that may only read.
+         */
+        post: operations["plan_changes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/forecast": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the runs and their expected time per minute of the coming days
+         * @description Get the runs and their expected time per minute of the coming days.
+         */
+        get: operations["get_forecast"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/suggest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Suggest minutes of the hour at which fewer other schedules fire
+         * @description Suggest minutes of the hour at which fewer other schedules fire. Saves nothing.
+         */
+        post: operations["suggest_times"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/time-data": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the versions of time-zone and holiday data that computed the cursors, and the coming
+         *     fires that an update of them moves
+         * @description Get the versions of time-zone and holiday data that computed the cursors, and the coming
+         *     fires that an update of them moves.
+         */
+        get: operations["get_time_data"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/feeds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List feeds, without their addresses
+         * @description List feeds, without their addresses.
+         */
+        get: operations["list_feeds"];
+        put?: never;
+        /**
+         * Create an address at which calendar applications find the coming fires
+         * @description Create an address at which calendar applications find the coming fires. Everybody who knows
+         *     the address can read them.
+         */
+        post: operations["create_feed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/feeds/{feed_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke a feed: its address is not found from now on
+         * @description Revoke a feed: its address is not found from now on.
+         */
+        delete: operations["revoke_feed"];
         options?: never;
         head?: never;
         patch?: never;
@@ -3606,6 +3734,44 @@ export interface components {
             timeout: string;
         };
         /**
+         * Collision
+         * @description A new fire in a minute in which other schedules fire.
+         * @example {
+         *       "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *       "name": "Morning report",
+         *       "at": "2030-02-11T02:00:00Z",
+         *       "others": 1,
+         *       "with": [
+         *         {
+         *           "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *           "name": "Morning report"
+         *         }
+         *       ]
+         *     }
+         */
+        Collision: {
+            /**
+             * @description Id; null for a schedule that the plan creates.
+             * @example 01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13
+             */
+            schedule: string | null;
+            /**
+             * @description Name for people; need not be unique.
+             * @example Morning report
+             */
+            name: string;
+            /**
+             * Format: date-time
+             * @description When the new fire takes place.
+             * @example 2030-02-11T02:00:00Z
+             */
+            at: string;
+            /** @description How many other schedules fire in the same minute. */
+            others: number;
+            /** @description The first of them. */
+            with: components["schemas"]["PlanSchedule"][];
+        };
+        /**
          * CommandTarget
          * @description A program on a worker that allows commands.
          * @example {
@@ -4038,6 +4204,59 @@ export interface components {
              *     }
              */
             kwargs?: components["schemas"]["JsonObject"];
+        };
+        /**
+         * DataVersion
+         * @description A version of the time-zone and holiday data.
+         * @example {
+         *       "tzdata": "2026.2",
+         *       "holidays": "0.85",
+         *       "since": "2030-02-11T02:00:00Z"
+         *     }
+         */
+        DataVersion: {
+            /**
+             * @description Version of tzdata.
+             * @example 2026.2
+             */
+            tzdata: string;
+            /**
+             * @description Version of holidays; empty: not installed.
+             * @example 0.85
+             */
+            holidays: string;
+            /**
+             * Format: date-time
+             * @description Cursors that were computed since then come from it.
+             * @example 2030-02-11T02:00:00Z
+             */
+            since: string;
+        };
+        /**
+         * DayLoad
+         * @description Fires of a day, before and after.
+         * @example {
+         *       "day": "2030-02-11",
+         *       "before": 24,
+         *       "after": 36
+         *     }
+         */
+        DayLoad: {
+            /**
+             * @description The day.
+             * @example 2030-02-11
+             */
+            day: string;
+            /**
+             * @description Fires without the changes.
+             * @example 24
+             */
+            before: number;
+            /**
+             * @description Fires with the changes.
+             * @example 36
+             */
+            after: number;
         };
         /**
          * Decision
@@ -4573,6 +4792,80 @@ export interface components {
             skipped: string[];
         };
         /**
+         * Feed
+         * @description An address at which calendar applications find coming fires.
+         * @example {
+         *       "id": "3f2a9c1b7d40",
+         *       "label": "team=ops",
+         *       "schedule": null,
+         *       "owner": null,
+         *       "created_at": "2030-01-31T08:00:00Z",
+         *       "created_by": "key:k1"
+         *     }
+         */
+        Feed: {
+            /**
+             * @description Id of the feed.
+             * @example 3f2a9c1b7d40
+             */
+            id: string;
+            /**
+             * @description Label of the schedules that it shows.
+             * @example team=ops
+             */
+            label: string | null;
+            /** @description Id of the schedule that it shows. */
+            schedule: string | null;
+            /** @description The owner whose schedules it shows. */
+            owner: components["schemas"]["Owner"] | null;
+            /**
+             * Format: date-time
+             * @description When it was created.
+             * @example 2030-01-31T08:00:00Z
+             */
+            created_at: string;
+            /**
+             * @description Who created it.
+             * @example key:k1
+             */
+            created_by: string;
+        };
+        /**
+         * FeedIn
+         * @description Exactly one of `label`, `schedule` and `owner`.
+         * @example {
+         *       "label": "team=ops"
+         *     }
+         */
+        FeedIn: {
+            /** @description Schedules with this label: `name` or `name=value`. */
+            label?: string | null;
+            /** @description Id of a schedule. */
+            schedule?: string | null;
+            /** @description Schedules of this owner, such as `user:alice`. */
+            owner?: string | components["schemas"]["OwnerIn"] | null;
+        };
+        /**
+         * FeedList
+         * @description Feeds, without their addresses.
+         * @example {
+         *       "items": [
+         *         {
+         *           "id": "3f2a9c1b7d40",
+         *           "label": "team=ops",
+         *           "schedule": null,
+         *           "owner": null,
+         *           "created_at": "2030-01-31T08:00:00Z",
+         *           "created_by": "key:k1"
+         *         }
+         *       ]
+         *     }
+         */
+        FeedList: {
+            /** @description The items of this page. */
+            items: components["schemas"]["Feed"][];
+        };
+        /**
          * FieldProblem
          * @description A field, parameter or header that is wrong.
          * @example {
@@ -4798,6 +5091,38 @@ export interface components {
             until: string;
         };
         /**
+         * FireMove
+         * @description A fire that an update of the time data moves.
+         * @example {
+         *       "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *       "name": "Morning report",
+         *       "old": "2030-02-11T02:00:00Z",
+         *       "new": "2030-02-11T02:00:00Z"
+         *     }
+         */
+        FireMove: {
+            /**
+             * @description Id of the schedule.
+             * @example 01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13
+             */
+            schedule: string;
+            /**
+             * @description Name for people; need not be unique.
+             * @example Morning report
+             */
+            name: string;
+            /**
+             * @description When it was planned; null: it is added.
+             * @example 2030-02-11T02:00:00Z
+             */
+            old: string | null;
+            /**
+             * @description When it takes place; null: it is dropped.
+             * @example 2030-02-11T02:00:00Z
+             */
+            new: string | null;
+        };
+        /**
          * FlowEvent
          * @description An event that waiting flows receive.
          * @example {
@@ -4992,6 +5317,41 @@ export interface components {
              *     }
              */
             input?: components["schemas"]["JsonObject"];
+        };
+        /**
+         * Forecast
+         * @description The load of the coming days.
+         * @example {
+         *       "minutes": [
+         *         {
+         *           "at": "2030-02-11T02:00:00Z",
+         *           "runs": 1,
+         *           "busy_seconds": 1.5,
+         *           "hot": true
+         *         }
+         *       ],
+         *       "schedules": [
+         *         {
+         *           "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *           "name": "Morning report",
+         *           "runs": 7,
+         *           "seconds": null
+         *         }
+         *       ],
+         *       "until": "2030-02-11T02:00:00Z"
+         *     }
+         */
+        Forecast: {
+            /** @description The minutes with runs, the first one first. */
+            minutes: components["schemas"]["MinuteLoad"][];
+            /** @description The schedules that were counted. */
+            schedules: components["schemas"]["ScheduleLoad"][];
+            /**
+             * Format: date-time
+             * @description End of the period; earlier than requested for very frequent schedules.
+             * @example 2030-02-11T02:00:00Z
+             */
+            until: string;
         };
         /**
          * Health
@@ -6388,6 +6748,30 @@ export interface components {
             templates: components["schemas"]["MessageTemplateIn"][];
         };
         /**
+         * MinuteLoad
+         * @description A minute in which runs start.
+         * @example {
+         *       "at": "2030-02-11T02:00:00Z",
+         *       "runs": 1,
+         *       "busy_seconds": 1.5,
+         *       "hot": true
+         *     }
+         */
+        MinuteLoad: {
+            /**
+             * Format: date-time
+             * @description Start of the minute.
+             * @example 2030-02-11T02:00:00Z
+             */
+            at: string;
+            /** @description Runs that start in this minute. */
+            runs: number;
+            /** @description Expected time of these runs together, from the median of earlier ones. */
+            busy_seconds: number;
+            /** @description Whether far more runs start than in other minutes. */
+            hot: boolean;
+        };
+        /**
          * Misfire
          * @description What to do with slots later than the grace.
          * @enum {string}
@@ -6841,6 +7225,40 @@ export interface components {
          */
         MonitorStatus: "new" | "up" | "late" | "down" | "paused";
         /**
+         * MovedRow
+         * @description A fire that takes place at another time.
+         * @example {
+         *       "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *       "name": "Morning report",
+         *       "from": "2030-02-11T02:00:00Z",
+         *       "to": "2030-02-11T02:00:00Z"
+         *     }
+         */
+        MovedRow: {
+            /**
+             * @description Id; null for a schedule that the plan creates.
+             * @example 01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13
+             */
+            schedule: string | null;
+            /**
+             * @description Name for people; need not be unique.
+             * @example Morning report
+             */
+            name: string;
+            /**
+             * Format: date-time
+             * @description When it was planned.
+             * @example 2030-02-11T02:00:00Z
+             */
+            from: string;
+            /**
+             * Format: date-time
+             * @description When it takes place.
+             * @example 2030-02-11T02:00:00Z
+             */
+            to: string;
+        };
+        /**
          * NamedFires
          * @description Fires by their times.
          * @example {
@@ -6959,6 +7377,51 @@ export interface components {
              * @example false
              */
             cloudevents?: boolean;
+        };
+        /**
+         * NewFeed
+         * @description A new feed with its address.
+         * @example {
+         *       "id": "3f2a9c1b7d40",
+         *       "label": "team=ops",
+         *       "schedule": null,
+         *       "owner": null,
+         *       "created_at": "2030-01-31T08:00:00Z",
+         *       "created_by": "key:k1",
+         *       "url": "https://example.com/report"
+         *     }
+         */
+        NewFeed: {
+            /**
+             * @description Id of the feed.
+             * @example 3f2a9c1b7d40
+             */
+            id: string;
+            /**
+             * @description Label of the schedules that it shows.
+             * @example team=ops
+             */
+            label: string | null;
+            /** @description Id of the schedule that it shows. */
+            schedule: string | null;
+            /** @description The owner whose schedules it shows. */
+            owner: components["schemas"]["Owner"] | null;
+            /**
+             * Format: date-time
+             * @description When it was created.
+             * @example 2030-01-31T08:00:00Z
+             */
+            created_at: string;
+            /**
+             * @description Who created it.
+             * @example key:k1
+             */
+            created_by: string;
+            /**
+             * @description Address for calendar applications, with its secret token. Shown once: null in the answer to a repeated request.
+             * @example https://example.com/report
+             */
+            url: string | null;
         };
         /**
          * NewKey
@@ -7645,6 +8108,163 @@ export interface components {
             [key: string]: unknown;
         };
         /**
+         * Plan
+         * @description What changes would do to the fires of the coming days.
+         * @example {
+         *       "added": [
+         *         {
+         *           "schedule": null,
+         *           "name": "Morning report",
+         *           "at": "2030-02-11T02:00:00Z"
+         *         }
+         *       ],
+         *       "dropped": [
+         *         {
+         *           "schedule": null,
+         *           "name": "Morning report",
+         *           "at": "2030-02-11T02:00:00Z"
+         *         }
+         *       ],
+         *       "moved": [
+         *         {
+         *           "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *           "name": "Morning report",
+         *           "from": "2030-02-11T02:00:00Z",
+         *           "to": "2030-02-11T02:00:00Z"
+         *         }
+         *       ],
+         *       "collisions": [
+         *         {
+         *           "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *           "name": "Morning report",
+         *           "at": "2030-02-11T02:00:00Z",
+         *           "others": 1,
+         *           "with": [
+         *             {
+         *               "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *               "name": "Morning report"
+         *             }
+         *           ]
+         *         }
+         *       ],
+         *       "load": [
+         *         {
+         *           "day": "2030-02-11",
+         *           "before": 24,
+         *           "after": 36
+         *         }
+         *       ],
+         *       "until": "2030-02-11T02:00:00Z"
+         *     }
+         */
+        Plan: {
+            /** @description Fires that the changes add. */
+            added: components["schemas"]["PlanRow"][];
+            /** @description Fires that the changes drop. */
+            dropped: components["schemas"]["PlanRow"][];
+            /** @description Fires that calendars, or a moved next run, put at another time. An edit of the rule of a trigger drops fires and adds others. */
+            moved: components["schemas"]["MovedRow"][];
+            /** @description New fires in a minute in which other schedules fire. */
+            collisions: components["schemas"]["Collision"][];
+            /** @description Fires per day of all schedules, in the caller's time zone. */
+            load: components["schemas"]["DayLoad"][];
+            /**
+             * Format: date-time
+             * @description End of the compared period; earlier than requested for very frequent schedules.
+             * @example 2030-02-11T02:00:00Z
+             */
+            until: string;
+        };
+        /**
+         * PlanChangeIn
+         * @description One change: `schedule` with `patch`, `create`, or `delete`.
+         * @example {
+         *       "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *       "patch": {
+         *         "enabled": false
+         *       }
+         *     }
+         */
+        PlanChangeIn: {
+            /** @description Id of the schedule to change. */
+            schedule?: string | null;
+            /** @description As the body of `PATCH /api/v1/schedules/{id}`. */
+            patch?: components["schemas"]["SchedulePatch"] | null;
+            /** @description As the body of `POST /api/v1/schedules`. */
+            create?: components["schemas"]["ScheduleIn"] | null;
+            /** @description Id of the schedule to delete. */
+            delete?: string | null;
+        };
+        /**
+         * PlanIn
+         * @description Changes that are made together.
+         * @example {
+         *       "changes": [
+         *         {
+         *           "delete": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13"
+         *         }
+         *       ],
+         *       "days": 7
+         *     }
+         */
+        PlanIn: {
+            /** @description The changes, which are made together. */
+            changes: components["schemas"]["PlanChangeIn"][];
+            /**
+             * @description Compare the fires of so many days from now.
+             * @default 7
+             * @example [
+             *       "sat",
+             *       "sun"
+             *     ]
+             */
+            days?: number;
+        };
+        /**
+         * PlanRow
+         * @description A fire that a plan adds or drops.
+         * @example {
+         *       "schedule": null,
+         *       "name": "Morning report",
+         *       "at": "2030-02-11T02:00:00Z"
+         *     }
+         */
+        PlanRow: {
+            /** @description Id; null for a schedule that the plan creates. */
+            schedule: string | null;
+            /**
+             * @description Name for people; need not be unique.
+             * @example Morning report
+             */
+            name: string;
+            /**
+             * Format: date-time
+             * @description When it takes place.
+             * @example 2030-02-11T02:00:00Z
+             */
+            at: string;
+        };
+        /**
+         * PlanSchedule
+         * @description A schedule of a collision.
+         * @example {
+         *       "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *       "name": "Morning report"
+         *     }
+         */
+        PlanSchedule: {
+            /**
+             * @description Id; null for a schedule that the plan creates.
+             * @example 01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13
+             */
+            schedule: string | null;
+            /**
+             * @description Name for people; need not be unique.
+             * @example Morning report
+             */
+            name: string;
+        };
+        /**
          * Policy
          * @description Misfires, overlaps, retries and limits of a schedule.
          * @example {
@@ -7868,8 +8488,58 @@ export interface components {
             timezone: string;
         };
         /**
+         * PreviewAnswer
+         * @description The next fires of one trigger, or of each of many.
+         * @example {
+         *       "fires": [
+         *         {
+         *           "at": "2030-02-11T02:00:00Z",
+         *           "local": "2030-02-11T09:00:00+07:00",
+         *           "note": null,
+         *           "words": "at 09:00 on weekdays"
+         *         }
+         *       ],
+         *       "words": "at 09:00 on weekdays",
+         *       "warnings": [],
+         *       "timezone": "Asia/Bangkok"
+         *     }
+         */
+        PreviewAnswer: components["schemas"]["Preview"] | components["schemas"]["PreviewList"];
+        /**
+         * PreviewError
+         * @description Why a trigger is not valid.
+         * @example {
+         *       "detail": "expected text, got int",
+         *       "code": "missing",
+         *       "field": "target.url",
+         *       "hint": "Did you mean \"Asia/Bangkok\"?"
+         *     }
+         */
+        PreviewError: {
+            /**
+             * @description What is wrong and what was expected.
+             * @example expected text, got int
+             */
+            detail: string;
+            /**
+             * @description Stable code of the error.
+             * @example missing
+             */
+            code: string;
+            /**
+             * @description The key of the trigger that is wrong.
+             * @example target.url
+             */
+            field: string | null;
+            /**
+             * @description What to do.
+             * @example Did you mean "Asia/Bangkok"?
+             */
+            hint: string | null;
+        };
+        /**
          * PreviewIn
-         * @description A trigger to preview.
+         * @description Either one trigger or many.
          * @example {
          *       "trigger": {
          *         "kind": "cron",
@@ -7880,7 +8550,9 @@ export interface components {
          */
         PreviewIn: {
             /** @description When the schedule fires. */
-            trigger: components["schemas"]["Trigger"];
+            trigger?: components["schemas"]["Trigger"];
+            /** @description Many triggers instead of `trigger`. The answer has `items` in their order; an item that is not valid has `error` instead of fires. At most 100,000 fires together. */
+            triggers?: components["schemas"]["JsonObject"][];
             /**
              * @description Language of the text: en, th or zh; default: see Accept-Language.
              * @example en
@@ -7897,6 +8569,89 @@ export interface components {
              * @example 22:00
              */
             from?: string | null;
+        };
+        /**
+         * PreviewItem
+         * @description The next fires of one of many triggers.
+         * @example {
+         *       "fires": [
+         *         {
+         *           "at": "2030-02-11T02:00:00Z",
+         *           "local": "2030-02-11T09:00:00+07:00",
+         *           "note": null,
+         *           "words": "at 09:00 on weekdays"
+         *         }
+         *       ],
+         *       "words": "at 09:00 on weekdays",
+         *       "warnings": [],
+         *       "timezone": "Asia/Bangkok",
+         *       "error": {
+         *         "detail": "99 is not a minute",
+         *         "code": "out_of_range",
+         *         "field": "expression",
+         *         "hint": null
+         *       }
+         *     }
+         */
+        PreviewItem: {
+            /** @description The next fires. */
+            fires: components["schemas"]["Fire"][];
+            /**
+             * @description The trigger in words; null if it is not valid.
+             * @example at 09:00 on weekdays
+             */
+            words: string | null;
+            /**
+             * @description What the author should know, in words.
+             * @example []
+             */
+            warnings: string[];
+            /**
+             * @description IANA name of the time zone.
+             * @example Asia/Bangkok
+             */
+            timezone: string | null;
+            /**
+             * @description Why the trigger is not valid.
+             * @example {
+             *       "detail": "99 is not a minute",
+             *       "code": "out_of_range",
+             *       "field": "expression",
+             *       "hint": null
+             *     }
+             */
+            error: components["schemas"]["PreviewError"] | null;
+        };
+        /**
+         * PreviewList
+         * @description The next fires of many triggers.
+         * @example {
+         *       "items": [
+         *         {
+         *           "fires": [
+         *             {
+         *               "at": "2030-02-11T02:00:00Z",
+         *               "local": "2030-02-11T09:00:00+07:00",
+         *               "note": null,
+         *               "words": "at 09:00 on weekdays"
+         *             }
+         *           ],
+         *           "words": "at 09:00 on weekdays",
+         *           "warnings": [],
+         *           "timezone": "Asia/Bangkok",
+         *           "error": {
+         *             "detail": "99 is not a minute",
+         *             "code": "out_of_range",
+         *             "field": "expression",
+         *             "hint": null
+         *           }
+         *         }
+         *       ]
+         *     }
+         */
+        PreviewList: {
+            /** @description In the order of the triggers. */
+            items: components["schemas"]["PreviewItem"][];
         };
         /**
          * Problem
@@ -8483,6 +9238,30 @@ export interface components {
              *     ]
              */
             except?: ("success" | "failure" | "recovery" | "late" | "always")[];
+        };
+        /**
+         * Quieter
+         * @description The same rule at a quieter minute.
+         * @example {
+         *       "trigger": {
+         *         "kind": "cron",
+         *         "expression": "0 9 * * 1-5",
+         *         "timezone": "Asia/Bangkok"
+         *       },
+         *       "words": "at 09:00 on weekdays",
+         *       "runs": 1
+         *     }
+         */
+        Quieter: {
+            /** @description When the schedule fires. */
+            trigger: components["schemas"]["Trigger"];
+            /**
+             * @description The trigger in words.
+             * @example at 09:00 on weekdays
+             */
+            words: string;
+            /** @description Runs of other schedules in its busiest minute. */
+            runs: number;
         };
         /**
          * Quota
@@ -9814,6 +10593,35 @@ export interface components {
             delivery?: components["schemas"]["RecipientIn"][];
         };
         /**
+         * ScheduleLoad
+         * @description The expected runs of a schedule.
+         * @example {
+         *       "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *       "name": "Morning report",
+         *       "runs": 7,
+         *       "seconds": null
+         *     }
+         */
+        ScheduleLoad: {
+            /**
+             * @description Id of the schedule.
+             * @example 01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13
+             */
+            schedule: string;
+            /**
+             * @description Name for people; need not be unique.
+             * @example Morning report
+             */
+            name: string;
+            /**
+             * @description Runs in the period.
+             * @example 7
+             */
+            runs: number;
+            /** @description Median duration of its runs; null: unknown. */
+            seconds: number | null;
+        };
+        /**
          * SchedulePage
          * @description A page of schedules.
          * @example {
@@ -10504,6 +11312,62 @@ export interface components {
          */
         StringMap: {
             [key: string]: string;
+        };
+        /**
+         * Suggest
+         * @description Quieter minutes for a trigger.
+         * @example {
+         *       "trigger": {
+         *         "kind": "cron",
+         *         "expression": "0 9 * * 1-5",
+         *         "timezone": "Asia/Bangkok"
+         *       },
+         *       "words": "at 09:00 on weekdays",
+         *       "at": "2030-02-11T02:00:00Z",
+         *       "runs": 1,
+         *       "suggestions": [
+         *         {
+         *           "trigger": {
+         *             "kind": "cron",
+         *             "expression": "0 9 * * 1-5",
+         *             "timezone": "Asia/Bangkok"
+         *           },
+         *           "words": "at 09:00 on weekdays",
+         *           "runs": 1
+         *         }
+         *       ]
+         *     }
+         */
+        Suggest: {
+            /** @description When the schedule fires. */
+            trigger: components["schemas"]["Trigger"];
+            /**
+             * @description The trigger in words.
+             * @example at 09:00 on weekdays
+             */
+            words: string;
+            /**
+             * @description The busiest minute in which it fires.
+             * @example 2030-02-11T02:00:00Z
+             */
+            at: string | null;
+            /** @description Runs of other schedules in its busiest minute. */
+            runs: number;
+            /** @description The same rule at quieter minutes, the quietest first; empty: there is none. */
+            suggestions: components["schemas"]["Quieter"][];
+        };
+        /**
+         * SuggestIn
+         * @description Either a trigger or the id of a schedule.
+         * @example {
+         *       "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13"
+         *     }
+         */
+        SuggestIn: {
+            /** @description When the schedule fires. */
+            trigger?: components["schemas"]["Trigger"];
+            /** @description Id of a schedule. */
+            schedule?: string | null;
         };
         /**
          * SyncTarget
@@ -11224,6 +12088,33 @@ export interface components {
              * @example 123456789
              */
             chat_id: string;
+        };
+        /**
+         * TimeData
+         * @description The time data that computed the cursors.
+         * @example {
+         *       "versions": [
+         *         {
+         *           "tzdata": "2026.2",
+         *           "holidays": "0.85",
+         *           "since": "2030-02-11T02:00:00Z"
+         *         }
+         *       ],
+         *       "moves": [
+         *         {
+         *           "schedule": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *           "name": "Morning report",
+         *           "old": "2030-02-11T02:00:00Z",
+         *           "new": "2030-02-11T02:00:00Z"
+         *         }
+         *       ]
+         *     }
+         */
+        TimeData: {
+            /** @description The newest last. */
+            versions: components["schemas"]["DataVersion"][];
+            /** @description Coming fires that an update of the data moves, the first one first. */
+            moves: components["schemas"]["FireMove"][];
         };
         /**
          * TimeIn
@@ -13775,7 +14666,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Preview"];
+                    "application/json": components["schemas"]["PreviewAnswer"];
                 };
             };
             400: components["responses"]["BadRequest"];
@@ -13919,6 +14810,224 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             413: components["responses"]["RequestEntityTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    plan_changes: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeated request with the same key gets the first response again. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanIn"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Plan"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    get_forecast: {
+        parameters: {
+            query?: {
+                /** @description So many days from now. */
+                days?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Forecast"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    suggest_times: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeated request with the same key gets the first response again. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SuggestIn"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Suggest"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    get_time_data: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TimeData"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    list_feeds: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FeedList"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    create_feed: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeated request with the same key gets the first response again. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FeedIn"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewFeed"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    revoke_feed: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the feed.
+                 * @example 3f2a9c1b7d40
+                 */
+                feed_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             503: components["responses"]["ServiceUnavailable"];
