@@ -10,6 +10,9 @@ from urllib.parse import urlencode
 import pytest
 
 from chimes.errors import InvalidInput
+from chimes.model import replace
+from chimes.model.ids import NodeId
+from chimes.model.run import Origin
 from chimes.services.preferences import ListName
 from chimes.web.dashboard.core.lists import CompletionSource, completions
 from chimes.web.dashboard.core.preferences import (
@@ -19,6 +22,7 @@ from chimes.web.dashboard.core.preferences import (
     with_columns,
     with_view,
 )
+from chimes.web.dashboard.runs.views import rows_of, silent_columns
 from tests.builders import NOW, a_schedule
 from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.dashboard.test_runs import ended, with_runs
@@ -147,6 +151,35 @@ async def test_columns_of_runs() -> None:
         heads = re.findall(r"<th[^>]*>([A-Z][a-z ]+)</th>", page.partition("<table")[2])
         assert {"Result", "Schedule", "Lag", "Error"} <= set(heads)
         assert not {"Node", "Origin", "Started"} & set(heads)
+
+
+async def test_row_height_is_remembered_and_compact_rows_omit_columns_that_say_nothing() -> None:
+    async with with_runs(ended(NOW), ended(NOW - timedelta(hours=1))) as browser:
+        page = (await browser.get(RUNS)).text
+        assert '<div class="list runs compact no-origin no-attempt no-node no-error">' in page
+        token = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        fields = {"csrf": token, "back": RUNS, "list": "runs", "density": "comfortable"}
+        answer = await browser.post("/ui/lists/density", fields)
+        assert '<div class="list runs comfortable' in (await browser.follow(answer)).text
+        await chosen(browser, RUNS, {"column": ["error"], "list": "runs"})
+        assert '<div class="list runs comfortable' in (await browser.get(RUNS)).text
+        answer = await browser.post("/ui/lists/density", fields | {"density": "huge"})
+        assert answer.status_code == 422
+
+
+def test_columns_with_something_to_say_are_not_silent() -> None:
+    def silent(**changes: Any) -> set[str]:
+        runs = [ended(NOW), replace(ended(NOW), **changes)]
+        return set(silent_columns(rows_of(runs, {}, {}, {}, NOW)))
+
+    every = {"origin", "attempt", "node", "error"}
+    assert silent() == every
+    assert silent(attempt=2) == every - {"attempt"}
+    assert silent(error="boom") == every - {"error"}
+    assert silent(origin=Origin.MANUAL) == every - {"origin"}
+    assert silent(attempts=()) == every, "a run without a node says nothing about nodes"
+    other = [replace(each, node=NodeId("other")) for each in ended(NOW).attempts]
+    assert silent(attempts=tuple(other)) == every - {"node"}
 
 
 def main_of(page: str) -> str:

@@ -27,6 +27,7 @@ from chimes.web.dashboard.charts.svg import (
     escaped,
     format_number,
     safe,
+    share_of,
     svg_image,
     worst_status,
 )
@@ -439,7 +440,7 @@ def _em(char: str) -> float:
 
 
 # --- histogram and heat map -----------------------------------------------------------------------
-_BARS_LEFT, _BARS_WIDTH, _BARS_TOP, _BARS_HIGH, _BARS_BOTTOM = 44, 760, 10, 110, 20
+_BARS_LEFT, _BARS_WIDTH, _BARS_RIGHT, _BARS_TOP, _BARS_HIGH, _BARS_BOTTOM = 36, 760, 4, 8, 72, 20
 #: Minimum height of a bar.
 _MIN_HEIGHT = 2.0
 #: Width of an axis label.
@@ -473,35 +474,42 @@ class HistogramTexts(ChartTexts):
 
 
 def histogram(bars: Sequence[Bar], texts: HistogramTexts) -> Chart:
-    """Stacked bars with the worst status at the bottom."""
+    """Stacked bars with the worst status at the bottom; as wide as its container."""
     maximum = max((bar.total for bar in bars), default=0) or 1
+    top = nice_maximum(maximum)
+    width = _BARS_LEFT + _BARS_WIDTH + _BARS_RIGHT
     step = _BARS_WIDTH / max(1, len(bars))
     floor = _BARS_TOP + _BARS_HIGH
-    parts = [
-        element(
-            "line", x1=_BARS_LEFT, x2=_BARS_LEFT + _BARS_WIDTH, y1=floor, y2=floor, class_="axis"
-        ),
-        element("text", texts.number(maximum), x=_BARS_LEFT - 6, y=_BARS_TOP + 8, class_="end"),
-        element("text", "0", x=_BARS_LEFT - 6, y=floor, class_="end"),
-    ]
+
+    def across(x: float) -> str:
+        return share_of(x, width)
+
+    parts: list[Markup] = []
+    for value in dict.fromkeys((0, top // 2 if top % 2 == 0 else 0, top)):
+        y = floor - _BARS_HIGH * value / top
+        kind = "rule" if value else "axis"
+        parts.append(element("line", x1=across(_BARS_LEFT), x2="100%", y1=y, y2=y, class_=kind))
+        parts.append(
+            element("text", texts.number(value), x=across(_BARS_LEFT - 6), y=y + 4, class_="end")
+        )
     used = [each for each in WORST_FIRST if any(bar.counts.get(each) for bar in bars)]
     every = max(1, len(bars) // 8)
     for index, bar in enumerate(bars):
         x, y = _BARS_LEFT + index * step, float(floor)
         pieces = [
             # The whole column is clickable.
-            element("rect", element("title", texts.bar(bar)), x=x, y=_BARS_TOP, width=step,
-                    height=_BARS_HIGH, fill="transparent")
+            element("rect", element("title", texts.bar(bar)), x=across(x), y=_BARS_TOP,
+                    width=across(step), height=_BARS_HIGH, fill="transparent")
         ]  # fmt: skip
         for status in used:
             count = bar.counts.get(status, 0)
             if not count:
                 continue
-            high = max(_MIN_HEIGHT, _BARS_HIGH * count / maximum)
+            high = max(_MIN_HEIGHT, _BARS_HIGH * count / top)
             y -= high
             pieces.append(
-                element("rect", x=x + step * 0.1, y=y, width=step * 0.8, height=high,
-                        class_=f"s-{status.value}")
+                element("rect", x=across(x + step * 0.1), y=y, width=across(step * 0.8),
+                        height=high, class_=f"s-{status.value}")
             )  # fmt: skip
         group = element("g", *pieces, data_from=bar.start.isoformat(), data_to=bar.end.isoformat())
         linked = bar.address and bar.total
@@ -513,7 +521,7 @@ def histogram(bars: Sequence[Bar], texts: HistogramTexts) -> Chart:
             last = x > _BARS_LEFT + _BARS_WIDTH - _LABEL_WIDTH
             parts.append(
                 element(
-                    "text", texts.clock(bar.start), x=_BARS_LEFT + _BARS_WIDTH + 6 if last else x,
+                    "text", texts.clock(bar.start), x="100%" if last else across(x),
                     y=floor + 14, class_="end" if last else None,
                 )
             )  # fmt: skip
@@ -527,11 +535,20 @@ def histogram(bars: Sequence[Bar], texts: HistogramTexts) -> Chart:
             for bar in bars
             if bar.total
         ],
-        width=_BARS_LEFT + _BARS_WIDTH + 6,
+        width=width,
         height=floor + _BARS_BOTTOM,
         kind="histogram",
         links=any(bar.address and bar.total for bar in bars),
+        fluid=True,
     )
+
+
+def nice_maximum(value: int) -> int:
+    """The end of an axis from 0: the smallest 1, 2, 4, 6 or 8 with zeros that is not exceeded."""
+    scale = 1
+    while value > 10 * scale:
+        scale *= 10
+    return next(each * scale for each in (1, 2, 4, 6, 8, 10) if value <= each * scale)
 
 
 _HEAT_CELL, _HEAT_NAMES, _HEAT_TOP = 24, 76, 20

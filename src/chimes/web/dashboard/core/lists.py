@@ -37,6 +37,7 @@ from chimes.web.dashboard.core.preferences import (
     parse_list_name,
     remember_list_choices,
     with_columns,
+    with_density,
 )
 
 MAX_COMPLETIONS = 8
@@ -139,6 +140,15 @@ async def columns(request: PageRequest) -> Response:
     """The checked columns; none is valid, too."""
     list_ = parse_list_name(request.form.text("list"))
     choices = with_columns(list_choices_of(request.http), list_, request.form.all("column"))
+    return remember_list_choices(
+        request.http, request.redirect(request.back_url(page_of(list_))), choices
+    )
+
+
+@router.post("/lists/density")
+async def density(request: PageRequest) -> Response:
+    choices = with_density(list_choices_of(request.http), request.form.text("density"))
+    list_ = parse_list_name(request.form.text("list"))
     return remember_list_choices(
         request.http, request.redirect(request.back_url(page_of(list_))), choices
     )

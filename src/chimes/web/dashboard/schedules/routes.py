@@ -88,6 +88,7 @@ async def schedules(request: PageRequest) -> Response:
         "hints": HINTS,
         "columns": COLUMNS[LIST],
         "cols": choices.shows(LIST),
+        "density": choices.density,
         "may_create": request.actor.may_create(request.actor.owner),
     }
     if not request.is_htmx:
@@ -124,7 +125,8 @@ async def _rows_page(
     if not found.items and filtered.filter.chips:
         hiding = await _hiding(request, filtered.filter)
     newer = f"{LIST_PAGE}/newer?{urlencode({'q': filtered.filter.text, 'known': total})}"
-    values |= {"total": total, "hiding": hiding, "newer": newer}
+    one_owner = len({each.owner for each in found.items}) < 2
+    values |= {"total": total, "hiding": hiding, "newer": newer, "one_owner": one_owner}
     return request.render(template, status=200, **values)
 
 
@@ -160,6 +162,7 @@ async def rows_again(request: PageRequest) -> Response:
         "rows",
         rows=await _rows(request, found.items),
         cols=choices.shows(LIST),
+        density=choices.density,
         more="",
         back=request.back_url(LIST_PAGE),
     )
