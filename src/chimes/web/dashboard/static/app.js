@@ -42,6 +42,17 @@
   }
   if (words.in) setInterval(tick, 30000);
 
+  // Durations of running runs, and the times beside them, advance every second.
+  function advance() {
+    const running = all("[data-since]");
+    for (const each of running) {
+      const text = spanText(Math.max(0, Math.floor(now() / 1000 - Number(each.dataset.since))));
+      if (each.textContent !== text) each.textContent = text;
+    }
+    if (running.length) tick();
+  }
+  if (words.in) setInterval(advance, 1000);
+
   // Stores the browser's time zone, which applies unless the user has chosen one.
   function detectZone() {
     if (!root.dataset.zone || "zoneChosen" in root.dataset) return;
