@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from chimes.errors import InvalidInput
+from chimes.i18n import in_language
 from chimes.model import replace
 from chimes.model.ids import NodeId
-from chimes.model.run import Origin
+from chimes.model.run import Origin, RunStatus
+from chimes.services.filters import Chip
 from chimes.services.preferences import ListName
-from chimes.web.dashboard.core.lists import CompletionSource, completions
+from chimes.web.dashboard.core.lists import (
+    ChipTexts,
+    CompletionSource,
+    completions,
+    describe_chip,
+)
 from chimes.web.dashboard.core.preferences import (
     COLUMNS,
+    DisplayPreferences,
     ListChoices,
     parse_list_choices,
     with_columns,
@@ -208,6 +216,52 @@ def test_invalid_parts_of_the_list_cookie_are_ignored() -> None:
     assert parse_list_choices(with_columns(found, schedules, []).text).shows(schedules) == ()
     with pytest.raises(InvalidInput, match="unknown column"):
         with_columns(found, ListName.RUNS, ["zone"])
+
+
+# --- conditions in words ------------------------------------------------------------------------
+def test_conditions_are_described() -> None:
+    texts = ChipTexts(
+        display=DisplayPreferences(zone="Asia/Bangkok"),
+        now=datetime(2030, 1, 15, 9, tzinfo=UTC),
+        schedules={"s1": "Nightly"},
+        error="RuntimeError: no connection",
+    )
+    table = {
+        "status:failed": "Status: failed",
+        "status:enabled": "Status: enabled",
+        "kind:task": "Kind: Python",
+        "origin:child": "Origin: step of a flow",
+        "owner:me": "Owner: me",
+        "next:<1h": "Next run within 1 h",
+        "since:7d": "last 7 d",
+        "until:1h": "older than 1 h",
+        "since:2030-01-15T04:15:00Z": "since 11:15 +07 today",
+        "since:2030-01-14T04:15:00Z": "since yesterday 11:15 +07",
+        "until:2030-01-13T04:15:00Z": "until Sun 13 Jan 11:15 +07",
+        "since:nonsense": "since:nonsense",
+        "schedule:s1": "Schedule: Nightly",
+        "same:r1": "same error: RuntimeError: no connection",
+        "label:team=ops": "Label: team=ops",
+    }
+    found = {}
+    for text in table:
+        name, _colon, value = text.partition(":")
+        found[text] = in_language(describe_chip(Chip(name, value), texts), "en")
+    assert found == table
+
+
+async def test_chips_and_suggestions_are_in_words() -> None:
+    async with with_runs(ended(NOW, RunStatus.FAILED, error="RuntimeError: x")) as browser:
+        page = main_of((await browser.get(f"{RUNS}?q=status:failed+since:7d")).text)
+        assert "<bdi>Status: failed</bdi>" in page
+        assert "<bdi>last 7 d</bdi>" in page
+        headings = re.findall(r'<div><p class="menu-title">([^<]+)</p>', page)
+        assert headings == ["Status", "Origin", "Owner", "Time"]
+        assert 'title="status:timeout">Status: timed out</a>' in page
+        token = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        fields = {"csrf": token, "verb": "retry", "everything": "yes", "q": "status:failed"}
+        dialog = main_of((await browser.post(f"{RUNS}/bulk", fields)).text)
+        assert re.search(r"<li>[^<]+ · [A-Z][a-z]{2} \d+ [A-Z][a-z]{2} [^<]*UTC</li>", dialog)
 
 
 # --- row refresh ------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ async def test_filters_and_the_condition_without_matches() -> None:
         assert names((await browser.get(f"{LIST}?q=next:<24h")).text) == ["a"]
         assert "No schedule matches" in (await browser.get(f"{LIST}?q=next:<1m+label:billing")).text
         page = (await browser.get(f"{LIST}?q=label:billing+status:paused")).text
-        assert "No schedule matches label:billing." in page
+        assert "No schedule matches Label: billing." in page
         assert 'href="/ui/schedules?q=status%3Apaused"' in page
         both = (await browser.get(f"{LIST}?q=label:x+kind:flow")).text
         assert "No schedule matches all filters" in both

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlencode
 
 from pydantic import ValidationError
@@ -28,7 +29,14 @@ from chimes.services.filters import (
 from chimes.services.preferences import ListName
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.translate import patched_target, target_out
-from chimes.web.dashboard.core.lists import next_page, page_position, saved_filters_of
+from chimes.web.dashboard.core.lists import (
+    ChipTexts,
+    describe_chip,
+    next_page,
+    page_position,
+    saved_filters_of,
+    suggested_chips,
+)
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
     FormError,
@@ -81,7 +89,10 @@ async def schedules(request: PageRequest) -> Response:
     sorting = parse_sorting(request.query.get("sort", ""))
     filtered = parse_query(request, request.query.get("q", ""), sorting)
     choices = with_view(list_choices_of(request.http), request.query.get("view", ""))
+    texts = ChipTexts(display=request.display, now=request.now)
     frame: dict[str, object] = {
+        "chip_words": partial(describe_chip, texts=texts),
+        "suggested": suggested_chips(HINTS, texts),
         "filtered": filtered,
         "sorting": sorting,
         "view": choices.view,
