@@ -266,12 +266,20 @@
   /* --- palette ------------------------------------------------------------------------------- */
   let search = 0;
 
-  function addOption(id, title) {
-    const option = document.createElement("li");
-    Object.assign(option, { id, textContent: title });
+  function addOption(id, title, group, key) {
+    const option = document.createElement("li"), text = document.createElement("span");
+    option.id = id;
+    text.textContent = title;
+    option.append(text);
+    if (key) {
+      const shown = document.createElement("kbd");
+      shown.textContent = key === " " ? "␣" : key;
+      shown.setAttribute("aria-hidden", "true");
+      option.append(shown);
+    }
     option.setAttribute("role", "option");
     option.setAttribute("aria-selected", "false");
-    $("#palette-list").append(option);
+    $(`#palette-${group}`).append(option);
     return option;
   }
 
@@ -286,7 +294,7 @@
     // Adds the actions of the page.
     all("#palette-list [data-press]").forEach((each) => each.remove());
     ofPage("[data-key]").forEach((each, index) => {
-      const option = addOption(`press-${index}`, each.getAttribute("aria-label") || each.textContent.trim());
+      const option = addOption(`press-${index}`, each.getAttribute("aria-label") || each.textContent.trim(), "actions", each.dataset.key);
       option.dataset.press = index;
       option.press = () => { dialog.close(); each.click(); };
     });
@@ -306,7 +314,7 @@
     const list = $("#palette-list"), wanted = text.trim().toLowerCase();
     search += 1;
     all("[data-found]", list).forEach((each) => each.remove());
-    for (const each of all("[role=option]", list)) each.hidden = !each.textContent.toLowerCase().includes(wanted);
+    for (const each of all("[role=option]", list)) each.hidden = !$("span", each).textContent.toLowerCase().includes(wanted);
     $("#palette-none").textContent = "";
     choose(options()[0]);
   }
@@ -317,7 +325,7 @@
     const answer = await fetch(`/ui/palette?q=${encodeURIComponent(text.trim())}`, { headers: { Accept: "application/json" } }).catch(() => null);
     if (!answer?.ok || mine !== search) return;
     (await answer.json()).items.forEach((item, index) => {
-      const option = addOption(`found-${index}`, item.title);
+      const option = addOption(`found-${index}`, item.title, "found");
       option.dataset.found = option.dataset.address = item.address;
     });
     if (!$("[aria-selected=true]:not([hidden])", list)) choose(options()[0]);

@@ -179,7 +179,7 @@
   /* --- the preview is a sheet on phones ----------------------------------------------------------- */
   const preview = $(".preview");
   preview.classList.add("sheet");
-  if (matchMedia("(max-width: 899px)").matches) preview.querySelector("details").open = false;
+  if (matchMedia("(max-width: 899px)").matches) for (const each of [preview.querySelector("details"), $(".presets")]) each.open = false;
 
   const first = document.querySelector("#summary a, #question button, #conflict");
   if (first) first.scrollIntoView({ block: "center" });
