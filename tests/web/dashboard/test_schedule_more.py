@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from chimes.errors import NotFound
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
@@ -21,7 +22,12 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Schedule, is_detached, mark_source, plan_after
 from chimes.services.schedules.history import Decision, FireLogEntry
-from chimes.services.schedules.versions import periods_of
+from chimes.services.schedules.versions import (
+    ORIGINAL,
+    periods_of,
+    versions_in,
+    with_version,
+)
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every
 from chimes.web.dashboard.charts.timeline import Fire
@@ -377,6 +383,42 @@ def test_the_newest_delivery_per_recipient_is_shown() -> None:
     found = destinations_of([hook, inbox], [newer, older])
     assert [each.last for each in found] == [newer, None]
     assert "s" not in found[0].to.partition("key=")[2]
+
+
+# --- versions ---------------------------------------------------------------------------------
+async def test_versions_are_compared_side_by_side_and_the_original_is_listed() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(name="report")
+        path, page = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}/definition"
+        for changes in ({"name": "second"}, {"labels": {"team": "ops"}}):
+            answer = await browser.rig.client.patch(path, json=changes)
+            assert answer.status_code == 200, answer.text
+        shown = (await browser.get(page)).text
+        numbers = re.findall(r'name="left" value="(\d+)"', shown)
+        assert len(numbers) == 3, "two changes and the creation"
+        assert "Comparison" not in shown
+        compared = (await browser.get(f"{page}?left={numbers[0]}&right={numbers[-1]}")).text
+        table = compared.partition('class="card compare"')[2].partition("</table>")[0]
+        # The older version is at the left, whatever was chosen first.
+        assert "<del>name: report</del></td><td><ins>name: second</ins>" in table
+        assert "<ins>  team: ops</ins>" in table
+        for wrong in (f"left={numbers[0]}&right={numbers[0]}", "left=0&right=1", "left=x&right=y"):
+            assert "Comparison" not in (await browser.get(f"{page}?{wrong}")).text
+        # Restoring names the change of the next fire.
+        cron = {"kind": "cron", "expression": "0 5 * * *", "timezone": "Asia/Bangkok"}
+        await browser.rig.client.patch(path, json={"trigger": cron})
+        await browser.get(page)
+        dialog = await browser.send(f"/ui/schedules/{made['id']}/versions/{numbers[0]}/restore")
+        assert "The next run moves from" in dialog.text
+
+
+def test_the_definition_before_the_oldest_version_is_the_original() -> None:
+    renamed = an_entry(number=7, verb="update", changes={"name": ["first", "second"]})
+    created = an_entry(number=7, verb="create", changes={"name": [None, "second"]})
+    schedule = a_schedule(name="second")
+    assert with_version(schedule, versions_in([renamed]), ORIGINAL).name == "first"
+    with pytest.raises(NotFound):
+        with_version(schedule, versions_in([created]), ORIGINAL)
 
 
 # --- expected slots ---------------------------------------------------------------------------

@@ -28,6 +28,10 @@ from chimes.triggers import Trigger, trigger_from_dict
 DEFINITION_FIELDS = ("name", "trigger", "target", "policy", "priority", "labels", "depends_on")
 
 
+#: Number of the definition before the oldest version; numbers of entries begin with 1.
+ORIGINAL = 0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Version:
     #: The number of its audit entry.
@@ -105,12 +109,21 @@ def periods_of(
     return tuple(reversed(found))
 
 
+def has_original(versions: Sequence[Version]) -> bool:
+    """Whether the oldest version changed a definition whose creation is not in the audit log."""
+    if not versions:
+        return False
+    return all(before is not None for before, _after in versions[-1].changes.values())
+
+
 def with_version(schedule: Schedule, versions: Sequence[Version], number: int) -> Schedule:
-    """The schedule with the definition of an earlier version; `versions` are newest first.
+    """The schedule with the definition of an earlier version; `versions` are newest first,
+    `ORIGINAL` is the definition before all of them.
 
     Raises NotFound for an unknown number, InvalidInput if the version had a secret that is gone.
     """
-    if number not in {each.number for each in versions}:
+    known = {each.number for each in versions} | ({ORIGINAL} if has_original(versions) else set())
+    if number not in known:
         raise NotFound(_("version {number} not found", number=number))
     current = schedule_to_plain(schedule)
     earlier = dict(current)
