@@ -115,9 +115,12 @@ async def test_error_pages_keep_the_navigation_and_name_the_role() -> None:
         assert 'class="rail"' in refused
         assert "Your role is viewer." in refused
         assert "System › Access" in refused
-        missing = await browser.get("/ui/schedules/nothing")
-        assert missing.status_code == 404
-        assert 'class="rail"' in missing.text
+        for path in ("/ui/schedules/nothing", "/ui/nowhere"):
+            missing = await browser.get(path)
+            assert missing.status_code == 404
+            assert 'class="rail"' in missing.text, path
+        browser.client.cookies.clear()
+        assert 'class="rail"' not in (await browser.get("/ui/nowhere")).text
 
 
 async def test_whoever_creates_the_first_user_stays_signed_in() -> None:

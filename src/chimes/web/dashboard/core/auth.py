@@ -72,7 +72,7 @@ async def authenticate_page(
         now=await context.now(),
         csrf_secret=_csrf_secret(http, session),
     )
-    if not public:
+    if actor is not ANONYMOUS:
         # For an error page with the navigation.
         http.state.page_request = page_request
     return page_request
