@@ -119,6 +119,10 @@ def _run_axe(shown: Page | Locator, rules: dict[str, object]) -> None:
     # After a navigation elements are visible before the page's style sheets have been applied.
     page.wait_for_load_state("load")
     page.evaluate(_axe())
+    # axe takes what lies below a sticky bar for too small; it can be scrolled.
+    sticky = page.locator(".save-line")
+    if sticky.count():
+        sticky.evaluate("(bar) => { bar.style.position = 'static'; }")
     root = shown.locator(":root") if isinstance(shown, Page) else shown
     found: list[dict[str, Any]] = root.evaluate(
         """async (root, options) => (await axe.run(

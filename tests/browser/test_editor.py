@@ -213,3 +213,35 @@ def test_editor_is_accessible(
         summary.click()
         expect(page.locator("#preview .fires")).to_be_visible()
         fits(page)
+
+
+def test_sections_are_folded_to_their_summaries_and_save_stays_in_view(
+    shared_site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    user = visitor(shared_site)
+    user.watch.allow("422")
+    page = user.open(NEW)
+    expect(page.locator("#f-words")).to_be_focused()
+    for name in ("how", "notifications", "more"):
+        expect(page.locator(f"#{name} > summary .brief")).to_be_visible()
+        expect(page.locator(f"#{name}")).not_to_have_attribute("open", "")
+    expect(page.locator("#save")).to_be_in_viewport()
+    page.locator("#how > summary").click()
+    page.get_by_label("Retries").fill("4")
+    page.locator("#how > summary").click()
+    expect(page.locator("[data-brief=how]")).to_have_text("Retries: 4")
+    expect(page.locator("#f-method")).to_have_value("GET")
+    # An error unfolds its section; all errors are shown at once.
+    page.locator("#how > summary").click()
+    page.get_by_label("Retries").fill("many")
+    page.locator("#how > summary").click()
+    expect(page.locator("#how")).to_have_attribute("open", "")
+    page.locator("#f-rule_time").fill("")
+    page.locator("#save").click()
+    expect(page.locator("#summary li")).to_have_count(3)
+    for name in ("max_retries", "rule_time", "url"):
+        expect(page.locator(f"#e-{name}")).to_be_visible()
+    # The name follows from the URL: it is no error of its own.
+    expect(page.locator("#e-name")).to_be_hidden()
+    expect(page.locator("#save")).to_be_in_viewport()
+    accessible(page)

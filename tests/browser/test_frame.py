@@ -93,6 +93,9 @@ def test_keyboard_shortcuts_navigate_search_and_open_the_palette(
     page.keyboard.press("Control+k")
     expect(page.locator("#palette")).to_be_visible()
     accessible(page.locator("#palette"))
+    groups = page.locator("#palette [role=group]:visible")
+    assert groups.evaluate_all("(all) => all.map((each) => each.ariaLabel)") == ["Actions", "Pages"]
+    expect(page.locator("#go-schedules kbd")).to_have_text("g s")
     page.keyboard.type("inb")
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/inbox")

@@ -40,9 +40,10 @@ def test_test_message_is_read_and_archived_by_keyboard(
     pressed(page, "e", "Archived.")
     # Notification fields depend on the channel.
     phone = visitor(site, width=PHONE, theme="dark").open("/ui/schedules/new")
+    phone.locator("#notifications > summary").click()
     phone.locator("#f-notify0_channel").select_option("telegram")
     expect(phone.get_by_role("link", name="Connect a Telegram chat")).to_be_visible()
-    phone.locator("#notifications summary").first.click()
+    phone.locator("#notifications .recipient summary").first.click()
     expect(phone.locator("#f-notify0_digest_at")).to_be_hidden()
     phone.locator("#f-notify0_digest").select_option("weekly")
     expect(phone.locator("#f-notify0_digest_day")).to_be_visible()

@@ -84,3 +84,51 @@ def test_rows_are_updated_in_place(site: Site, visitor: Callable[..., Visitor]) 
     page.evaluate("() => scrollTo(0, 0)")
     accessible(page)
     fits(page)
+
+
+def test_a_laptop_shows_fifteen_runs_and_twelve_schedules(
+    site: Site, visitor: Callable[..., Visitor]
+) -> None:
+    labels = {"team": "operations", "tier": "gold"}
+    name = "report on everything that has happened in the last day"
+    ids = [
+        site.post(
+            "/schedules",
+            {"name": f"{name} {number}", "trigger": DAILY, "target": HOOK, "labels": labels},
+        )["id"]
+        for number in range(16)
+    ]
+    for each in ids:
+        site.post(f"/schedules/{each}/run")
+    page = visitor(site).page
+    page.set_viewport_size({"width": 1440, "height": 900})
+
+    def heights() -> list[float]:
+        found: list[float] = page.evaluate(
+            """() => [...document.querySelectorAll("tr[data-row]")]
+                .map((row) => row.getBoundingClientRect())
+                .filter((box) => box.bottom <= innerHeight).map((box) => box.height)"""
+        )
+        return found
+
+    for path, least in (("/ui/runs", 15), (LIST, 12)):
+        page.goto(path)
+        page.wait_for_load_state("load")
+        expect(page.locator("tr[data-row]")).to_have_count(16)
+        found = heights()
+        assert len(found) >= least
+        # One line each.
+        assert max(found) < 40
+        accessible(page)
+        fits(page)
+    above = page.goto("/ui/runs") and page.locator(".list.runs").bounding_box()
+    controls = page.locator(".list-head").bounding_box()
+    assert above is not None
+    assert controls is not None
+    assert above["y"] - controls["y"] <= 300, "filters and chart take a third of the screen at most"
+    page.get_by_role("button", name="Comfortable rows").click()
+    expect(page.locator(".list.runs.comfortable")).to_be_visible()
+    expect(page.get_by_role("button", name="Comfortable rows")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    assert min(heights()) > max(found)

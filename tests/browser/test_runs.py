@@ -164,7 +164,7 @@ def test_range_selection_error_groups_and_bulk_actions(
     expect(page.locator(".in-brush")).not_to_have_count(0)
     page.mouse.up()
     page.wait_for_url(re.compile("since.*until"))
-    expect(page.locator(".chips")).to_contain_text("until:")
+    expect(page.locator(".chips")).to_contain_text(re.compile(r"since .*until .*\+07"))
     shown = page.locator("tr[data-row]").count()
     assert 1 <= shown < 19
     # Filter by error group, then clear the filter.
@@ -260,6 +260,38 @@ def test_run_page_follows_a_run_live_to_its_end(
     page.get_by_label("Level").select_option("30")
     expect(page.locator(".log-view .line")).to_have_count(1)
     assert height_of(page) < 100
+
+
+def test_running_run_advances_every_second(
+    site: Site, second_node: SecondNode, visitor: Callable[..., Visitor]
+) -> None:
+    run = second_node.claimed(schedule_name="live one")
+    second_node.log(run, *(f"line {n}" for n in range(100)))
+    page = visitor(site).open(f"/ui/runs/{run.id}")
+    page.evaluate("() => { window.stays = true; }")
+    duration = page.locator("#run-head [data-since]")
+    bars = page.locator("svg.waterfall g[data-start]")
+    queued = bars.first.locator("rect")
+    before = duration.inner_text(), bars.last.locator("text").text_content() or ""
+    wide = float((queued.get_attribute("width") or "").removesuffix("%"))
+    expect(duration).not_to_have_text(before[0])
+    expect(bars.last.locator("text")).not_to_have_text(before[1])
+    # The scale follows: an ended bar shrinks while another grows.
+    page.wait_for_function(
+        "wide => parseFloat(document.querySelector('svg.waterfall g[data-start] rect')"
+        ".getAttribute('width')) < wide",
+        arg=max(wide, 0.21),
+    )
+    view = page.locator(".log-view")
+    expect(view.get_by_text("line 99", exact=True)).to_be_in_viewport()
+    box = view.bounding_box()
+    assert box is not None
+    assert 740 <= box["y"] + box["height"] <= 800, "the log takes the rest of the window"
+    second_node.finish(run)
+    expect(page.locator("h1 .status.succeeded")).to_be_visible()
+    expect(duration).to_have_count(0)
+    expect(page).to_have_title(re.compile("^✓ live one"))
+    assert page.evaluate("() => window.stays"), "the page was not loaded again"
 
 
 def cpu_seconds_of(page: Page) -> Callable[[], float]:

@@ -151,8 +151,8 @@ def test_filter_without_matches_is_named_and_can_be_cleared(
     page = visitor(seeded_site).open(LIST)
     page.get_by_role("combobox", name="Filter").fill("label:billing status:paused")
     page.get_by_role("button", name="Filter").click()
-    expect(page.get_by_text("No schedule matches label:billing.")).to_be_visible()
-    page.get_by_role("link", name="Clear label:billing").click()
+    expect(page.get_by_text("No schedule matches Label: billing.")).to_be_visible()
+    page.get_by_role("link", name="Clear Label: billing").click()
     expect(page.locator("tr[data-row]")).to_have_count(1)
 
 

@@ -81,7 +81,9 @@ def test_hours_of_every_zone_start_at_a_quarter_hour(zone: str) -> None:
 # --- counts -------------------------------------------------------------------------------------
 def test_success_rate_and_sums_of_counts() -> None:
     assert StatusCounts(at=NOW).success_rate is None
-    assert StatusCounts(at=NOW, statuses={SKIPPED: 3, RunStatus.MISSED: 1}).success_rate is None
+    assert StatusCounts(at=NOW, statuses={SKIPPED: 3}).success_rate is None
+    missed = StatusCounts(at=NOW, statuses={OK: 3, RunStatus.MISSED: 1})
+    assert missed.success_rate == 0.75, "a missed run is not a success"
     counts = {OK: 3, FAILED: 1, RunStatus.TIMEOUT: 1, RunStatus.UNKNOWN: 1, SKIPPED: 9}
     tally = StatusCounts(at=NOW, statuses=counts)
     assert (tally.success_rate, tally.bad, tally.total) == (0.5, 3, 15)

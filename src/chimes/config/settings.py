@@ -177,6 +177,9 @@ class Settings:
     smtp_allowed: tuple[str, ...] = ()
     #: URL of the dashboard, for links in messages and the return from an identity provider.
     public_url: str = ""
+    #: What users and keys with the role viewer see: schedules and runs of their owner, or of all
+    #: owners: `own`, `all`.
+    viewers_see: str = "own"
     #: Execute commands on this node, and accept schedules with commands.
     allow_commands: bool = False
     #: Roles that may create commands.
@@ -649,6 +652,7 @@ _SETTINGS = (
     Field("smtp_from", text),
     Field("smtp_allowed", names),
     Field("public_url", text),
+    Field("viewers_see", choice("own", "all")),
     Field("allow_commands", flag),
     Field("command_roles", access_roles),
     Field("command_workers", number(1, 10_000)),

@@ -82,6 +82,8 @@ class Actor(Struct, frozen=True, kw_only=True):
     address: str = ""
     #: Empty: all rights of the role.
     scopes: tuple[Scope, ...] = ()
+    #: Whether a viewer reads the schedules and runs of all owners (the setting `viewers_see`).
+    reads_all: bool = False
 
     @property
     def name(self) -> str:
@@ -91,6 +93,12 @@ class Actor(Struct, frozen=True, kw_only=True):
     def sees_everything(self) -> bool:
         """Every scope includes reading: the response to a change contains its object anyway."""
         return self.role in (Role.OPERATOR, Role.ADMIN)
+
+    @property
+    def sees_all_owners(self) -> bool:
+        """Whether schedules and runs of other owners are visible; monitors, nodes, rules and the
+        audit log need `sees_everything`."""
+        return self.sees_everything or (self.reads_all and self.role is Role.VIEWER)
 
     @property
     def is_agent(self) -> bool:
@@ -105,6 +113,11 @@ class Actor(Struct, frozen=True, kw_only=True):
 
     def may_see(self, owner: Owner) -> bool:
         return self.sees_everything or owner == self.owner
+
+    def may_read(self, owner: Owner) -> bool:
+        """A schedule or a run; `may_see` is about all objects of an owner, also those that contain
+        credentials."""
+        return self.sees_all_owners or owner == self.owner
 
     def may_write(self, owner: Owner) -> bool:
         """Edit, delete, and create, unless it is an agent."""

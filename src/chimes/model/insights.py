@@ -7,7 +7,7 @@ any zone are sums of quarters.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -221,9 +221,9 @@ class StatusCounts(Struct, frozen=True, kw_only=True):
 
     @property
     def success_rate(self) -> float | None:
-        """Successes among conclusive runs, from 0 to 1; None without any."""
-        conclusive = self.bad + self[RunStatus.SUCCEEDED]
-        return self[RunStatus.SUCCEEDED] / conclusive if conclusive else None
+        """Successes among conclusive and missed runs, from 0 to 1; None without any."""
+        expected = self.bad + self[RunStatus.MISSED] + self[RunStatus.SUCCEEDED]
+        return self[RunStatus.SUCCEEDED] / expected if expected else None
 
 
 def sum_counts(several: Iterable[StatusCounts], at: datetime) -> StatusCounts:
@@ -316,7 +316,7 @@ class ScheduleHealth(Struct, frozen=True, kw_only=True):
 
 def assess_health(results: Sequence[Result]) -> ScheduleHealth:
     good = [result for result in results if result.status is RunStatus.SUCCEEDED]
-    streak = streak_of(result.status for result in results)
+    streak = streak_of((result.status for result in results), judged=_EXPECTED_STATUSES)
     if streak is not None and len(results) < HEALTH_RESULTS:
         # All results were read.
         streak = replace(streak, open=False)
@@ -342,9 +342,15 @@ def median_duration(results: Sequence[Result]) -> timedelta | None:
     return lengths[middle] if len(lengths) % 2 else (lengths[middle - 1] + lengths[middle]) / 2
 
 
-def streak_of(statuses: Iterable[RunStatus]) -> Streak | None:
+#: A missed run ends a streak of successes, as a failed one.
+_EXPECTED_STATUSES = CONCLUSIVE_STATUSES | {RunStatus.MISSED}
+
+
+def streak_of(
+    statuses: Iterable[RunStatus], *, judged: Collection[RunStatus] = CONCLUSIVE_STATUSES
+) -> Streak | None:
     """Newest first."""
-    good = [status is RunStatus.SUCCEEDED for status in statuses if status in CONCLUSIVE_STATUSES]
+    good = [status is RunStatus.SUCCEEDED for status in statuses if status in judged]
     if not good:
         return None
     count = next((at for at, each in enumerate(good) if each != good[0]), len(good))

@@ -387,7 +387,7 @@ async def credential_refusals(
     store: Store, actor: Actor, now: datetime, *, any_failed: bool = True
 ) -> tuple[CredentialRefusal, ...]:
     """One per schedule, newest first. `any_failed`: whether any run of the last day has failed."""
-    owner = None if actor.sees_everything else actor.owner
+    owner = None if actor.sees_all_owners else actor.owner
     refused_runs, refused_deliveries = await gather(
         _refused_runs(store, owner, now) if any_failed else _none(),
         _refused_deliveries(store, owner, now),

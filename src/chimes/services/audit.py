@@ -204,10 +204,12 @@ class AuditService:
     async def list_for_owner(
         self, actor: Actor, owner: Owner, query: AuditQuery
     ) -> Sequence[AuditEntry]:
-        """Entries about objects of one owner, newest first."""
-        if not actor.may_see(owner):
+        """Entries about objects of one owner, newest first; network addresses only for those who
+        may see all of its objects."""
+        if not actor.may_read(owner):
             raise NotFound()
-        return await self._store.list_audit(replace(query, owner=str(owner)))
+        entries = await self._store.list_audit(replace(query, owner=str(owner)))
+        return entries if actor.may_see(owner) else [replace(each, address="") for each in entries]
 
     async def list_for_message(
         self, actor: Actor, item: InboxItem, *, interface: str, limit: int

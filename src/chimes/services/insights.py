@@ -69,7 +69,7 @@ class InsightService:
     async def count_schedules(
         self, actor: Actor, query: ScheduleQuery = EVERY_SCHEDULE, *, failing: bool = False
     ) -> ScheduleCounts:
-        if not actor.sees_everything:
+        if not actor.sees_all_owners:
             query = replace(query, owner=actor.owner)
         return await self._store.schedule_counts(query, failing=failing)
 
@@ -171,7 +171,7 @@ class InsightService:
 
     async def get_last_log_lines(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, LogEntry]:
         """The newest log line of each run, in one query."""
-        ids = [run.id for run in runs if actor.may_see(run.owner)]
+        ids = [run.id for run in runs if actor.may_read(run.owner)]
         return await self._store.last_logs(ids) if ids else {}
 
     # --- lags ---------------------------------------------------------------------------------
@@ -200,11 +200,11 @@ class InsightService:
 
 
 def _visible_owner(actor: Actor) -> Owner | None:
-    return None if actor.sees_everything else actor.owner
+    return None if actor.sees_all_owners else actor.owner
 
 
 def _visible_runs(actor: Actor, filter_: RunFilter) -> RunFilter:
-    return filter_ if actor.sees_everything else replace(filter_, owner=actor.owner)
+    return filter_ if actor.sees_all_owners else replace(filter_, owner=actor.owner)
 
 
 # --- clock changes --------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class ClockWatch:
     async def get_upcoming(self, actor: Actor, now: datetime) -> UpcomingClockChanges:
         """Changes within a week. A new or changed schedule appears within ten minutes; a paused or
         deleted one disappears at once."""
-        owner = None if actor.sees_everything else actor.owner
+        owner = None if actor.sees_all_owners else actor.owner
         cached = self._cache.get(owner)
         if cached is None or self._clock.monotonic() - cached.since > CACHE_SECONDS:
             cached = await self._find(owner, now)
@@ -343,7 +343,7 @@ class ChangeDetector:
 
     def __init__(self, store: Store, actor: Actor) -> None:
         self._store = store
-        self._owner = None if actor.sees_everything else actor.owner
+        self._owner = None if actor.sees_all_owners else actor.owner
         #: The newest run that was found, also after it is no longer recent.
         self._newest_run = ""
         #: Up to when new runs were searched, by the store's clock.

@@ -46,12 +46,12 @@ class RunService:
 
     async def get(self, actor: Actor, run_id: RunId) -> Run:
         run = await self._store.get_run(run_id)
-        if run is None or not actor.may_see(run.owner):
+        if run is None or not actor.may_read(run.owner):
             raise NotFound(_("run {id} not found", id=run_id))
         return run
 
     async def find(self, actor: Actor, query: RunQuery) -> Page[Run]:
-        if not actor.sees_everything:
+        if not actor.sees_all_owners:
             query = replace(query, owner=actor.owner)
         return await self._store.list_runs(query)
 
@@ -158,7 +158,9 @@ class RunService:
 
     async def get_origins(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, RunOrigin]:
         """Who requested the manual and backfill runs among `runs`, in one query."""
-        return await get_run_origins(self._store, [run for run in runs if actor.may_see(run.owner)])
+        return await get_run_origins(
+            self._store, [run for run in runs if actor.may_read(run.owner)]
+        )
 
     async def list_last_logs(
         self, actor: Actor, run_id: RunId, *, limit: int

@@ -197,4 +197,4 @@ def _event(snapshot: Snapshot, kind: str, data: dict[str, str]) -> str:
 
 def _owner_of(actor: Actor) -> Owner | None:
     """None for an actor who sees the objects of all owners."""
-    return None if actor.sees_everything else actor.owner
+    return None if actor.sees_all_owners else actor.owner

@@ -38,6 +38,7 @@ from chimes.errors import (
 )
 from chimes.i18n import _
 from chimes.language.languages import DEFAULT, accepted, known, named
+from chimes.model import replace
 from chimes.model.access import ANONYMOUS_OWNER, Actor, OwnerType, Role, Scope
 from chimes.model.audit import entry
 from chimes.model.ids import KeyId
@@ -295,6 +296,7 @@ class Authenticator:
     def __init__(self, context: WebContext) -> None:
         self._access = context.access
         self._store = context.store
+        self._viewers_read_all = context.settings.viewers_see == "all"
         rate = context.settings.requests_per_second
         self._burst = 0 if math.isinf(rate) else max(1, round(2 * rate))
         self._calls = SharedLimiter(context.store, context.clock, rate=rate, burst=self._burst)
@@ -317,6 +319,13 @@ class Authenticator:
             await self._reject(address, interface, presented)
         if counted:
             await self.count(request, actor)
+        return self.with_visibility(actor)
+
+    def with_visibility(self, actor: Actor) -> Actor:
+        """Lets viewers read the objects of all owners if the operator has chosen that. Keys of
+        agents stay with their owner."""
+        if self._viewers_read_all and actor.role is Role.VIEWER and not actor.is_agent:
+            return replace(actor, reads_all=True)
         return actor
 
     async def authenticate_internal(self, request: Request, *, interface: str, token: str) -> Actor:

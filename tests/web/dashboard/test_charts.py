@@ -12,6 +12,7 @@ import pytest
 from markupsafe import Markup
 
 from chimes.model.run import RunStatus
+from chimes.web.dashboard.charts.scatter import Point, ScatterTexts, scatter_chart
 from chimes.web.dashboard.charts.sparkline import (
     MAX_CELLS,
     MAX_POINTS,
@@ -161,10 +162,9 @@ def test_axis_labels_are_not_cut_off_at_the_edges() -> None:
     chart = timeline(lanes, start=START, end=end, now=START, ticks=ticks, texts=timeline_texts())
     root = parse_chart(chart)
     first, middle, last = [each for each in root.iter("text") if each.get("y") == "16"]
-    width = str(root.get("viewBox")).split()[2]
     assert (first.get("x"), first.get("class")) == ("0", None)
     assert middle.get("class") == "middle"
-    assert (last.get("x"), last.get("class")) == (width, "end")
+    assert (last.get("x"), last.get("class")) == ("100%", "end")
 
 
 def test_overlapping_lanes_are_shaded_and_listed_in_the_table() -> None:
@@ -238,6 +238,54 @@ def test_long_bar_is_clipped_to_the_chart() -> None:
     end = START + timedelta(hours=24)
     (found,) = clusters([Fire(at=end - timedelta(hours=1), length=timedelta(days=9))], START, end)
     assert round(found.x + found.width, 3) == 780
+
+
+def test_charts_fill_their_container() -> None:
+    """Places are shares of the width; only names and heights have a size."""
+    end = START + timedelta(hours=24)
+    lanes = [Lane(name="a", fires=[Fire(at=START), Fire(at=START + timedelta(hours=12))])]
+    texts = timeline_texts()
+    root = parse_chart(timeline(lanes, start=START, end=end, now=START, ticks=[START], texts=texts))
+    assert (root.get("width"), root.get("viewBox")) == ("100%", None)
+    dots = [percent(each.get("cx")) for each in root.iter("circle")]
+    assert dots == [pytest.approx(1, abs=0.1), pytest.approx(49.9, abs=0.1)]
+
+
+def test_outliers_are_drawn_at_the_upper_edge_of_a_scatter_chart() -> None:
+    def point(hours: int, seconds: float) -> Point:
+        at = START + timedelta(hours=hours)
+        return Point(at=at, seconds=seconds, status=RunStatus.SUCCEEDED, address="/ui/runs/x")
+
+    texts = ScatterTexts(
+        title="Durations",
+        description="one point per run",
+        when="When",
+        value="Duration",
+        status="Result",
+        median="usual",
+        p95="p95",
+        span=lambda seconds: f"{seconds:g} s",
+        state=lambda status: status.value,
+        moment=lambda at: f"{at:%d %H:%M} UTC",
+        clock=lambda at: f"{at:%H:%M}",
+    )
+    points = [*(point(hour, 1 + hour % 3) for hour in range(40)), point(41, 900)]
+    chart = scatter_chart(points, texts, ticks=[START + timedelta(hours=12)], usual=2.5)
+    root = parse_chart(chart)
+    arrows = [each for each in root.iter("path") if each.get("class") == "s-succeeded"]
+    assert len(arrows) == 1
+    assert "900 s" in str(chart.svg), "the value is in its label"
+    texts_shown = [each.text for each in root.iter("text")]
+    assert texts_shown == ["0 s", "1 s", "2 s", "3 s", "18:00", "usual 2.5 s", "p95 3 s"]
+    # The chart is as high as the other points need.
+    heights = {each.get("cy") for each in root.iter("circle")}
+    assert len(heights) == 3
+    assert not list(parse_chart(scatter_chart(points[:-1], texts)).iter("path"))
+
+
+def percent(text: str | None) -> float:
+    assert text is not None
+    return float(text.removesuffix("%"))
 
 
 def test_heat_map_has_168_cells_and_marks_failures() -> None:
@@ -356,7 +404,10 @@ def test_waterfall_keeps_order_and_scale() -> None:
     )
     root = parse_chart(waterfall(intervals, texts))
     (wait,), (run,) = marks(root, "wait"), marks(root, "s-succeeded")
-    assert float(run.get("width") or 0) == 3 * float(wait.get("width") or 0)
+    assert percent(run.get("width")) == pytest.approx(3 * percent(wait.get("width")), abs=0.02)
+    running = replace(intervals[0], open=True)
+    rows = parse_chart(waterfall([running, intervals[1]], texts)).findall(".//g[@data-start]")
+    assert [each.get("data-end") is None for each in rows] == [True, False]
     parse_chart(waterfall([], texts))
 
 

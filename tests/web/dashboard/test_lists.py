@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from chimes.errors import InvalidInput
+from chimes.i18n import in_language
+from chimes.model import replace
+from chimes.model.ids import NodeId
+from chimes.model.run import Origin, RunStatus
+from chimes.services.filters import Chip
 from chimes.services.preferences import ListName
-from chimes.web.dashboard.core.lists import CompletionSource, completions
+from chimes.web.dashboard.core.lists import (
+    ChipTexts,
+    CompletionSource,
+    completions,
+    describe_chip,
+)
 from chimes.web.dashboard.core.preferences import (
     COLUMNS,
+    DisplayPreferences,
     ListChoices,
     parse_list_choices,
     with_columns,
     with_view,
 )
+from chimes.web.dashboard.runs.views import rows_of, silent_columns
 from tests.builders import NOW, a_schedule
 from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.dashboard.test_runs import ended, with_runs
@@ -149,6 +161,35 @@ async def test_columns_of_runs() -> None:
         assert not {"Node", "Origin", "Started"} & set(heads)
 
 
+async def test_row_height_is_remembered_and_compact_rows_omit_columns_that_say_nothing() -> None:
+    async with with_runs(ended(NOW), ended(NOW - timedelta(hours=1))) as browser:
+        page = (await browser.get(RUNS)).text
+        assert '<div class="list runs compact no-origin no-attempt no-node no-error">' in page
+        token = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        fields = {"csrf": token, "back": RUNS, "list": "runs", "density": "comfortable"}
+        answer = await browser.post("/ui/lists/density", fields)
+        assert '<div class="list runs comfortable' in (await browser.follow(answer)).text
+        await chosen(browser, RUNS, {"column": ["error"], "list": "runs"})
+        assert '<div class="list runs comfortable' in (await browser.get(RUNS)).text
+        answer = await browser.post("/ui/lists/density", fields | {"density": "huge"})
+        assert answer.status_code == 422
+
+
+def test_columns_with_something_to_say_are_not_silent() -> None:
+    def silent(**changes: Any) -> set[str]:
+        runs = [ended(NOW), replace(ended(NOW), **changes)]
+        return set(silent_columns(rows_of(runs, {}, {}, {}, NOW)))
+
+    every = {"origin", "attempt", "node", "error"}
+    assert silent() == every
+    assert silent(attempt=2) == every - {"attempt"}
+    assert silent(error="boom") == every - {"error"}
+    assert silent(origin=Origin.MANUAL) == every - {"origin"}
+    assert silent(attempts=()) == every, "a run without a node says nothing about nodes"
+    other = [replace(each, node=NodeId("other")) for each in ended(NOW).attempts]
+    assert silent(attempts=tuple(other)) == every - {"node"}
+
+
 def main_of(page: str) -> str:
     return page.partition("<main")[2].partition("</main>")[0]
 
@@ -175,6 +216,52 @@ def test_invalid_parts_of_the_list_cookie_are_ignored() -> None:
     assert parse_list_choices(with_columns(found, schedules, []).text).shows(schedules) == ()
     with pytest.raises(InvalidInput, match="unknown column"):
         with_columns(found, ListName.RUNS, ["zone"])
+
+
+# --- conditions in words ------------------------------------------------------------------------
+def test_conditions_are_described() -> None:
+    texts = ChipTexts(
+        display=DisplayPreferences(zone="Asia/Bangkok"),
+        now=datetime(2030, 1, 15, 9, tzinfo=UTC),
+        schedules={"s1": "Nightly"},
+        error="RuntimeError: no connection",
+    )
+    table = {
+        "status:failed": "Status: failed",
+        "status:enabled": "Status: enabled",
+        "kind:task": "Kind: Python",
+        "origin:child": "Origin: step of a flow",
+        "owner:me": "Owner: me",
+        "next:<1h": "Next run within 1 h",
+        "since:7d": "last 7 d",
+        "until:1h": "older than 1 h",
+        "since:2030-01-15T04:15:00Z": "since 11:15 +07 today",
+        "since:2030-01-14T04:15:00Z": "since yesterday 11:15 +07",
+        "until:2030-01-13T04:15:00Z": "until Sun 13 Jan 11:15 +07",
+        "since:nonsense": "since:nonsense",
+        "schedule:s1": "Schedule: Nightly",
+        "same:r1": "same error: RuntimeError: no connection",
+        "label:team=ops": "Label: team=ops",
+    }
+    found = {}
+    for text in table:
+        name, _colon, value = text.partition(":")
+        found[text] = in_language(describe_chip(Chip(name, value), texts), "en")
+    assert found == table
+
+
+async def test_chips_and_suggestions_are_in_words() -> None:
+    async with with_runs(ended(NOW, RunStatus.FAILED, error="RuntimeError: x")) as browser:
+        page = main_of((await browser.get(f"{RUNS}?q=status:failed+since:7d")).text)
+        assert "<bdi>Status: failed</bdi>" in page
+        assert "<bdi>last 7 d</bdi>" in page
+        headings = re.findall(r'<div><p class="menu-title">([^<]+)</p>', page)
+        assert headings == ["Status", "Origin", "Owner", "Time"]
+        assert 'title="status:timeout">Status: timed out</a>' in page
+        token = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        fields = {"csrf": token, "verb": "retry", "everything": "yes", "q": "status:failed"}
+        dialog = main_of((await browser.post(f"{RUNS}/bulk", fields)).text)
+        assert re.search(r"<li>[^<]+ · [A-Z][a-z]{2} \d+ [A-Z][a-z]{2} [^<]*UTC</li>", dialog)
 
 
 # --- row refresh ------------------------------------------------------------------------------

@@ -282,7 +282,7 @@ async def test_not_found_pages_use_the_language_of_the_user(path: str) -> None:
         answer = await browser.get(path)
         assert answer.status_code == 404
         assert answer.headers["content-language"] == "th"
-        assert '<html lang="th" data-theme="dark">' in answer.text
+        assert '<html lang="th" data-theme="dark"' in answer.text
         assert "ไม่พบ" in answer.text
         posted = await browser.post("/ui/nowhere", {})
         assert (posted.status_code, posted.headers["content-language"]) == (404, "th")

@@ -178,7 +178,7 @@ async def test_month_page_links_days_and_months() -> None:
         counted = (await browser.get(MONTH)).text
         assert "▶ 1" in counted
         assert ">▶</span>" not in counted
-        assert counted.count(">▶ 0</span>") == now.day - 1, "all earlier days"
+        assert ">▶ 0<" not in counted, "days without runs stay empty"
         day = (await browser.get(f"{MONTH}&q=label:x&day={tomorrow:%Y-%m-%d}")).text
         assert day.partition('id="day"')[2].count("data-open-row") == 5
         next_month = month_module.next_month(now.date().replace(day=1))

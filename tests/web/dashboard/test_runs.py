@@ -229,8 +229,8 @@ async def test_an_empty_window_suggests_the_next_step() -> None:
         (link,) = re.findall(r'class="button primary" href="(/ui/runs[^"]+)"', page)
         assert len(shown((await browser.get(link.replace("&amp;", "&"))).text)) == 1
         hidden = (await browser.get(query("since:7d origin:child"))).text
-        assert "The filter origin:child hides everything." in hidden
-        assert 'href="/ui/runs?q=since%3A7d">Clear origin:child</a>' in hidden
+        assert "The filter Origin: step of a flow hides everything." in hidden
+        assert 'href="/ui/runs?q=since%3A7d">Clear Origin: step of a flow</a>' in hidden
         assert "Widen to 30 days" in hidden
         none = (await browser.get(query("since:7d origin:child status:failed"))).text
         assert "widen to 30 days" in none, "no single part hides everything"

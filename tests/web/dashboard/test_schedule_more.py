@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from asyncio import gather
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from chimes.errors import NotFound
 from chimes.model import replace
 from chimes.model.access import Owner, OwnerType, Role
+from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import Result, StatusCounts
 from chimes.model.notification import DeliveryState
@@ -19,10 +22,17 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Schedule, is_detached, mark_source, plan_after
 from chimes.services.schedules.history import Decision, FireLogEntry
+from chimes.services.schedules.versions import (
+    ORIGINAL,
+    periods_of,
+    versions_in,
+    with_version,
+)
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every
+from chimes.web.dashboard.charts.timeline import Fire
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.schedule.charts import MAX_MARKS, expected_marks
+from chimes.web.dashboard.schedule.charts import MAX_MARKS, PAST, expected_marks
 from chimes.web.dashboard.schedule.definition import MAX_HIGHLIGHTED, highlight
 from chimes.web.dashboard.schedule.fire_log import oldest_unexplained
 from chimes.web.dashboard.schedule.routes import destinations_of, in_your_zone
@@ -35,6 +45,7 @@ from tests.builders import (
     a_node,
     a_run,
     a_schedule,
+    an_entry,
     claim_request,
 )
 from tests.web.dashboard.browsing import Browser, browsing
@@ -374,6 +385,42 @@ def test_the_newest_delivery_per_recipient_is_shown() -> None:
     assert "s" not in found[0].to.partition("key=")[2]
 
 
+# --- versions ---------------------------------------------------------------------------------
+async def test_versions_are_compared_side_by_side_and_the_original_is_listed() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(name="report")
+        path, page = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}/definition"
+        for changes in ({"name": "second"}, {"labels": {"team": "ops"}}):
+            answer = await browser.rig.client.patch(path, json=changes)
+            assert answer.status_code == 200, answer.text
+        shown = (await browser.get(page)).text
+        numbers = re.findall(r'name="left" value="(\d+)"', shown)
+        assert len(numbers) == 3, "two changes and the creation"
+        assert "Comparison" not in shown
+        compared = (await browser.get(f"{page}?left={numbers[0]}&right={numbers[-1]}")).text
+        table = compared.partition('class="card compare"')[2].partition("</table>")[0]
+        # The older version is at the left, whatever was chosen first.
+        assert "<del>name: report</del></td><td><ins>name: second</ins>" in table
+        assert "<ins>  team: ops</ins>" in table
+        for wrong in (f"left={numbers[0]}&right={numbers[0]}", "left=0&right=1", "left=x&right=y"):
+            assert "Comparison" not in (await browser.get(f"{page}?{wrong}")).text
+        # Restoring names the change of the next fire.
+        cron = {"kind": "cron", "expression": "0 5 * * *", "timezone": "Asia/Bangkok"}
+        await browser.rig.client.patch(path, json={"trigger": cron})
+        await browser.get(page)
+        dialog = await browser.send(f"/ui/schedules/{made['id']}/versions/{numbers[0]}/restore")
+        assert "The next run moves from" in dialog.text
+
+
+def test_the_definition_before_the_oldest_version_is_the_original() -> None:
+    renamed = an_entry(number=7, verb="update", changes={"name": ["first", "second"]})
+    created = an_entry(number=7, verb="create", changes={"name": [None, "second"]})
+    schedule = a_schedule(name="second")
+    assert with_version(schedule, versions_in([renamed]), ORIGINAL).name == "first"
+    with pytest.raises(NotFound):
+        with_version(schedule, versions_in([created]), ORIGINAL)
+
+
 # --- expected slots ---------------------------------------------------------------------------
 def a_result(at: datetime, origin: Origin = Origin.SCHEDULE) -> Result:
     return Result(
@@ -382,44 +429,77 @@ def a_result(at: datetime, origin: Origin = Origin.SCHEDULE) -> Result:
     )  # fmt: skip
 
 
+def expected_in(
+    schedule: Schedule,
+    results: Sequence[Result] = (),
+    hours: Sequence[StatusCounts] = (),
+    *entries: AuditEntry,
+    complete: bool = True,
+) -> list[Fire]:
+    periods = periods_of(schedule, entries, NOW - PAST, NOW)
+    return expected_marks(schedule, periods, results, hours, NOW, complete=complete)
+
+
 def hourly(since: datetime = NOW - 30 * 24 * HOUR) -> Schedule:
-    return replace(a_schedule(trigger=Cron("0 * * * *", timezone="UTC")), updated_at=since)
+    return replace(a_schedule(trigger=Cron("0 * * * *", timezone="UTC")), created_at=since)
 
 
 def test_missing_runs_are_marked_as_missed() -> None:
     ran = [a_result(NOW - n * HOUR) for n in range(1, 60) if n not in (5, 7)]
     ran[3:3] = [a_result(NOW - 7 * HOUR, Origin.MANUAL)]
-    marks = expected_marks(hourly(NOW - 24 * HOUR), ran, (), NOW, complete=True)
+    marks = expected_in(hourly(NOW - 24 * HOUR), ran)
     missing = [mark.at for mark in marks if mark.status is RunStatus.MISSED]
     assert missing == [NOW - 7 * HOUR, NOW - 5 * HOUR]
     assert len(marks) == 23
     assert NOW not in [mark.at for mark in marks], "it has just become due"
 
 
-def test_expected_slots_start_with_the_last_change() -> None:
+def test_expected_slots_start_with_the_schedule() -> None:
     ran = [a_result(NOW - n * HOUR) for n in range(1, 4)]
-    assert len(expected_marks(hourly(), ran, (), NOW, complete=False)) == 3
+    assert len(expected_in(hourly(), ran, complete=False)) == 3
     purged = replace(hourly(), purged_until=NOW - 2 * HOUR)
-    assert len(expected_marks(purged, ran, (), NOW, complete=True)) == 1
-    assert expected_marks(replace(hourly(), enabled=False), ran, (), NOW, complete=True) == []
-    assert expected_marks(hourly(NOW), ran, (), NOW, complete=True) == []
+    assert len(expected_in(purged, ran)) == 1
+    assert expected_in(hourly(NOW), ran) == []
     # A run that was moved or has jitter belongs to the slot before it.
     late = [a_result(NOW - n * HOUR + 17 * MINUTE) for n in range(1, 4)]
-    marks = expected_marks(hourly(NOW - 3 * HOUR - MINUTE), late, (), NOW, complete=True)
+    marks = expected_in(hourly(NOW - 3 * HOUR - MINUTE), late)
     assert [mark.status for mark in marks] == [None, None, None]
+
+
+def test_expected_slots_follow_the_versions_of_the_schedule() -> None:
+    """A rename or a pause does not hide the slots before it, nor the misses among them."""
+    now_daily = replace(hourly(NOW - 12 * HOUR), trigger=Cron("0 5 * * *", timezone="UTC"))
+    trigger = Cron("0 * * * *", timezone="UTC").to_dict()
+    changes = [
+        an_entry(at=NOW - HOUR, verb="update", changes={"name": ["a", "b"]}),
+        an_entry(
+            at=NOW - 2 * HOUR - MINUTE,
+            verb="update",
+            changes={"trigger": [trigger, now_daily.trigger.to_dict()]},
+        ),
+        an_entry(at=NOW - 5 * HOUR - MINUTE, verb="resume", changes={"enabled": [False, True]}),
+        an_entry(at=NOW - 8 * HOUR - MINUTE, verb="pause", changes={"enabled": [True, False]}),
+    ]
+    marks = expected_in(now_daily, [a_result(NOW - 9 * HOUR)], (), *changes)
+    hours_ago = [round((NOW - mark.at) / HOUR) for mark in marks]
+    assert hours_ago == [11, 10, 9, 5, 4, 3], "hourly until the change, without the pause"
+    assert [mark.status for mark in marks].count(RunStatus.MISSED) == 5
+    paused = replace(hourly(NOW - 3 * HOUR - MINUTE), enabled=False)
+    pause = an_entry(at=NOW - HOUR - MINUTE, verb="pause", changes={"enabled": [True, False]})
+    assert len(expected_in(paused, (), (), pause)) == 2
 
 
 def test_many_expected_slots_are_merged_by_hour() -> None:
     often = replace(
         a_schedule(trigger=Every("1s", anchor=NOW - 30 * 24 * HOUR)),
-        updated_at=NOW - 30 * 24 * HOUR,
+        created_at=NOW - 30 * 24 * HOUR,
     )
     start = NOW - 5 * 24 * HOUR
     hours = [
         StatusCounts(at=start + n * HOUR, statuses={RunStatus.SUCCEEDED: 3600} if n != 50 else {})
         for n in range(120)
     ]
-    marks = expected_marks(often, (), hours, NOW, complete=False)
+    marks = expected_in(often, (), hours, complete=False)
     assert len(marks) == 120 < MAX_MARKS
     assert [mark.at for mark in marks if mark.status] == [start + 50 * HOUR]
 

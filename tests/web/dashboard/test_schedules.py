@@ -74,7 +74,7 @@ async def test_filters_and_the_condition_without_matches() -> None:
         assert names((await browser.get(f"{LIST}?q=next:<24h")).text) == ["a"]
         assert "No schedule matches" in (await browser.get(f"{LIST}?q=next:<1m+label:billing")).text
         page = (await browser.get(f"{LIST}?q=label:billing+status:paused")).text
-        assert "No schedule matches label:billing." in page
+        assert "No schedule matches Label: billing." in page
         assert 'href="/ui/schedules?q=status%3Apaused"' in page
         both = (await browser.get(f"{LIST}?q=label:x+kind:flow")).text
         assert "No schedule matches all filters" in both
@@ -125,7 +125,7 @@ async def test_rows_show_results_and_durations() -> None:
         page = (await browser.get(LIST)).text
         assert page.count('class="s-succeeded"') == 4
         assert page.count('class="s-failed"') == 1
-        assert "2 s, median 2 s" in page
+        assert '2 s<span class="usual">, usually 2 s</span>' in page
         assert 'href="/ui/runs/r1"' in page
         for view in (f"{LIST}?view=table", f"{LIST}?view=cards"):
             page = (await browser.get(view, **{"Accept-Language": "th"})).text

@@ -46,6 +46,7 @@ from chimes.testing import SettableClock
 from chimes.triggers import Cron
 from chimes.triggers.clock_changes import ClockChange, affected_fire, clock_changes
 from chimes.triggers.values import format_moment
+from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.times import describe_clock_change
 from chimes.web.dashboard.today.routes import ATTENTION_PAGE_SIZE, CODE, MAX_NEEDS, MAX_RUNNING
@@ -73,7 +74,6 @@ from chimes.web.dashboard.today.views import (
     running_rows,
     runs_between,
     short_line,
-    ticks_between,
     tiles,
 )
 from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule, with_definition
@@ -197,7 +197,7 @@ async def test_live_parts_are_rendered_separately() -> None:
         await browser.rig.create()
         for part, has in (
             ("health", 'class="health'),
-            ("ahead", 'class="chart timeline"'),
+            ("ahead", 'class="chart timeline fluid"'),
             ("running", "No runs in progress."),
         ):
             found = (await browser.get(f"/ui/?part={part}", **PARTS)).text
@@ -687,10 +687,10 @@ def test_axis_ticks_are_local_hours(zone: str) -> None:
 
     start = datetime(2026, 11, 15, 14, 47, tzinfo=UTC)
     for ahead in SPANS.values():
-        for tick in ticks_between(zone, start, start + ahead.length, ahead.step):
+        for tick in times.ticks_between(zone, start, start + ahead.length, ahead.step):
             local = tick.astimezone(ZoneInfo(zone))
             assert (local.minute, local.hour % ahead.step) == (0, 0)
-    days = ticks_between(zone, start, start + timedelta(days=7), 24)
+    days = times.ticks_between(zone, start, start + timedelta(days=7), 24)
     assert len(days) == 7
 
 
@@ -702,7 +702,7 @@ def test_a_clock_change_is_drawn_as_a_line() -> None:
     lanes = lanes_of([schedule], {}, end, now)
     assert 'class="dst"' in ahead_chart(lanes, SPANS["24h"], display, now).svg
     assert 'class="dst"' not in ahead_chart(lanes, SPANS["24h"], LOOK, now).svg
-    ticks = ticks_between("America/New_York", now, end, 1)
+    ticks = times.ticks_between("America/New_York", now, end, 1)
     assert len(ticks) == 22, "23 hours between, and the repeated hour has one label"
 
 

@@ -161,18 +161,18 @@ async def fire_log(
 
 async def visible_schedule(store: Store, actor: Actor, schedule_id: ScheduleId) -> Schedule:
     schedule = await store.get_schedule(schedule_id)
-    if schedule is None or not actor.may_see(schedule.owner):
+    if schedule is None or not actor.may_read(schedule.owner):
         raise NotFound(_("schedule {id} not found", id=schedule_id))
     return schedule
 
 
 def run_query(actor: Actor, schedule_id: ScheduleId) -> RunQuery:
-    owner = None if actor.sees_everything else actor.owner
+    owner = None if actor.sees_all_owners else actor.owner
     return RunQuery(schedule_id=schedule_id, owner=owner, sort=RunSort.CREATED_AT)
 
 
 def audit_query(actor: Actor, schedule_id: ScheduleId) -> AuditQuery:
-    owner = None if actor.sees_everything else str(actor.owner)
+    owner = None if actor.sees_all_owners else str(actor.owner)
     return AuditQuery(object_id=schedule_id, owner=owner)
 
 

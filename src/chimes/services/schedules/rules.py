@@ -166,7 +166,7 @@ class ScheduleRules:
     async def get_schedule(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
         """The schedule if the actor may see it, else NotFound."""
         schedule = await self._store.get_schedule(schedule_id)
-        if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
+        if schedule is None or schedule.deleted_at or not actor.may_read(schedule.owner):
             raise NotFound(_("schedule {id} not found", id=schedule_id))
         return schedule
 

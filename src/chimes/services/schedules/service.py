@@ -1045,4 +1045,4 @@ def _restorable(actor: Actor, schedule: Schedule, now: datetime) -> bool:
 
 
 def _visible(actor: Actor, query: ScheduleQuery) -> ScheduleQuery:
-    return query if actor.sees_everything else replace(query, owner=actor.owner)
+    return query if actor.sees_all_owners else replace(query, owner=actor.owner)

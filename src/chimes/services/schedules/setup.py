@@ -139,7 +139,7 @@ class SetupService:
 
     async def find(self, actor: Actor, *, limit: int) -> tuple[Misconfigured, ...]:
         """The enabled schedules with a warning that the actor may see."""
-        owner = None if actor.sees_everything else actor.owner
+        owner = None if actor.sees_all_owners else actor.owner
         query = ScheduleQuery(owner=owner, enabled=True)
         available = await self.available()
         found: list[Misconfigured] = []
@@ -155,7 +155,7 @@ class SetupService:
     ) -> tuple[Misconfigured, ...]:
         """Like `find`. A new warning appears within seconds; one that is resolved disappears at
         once. `now`: the monotonic clock."""
-        owner = None if actor.sees_everything else actor.owner
+        owner = None if actor.sees_all_owners else actor.owner
         ids = cache.get(owner, now)
         if ids is None:
             found = await self.find(actor, limit=limit)

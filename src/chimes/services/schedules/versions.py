@@ -22,9 +22,14 @@ from chimes.redaction import HIDDEN, masked_names, unmask_text
 from chimes.services.schedules.history import MAX_AUDIT_ENTRIES, audit_query
 from chimes.store.codec.values import schedule_from_plain, schedule_to_plain
 from chimes.store.port import Store
+from chimes.triggers import Trigger, trigger_from_dict
 
 #: The fields of a definition; `enabled` and the cursor are not part of it.
 DEFINITION_FIELDS = ("name", "trigger", "target", "policy", "priority", "labels", "depends_on")
+
+
+#: Number of the definition before the oldest version; numbers of entries begin with 1.
+ORIGINAL = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,11 +44,11 @@ class Version:
 
 
 async def list_schedule_audit(
-    store: Store, actor: Actor, schedule: Schedule
+    store: Store, actor: Actor, schedule: Schedule, *, since: datetime | None = None
 ) -> tuple[AuditEntry, ...]:
     """The audit entries of a schedule that the actor may see, newest first."""
     query = audit_query(actor, schedule.id)
-    entries = await store.list_audit(replace(query, limit=MAX_AUDIT_ENTRIES))
+    entries = await store.list_audit(replace(query, since=since, limit=MAX_AUDIT_ENTRIES))
     return tuple(each for each in entries if each.object_kind == "schedule" and each.allowed)
 
 
@@ -69,12 +74,56 @@ def versions_in(entries: Sequence[AuditEntry]) -> tuple[Version, ...]:
     return tuple(versions)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Period:
+    """A time in which the trigger of a schedule did not change."""
+
+    start: datetime
+    end: datetime
+    #: None: the schedule was paused.
+    trigger: Trigger | None
+
+
+def periods_of(
+    schedule: Schedule, entries: Sequence[AuditEntry], since: datetime, now: datetime
+) -> tuple[Period, ...]:
+    """The triggers that a schedule had from `since` until now, oldest first; `entries` are all its
+    audit entries of that time, newest first."""
+    trigger: Trigger | None = schedule.trigger
+    enabled, end = schedule.enabled, now
+    found: list[Period] = []
+    for entry in entries:
+        triggers = before_and_after(entry.changes.get("trigger"))
+        switch = before_and_after(entry.changes.get("enabled"))
+        if triggers is None and switch is None:
+            continue
+        found.append(Period(start=entry.at, end=end, trigger=trigger if enabled else None))
+        end = entry.at
+        if triggers is not None:
+            trigger = None if triggers[0] is None else trigger_from_dict(triggers[0])
+        if switch is not None:
+            enabled = bool(switch[0])
+    start = max(since, schedule.created_at)
+    if len(entries) < MAX_AUDIT_ENTRIES and start < end:
+        found.append(Period(start=start, end=end, trigger=trigger if enabled else None))
+    return tuple(reversed(found))
+
+
+def has_original(versions: Sequence[Version]) -> bool:
+    """Whether the oldest version changed a definition whose creation is not in the audit log."""
+    if not versions:
+        return False
+    return all(before is not None for before, _after in versions[-1].changes.values())
+
+
 def with_version(schedule: Schedule, versions: Sequence[Version], number: int) -> Schedule:
-    """The schedule with the definition of an earlier version; `versions` are newest first.
+    """The schedule with the definition of an earlier version; `versions` are newest first,
+    `ORIGINAL` is the definition before all of them.
 
     Raises NotFound for an unknown number, InvalidInput if the version had a secret that is gone.
     """
-    if number not in {each.number for each in versions}:
+    known = {each.number for each in versions} | ({ORIGINAL} if has_original(versions) else set())
+    if number not in known:
         raise NotFound(_("version {number} not found", number=number))
     current = schedule_to_plain(schedule)
     earlier = dict(current)

@@ -37,7 +37,9 @@ from chimes.web.dashboard.core.auth import (
 )
 from chimes.web.dashboard.core.page_request import (
     HTML_HEADERS,
+    PageRequest,
     PageRoute,
+    frame_values,
     local_url,
     reword_problem,
 )
@@ -195,10 +197,17 @@ class Site:
         authenticated: DisplayPreferences | None = http.scope["state"].get("display")
         display = authenticated or display_preferences(self._context, http)
         is_htmx = _is_htmx(http)
+        page: PageRequest | None = http.scope["state"].get("page_request")
+        # The navigation needs no store, but its pages do.
+        framed = page is not None and problem.status < 500 and not is_htmx
+        frame = {} if page is None or not framed else frame_values(page)
         with viewer_context(display, self._context.clock.now()):
             text = render_template(
                 "error_part.html" if is_htmx else "error.html",
                 {
+                    **frame,
+                    "framed": framed,
+                    "toast": None,
                     "problem": problem,
                     "pending": resendable_form(http, problem),
                     "request_id": request_id(http),

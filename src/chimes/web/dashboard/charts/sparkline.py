@@ -48,9 +48,19 @@ def result_strip(results: Sequence[Result], *, title: str, heads: tuple[str, str
     """Oldest at the left. Failures have full height, skipped and missed runs half, so that the
     shape tells the status as well as the colour."""
     shown = results[-MAX_CELLS:]
-    width = max(1, len(shown)) * (_CELL + _GAP)
-    parts = []
-    for index, result in enumerate(shown):
+    # As wide as a full strip, with the newest result at the right, so that strips of a list align.
+    width, empty = MAX_CELLS * (_CELL + _GAP), MAX_CELLS - len(shown)
+    parts = [
+        element(
+            "path",
+            d="".join(
+                f"M{index * (_CELL + _GAP)} {_HIGH - 2}h{_CELL}v2h-{_CELL}z"
+                for index in range(empty)
+            ),
+            class_="s-none",
+        )
+    ]
+    for index, result in enumerate(shown, empty):
         high = _height(result.status)
         mark = element(
             "rect",
@@ -71,6 +81,7 @@ def result_strip(results: Sequence[Result], *, title: str, heads: tuple[str, str
         width=width,
         height=_HIGH,
         kind="strip",
+        stretched=True,
     )
 
 

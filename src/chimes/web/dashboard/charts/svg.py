@@ -98,6 +98,11 @@ def escaped(value: object) -> str:
     return escape(text) if _UNSAFE(text) else text
 
 
+def share_of(x: float, width: float) -> str:
+    """A place or a width of a fluid chart, as a share of its width."""
+    return f"{format_number(100 * x / width)}%"
+
+
 def format_number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
@@ -111,17 +116,24 @@ def svg_image(
     height: float,
     kind: str = "",
     links: bool = False,
+    fluid: bool = False,
+    stretched: bool = False,
 ) -> Markup:
-    """`links`: the chart contains links, so its role is `group` instead of `img`."""
+    """`links`: the chart contains links, so its role is `group` instead of `img`. `fluid`: it fills
+    its container, its horizontal places are shares of the width (`share_of`), and `width` is the
+    width below which its container scrolls. `stretched`: it may be scaled in one direction."""
     number = next(_numbers) % 1_000_000
     return element(
         "svg",
         element("title", title, id=f"c{number}t"),
         element("desc", description or title, id=f"c{number}d"),
         *parts,
-        class_=f"chart {kind}".strip(),
-        viewBox=f"0 0 {format_number(float(width))} {format_number(float(height))}",
-        width=float(width),
+        class_=f"chart {kind}{' fluid' if fluid else ''}".strip(),
+        viewBox=None
+        if fluid
+        else f"0 0 {format_number(float(width))} {format_number(float(height))}",
+        preserveAspectRatio="none" if stretched else None,
+        width="100%" if fluid else float(width),
         height=float(height),
         role="group" if links else "img",
         aria_labelledby=f"c{number}t",
@@ -139,6 +151,8 @@ def chart(
     height: float,
     kind: str,
     links: bool = False,
+    fluid: bool = False,
+    stretched: bool = False,
     names: Markup | None = None,
 ) -> Chart:
     """`heads` and `rows` are the table."""
@@ -152,6 +166,8 @@ def chart(
             height=height,
             kind=kind,
             links=links,
+            fluid=fluid,
+            stretched=stretched,
         ),
         names=names,
         make_table=lambda: table(texts.title, heads, rows()),

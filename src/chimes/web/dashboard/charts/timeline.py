@@ -27,6 +27,7 @@ from chimes.web.dashboard.charts.svg import (
     escaped,
     format_number,
     safe,
+    share_of,
     svg_image,
     worst_status,
 )
@@ -147,6 +148,9 @@ def overlaps_of(lanes: Sequence[Lane], start: datetime, end: datetime) -> list[O
 
 
 _LEFT, _NAMES, _TOP, _LANE, _HIGH = 8, 150, 24, 30, 14
+#: Width of the whole chart, without the names, for which the marks are laid out. A wider container
+#: stretches it.
+_WHOLE = _LEFT + WIDTH + 10
 #: Radius of a dot with a status symbol.
 _SYMBOL_RADIUS = 6.5
 _WITHOUT_SYMBOL = (None, RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED)
@@ -202,9 +206,10 @@ def timeline(
         return _LEFT + WIDTH * ((moment - start) / (end - start))
 
     def rule(x: float, kind: str, *content: Markup) -> Markup:
-        return element("line", *content, x1=x, x2=x, y1=_TOP - 4, y2=height, class_=kind)
+        at = _across(x)
+        return element("line", *content, x1=at, x2=at, y1=_TOP - 4, y2=height, class_=kind)
 
-    parts: list[Markup] = [_background(index, _LEFT + WIDTH + 10) for index in range(len(lanes))]
+    parts: list[Markup] = [_background(index, "100%") for index in range(len(lanes))]
     overlaps = overlaps_of(lanes, start, end)
     for overlap in overlaps:
         x = place(overlap.start)
@@ -212,7 +217,8 @@ def timeline(
             element(
                 "rect",
                 element("title", texts.overlap(overlap)),
-                x=x, y=_TOP, width=max(2.0, place(overlap.end) - x), height=height - _TOP,
+                x=_across(x), y=_TOP, width=_across(max(2.0, place(overlap.end) - x)),
+                height=height - _TOP,
                 class_="together",
             )
         )  # fmt: skip
@@ -226,7 +232,7 @@ def timeline(
         if start <= clock_change < end:
             x = place(clock_change)
             parts.append(rule(x, "dst", element("title", texts.clock_change)))
-            parts.append(element("text", texts.clock_change, x=x + 4, y=height - 2))
+            parts.append(element("text", texts.clock_change, x=_across(x), dx=4, y=height - 2))
     if start <= now < end:
         parts.append(rule(place(now), "now", element("title", texts.now)))
     # Columns for the schedule and for overlaps appear only if there are any.
@@ -237,9 +243,10 @@ def timeline(
         parts,
         [texts.when, texts.lane, *names, texts.status, *([texts.overlaps] if overlaps else [])],
         lambda: _rows(lanes, overlaps, start, end, texts, named=named),
-        width=_LEFT + WIDTH + 10,
+        width=_WHOLE,
         height=height,
         kind="timeline",
+        fluid=True,
         links=any(fire.address for lane in lanes for fire in lane.fires),
         names=svg_image(
             texts.lane,
@@ -258,9 +265,13 @@ def _tick(text: str, x: float) -> Markup:
     half = _HALF_CHARACTER * len(text)
     if x < half:
         return element("text", text, x=0, y=_TOP - 8)
-    if x > _LEFT + WIDTH + 10 - half:
-        return element("text", text, x=_LEFT + WIDTH + 10, y=_TOP - 8, class_="end")
-    return element("text", text, x=x, y=_TOP - 8, class_="middle")
+    if x > _WHOLE - half:
+        return element("text", text, x="100%", y=_TOP - 8, class_="end")
+    return element("text", text, x=_across(x), y=_TOP - 8, class_="middle")
+
+
+def _across(x: float) -> str:
+    return share_of(x, _WHOLE)
 
 
 def _rows(
@@ -294,7 +305,7 @@ def _overlapping_names(lane: str, fire: Fire, overlaps: Sequence[Overlap]) -> st
     return ", ".join(dict.fromkeys(names))
 
 
-def _background(index: int, width: float) -> Markup:
+def _background(index: int, width: float | str) -> Markup:
     kind = "lane odd" if index % 2 else "lane"
     return element("rect", x=0, y=_TOP + index * _LANE, width=width, height=_LANE, class_=kind)
 
@@ -341,7 +352,12 @@ def _rest(last: Cluster, y: float) -> Markup:
     if x >= _LEFT + WIDTH:
         return Markup("")
     return element(
-        "line", x1=x, x2=_LEFT + WIDTH, y1=y + _LANE / 2, y2=y + _LANE / 2, class_="rest"
+        "line",
+        x1=_across(x),
+        x2=_across(_LEFT + WIDTH),
+        y1=y + _LANE / 2,
+        y2=y + _LANE / 2,
+        class_="rest",
     )
 
 
@@ -361,22 +377,29 @@ def _mark(
     pieces = [f"<g{past}><title>{label}</title>"]
     if width and (not symbol or width >= 2 * _SYMBOL_RADIUS):
         pieces.append(
-            f'<rect x="{format_number(x)}" y="{format_number(middle - _HIGH / 2)}"'
-            f' width="{format_number(max(4.0, width))}" height="{_HIGH}" rx="3" class="{status}"/>'
+            f'<rect x="{_across(x)}" y="{format_number(middle - _HIGH / 2)}"'
+            f' width="{_across(max(4.0, width))}" height="{_HIGH}" rx="3" class="{status}"/>'
         )
     else:
         radius = format_number(_SYMBOL_RADIUS if symbol else 5.0)
         pieces.append(
-            f'<circle cx="{format_number(x)}" cy="{format_number(middle)}" r="{radius}"'
+            f'<circle cx="{_across(x)}" cy="{format_number(middle)}" r="{radius}"'
             f' class="{status}"/>'
         )
     if symbol:
         place = x + (width / 2 if width >= 2 * _SYMBOL_RADIUS else 0)
         kind = "sign dark" if ended in (RunStatus.SKIPPED, RunStatus.CANCELED) else "sign"
-        pieces.append(element("text", symbol, x=place, y=middle + 3.5, class_=kind))
+        pieces.append(element("text", symbol, x=_across(place), y=middle + 3.5, class_=kind))
     if cluster.overlaps:
         pieces.append(
-            element("rect", x=x, y=y + 1, width=max(8.0, width), height=_LANE - 2, class_="overlap")
+            element(
+                "rect",
+                x=_across(x),
+                y=y + 1,
+                width=_across(max(8.0, width)),
+                height=_LANE - 2,
+                class_="overlap",
+            )
         )
     if len(cluster.fires) > 1:
         pieces.append(_number(cluster, x, middle, more=more))
@@ -389,10 +412,12 @@ def _mark(
 def _number(cluster: Cluster, x: float, middle: float, *, more: bool) -> Markup:
     text = f"×{len(cluster.fires)}{'+' if more else ''}"
     if cluster.width >= _NUMBER_WIDTH:
-        return element("text", text, x=x + cluster.width / 2, y=middle + 4, class_="sign")
+        at = _across(x + cluster.width / 2)
+        return element("text", text, x=at, y=middle + 4, class_="sign")
     if cluster.x + cluster.width > WIDTH - _NUMBER_WIDTH:
-        return element("text", text, x=x - 8, y=middle + 4, class_="end")
-    return element("text", text, x=x + max(8.0, cluster.width) + 2, y=middle + 4)
+        return element("text", text, x=_across(x), dx=-8, y=middle + 4, class_="end")
+    at = _across(x + max(8.0, cluster.width))
+    return element("text", text, x=at, dx=2, y=middle + 4)
 
 
 def _worst_of(fires: Sequence[Fire]) -> RunStatus | None:
@@ -439,7 +464,7 @@ def _em(char: str) -> float:
 
 
 # --- histogram and heat map -----------------------------------------------------------------------
-_BARS_LEFT, _BARS_WIDTH, _BARS_TOP, _BARS_HIGH, _BARS_BOTTOM = 44, 760, 10, 110, 20
+_BARS_LEFT, _BARS_WIDTH, _BARS_RIGHT, _BARS_TOP, _BARS_HIGH, _BARS_BOTTOM = 36, 760, 4, 8, 72, 20
 #: Minimum height of a bar.
 _MIN_HEIGHT = 2.0
 #: Width of an axis label.
@@ -473,35 +498,42 @@ class HistogramTexts(ChartTexts):
 
 
 def histogram(bars: Sequence[Bar], texts: HistogramTexts) -> Chart:
-    """Stacked bars with the worst status at the bottom."""
+    """Stacked bars with the worst status at the bottom; as wide as its container."""
     maximum = max((bar.total for bar in bars), default=0) or 1
+    top = nice_maximum(maximum)
+    width = _BARS_LEFT + _BARS_WIDTH + _BARS_RIGHT
     step = _BARS_WIDTH / max(1, len(bars))
     floor = _BARS_TOP + _BARS_HIGH
-    parts = [
-        element(
-            "line", x1=_BARS_LEFT, x2=_BARS_LEFT + _BARS_WIDTH, y1=floor, y2=floor, class_="axis"
-        ),
-        element("text", texts.number(maximum), x=_BARS_LEFT - 6, y=_BARS_TOP + 8, class_="end"),
-        element("text", "0", x=_BARS_LEFT - 6, y=floor, class_="end"),
-    ]
+
+    def across(x: float) -> str:
+        return share_of(x, width)
+
+    parts: list[Markup] = []
+    for value in dict.fromkeys((0, top // 2 if top % 2 == 0 else 0, top)):
+        y = floor - _BARS_HIGH * value / top
+        kind = "rule" if value else "axis"
+        parts.append(element("line", x1=across(_BARS_LEFT), x2="100%", y1=y, y2=y, class_=kind))
+        parts.append(
+            element("text", texts.number(value), x=across(_BARS_LEFT - 6), y=y + 4, class_="end")
+        )
     used = [each for each in WORST_FIRST if any(bar.counts.get(each) for bar in bars)]
     every = max(1, len(bars) // 8)
     for index, bar in enumerate(bars):
         x, y = _BARS_LEFT + index * step, float(floor)
         pieces = [
             # The whole column is clickable.
-            element("rect", element("title", texts.bar(bar)), x=x, y=_BARS_TOP, width=step,
-                    height=_BARS_HIGH, fill="transparent")
+            element("rect", element("title", texts.bar(bar)), x=across(x), y=_BARS_TOP,
+                    width=across(step), height=_BARS_HIGH, fill="transparent")
         ]  # fmt: skip
         for status in used:
             count = bar.counts.get(status, 0)
             if not count:
                 continue
-            high = max(_MIN_HEIGHT, _BARS_HIGH * count / maximum)
+            high = max(_MIN_HEIGHT, _BARS_HIGH * count / top)
             y -= high
             pieces.append(
-                element("rect", x=x + step * 0.1, y=y, width=step * 0.8, height=high,
-                        class_=f"s-{status.value}")
+                element("rect", x=across(x + step * 0.1), y=y, width=across(step * 0.8),
+                        height=high, class_=f"s-{status.value}")
             )  # fmt: skip
         group = element("g", *pieces, data_from=bar.start.isoformat(), data_to=bar.end.isoformat())
         linked = bar.address and bar.total
@@ -513,7 +545,7 @@ def histogram(bars: Sequence[Bar], texts: HistogramTexts) -> Chart:
             last = x > _BARS_LEFT + _BARS_WIDTH - _LABEL_WIDTH
             parts.append(
                 element(
-                    "text", texts.clock(bar.start), x=_BARS_LEFT + _BARS_WIDTH + 6 if last else x,
+                    "text", texts.clock(bar.start), x="100%" if last else across(x),
                     y=floor + 14, class_="end" if last else None,
                 )
             )  # fmt: skip
@@ -527,11 +559,20 @@ def histogram(bars: Sequence[Bar], texts: HistogramTexts) -> Chart:
             for bar in bars
             if bar.total
         ],
-        width=_BARS_LEFT + _BARS_WIDTH + 6,
+        width=width,
         height=floor + _BARS_BOTTOM,
         kind="histogram",
         links=any(bar.address and bar.total for bar in bars),
+        fluid=True,
     )
+
+
+def nice_maximum(value: int) -> int:
+    """The end of an axis from 0: the smallest 1, 2, 4, 6 or 8 with zeros that is not exceeded."""
+    scale = 1
+    while value > 10 * scale:
+        scale *= 10
+    return next(each * scale for each in (1, 2, 4, 6, 8, 10) if value <= each * scale)
 
 
 _HEAT_CELL, _HEAT_NAMES, _HEAT_TOP = 24, 76, 20
@@ -563,7 +604,7 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], texts: HeatMapTexts) -> Chart:
         element(
             "text",
             f"{hour:02d}",
-            x=hour * _HEAT_CELL + _HEAT_CELL / 2,
+            x=share_of(hour + 0.5, 24),
             y=_HEAT_TOP - 6,
             class_="middle",
         )
@@ -572,7 +613,7 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], texts: HeatMapTexts) -> Chart:
     for row, (name, hours) in enumerate(zip(texts.rows, cells, strict=True)):
         y = _HEAT_TOP + row * _HEAT_CELL
         parts.extend(
-            _cell(cell, texts.cell(name, hour, cell), hour * _HEAT_CELL, y, maximum)
+            _cell(cell, texts.cell(name, hour, cell), hour, y, maximum)
             for hour, cell in enumerate(hours)
         )
     names = [
@@ -599,6 +640,7 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], texts: HeatMapTexts) -> Chart:
         width=24 * _HEAT_CELL,
         height=height,
         kind="heat",
+        fluid=True,
         links=any(cell.address and cell.count for row in cells for cell in row),
         names=svg_image(
             texts.day, texts.description, names, width=_HEAT_NAMES, height=height, kind="names"
@@ -606,16 +648,19 @@ def heat_map(cells: Sequence[Sequence[HeatCell]], texts: HeatMapTexts) -> Chart:
     )
 
 
-def _cell(cell: HeatCell, text: str, x: int, y: int, maximum: int) -> Markup:
+def _cell(cell: HeatCell, text: str, hour: int, y: int, maximum: int) -> Markup:
     """Built from strings instead of elements, for speed: a page has hundreds."""
     label, side = escaped(text), _HEAT_CELL - 2
     mark = (
-        f'<rect x="{x}" y="{y}" width="{side}" height="{side}" rx="3"'
-        f' class="h{shade(cell.count, maximum)}"><title>{label}</title></rect>'
+        f'<rect x="{share_of(hour, 24)}" y="{y}" width="{share_of(0.94, 24)}" height="{side}"'
+        f' rx="3" class="h{shade(cell.count, maximum)}"><title>{label}</title></rect>'
     )
     if cell.failed:
-        right, share = x + side, corner(cell)
-        mark += f'<path d="M{right - share} {y}H{right}V{y + share}Z" class="corner"/>'
+        share = corner(cell)
+        mark += (
+            f'<svg x="{share_of(hour + 0.94, 24)}" y="{y}" overflow="visible">'
+            f'<path d="M-{share} 0H0V{share}Z" class="corner"/></svg>'
+        )
     if cell.address and cell.count:
         mark = f'<a href="{escaped(cell.address)}" aria-label="{label}">{mark}</a>'
     return safe(mark)

@@ -10,10 +10,20 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from chimes.model.run import RunStatus
-from chimes.web.dashboard.charts.svg import Chart, ChartTexts, chart, element
+from chimes.web.dashboard.charts.svg import (
+    Chart,
+    ChartTexts,
+    chart,
+    element,
+    share_of,
+    svg_image,
+)
 
-_LEFT, _WIDTH, _TOP, _ROW, _HIGH = 210, 640, 6, 26, 14
-_RIGHT = 90
+_NAMES, _TOP, _ROW, _HIGH = 170, 4, 24, 14
+#: Share of the chart that the bars take; their lengths are labelled at the right.
+_WIDTH, _RIGHT = 640, 80
+#: Characters of a name that fit.
+_LONGEST_NAME = 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +36,8 @@ class Interval:
     #: Indentation of the name: steps of a flow are nested.
     depth: int = 0
     address: str | None = None
+    #: Whether it has not ended; `end` is the current time.
+    open: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,55 +50,89 @@ class WaterfallTexts(ChartTexts):
 
 
 def waterfall(intervals: Sequence[Interval], texts: WaterfallTexts) -> Chart:
-    """Intervals in the given order, scaled from the first start to the last end."""
-    parts: list[Markup] = []
+    """Intervals in the given order, scaled from the first start to the last end. The bars carry
+    their times, so that a script lets those without an end grow."""
+    height = _TOP * 2 + _ROW * max(1, len(intervals))
+    bars: list[Markup] = []
+    begin: datetime | None = None
     if intervals:
         begin = min(each.start for each in intervals)
         whole = max(max(each.end for each in intervals) - begin, timedelta(milliseconds=1))
-        for index, each in enumerate(intervals):
-            parts.extend(_row(each, index, begin, whole, texts))
+        bars = [_bar(each, index, begin, whole, texts) for index, each in enumerate(intervals)]
+    group = element(
+        "g",
+        *bars,
+        data_begin=None if begin is None else _milliseconds(begin),
+        data_wide=share_of(_WIDTH, _WIDTH + _RIGHT).rstrip("%"),
+    )
     return chart(
         texts,
-        parts,
+        [group],
         (texts.what, texts.start, texts.length),
         lambda: [
             (each.name, texts.moment(each.start), texts.span(each.end - each.start))
             for each in intervals
         ],
-        width=_LEFT + _WIDTH + _RIGHT,
-        height=_TOP * 2 + _ROW * max(1, len(intervals)),
+        width=_WIDTH + _RIGHT,
+        height=height,
         kind="waterfall",
         links=any(each.address for each in intervals),
+        fluid=True,
+        names=svg_image(
+            texts.what,
+            texts.description,
+            [_name(each, index) for index, each in enumerate(intervals)],
+            width=_NAMES,
+            height=height,
+            kind="names",
+        ),
     )
 
 
-def _row(
+def _name(each: Interval, index: int) -> Markup:
+    name = each.name
+    shown = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    return element(
+        "text",
+        shown,
+        element("title", name),
+        x=4 + 14 * each.depth,
+        y=_TOP + index * _ROW + 16,
+        class_="name",
+    )
+
+
+def _bar(
     each: Interval, index: int, begin: datetime, whole: timedelta, texts: WaterfallTexts
-) -> list[Markup]:
+) -> Markup:
     y = _TOP + index * _ROW
-    x = _LEFT + _WIDTH * ((each.start - begin) / whole)
+    x = _WIDTH * ((each.start - begin) / whole)
     width = max(2.0, _WIDTH * ((each.end - each.start) / whole))
     length = texts.span(each.end - each.start)
     label = f"{each.name} · {length}"
     bar = element(
         "rect",
         element("title", label),
-        x=x,
+        x=share_of(x, _WIDTH + _RIGHT),
         y=y + (_ROW - _HIGH) / 2,
-        width=width,
+        width=share_of(width, _WIDTH + _RIGHT),
         height=_HIGH,
         rx=2,
         class_=f"s-{each.status.value}" if each.status is not None else "wait",
     )
-    shown = each.name if len(each.name) <= 26 else f"{each.name[:25]}…"
-    return [
-        element(
-            "text", shown, element("title", each.name), x=8 + 14 * each.depth, y=y + 17,
-            class_="name",
-        ),
+    return element(
+        "g",
         element("a", bar, href=each.address, aria_label=label) if each.address else bar,
-        element("text", length, x=min(x + width + 6, _LEFT + _WIDTH + 4), y=y + 17),
-    ]  # fmt: skip
+        element(
+            "text", length, x=share_of(min(x + width, _WIDTH), _WIDTH + _RIGHT), dx=6, y=y + 16
+        ),
+        data_start=_milliseconds(each.start),
+        data_end=None if each.open else _milliseconds(each.end),
+    )
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 _LEFT_ATTEMPTS, _WIDTH_ATTEMPTS, _Y, _RADIUS = 12, 336, 26, 8

@@ -59,7 +59,7 @@ async def authenticate_page(
     preferred = await context.preferences.get(actor.owner) if session is not None else None
     display = display_preferences(context, http, preferred)
     http.state.language, http.state.display = display.language, display
-    return PageRequest(
+    page_request = PageRequest(
         http=http,
         context=context,
         users=services.users,
@@ -72,6 +72,10 @@ async def authenticate_page(
         now=await context.now(),
         csrf_secret=_csrf_secret(http, session),
     )
+    if actor is not ANONYMOUS:
+        # For an error page with the navigation.
+        http.state.page_request = page_request
+    return page_request
 
 
 async def authenticate_form(
@@ -167,7 +171,7 @@ async def _authenticate(
             raise NotAuthenticated()
     if counted:
         await authenticator.count(http, session.actor)
-    return session.actor, session
+    return authenticator.with_visibility(session.actor), session
 
 
 def proxy_identity(context: WebContext, http: Request) -> Identity | None:

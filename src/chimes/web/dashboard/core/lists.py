@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from urllib.parse import quote, urlencode
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from chimes.errors import InvalidInput
 from chimes.i18n import Message, _, in_language
 from chimes.model.listing import Position, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
@@ -23,6 +26,7 @@ from chimes.services.filters import (
     read_filter,
 )
 from chimes.services.preferences import ListName, SavedFilter
+from chimes.triggers.values import parse_moment
 from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
@@ -33,10 +37,19 @@ from chimes.web.dashboard.core.page_request import (
     render_field_retry,
 )
 from chimes.web.dashboard.core.preferences import (
+    DisplayPreferences,
     list_choices_of,
     parse_list_name,
     remember_list_choices,
     with_columns,
+    with_density,
+)
+from chimes.web.dashboard.core.times import (
+    absolute,
+    status_label,
+    window_name,
+    zone_abbreviation,
+    zone_info,
 )
 
 MAX_COMPLETIONS = 8
@@ -103,6 +116,122 @@ def _values(name: str, list_: ListName, source: CompletionSource) -> Iterable[st
             return ()
 
 
+# --- conditions in words --------------------------------------------------------------------------
+_KINDS: Mapping[str, Message] = {
+    "http": _("HTTP"),
+    "task": _("Python"),
+    "flow": _("Flow"),
+    "agent": _("AI prompt"),
+    "sync": _("Data sync"),
+    "action": _("Action"),
+    "message": _("Message"),
+    "command": _("Command"),
+}
+_ORIGINS: Mapping[str, Message] = {
+    "schedule": _("schedule"),
+    "manual": _("manual"),
+    "backfill": _("backfill"),
+    "child": _("step of a flow"),
+    "event": _("event"),
+}
+#: Headings of the suggested conditions.
+GROUPS: Mapping[str, Message] = {
+    "status": _("Status"),
+    "kind": _("Kind"),
+    "origin": _("Origin"),
+    "owner": _("Owner"),
+    "next": _("Next run"),
+    "since": _("Time"),
+    "until": _("Time"),
+}
+_SPAN = re.compile(r"[0-9]{1,5}[hd]")
+_LONGEST_VALUE = 48
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChipTexts:
+    """What conditions need to be described: names of schedules, and the error of `same`."""
+
+    display: DisplayPreferences
+    now: datetime
+    schedules: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+_DESCRIBED: Mapping[str, Callable[[str], Message]] = {
+    "kind": lambda value: _("Kind: {value}", value=_KINDS.get(value, value)),
+    "origin": lambda value: _("Origin: {value}", value=_ORIGINS.get(value, value)),
+    "owner": lambda value: _("Owner: me") if value == "me" else _("Owner: {value}", value=value),
+    "label": lambda value: _("Label: {value}", value=value),
+    "node": lambda value: _("Node: {value}", value=value),
+    "namespace": lambda value: _("Namespace: {value}", value=value),
+}
+
+
+def describe_chip(chip: Chip, texts: ChipTexts) -> Message | str:
+    """A condition in words: `Status: failed`, `since yesterday 11:15 +07`."""
+    value = chip.value if len(chip.value) <= _LONGEST_VALUE else f"{chip.value[:_LONGEST_VALUE]}…"
+    if describe := _DESCRIBED.get(chip.name):
+        return describe(value)
+    match chip.name:
+        case "status":
+            return _("Status: {value}", value=_status(value, texts.display.language))
+        case "next" if _SPAN.fullmatch(value.removeprefix("<")):
+            span = window_name(value.removeprefix("<"), texts.display.language)
+            return _("Next run within {span}", span=span)
+        case "since" | "until":
+            return _describe_time(chip, texts)
+        case "schedule":
+            return _("Schedule: {value}", value=texts.schedules.get(chip.value, value))
+        case "same":
+            return _("same error: {error}", error=texts.error[:_LONGEST_VALUE] or value)
+        case _:
+            return chip.text
+
+
+def _status(value: str, language: str) -> Message | str:
+    if value in tuple(RunStatus):
+        return status_label(RunStatus(value), language)
+    return {"enabled": _("enabled"), "paused": _("paused")}.get(value, value)
+
+
+def _describe_time(chip: Chip, texts: ChipTexts) -> Message | str:
+    since = chip.name == "since"
+    if _SPAN.fullmatch(chip.value):
+        span = window_name(chip.value, texts.display.language)
+        return _("last {span}", span=span) if since else _("older than {span}", span=span)
+    try:
+        moment = parse_moment(chip.value)
+    except InvalidInput:
+        return chip.text
+    zone = texts.display.zone
+    local, today = moment.astimezone(zone_info(zone)), texts.now.astimezone(zone_info(zone)).date()
+    clock = f"{local:%H:%M} {zone_abbreviation(local)}"
+    match (today - local.date()).days:
+        case 0:
+            from_, to = _("since {time} today", time=clock), _("until {time} today", time=clock)
+        case 1:
+            from_ = _("since yesterday {time}", time=clock)
+            to = _("until yesterday {time}", time=clock)
+        case _:
+            when = absolute(moment, zone, texts.display, now=texts.now)
+            from_, to = _("since {time}", time=when), _("until {time}", time=when)
+    return from_ if since else to
+
+
+def suggested_chips(
+    hints: Iterable[str], texts: ChipTexts
+) -> dict[Message, list[tuple[str, Message | str]]]:
+    """The suggested conditions by heading: the text of each, and the same in words."""
+    found: dict[Message, list[tuple[str, Message | str]]] = {}
+    for hint in hints:
+        name, _colon, value = hint.partition(":")
+        if value:
+            chip = Chip(name, value)
+            found.setdefault(GROUPS[name], []).append((hint, describe_chip(chip, texts)))
+    return found
+
+
 router = PageRouter()
 #: Recently changed schedules whose labels and owners are suggested.
 _MAX_SCHEDULES = 200
@@ -139,6 +268,15 @@ async def columns(request: PageRequest) -> Response:
     """The checked columns; none is valid, too."""
     list_ = parse_list_name(request.form.text("list"))
     choices = with_columns(list_choices_of(request.http), list_, request.form.all("column"))
+    return remember_list_choices(
+        request.http, request.redirect(request.back_url(page_of(list_))), choices
+    )
+
+
+@router.post("/lists/density")
+async def density(request: PageRequest) -> Response:
+    choices = with_density(list_choices_of(request.http), request.form.text("density"))
+    list_ = parse_list_name(request.form.text("list"))
     return remember_list_choices(
         request.http, request.redirect(request.back_url(page_of(list_))), choices
     )

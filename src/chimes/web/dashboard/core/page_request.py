@@ -347,6 +347,7 @@ def frame_values(request: PageRequest) -> dict[str, object]:
         "sidebar": [entry for entry in SIDEBAR if entry.is_for(request.actor)],
         "palette": [entry for entry in PALETTE if entry.is_for(request.actor)],
         "may_create": request.actor.may_create(request.actor.owner),
+        "sees_all_owners": request.actor.sees_all_owners,
         "active_entry": active_entry(url.path),
         "address": address,
         "csrf": request.csrf_token,

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode
 
@@ -182,6 +182,8 @@ def token_matches(secret: str, given: str) -> bool:
 LISTS = "lists"
 _A_YEAR = timedelta(days=365)
 VIEWS = ("table", "cards", "month")
+#: Height of the rows of tables: one line, or several with more details.
+DENSITIES = ("compact", "comfortable")
 #: Columns that can be hidden, in the order of the page.
 COLUMNS: Mapping[ListName, Mapping[str, Message]] = {
     ListName.SCHEDULES: {
@@ -210,9 +212,10 @@ COLUMNS: Mapping[ListName, Mapping[str, Message]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListChoices:
-    """View and hidden columns of the lists, remembered in this browser."""
+    """View, row height and hidden columns of the lists, remembered in this browser."""
 
     view: str = VIEWS[0]
+    density: str = DENSITIES[0]
     hidden: Mapping[ListName, frozenset[str]] = field(default_factory=dict)
 
     def shows(self, list_: ListName) -> tuple[str, ...]:
@@ -223,6 +226,8 @@ class ListChoices:
     @property
     def text(self) -> str:
         values = {"view": self.view}
+        if self.density != DENSITIES[0]:
+            values["density"] = self.density
         values |= {list_.value: ".".join(sorted(names)) for list_, names in self.hidden.items()}
         return urlencode({name: value for name, value in values.items() if value})
 
@@ -233,20 +238,31 @@ def parse_list_choices(text: str) -> ListChoices:
         given = dict(parse_qsl(text, max_num_fields=10)) if len(text) < 1000 else {}
     except ValueError:
         given = {}
-    view = given.get("view", "")
+    view, density = given.get("view", ""), given.get("density", "")
     hidden = {
         list_: frozenset(given.get(list_.value, "").split(".")) & COLUMNS[list_].keys()
         for list_ in ListName
     }
     return ListChoices(
         view=view if view in VIEWS else VIEWS[0],
+        density=density if density in DENSITIES else DENSITIES[0],
         hidden={list_: names for list_, names in hidden.items() if names},
     )
 
 
 def with_view(before: ListChoices, view: str) -> ListChoices:
     """Ignores an unknown view."""
-    return ListChoices(view=view, hidden=before.hidden) if view in VIEWS else before
+    return replace(before, view=view) if view in VIEWS else before
+
+
+def with_density(before: ListChoices, density: str) -> ListChoices:
+    """InvalidInput for an unknown row height."""
+    if density not in DENSITIES:
+        known = ", ".join(DENSITIES)
+        raise InvalidInput(
+            _("must be one of {known}", known=known), field="density", code="unknown_choice"
+        )
+    return replace(before, density=density)
 
 
 def with_columns(before: ListChoices, list_: ListName, shown: Iterable[str]) -> ListChoices:
@@ -257,7 +273,7 @@ def with_columns(before: ListChoices, list_: ListName, shown: Iterable[str]) -> 
             _("unknown column {name!r}", name=min(unknown)), field="column", code="unknown"
         )
     hidden = frozenset(COLUMNS[list_]) - wanted
-    return ListChoices(view=before.view, hidden={**before.hidden, list_: hidden})
+    return replace(before, hidden={**before.hidden, list_: hidden})
 
 
 def parse_list_name(text: str) -> ListName:

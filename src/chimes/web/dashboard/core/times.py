@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from markupsafe import Markup
 
 from chimes.i18n import Message, _, in_language
+from chimes.model.insights import QUARTER, quarter_start
 from chimes.model.run import RunStatus
 from chimes.triggers.clock_changes import AffectedFire, Effect
 from chimes.triggers.values import format_moment
@@ -88,6 +89,24 @@ def _format_date(day: date, pattern: str, language: str) -> str:
 
 def _format_clock(local: datetime, *, seconds: bool) -> str:
     return f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
+
+
+def ticks_between(zone: str, start: datetime, end: datetime, step: int) -> list[datetime]:
+    """Every `step` hours of the local day, also in zones with a fractional UTC offset."""
+    info = zone_info(zone)
+    # Steps of 15 minutes of absolute time: every UTC offset is a multiple of it, and skipped or
+    # repeated hours need no special case.
+    at = quarter_start(start) + QUARTER
+    found: list[datetime] = []
+    seen: set[datetime] = set()
+    while at < end:
+        local = at.astimezone(info)
+        wall = local.replace(tzinfo=None)
+        if local.minute == 0 and local.hour % step == 0 and wall not in seen:
+            seen.add(wall)
+            found.append(at)
+        at += QUARTER
+    return found
 
 
 def units_of(span: timedelta) -> tuple[tuple[str, int], ...]:

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import InvalidInput
+from chimes.i18n import Message, _, joined
 from chimes.language import NamedRecipient, parse
+from chimes.model.fields import Field
 from chimes.model.ids import DEFAULT_NAMESPACE
 from chimes.model.policy import policy_fields
+from chimes.model.recipient import Channel
 from chimes.model.validation import MAX_RECIPIENTS
+from chimes.notifications.message import CHANNELS
 from chimes.services.schedules.templates import LocalizedTemplate
 from chimes.triggers import Every, Trigger
 from chimes.web.dashboard.core.page_request import Form
@@ -70,7 +74,10 @@ _IGNORED = frozenset({"csrf", "back", "do", "base"})
 
 
 def new_fields(zone: str) -> Fields:
-    return {**DEFAULT_TRIGGER, **DEFAULT_TARGET, "zone": zone, "enabled": "on", "within": "1h"}
+    # A request that is typed into the form usually reads.
+    method = {"method": "GET"}
+    start = {"zone": zone, "enabled": "on", "within": "1h"}
+    return {**DEFAULT_TRIGGER, **DEFAULT_TARGET, **method, **start}
 
 
 def fields_from(form: Form) -> Fields:
@@ -187,6 +194,54 @@ def _label_lines(labels: object) -> str:
 
 def _plain(value: object) -> JsonObject:
     return dict(value) if isinstance(value, Mapping) else {}
+
+
+# --- summaries of folded sections --------------------------------------------------------------
+def section_summaries(fields: Mapping[str, str], *, is_edit: bool) -> dict[str, Message]:
+    """What the folded sections contain, in one line each."""
+    return {
+        "how": _listed(
+            [
+                _("{name}: {value}", name=each.label, value=_choice(each, fields[each.name]))
+                for each in policy_fields()
+                if fields.get(each.name)
+            ],
+            _("Default overlap, retry and timeout settings"),
+        ),
+        "notifications": _listed(
+            _recipients(fields),
+            _("Default: inbox")
+            if fields.get("kind") == "message" and not is_edit and not fields.get("notify_none")
+            else _("No notifications"),
+        ),
+        "more": _listed(
+            [
+                *([] if fields.get("enabled") else [_("Paused")]),
+                *(line.strip() for line in fields.get("labels", "").splitlines() if line.strip()),
+                *(fields[each] for each in ("id", "namespace", "owner") if fields.get(each)),
+            ],
+            _("Active, no labels"),
+        ),
+    }
+
+
+def _listed(parts: Sequence[Message | str], empty: Message) -> Message:
+    return joined(" · ", parts) if parts else empty
+
+
+def _choice(declared: Field, value: str) -> str:
+    return dict(declared.choices).get(value, value)
+
+
+def _recipients(fields: Mapping[str, str]) -> list[Message | str]:
+    found: list[Message | str] = []
+    for number in range(MAX_RECIPIENTS):
+        channel = fields.get(f"notify{number}_channel")
+        if channel in tuple(Channel):
+            to = fields.get(f"notify{number}_to", "")
+            name = CHANNELS[Channel(channel)]
+            found.append(_("{channel} {address}", channel=name, address=to[:40]) if to else name)
+    return found
 
 
 # --- form fields of API errors -----------------------------------------------------------------
@@ -331,8 +386,11 @@ def example_for(place: str, fields: Mapping[str, str]) -> str:
 # --- descriptions and templates -------------------------------------------------------------------
 _URL = re.compile(r"https?://[^\s\"'<>，。]+")
 _NAME_LENGTH = 80
-#: Verbs that only read: the request is a GET.
-_READ_ONLY = re.compile(r"\b(?:ping|check|get|fetch|watch)\b|เช็ก|เช็ค|ตรวจ|检查|监控", re.IGNORECASE)
+#: Verbs that send something: the request is a POST.
+_SENDS = re.compile(
+    r"\b(?:post|send|submit|trigger|notify|start|create|upload|push)\b|ส่ง|สร้าง|อัปโหลด|发送|提交|触发|上传",
+    re.IGNORECASE,
+)
 #: Reminders are sent as messages, without an agent.
 _REMINDER = re.compile(
     r"(?:please )?(?:remind\b|message me\b|send (?:me )?(?:a|the) message\b)"
@@ -455,7 +513,7 @@ def _target(task: str, *, prompts: bool) -> Fields:
     """Returns the target of a task: a URL is called, a reminder is sent, anything else is a prompt.
     Without an agent, a prompt is sent as a message: its runs would fail."""
     if url := _URL.search(task):
-        method = "GET" if _READ_ONLY.search(task) else "POST"
+        method = "POST" if _SENDS.search(_URL.sub("", task)) else "GET"
         return {"kind": "http", "url": url[0].rstrip(".,;)"), "method": method}
     if _REMINDER.match(task):
         return {"kind": "message", "message": task}

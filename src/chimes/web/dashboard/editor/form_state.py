@@ -289,6 +289,11 @@ async def build_state(
     if edit is not None:
         edit = await with_changes(request, edit, body, trigger)
         edit = await _with_effects(request, edit, body, trigger, others)
+    if not only_filled and fields.get("kind") == "http" and not fields.get("url"):
+        found.append(FieldError(name="target.url", detail=_("Enter a URL."), code="missing"))
+    if not fields.get("name") and any(each.name != "name" for each in found):
+        # An empty name follows from the target, which is not complete yet.
+        found = [each for each in found if each.name != "name"]
     by_field, form_errors = assign_errors(
         _without_duplicates(found), fields, only_filled=only_filled
     )

@@ -43,6 +43,7 @@ from chimes.web.dashboard.editor.form import (
     fields_of,
     new_fields,
     parse_description,
+    section_summaries,
     with_template,
 )
 from chimes.web.dashboard.editor.form_state import (
@@ -287,6 +288,7 @@ async def _render(request: PageRequest, state: FormState, status: int = 200) -> 
         "source_warnings": [
             each.message for each in (source_warnings(edit.schedule) if edit else ())
         ],
+        "summaries": section_summaries(state.fields, is_edit=edit is not None),
         "value_text": lambda path, value: value_text(path, value, request.display.language),
     }
     if request.is_htmx:
@@ -305,6 +307,7 @@ async def _render(request: PageRequest, state: FormState, status: int = 200) -> 
         "others": [each for each in state.others if not edit or each.id != edit.schedule.id],
         "methods": [(each, each) for each in METHODS],
         "policy_form": policy_form(),
+        "how_fields": [*(each.name for each in policy_form()), "priority", "depends_on", "within"],
         "recipient_form": EXTRA,
         "target_form": extra_target_fields(),
         "declared_form": declared_target_fields(),

@@ -40,6 +40,7 @@ from chimes.web.dashboard.core.page_request import (
     Undo,
 )
 from chimes.web.dashboard.core.templates import accepts_gzip
+from chimes.web.dashboard.core.times import absolute
 from chimes.web.dashboard.run.views import (
     LAST_ENTRIES,
     TABS,
@@ -85,6 +86,12 @@ async def _run_in(request: PageRequest) -> Run:
     return await request.context.runs.get(request.actor, RunId(request.path_params["id"]))
 
 
+def _dialog_name(request: PageRequest, run: Run) -> str:
+    display = request.display
+    when = absolute(run.planned_at, display.zone, display, now=request.now, seconds=True)
+    return f"{visible(run.schedule_name or run.step or run.target.kind)} · {when}"
+
+
 @router.post("/runs/{id}/cancel")
 async def cancel(request: PageRequest) -> Response:
     run = await _run_in(request)
@@ -93,7 +100,7 @@ async def cancel(request: PageRequest) -> Response:
             title=_("Cancel this run?"),
             text=_("Work already done is not rolled back."),
             button=_("Cancel run"),
-            names=[run.schedule_name or run.id],
+            names=[_dialog_name(request, run)],
         ),
         lambda: request.context.runs.cancel(request.actor, run.id),
         lambda after: _("Run canceled.") if after.status.terminal else _("Cancellation requested."),

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
@@ -61,7 +61,8 @@ def timeline_spans(
     running_since = _attempt_started_at(run)
     first = starts[0] if starts else running_since or run.finished_at or now
     queued_at = min(max(run.created_at, run.planned_at), first)
-    found = [Interval(name=translate(_("queued")), start=queued_at, end=first)]
+    waits = not starts and running_since is None and not run.status.terminal
+    found = [Interval(name=translate(_("queued")), start=queued_at, end=first, open=waits)]
     last_end: datetime | None = None
     for attempt in run.attempts:
         if last_end is not None:
@@ -76,7 +77,8 @@ def timeline_spans(
         )
         last_end = attempt.finished_at
     if not run.status.terminal and last_end is not None:
-        found.append(_backoff(last_end, running_since or now, translate(_("backoff"))))
+        backoff = _backoff(last_end, running_since or now, translate(_("backoff")))
+        found.append(replace(backoff, open=running_since is None))
     if running_since is not None:
         found.append(
             Interval(
@@ -84,6 +86,7 @@ def timeline_spans(
                 start=running_since,
                 end=max(now, running_since),
                 status=RunStatus.RUNNING,
+                open=True,
             )
         )
     found.extend(_step(child, now) for child in children)
@@ -116,6 +119,7 @@ def _step(child: Run, now: datetime) -> Interval:
         status=child.status,
         depth=1,
         address=f"{RUNS_PATH}/{child.id}",
+        open=child.started_at is not None and child.finished_at is None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from urllib.parse import urlencode
 
 from starlette.responses import JSONResponse, Response
@@ -25,10 +26,13 @@ from chimes.web.dashboard.core.bulk import BulkAction, Fetch, Outcome, Work
 from chimes.web.dashboard.core.lists import (
     EXPORT_BATCH,
     MAX_EXPORTED,
+    ChipTexts,
+    describe_chip,
     file_response,
     next_page,
     page_position,
     saved_filters_of,
+    suggested_chips,
 )
 from chimes.web.dashboard.core.page_request import (
     ConfirmDialog,
@@ -36,6 +40,7 @@ from chimes.web.dashboard.core.page_request import (
     PageRouter,
 )
 from chimes.web.dashboard.core.preferences import COLUMNS, list_choices_of
+from chimes.web.dashboard.core.times import absolute
 from chimes.web.dashboard.runs.views import (
     ACTIVE,
     HINTS,
@@ -49,6 +54,7 @@ from chimes.web.dashboard.runs.views import (
     json_lines,
     parse_search,
     rows_of,
+    silent_columns,
     visible,
     wider_window,
     window_links,
@@ -97,6 +103,12 @@ async def runs(request: PageRequest) -> Response:
         answer.headers.add_vary_header("HX-Request")
         return answer
     newer = {"q": search.filter.text, "after": format_moment(request.now)}
+    texts = ChipTexts(
+        display=request.display,
+        now=request.now,
+        schedules=await _schedule_names(request, search),
+        error=search.error or "",
+    )
     hiding = None
     if not rows and not more and search.filter.chips:
         hiding = await _hiding_chip(request, search.filter)
@@ -111,17 +123,31 @@ async def runs(request: PageRequest) -> Response:
         saved=await saved_filters_of(request, LIST),
         columns=COLUMNS[LIST],
         cols=cols,
+        density=list_choices_of(request.http).density,
+        silent=silent_columns(rows),
         again=f"{RUNS_PATH}?{urlencode({'q': search.filter.text, 'part': CHART_PART})}",
         groups=await _groups(request, search),
         windows=window_links(search),
         wider_window=wider_window(search),
         hints=HINTS,
         visible=visible,
+        chip_words=partial(describe_chip, texts=texts),
+        suggested=suggested_chips(HINTS, texts),
         newer=f"{RUNS_PATH}/newer?{urlencode(newer)}",
         export=urlencode({"q": search.filter.text}),
     )
     answer.headers.add_vary_header("HX-Request")
     return answer
+
+
+async def _schedule_names(request: PageRequest, search: RunSearch) -> dict[str, str]:
+    """Names of the schedules of the filter."""
+    ids = tuple(ScheduleId(each) for each in search.filter.all("schedule"))
+    if not ids:
+        return {}
+    query = ScheduleQuery(ids=ids, limit=len(ids))
+    found = await request.context.schedules.find(request.actor, query)
+    return {each.id: each.name for each in found.items}
 
 
 async def _chart(request: PageRequest, search: RunSearch) -> dict[str, object]:
@@ -262,8 +288,18 @@ def _outcome(run: Run) -> Outcome:
     return Outcome(id=run.id, name=name, address=f"{RUNS_PATH}/{run.id}", status=run.status)
 
 
-async def _describe(batch: Sequence[Run], place: int) -> list[Outcome]:
-    return [_outcome(run) for run in batch]
+def _describe(request: PageRequest) -> Work[Run]:
+    """Names the runs by schedule and time."""
+
+    def named(run: Run) -> Outcome:
+        found, display = _outcome(run), request.display
+        when = absolute(run.planned_at, display.zone, display, now=request.now, seconds=True)
+        return replace(found, name=f"{found.name} · {when}")
+
+    async def describe(batch: Sequence[Run], place: int) -> list[Outcome]:
+        return [named(run) for run in batch]
+
+    return describe
 
 
 def _retry(request: PageRequest) -> Work[Run]:
@@ -307,7 +343,7 @@ async def bulk_action(request: PageRequest) -> Response:
     outcomes, cursor = await bulk.process(
         request,
         await (_matching if form.is_checked("everything") else _selected)(request),
-        action.prepare(request) if request.is_confirmed else _describe,
+        action.prepare(request) if request.is_confirmed else _describe(request),
         limit=MAX_BULK,
         cursor=form.text("cursor"),
     )
@@ -321,7 +357,7 @@ async def bulk_action(request: PageRequest) -> Response:
                 title=action.title(len(outcomes)),
                 text=more if cursor else "",
                 button=action.button,
-                names=[f"{each.name} · {each.id}" for each in outcomes[:5]],
+                names=[each.name for each in outcomes[:5]],
                 total=len(outcomes),
                 dangerous=action.dangerous,
             )

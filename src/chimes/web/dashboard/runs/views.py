@@ -24,7 +24,7 @@ from chimes.model.insights import (
 )
 from chimes.model.insights import RunFilter as InsightFilter
 from chimes.model.listing import RunQuery, RunSort
-from chimes.model.run import Run, RunStatus, describe_reason
+from chimes.model.run import Origin, Run, RunStatus, describe_reason
 from chimes.redaction import mask_result
 from chimes.services.filters import RUN_NAMES, Chip, Filter, RunFilter, read_filter, run_filter
 from chimes.services.runs import RunOrigin
@@ -297,6 +297,18 @@ def rows_of(
         )
         for run in runs
     )
+
+
+def silent_columns(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Columns that say nothing about these rows; compact lists omit them."""
+    rows = tuple(rows)
+    says = {
+        "origin": any(row.run.origin is not Origin.SCHEDULE or row.run.retry_of for row in rows),
+        "attempt": any(row.run.attempt > 1 for row in rows),
+        "node": len({row.node for row in rows if row.node}) > 1,
+        "error": any(row.run.error or row.run.shown_reason for row in rows),
+    }
+    return tuple(name for name, useful in says.items() if not useful)
 
 
 def duration_of(run: Run, now: datetime) -> timedelta | None:

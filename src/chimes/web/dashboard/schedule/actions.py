@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NotAllowed, NotFound
-from chimes.i18n import _, counted
+from chimes.i18n import Message, _, counted
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Overlap
@@ -19,12 +20,14 @@ from chimes.triggers.values import format_moment, parse_moment
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
     ConfirmDialog,
+    Form,
     FormError,
     PageRequest,
     PageRouter,
     Undo,
     status_of,
 )
+from chimes.web.dashboard.core.times import zone_info
 
 router = PageRouter()
 ChangeNext = Callable[[Actor, ScheduleId, datetime], Awaitable[Schedule]]
@@ -231,7 +234,41 @@ async def backfill_page(request: PageRequest) -> Response:
     schedule = await schedule_of(request)
     if not request.actor.may_write(schedule.owner):
         raise NotAllowed()
-    return _render_backfill(request, schedule)
+    wanted = request.query.get("range", "")
+    chosen = next(
+        (each for each in backfill_ranges(request, schedule) if each.name == wanted), None
+    )
+    return _render_backfill(request, schedule, chosen=chosen)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackfillRange:
+    """A range that the form offers, in local times of the viewer's zone."""
+
+    name: str
+    title: Message
+    start: str
+    end: str
+
+
+def backfill_ranges(request: PageRequest, schedule: Schedule) -> tuple[BackfillRange, ...]:
+    info = zone_info(request.display.zone)
+    now = request.now.astimezone(info)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    week = midnight - timedelta(days=midnight.weekday())
+    found = [
+        ("yesterday", _("Yesterday"), midnight - timedelta(days=1), midnight),
+        ("week", _("Last week"), week - timedelta(days=7), week),
+        ("7d", _("Last 7 days"), now - timedelta(days=7), now),
+    ]
+    if schedule.last_success_at is not None:
+        title = _("Since the last success")
+        found.append(("success", title, schedule.last_success_at.astimezone(info), now))
+    return tuple(
+        BackfillRange(name=name, title=title, start=f"{start:%Y-%m-%dT%H:%M}",
+                      end=f"{end:%Y-%m-%dT%H:%M}")
+        for name, title, start, end in found
+    )  # fmt: skip
 
 
 @router.post("/schedules/{id}/backfill")
@@ -273,7 +310,11 @@ def _render_backfill(
     *,
     found: Backfill | None = None,
     error: FormError | None = None,
+    chosen: BackfillRange | None = None,
 ) -> Response:
+    given = request.form
+    if chosen is not None:
+        given = Form([("from", chosen.start), ("to", chosen.end)])
     return request.render(
         "schedule/backfill.html",
         status=status_of(error),
@@ -281,6 +322,8 @@ def _render_backfill(
         found=found,
         shown=found.slots[:_MAX_SLOTS_SHOWN] if found else (),
         error=error,
-        given=request.form,
+        given=given,
+        ranges=backfill_ranges(request, schedule),
+        chosen=chosen,
         limit=BACKFILL_LIMIT,
     )

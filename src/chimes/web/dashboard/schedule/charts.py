@@ -11,6 +11,7 @@ from chimes.i18n import Message, _, in_language
 from chimes.model.insights import Result, StatusCounts
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule, upcoming_fires
+from chimes.services.schedules.versions import Period
 from chimes.triggers.clock_changes import clock_changes
 from chimes.web.dashboard.charts.scatter import Point, ScatterTexts, scatter_chart
 from chimes.web.dashboard.charts.svg import Chart, worst_status
@@ -29,6 +30,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _HOUR = timedelta(hours=1)
 #: A slot that is just due may have no run yet.
 _JUST_NOW = timedelta(minutes=1)
+_MAX_TICKS, _TICK_HOURS = 8, (1, 2, 3, 6, 12)
 
 
 def marks_of(
@@ -62,28 +64,25 @@ def marks_of(
 
 def expected_marks(
     schedule: Schedule,
+    periods: Sequence[Period],
     results: Sequence[Result],
     hours: Sequence[StatusCounts],
     now: datetime,
     *,
     complete: bool,
 ) -> list[Fire]:
-    """Slots since the last change of the schedule; those without a run are marked as missed. With
+    """Slots of the triggers that the schedule had; those without a run are marked as missed. With
     many slots, one mark per hour. `complete`: whether `results` contains all runs."""
-    since = max(now - PAST, schedule.updated_at)
+    since = now - PAST
     if schedule.purged_until is not None:
         since = max(since, schedule.purged_until)
-    if not schedule.enabled or now <= since:
-        return []
-    slots: list[datetime] = []
-    slot = schedule.trigger.next_after(since)
-    while slot is not None and slot < now - _JUST_NOW and len(slots) < MAX_MARKS:
-        slots.append(slot)
-        slot = schedule.trigger.next_after(slot)
-    if len(slots) >= MAX_MARKS:
-        return _expected_hours(schedule, hours, since, now)
     if not complete and results:
-        slots = [each for each in slots if each >= results[-1].planned_at]
+        since = max(since, results[-1].planned_at - _MICROSECOND)
+    slots: list[datetime] = []
+    for period in periods:
+        slots += _slots_of(period, since, now - _JUST_NOW, limit=MAX_MARKS - len(slots))
+    if len(slots) >= MAX_MARKS:
+        return _expected_hours(periods, hours, now - PAST, now)
     planned = sorted(each.planned_at for each in results if each.origin is Origin.SCHEDULE)
     ends = [*slots[1:], now]
     return [
@@ -92,20 +91,29 @@ def expected_marks(
     ]
 
 
+def _slots_of(period: Period, since: datetime, until: datetime, *, limit: int) -> list[datetime]:
+    found: list[datetime] = []
+    if period.trigger is None:
+        return found
+    slot = period.trigger.next_after(max(since, period.start))
+    while slot is not None and slot < min(until, period.end) and len(found) < limit:
+        found.append(slot)
+        slot = period.trigger.next_after(slot)
+    return found
+
+
 def _any_between(moments: Sequence[datetime], start: datetime, end: datetime) -> bool:
     place = bisect_left(moments, start)
     return place < len(moments) and moments[place] < end
 
 
 def _expected_hours(
-    schedule: Schedule, hours: Sequence[StatusCounts], since: datetime, now: datetime
+    periods: Sequence[Period], hours: Sequence[StatusCounts], since: datetime, now: datetime
 ) -> list[Fire]:
     found: list[Fire] = []
     for each in hours:
-        end = min(each.at + _HOUR, now - _JUST_NOW)
-        start = max(each.at, since)
-        slot = schedule.trigger.next_after(start - _MICROSECOND) if start < end else None
-        if slot is not None and slot < end:
+        end, start = min(each.at + _HOUR, now - _JUST_NOW), max(each.at, since) - _MICROSECOND
+        if any(_slots_of(period, start, end, limit=1) for period in periods):
             found.append(Fire(at=each.at, status=None if each.total else RunStatus.MISSED))
     return found
 
@@ -161,17 +169,55 @@ def timeline_chart(
 
 
 def duration_chart(
-    results: Sequence[Result], schedule: Schedule, display: DisplayPreferences
+    results: Sequence[Result],
+    schedule: Schedule,
+    display: DisplayPreferences,
+    now: datetime,
+    usual: timedelta | None,
 ) -> Chart:
+    """`usual`: the usual duration of the schedule, as on all other pages."""
     points = [_point(each, each.duration) for each in results if each.duration is not None]
-    title = _("Durations")
-    return scatter_chart(points, _texts(title, _("Duration"), schedule, display))
+    texts = _texts(_("Durations"), _("Duration"), _("usual"), schedule, display, points, now)
+    ticks = _ticks(points, primary_zone(display, schedule.trigger.zone))
+    middle = None if usual is None else usual.total_seconds()
+    return scatter_chart(points, texts, ticks=ticks, usual=middle)
 
 
-def lag_chart(results: Sequence[Result], schedule: Schedule, display: DisplayPreferences) -> Chart:
+def lag_chart(
+    results: Sequence[Result], schedule: Schedule, display: DisplayPreferences, now: datetime
+) -> Chart:
     points = [_point(each, each.lag) for each in results if each.lag is not None]
-    title = _("Lag")
-    return scatter_chart(points, _texts(title, _("Lag"), schedule, display))
+    texts = _texts(_("Lag"), _("Lag"), _("median"), schedule, display, points, now)
+    return scatter_chart(
+        points, texts, ticks=_ticks(points, primary_zone(display, schedule.trigger.zone))
+    )
+
+
+def _long(points: Sequence[Point]) -> bool:
+    """Whether the axis names days instead of hours."""
+    moments = [each.at for each in points]
+    return bool(moments) and max(moments) - min(moments) > timedelta(days=2)
+
+
+def _ticks(points: Sequence[Point], zone: str) -> list[datetime]:
+    """At most `_MAX_TICKS` round local times within the points."""
+    if not points:
+        return []
+    first, last = min(each.at for each in points), max(each.at for each in points)
+    if _long(points):
+        midnight = first.astimezone(times.zone_info(zone)).replace(
+            hour=0, minute=0, second=0, microsecond=0
+        )
+        days = (last - first).days + 1
+        return [
+            midnight + timedelta(days=number)
+            for number in range(1, days + 1, days // _MAX_TICKS + 1)
+        ]
+    for step in _TICK_HOURS:
+        ticks = times.ticks_between(zone, first, last, step)
+        if len(ticks) <= _MAX_TICKS:
+            return ticks
+    return []
 
 
 def _point(result: Result, length: timedelta) -> Point:
@@ -184,9 +230,16 @@ def _point(result: Result, length: timedelta) -> Point:
 
 
 def _texts(
-    title: Message, value: Message, schedule: Schedule, display: DisplayPreferences
+    title: Message,
+    value: Message,
+    middle: Message,
+    schedule: Schedule,
+    display: DisplayPreferences,
+    points: Sequence[Point],
+    now: datetime,
 ) -> ScatterTexts:
     zone = primary_zone(display, schedule.trigger.zone)
+    info, long = times.zone_info(zone), _long(points)
     translate = partial(in_language, language=display.language)
     return ScatterTexts(
         title=translate(title),
@@ -194,9 +247,12 @@ def _texts(
         when=translate(_("When")),
         value=translate(value),
         status=translate(_("Result")),
-        median=translate(_("median")),
+        median=translate(middle),
         p95=translate(_("p95")),
         span=lambda seconds: times.span(seconds, display.language),
         state=lambda status: status_label(status, display.language),
         moment=lambda at: times.format_with_year(at, zone, display),
+        clock=lambda at: (
+            times.day(at, zone, display, now=now) if long else f"{at.astimezone(info):%H:%M}"
+        ),
     )

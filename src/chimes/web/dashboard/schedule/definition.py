@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import SequenceMatcher
+from itertools import zip_longest
 from pprint import pformat
 
 import yaml
 from starlette.responses import Response
 from yaml.tokens import KeyToken, ScalarToken, Token
 
-from chimes.errors import NotFound
-from chimes.i18n import _
+from chimes.errors import InvalidInput, NotFound
+from chimes.i18n import _, in_language
 from chimes.model.fields import fields_of, to_json
 from chimes.model.policy import Policy
 from chimes.model.recipient import format_recipient
@@ -31,12 +33,13 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.redaction import HIDDEN, mask_arguments, mask_headers, mask_text
-from chimes.services.schedules.versions import with_version
+from chimes.services.schedules.versions import ORIGINAL, Version, has_original, with_version
 from chimes.triggers import OnFile, OnRunEnd, OnSql, Trigger, Webhook, format_duration_iso
 from chimes.triggers.values import format_duration_go
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import Json, recipients_out, schedule_out
 from chimes.web.dashboard.core.page_request import ConfirmDialog, PageRequest, PageRouter, Undo
+from chimes.web.dashboard.core.times import absolute
 from chimes.web.dashboard.editor.target_fields import command_words
 from chimes.web.dashboard.runs.views import INVISIBLE
 from chimes.web.dashboard.schedule.actions import page_of, schedule_of
@@ -323,9 +326,52 @@ async def definition(request: PageRequest) -> Response:
         format=format_,
         highlighted=highlight(as_json(shown) if format_ == "json" else as_yaml(shown)),
         versions=[(each, differences(each.changes)) for each in versions],
+        original=has_original(versions),
+        compared=_compared(request, schedule, versions),
         code=source_marker(schedule),
         detached=is_detached(schedule),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """Two versions side by side, line by line."""
+
+    left: int
+    right: int
+    #: Kind (`same`, `changed`), line of the left and of the right version.
+    lines: tuple[tuple[str, str, str], ...]
+
+    @property
+    def same(self) -> bool:
+        return all(kind == "same" for kind, _left, _right in self.lines)
+
+
+def _compared(
+    request: PageRequest, schedule: Schedule, versions: Sequence[Version]
+) -> Compared | None:
+    """The versions of the query, the older one at the left; None without two valid numbers."""
+    given = [request.query.get(name, "") for name in ("left", "right")]
+    known = {str(each.number) for each in versions} | {str(ORIGINAL)}
+    if len(set(given)) < 2 or not set(given) <= known:
+        return None
+    left, right = sorted(int(each) for each in given)
+    try:
+        texts = [as_yaml(definition_of(with_version(schedule, versions, n))) for n in (left, right)]
+    except (InvalidInput, NotFound):
+        # A secret of that version is gone.
+        return None
+    return Compared(left=left, right=right, lines=side_by_side(*texts))
+
+
+def side_by_side(before: str, after: str) -> tuple[tuple[str, str, str], ...]:
+    old, new = before.splitlines(), after.splitlines()
+    found: list[tuple[str, str, str]] = []
+    for kind, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        pairs = zip_longest(old[i1:i2], new[j1:j2], fillvalue="")
+        name = "same" if kind == "equal" else "changed"
+        found += [(name, left, right) for left, right in pairs]
+    return tuple(found)
 
 
 @router.post("/schedules/{id}/attach")
@@ -361,7 +407,10 @@ async def restore_version(request: PageRequest) -> Response:
                 title=_("Restore this version?"),
                 text=_("It becomes the newest version. No other version is lost."),
                 button=_("Restore"),
-                names=_list_differences(schedule, restored),
+                names=[
+                    *_next_run_change(request, schedule, restored),
+                    *_list_differences(schedule, restored),
+                ],
                 dangerous=False,
             )
         )
@@ -380,6 +429,22 @@ async def restore_version(request: PageRequest) -> Response:
             action=f"{page_of(schedule.id)}/versions/{current}/restore", fields={"sure": "yes"}
         ),
     )
+
+
+def _next_run_change(request: PageRequest, before: Schedule, after: Schedule) -> list[str]:
+    """What restoring does to the next fire."""
+    display, now = request.display, request.now
+    if before.trigger == after.trigger or after.trigger.on_event:
+        return []
+    old, new = before.trigger.next_after(now), after.trigger.next_after(now)
+    if old is None or new is None or old == new:
+        return []
+    text = _(
+        "The next run moves from {before} to {after}.",
+        before=absolute(old, display.zone, display, now=now),
+        after=absolute(new, display.zone, display, now=now),
+    )
+    return [in_language(text, display.language)]
 
 
 def _list_differences(schedule: Schedule, restored: Schedule) -> list[str]:

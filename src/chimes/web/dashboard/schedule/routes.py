@@ -22,6 +22,7 @@ from chimes.model.schedule import Schedule, has_runs_left
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_url
 from chimes.services.schedules.history import FireLogPage
+from chimes.services.schedules.versions import list_schedule_audit, periods_of
 from chimes.services.webhooks import hook_url, may_see_hook
 from chimes.triggers import Fire as Slot
 from chimes.triggers import Note
@@ -153,8 +154,16 @@ async def overview(request: PageRequest) -> Response:
     schedule_health = assess_health(results[:30])
     rates, hours = await _run_counts(request, schedule) if results else ((), ())
     marks = marks_of(schedule, results, hours, schedule_health.median, request.now)
+    entries = await list_schedule_audit(
+        request.context.store, request.actor, schedule, since=request.now - PAST
+    )
     expected = expected_marks(
-        schedule, results, hours, request.now, complete=len(results) < MAX_POINTS * 2
+        schedule,
+        periods_of(schedule, entries, request.now - PAST, request.now),
+        results,
+        hours,
+        request.now,
+        complete=len(results) < MAX_POINTS * 2,
     )
     language = request.display.language
     return render_tab(
@@ -169,8 +178,10 @@ async def overview(request: PageRequest) -> Response:
         schedule_health=schedule_health,
         row=row_of(schedule, schedule_health, request.actor, request.display),
         timeline=timeline_chart(schedule, marks, expected, request.display, request.now),
-        durations=duration_chart(results[:MAX_POINTS], schedule, request.display),
-        lags=lag_chart(results[:MAX_POINTS], schedule, request.display),
+        durations=duration_chart(
+            results[:MAX_POINTS], schedule, request.display, request.now, schedule_health.median
+        ),
+        lags=lag_chart(results[:MAX_POINTS], schedule, request.display, request.now),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlencode
 
 from pydantic import ValidationError
@@ -28,7 +29,14 @@ from chimes.services.filters import (
 from chimes.services.preferences import ListName
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.translate import patched_target, target_out
-from chimes.web.dashboard.core.lists import next_page, page_position, saved_filters_of
+from chimes.web.dashboard.core.lists import (
+    ChipTexts,
+    describe_chip,
+    next_page,
+    page_position,
+    saved_filters_of,
+    suggested_chips,
+)
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
     FormError,
@@ -81,13 +89,17 @@ async def schedules(request: PageRequest) -> Response:
     sorting = parse_sorting(request.query.get("sort", ""))
     filtered = parse_query(request, request.query.get("q", ""), sorting)
     choices = with_view(list_choices_of(request.http), request.query.get("view", ""))
+    texts = ChipTexts(display=request.display, now=request.now)
     frame: dict[str, object] = {
+        "chip_words": partial(describe_chip, texts=texts),
+        "suggested": suggested_chips(HINTS, texts),
         "filtered": filtered,
         "sorting": sorting,
         "view": choices.view,
         "hints": HINTS,
         "columns": COLUMNS[LIST],
         "cols": choices.shows(LIST),
+        "density": choices.density,
         "may_create": request.actor.may_create(request.actor.owner),
     }
     if not request.is_htmx:
@@ -124,7 +136,8 @@ async def _rows_page(
     if not found.items and filtered.filter.chips:
         hiding = await _hiding(request, filtered.filter)
     newer = f"{LIST_PAGE}/newer?{urlencode({'q': filtered.filter.text, 'known': total})}"
-    values |= {"total": total, "hiding": hiding, "newer": newer}
+    one_owner = len({each.owner for each in found.items}) < 2
+    values |= {"total": total, "hiding": hiding, "newer": newer, "one_owner": one_owner}
     return request.render(template, status=200, **values)
 
 
@@ -160,6 +173,7 @@ async def rows_again(request: PageRequest) -> Response:
         "rows",
         rows=await _rows(request, found.items),
         cols=choices.shows(LIST),
+        density=choices.density,
         more="",
         back=request.back_url(LIST_PAGE),
     )

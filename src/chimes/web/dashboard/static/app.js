@@ -42,6 +42,17 @@
   }
   if (words.in) setInterval(tick, 30000);
 
+  // Durations of running runs, and the times beside them, advance every second.
+  function advance() {
+    const running = all("[data-since]");
+    for (const each of running) {
+      const text = spanText(Math.max(0, Math.floor(now() / 1000 - Number(each.dataset.since))));
+      if (each.textContent !== text) each.textContent = text;
+    }
+    if (running.length) tick();
+  }
+  if (words.in) setInterval(advance, 1000);
+
   // Stores the browser's time zone, which applies unless the user has chosen one.
   function detectZone() {
     if (!root.dataset.zone || "zoneChosen" in root.dataset) return;
@@ -255,12 +266,20 @@
   /* --- palette ------------------------------------------------------------------------------- */
   let search = 0;
 
-  function addOption(id, title) {
-    const option = document.createElement("li");
-    Object.assign(option, { id, textContent: title });
+  function addOption(id, title, group, key) {
+    const option = document.createElement("li"), text = document.createElement("span");
+    option.id = id;
+    text.textContent = title;
+    option.append(text);
+    if (key) {
+      const shown = document.createElement("kbd");
+      shown.textContent = key === " " ? "␣" : key;
+      shown.setAttribute("aria-hidden", "true");
+      option.append(shown);
+    }
     option.setAttribute("role", "option");
     option.setAttribute("aria-selected", "false");
-    $("#palette-list").append(option);
+    $(`#palette-${group}`).append(option);
     return option;
   }
 
@@ -275,7 +294,7 @@
     // Adds the actions of the page.
     all("#palette-list [data-press]").forEach((each) => each.remove());
     ofPage("[data-key]").forEach((each, index) => {
-      const option = addOption(`press-${index}`, each.getAttribute("aria-label") || each.textContent.trim());
+      const option = addOption(`press-${index}`, each.getAttribute("aria-label") || each.textContent.trim(), "actions", each.dataset.key);
       option.dataset.press = index;
       option.press = () => { dialog.close(); each.click(); };
     });
@@ -295,7 +314,7 @@
     const list = $("#palette-list"), wanted = text.trim().toLowerCase();
     search += 1;
     all("[data-found]", list).forEach((each) => each.remove());
-    for (const each of all("[role=option]", list)) each.hidden = !each.textContent.toLowerCase().includes(wanted);
+    for (const each of all("[role=option]", list)) each.hidden = !$("span", each).textContent.toLowerCase().includes(wanted);
     $("#palette-none").textContent = "";
     choose(options()[0]);
   }
@@ -306,7 +325,7 @@
     const answer = await fetch(`/ui/palette?q=${encodeURIComponent(text.trim())}`, { headers: { Accept: "application/json" } }).catch(() => null);
     if (!answer?.ok || mine !== search) return;
     (await answer.json()).items.forEach((item, index) => {
-      const option = addOption(`found-${index}`, item.title);
+      const option = addOption(`found-${index}`, item.title, "found");
       option.dataset.found = option.dataset.address = item.address;
     });
     if (!$("[aria-selected=true]:not([hidden])", list)) choose(options()[0]);

@@ -4,6 +4,17 @@
 "use strict";
 (() => {
   const TONES = ["accent", "warn", "bad", "ok", "info"];
+  // Lines differ in colour, dashes and width.
+  const DASHES = [undefined, [9, 4], [2, 3], [12, 3, 2, 3], [5, 5]], WIDTHS = [2.5, 2, 2, 1.5, 1.5];
+  // Peaks far above the other values are cut off and marked, so that they do not flatten the rest.
+  const OUTLIER = 3, ABOVE = 1.5;
+
+  function topOf(data) {
+    const values = data.lines.flatMap((each) => each.values).filter((each) => each != null).sort((a, b) => a - b);
+    const high = values.at(-1) ?? 0, p95 = values[Math.max(0, Math.ceil(values.length * .95) - 1)] ?? 0;
+    const top = high > OUTLIER * p95 && p95 > 0 ? p95 * ABOVE : high;
+    return Math.max(top, data.limit || 0) * 1.05 || 1;
+  }
 
   class LineChart extends HTMLElement {
     connectedCallback() {
@@ -47,16 +58,35 @@
       const moment = shown({ day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
       const ticks = (_, stamps, __, ___, step) => stamps.map((stamp) => (step >= 86400 ? day : step >= 60 ? clock : exact).format(stamp * 1000));
       const zoned = (stamp) => uPlot.tzDate(new Date(stamp * 1000), zone);
+      const top = topOf(data);
       const show = (value) => (value == null ? "–" : window.chimes.fill(data.unit || "{count}", { count: Number(value.toPrecision(3)).toLocaleString(language) }));
       this.plot?.destroy();
       this.plot = new uPlot({
         ...this.size(),
         tzDate: zoned,
-        scales: { y: { range: (_, low, high) => [0, Math.max(high, data.limit || 0) * 1.05 || 1] } },
-        axes: [{ ...axis, values: ticks }, { ...axis, size: 60, values: (_, values) => values.map(show) }],
-        series: [{ label: data.when || "", value: (_, stamp) => (stamp == null ? "–" : moment.format(stamp * 1000)) }, ...data.lines.map((each, index) => ({ label: each.name, stroke: colour(each.tone || TONES[index % TONES.length]), width: 1.5, dash: index ? [6, 3 + index] : undefined, value: (_, value) => show(value) }))],
-        hooks: { draw: [(plot) => this.marks(plot, data, colour)] },
+        scales: { y: { range: () => [0, top] } },
+        axes: [{ ...axis, values: ticks, label: zone, labelSize: 18, labelFont: "11px system-ui" }, { ...axis, size: 60, values: (_, values) => values.map(show) }],
+        series: [{ label: data.when || "", value: (_, stamp) => (stamp == null ? "–" : moment.format(stamp * 1000)) }, ...data.lines.map((each, index) => ({ label: each.name, stroke: colour(each.tone || TONES[index % TONES.length]), width: WIDTHS[index % WIDTHS.length], dash: DASHES[index % DASHES.length], spanGaps: true, value: (_, value) => show(value) }))],
+        hooks: { draw: [(plot) => { this.marks(plot, data, colour); this.peaks(plot, data, colour, top, show); }] },
       }, [data.times, ...data.lines.map((each) => each.values)], this);
+    }
+    // A triangle and the value where the highest line leaves the chart.
+    peaks(plot, data, colour, top, show) {
+      const { ctx, bbox } = plot;
+      const highest = data.times.map((_, at) => Math.max(...data.lines.map((each) => each.values[at] ?? 0)));
+      ctx.save();
+      ctx.fillStyle = colour("bad");
+      ctx.font = `${11 * devicePixelRatio}px system-ui`;
+      let last = -Infinity;
+      highest.forEach((value, at) => {
+        const x = plot.valToPos(data.times[at], "x", true), size = 5 * devicePixelRatio;
+        if (value <= top || x < bbox.left || x > bbox.left + bbox.width) return;
+        ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x - size, bbox.top + 2 * size); ctx.lineTo(x + size, bbox.top + 2 * size); ctx.fill();
+        const left = x > bbox.left + bbox.width * .85;
+        ctx.textAlign = left ? "right" : "left";
+        if (x - last > 60 * devicePixelRatio) { ctx.fillText(show(value), left ? x - size - 2 : x + size + 2, bbox.top + 2 * size); last = x; }
+      });
+      ctx.restore();
     }
     marks(plot, data, colour) {
       const { ctx, bbox } = plot;

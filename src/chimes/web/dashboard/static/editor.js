@@ -15,6 +15,8 @@
       if (slot.textContent !== text) slot.textContent = text;
       slot.hidden = !text;
       const field = document.getElementById(`f-${slot.dataset.error}`);
+      // An error in a folded section unfolds it.
+      if (text) for (let at = slot.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
       if (text) field?.setAttribute("aria-invalid", "true");
       else field?.removeAttribute("aria-invalid");
     }
@@ -22,6 +24,10 @@
       const fresh = $(`#${name}-new`);
       if (fresh) $(`#${name}`).replaceChildren(...fresh.childNodes);
       fresh?.remove();
+    }
+    for (const fresh of all("[data-brief-new]")) {
+      $(`[data-brief="${fresh.dataset.briefNew}"]`).textContent = fresh.textContent;
+      fresh.remove();
     }
     explain();
     tick();
@@ -173,7 +179,7 @@
   /* --- the preview is a sheet on phones ----------------------------------------------------------- */
   const preview = $(".preview");
   preview.classList.add("sheet");
-  if (matchMedia("(max-width: 899px)").matches) preview.querySelector("details").open = false;
+  if (matchMedia("(max-width: 899px)").matches) for (const each of [preview.querySelector("details"), $(".presets")]) each.open = false;
 
   const first = document.querySelector("#summary a, #question button, #conflict");
   if (first) first.scrollIntoView({ block: "center" });

@@ -2,6 +2,7 @@
 "use strict";
 (() => {
   const { fill, now, spanText } = window.chimes;
+  const head = document.querySelector("#run-head[data-run]");
 
   /* --- ANSI ---------------------------------------------------------------------------------- */
   const ESCAPES = /\x1b(?:\[([0-?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])/g;
@@ -108,6 +109,13 @@
       this.clock = new Intl.DateTimeFormat("en-GB", { timeZone: this.dataset.zone, hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23" });
       this.full = new Intl.DateTimeFormat(document.documentElement.lang, { timeZone: this.dataset.zone, dateStyle: "medium", timeStyle: "long" });
       // Virtual list: a chunk is rendered when it comes near the viewport.
+      // The log takes the rest of the window below it.
+      const fit = () => {
+        const below = parseFloat(getComputedStyle(document.body).paddingBottom) + 20;
+        this.view.style.setProperty("--room", `${Math.floor(innerHeight - below - this.view.getBoundingClientRect().top - scrollY)}px`);
+        if (this.following) this.toEnd();
+      };
+      this.fitter = new ResizeObserver(fit);
       this.watcher = new IntersectionObserver((entries) => {
         for (const entry of entries) {
           const chunk = entry.target.chunk;
@@ -118,11 +126,14 @@
       this.listen(find);
       find(".log-tools").hidden = find(".log-frame").hidden = false;
       find(".log-plain").remove();
+      for (const each of [document.documentElement, head]) if (each) this.fitter.observe(each);
+      fit();
       this.load();
     }
 
     disconnectedCallback() {
       this.watcher?.disconnect();
+      this.fitter?.disconnect();
       this.source?.close();
       this.source = null;
       removeEventListener("hashchange", this.onHash);
@@ -431,6 +442,43 @@
     }
   }
   customElements.define("run-log", RunLog);
+
+  /* --- running run --------------------------------------------------------------------------- */
+  // Bars of the waterfall without an end grow, and the others shrink with the scale.
+  function growWaterfall() {
+    const bars = head.querySelector("svg.waterfall g[data-begin]");
+    if (!bars?.querySelector("g[data-start]:not([data-end])")) return;
+    const begin = Number(bars.dataset.begin), wide = Number(bars.dataset.wide), moment = now();
+    const rows = [...bars.querySelectorAll("g[data-start]")].map((row) => ({ row, start: Number(row.dataset.start), end: row.dataset.end ? Number(row.dataset.end) : moment }));
+    const whole = Math.max(1, ...rows.map(({ end }) => end - begin));
+    for (const { row, start, end } of rows) {
+      const x = wide * (start - begin) / whole, width = Math.max(.2, wide * (end - start) / whole);
+      const bar = row.querySelector("rect"), text = row.querySelector("text");
+      bar.setAttribute("x", `${x}%`);
+      bar.setAttribute("width", `${width}%`);
+      text.setAttribute("x", `${Math.min(x + width, wide)}%`);
+      if (!row.dataset.end) text.textContent = spanText(Math.max(0, Math.floor((end - start) / 1000)));
+    }
+  }
+
+  // The bar beside the duration: its middle is the usual duration.
+  function growBar() {
+    const since = head.querySelector("[data-since][data-usual]"), bar = head.querySelector(".against rect + rect");
+    if (!since || !bar) return;
+    const share = Math.min(2, (now() / 1000 - Number(since.dataset.since)) / Number(since.dataset.usual));
+    bar.setAttribute("width", Math.max(1, share * 32));
+    bar.setAttribute("class", share > 1.5 ? "over" : "usual");
+  }
+
+  if (head) {
+    const refresh = () => head.dispatchEvent(new CustomEvent("log-ended"));
+    setInterval(() => { growWaterfall(); growBar(); }, 1000);
+    // Events can be lost while a connection is replaced, so a run in progress is read again.
+    setInterval(() => { if (!document.hidden && head.querySelector("[data-active]")) refresh(); }, 10000);
+    const ended = () => document.title = `${head.querySelector("h1 .status")?.textContent.trim().slice(0, 1) ?? ""} ${document.title.replace(/^[^\p{L}\p{N}]\s/u, "")}`;
+    document.addEventListener("htmx:after:swap", ended);
+    ended();
+  }
 
   /* --- brush --------------------------------------------------------------------------------- */
   /* Refreshes the histogram at a limited rate, and not during a selection. */

@@ -9,13 +9,12 @@ document.addEventListener("click", (event) => {
   window.htmx.ajax("GET", `${mark.getAttribute("href")}&back=${back}`, { target: "#dialogs", swap: "innerHTML" });
 });
 
-// Elapsed times are updated locally; last log lines are fetched while the tab is visible.
+// Shares of the usual duration are updated locally; last log lines are fetched while the tab is
+// visible.
 const REFRESH_INTERVAL = 5000;
 setInterval(() => {
   for (const each of document.querySelectorAll("#today-running [data-since]")) {
     const seconds = Math.max(0, Math.floor(window.chimes.now() / 1000 - Number(each.dataset.since)));
-    const text = window.chimes.spanText(seconds);
-    if (each.textContent !== text) each.textContent = text;
     const meter = each.parentElement.querySelector("meter");
     if (meter) meter.value = Math.min(1, seconds / Number(each.dataset.usual));
   }

@@ -12,6 +12,7 @@ from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Role, Scope
 from chimes.model.ids import KeyId
 from chimes.services.schedules.setup import Misconfigured
+from chimes.services.users import LIFE
 from chimes.web.api.paging import owner_filter
 from chimes.web.dashboard.core.page_request import (
     FORM_ERRORS,
@@ -21,6 +22,7 @@ from chimes.web.dashboard.core.page_request import (
     PageRouter,
     status_of,
 )
+from chimes.web.dashboard.core.preferences import SESSION, set_cookie
 
 router = PageRouter()
 _PATH = "/ui/system/access"
@@ -36,6 +38,7 @@ async def access(request: PageRequest) -> Response:
 
 @router.post("/system/access/users")
 async def create_user(request: PageRequest) -> Response:
+    was_open = not await request.context.access.auth_enabled()
     try:
         user = await request.users.create(
             request.actor,
@@ -45,7 +48,17 @@ async def create_user(request: PageRequest) -> Response:
         )
     except FORM_ERRORS as error:
         return await _page(request, error=await request.form_error(error), form="user")
-    return request.redirect_with_toast(_("User {name} created.", name=user.name), to=_PATH)
+    response = request.redirect_with_toast(_("User {name} created.", name=user.name), to=_PATH)
+    if was_open:
+        # Open mode has ended: whoever created the first user is signed in as that user.
+        secret, _session = await request.sessions.login_with_password(
+            user.name,
+            request.form.raw("password"),
+            address=request.actor.address,
+            agent=request.http.headers.get("user-agent", ""),
+        )
+        set_cookie(request.http, response, SESSION, secret, max_age=LIFE)
+    return response
 
 
 @router.post("/system/access/users/{name}/role")

@@ -786,7 +786,7 @@ def ahead_chart(
         start=start,
         end=end,
         now=now,
-        ticks=ticks_between(zone, start, end, ahead.step),
+        ticks=times.ticks_between(zone, start, end, ahead.step),
         clock_changes=[each.at for each in clock_changes(zone, start, end)],
         texts=TimelineTexts(
             title=translate(_("Upcoming runs")),
@@ -811,24 +811,6 @@ def ahead_chart(
             address=mark_address,
         ),
     )
-
-
-def ticks_between(zone: str, start: datetime, end: datetime, step: int) -> list[datetime]:
-    """Every `step` hours of the local day, also in zones with a fractional UTC offset."""
-    info = times.zone_info(zone)
-    # Steps of 15 minutes of absolute time: every UTC offset is a multiple of it, and skipped or
-    # repeated hours need no special case.
-    at = quarter_start(start) + QUARTER
-    found: list[datetime] = []
-    seen: set[datetime] = set()
-    while at < end:
-        local = at.astimezone(info)
-        wall = local.replace(tzinfo=None)
-        if local.minute == 0 and local.hour % step == 0 and wall not in seen:
-            seen.add(wall)
-            found.append(at)
-        at += QUARTER
-    return found
 
 
 # --- heat map -------------------------------------------------------------------------------------
