@@ -438,6 +438,9 @@ class PreviewOut(Out):
     words: str
     warnings: list[str]
     timezone: str
+    example: bool = Field(
+        description="Whether hashed fields are an example: the id of the schedule decides them."
+    )
 
 
 class TemplateOut(Out):

@@ -49,7 +49,9 @@ async def preview_trigger(
     now = await context.store.now()
     zone = await context.schedules.rules.zone_for(actor.owner, body.trigger)
     after = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
-    trigger = body.trigger.with_default_zone(zone).with_default_anchor()
+    given = await context.schedules.rules.calendars.resolve(body.trigger)
+    given = given.with_default_zone(zone).with_default_anchor()
+    trigger = given.seeded(body.id or body.name or "")
 
     def search() -> list[Fire]:
         check_fires(trigger, after)
@@ -58,9 +60,10 @@ async def preview_trigger(
     fires = await calculate([trigger], search)
     content = {
         "fires": [fire_out(fire, lang) for fire in fires],
-        "words": describe(trigger, lang),
+        "words": describe(given if body.id is None else trigger, lang),
         "warnings": list(warnings_in_words(trigger, lang)),
         "timezone": trigger.zone,
+        "example": given.is_example and body.id is None,
     }
     return set_language(JSONResponse(content), lang)
 
