@@ -236,6 +236,7 @@ def _last_change(entries: list[FireLogEntry]) -> int | None:
 _MISFIRE_LABELS: Mapping[Misfire, Message] = {
     Misfire.SKIP: _("skip"),
     Misfire.ONE: _("run once"),
+    Misfire.LATEST: _("run the newest"),
     Misfire.ALL: _("run all"),
 }
 

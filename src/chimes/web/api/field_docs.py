@@ -444,6 +444,7 @@ FIELDS: Mapping[str, Doc] = {
     "Collection.timeout": Doc("Longest duration of a synchronisation.", "PT1H"),
     "on_lost": Doc("What happens to a started run whose node died.", "retry"),
     "limits": Doc("Named limits that the runs share with other schedules.", []),
+    "end_after_successes": Doc("Successes that disable the schedule; null: never.", None),
     "auto_pause_after": Doc("Failed runs in a row that pause the schedule; null: never.", None),
     "pause_on_gone": Doc("Whether HTTP 410 pauses the schedule.", True),
     "within": Doc("How recent the success must be.", "PT24H"),
