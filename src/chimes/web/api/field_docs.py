@@ -367,6 +367,7 @@ FIELDS: Mapping[str, Doc] = {
     "Calendar.schedules": Doc("Schedules that use it, at most 100."),
     "CalendarVersion.version": Doc("Number of the version.", 2),
     "CalendarVersion.by": Doc("Who wrote it.", "user:ada"),
+    "Parse.guesses": Doc("What the sentence leaves open and was guessed.", []),
     "Preview.example": Doc("Whether hashed fields are an example.", False),
     "dialect": Doc("Fields of the expression; default: by their number.", "auto"),
     "dst": Doc("Rule for clock changes.", "chimes"),

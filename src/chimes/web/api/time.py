@@ -158,6 +158,10 @@ class ParseOut(Out):
     timezone: str
     words: str = Field(description="The trigger in words.")
     fires: list[Moment]
+    guesses: list[str] = Field(
+        description="What the sentence leaves open: `start`, the first of periods of which some"
+        " are skipped; `hour`, the half of the day."
+    )
 
 
 @router.post("/parse", responses=returns(ParseOut) | BODY_ERRORS)
@@ -182,5 +186,6 @@ async def parse_words(request: Request, body: ParseIn, context: Context, actor: 
         "timezone": parsed.timezone,
         "words": describe(trigger, lang),
         "fires": [time_out(fire.at) for fire in fires],
+        "guesses": list(parsed.guesses),
     }
     return set_language(JSONResponse(content), lang)
