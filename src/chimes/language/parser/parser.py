@@ -20,7 +20,16 @@ from chimes.language.parser.recurrence import Guess, counts_business_days, find_
 from chimes.language.parser.text import Text, fold
 from chimes.language.parser.trigger_builder import build
 from chimes.language.round_trip import has_limit, parse_description
-from chimes.triggers import Cron, Dialect, Every, Trigger, parse_zone
+from chimes.triggers import (
+    AnyOf,
+    Cron,
+    Dialect,
+    Every,
+    RRule,
+    Trigger,
+    parse_zone,
+    zone_names,
+)
 from chimes.triggers.text import parse_trigger_text
 from chimes.triggers.values import to_microseconds
 
@@ -246,13 +255,46 @@ def _read_otherwise(
         repeated, question = None, within
     if repeated is not None:
         return repeated
-    known = parse_description(text.raw, language)
+    known = parse_description(text.raw, language) or _read_described_kind(text.raw, now, zone)
     if known is None:
         answers = answers_to(unclear, text, lambda each: _is_read(each, now, zone))
         raise _clarification(question, lang or language, answers) from None
     if known.next_after(now) is None:
         raise _clarification(Unclear("past"), lang or language) from None
     return _described(known, zone, language)
+
+
+#: How descriptions of unions begin, and what is before their exceptions.
+_ANY_OF = re.compile(
+    r"(?:Any of: |เมื่อข้อใดข้อหนึ่งเป็นจริง: |以下任一: )(?P<of>.+?)"
+    r"(?:(?:; but not when: |; แต่ไม่ใช่เมื่อ: |; 但不包括: )(?P<others>.+))?"
+)
+
+
+_BY_RULE = re.compile(
+    r"(?:By the rule|ตามกฎ|按规则) (?P<rule>FREQ=\S+) (?:from|ตั้งแต่|自) (?P<start>[0-9T:Z-]+)"
+    r"(?: on| 起)?[,，]? ?(?P<zone>.+)"
+)
+_ZONE_NAME = re.compile(r"[A-Za-z_]+(?:/[A-Za-z0-9_+-]+)*")
+
+
+def _read_described_kind(text: str, now: datetime, zone: str) -> Trigger | None:
+    """The union or the recurrence rule that a description means, None for other texts."""
+    text = text.strip()
+    try:
+        if found := _BY_RULE.fullmatch(text):
+            names = [each for each in _ZONE_NAME.findall(found["zone"]) if each in zone_names()]
+            where = names[0] if names else zone
+            return RRule(found["rule"], dtstart=found["start"], timezone=where)
+        if found := _ANY_OF.fullmatch(text):
+            of, others = (
+                [parse(each, now=now, timezone=zone).trigger for each in part.split(" / ") if each]
+                for part in (found["of"], found["others"] or "")
+            )
+            return AnyOf(of, except_=others)
+    except InvalidInput:
+        pass
+    return None
 
 
 def _read_recurrence(text: Text, now: datetime, home: str, language: str) -> Parsed | None:
