@@ -111,6 +111,8 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/deliveries/test"): Case(verb="test", body={"channel": "inbox"}),
     ("post", "/api/v1/keys"): Case(verb="create_key", body={"name": "x", "role": "viewer"}),
     ("delete", "/api/v1/keys/{key_id}"): Case(verb="revoke_key"),
+    ("put", "/api/v1/calendars/{name}"): Case(verb="set_calendar", body={"dates": ["2030-01-01"]}),
+    ("delete", "/api/v1/calendars/{name}"): Case(verb="delete_calendar"),
     ("put", "/api/v1/limits/{name}"): Case(verb="set_limit", body={"concurrency": 2}),
     ("delete", "/api/v1/limits/{name}"): Case(verb="delete_limit"),
     ("put", "/api/v1/secrets/{name}"): Case(verb="set_secret", body={"value": "5ecret"}),
