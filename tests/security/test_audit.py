@@ -228,6 +228,7 @@ async def scene() -> AsyncIterator[Scene]:
         await rig.context.secrets.put(Actor(), "ann", "5ecret")
         limit = {"concurrency": 1}
         await rig.client.put("/api/v1/limits/ann", json=limit, headers=headers)
+        await rig.client.put("/api/v1/calendars/ann", json={"dates": []}, headers=headers)
         silence = await rig.context.silences.add(Actor(), labels={}, until=NOW + HOUR)
         ids = {
             "silence_id": silence.id,

@@ -123,7 +123,8 @@ class CalendarService:
     async def put(
         self, actor: Actor, name: str, contents: Mapping[str, object], refresh: Refresh
     ) -> CalendarReport:
-        """Creates or replaces a calendar, and plans the schedules that use it again."""
+        """Creates or replaces a calendar, and plans the schedules that use it again. Repeated after
+        a failure, it goes on with those that have an older version."""
         _check_admin(actor)
         check_calendar_name(name, "name")
         new = parse_named_calendar({key: contents[key] for key in contents if key != "version"})
@@ -208,20 +209,6 @@ class CalendarService:
         await self._index().change(
             lambda names: ({each: names[each] for each in names if each != name}, None)
         )
-
-    async def refresh_outdated(self, actor: Actor, refresh: Refresh) -> int:
-        """Gives all schedules the present contents of their calendars, as after a change that a
-        node did not finish. Returns how many had old ones."""
-        index = await self._index().read()
-        if not index:
-            return 0
-        found = 0
-        async for schedule in self._schedules():
-            if is_outdated(schedule, index):
-                known = await self.known(schedule.trigger.calendar_names())
-                await refresh(actor, schedule, known)
-                found += 1
-        return found
 
     async def is_outdated(self, schedule: Schedule) -> bool:
         if not schedule.trigger.calendar_names():
