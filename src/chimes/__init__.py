@@ -26,12 +26,28 @@ if TYPE_CHECKING:
     from chimes.sdk.handles import RunHandle, ScheduleInfo
     from chimes.sdk.tasks import AppTask as Task
     from chimes.targets.python import Cancel, Context, Reject, Retry, TaskError, current_context
-    from chimes.triggers import Calendar, Cron, Every, Once, OnFile, OnRunEnd, OnSql, Webhook
+    from chimes.triggers import (
+        AnyOf,
+        BusinessDay,
+        Calendar,
+        Cron,
+        Every,
+        Once,
+        OnFile,
+        OnRunEnd,
+        OnSql,
+        RRule,
+        Sun,
+        Webhook,
+        trigger_from_dict,
+    )
 
 
 __all__ = [
     "ActionTarget",
     "AgentTarget",
+    "AnyOf",
+    "BusinessDay",
     "Calendar",
     "Cancel",
     "Chimes",
@@ -47,6 +63,7 @@ __all__ = [
     "OnRunEnd",
     "OnSql",
     "Once",
+    "RRule",
     "Recipient",
     "Reject",
     "Retry",
@@ -57,11 +74,13 @@ __all__ = [
     "RunNotCarriedOut",
     "RunTimedOut",
     "ScheduleInfo",
+    "Sun",
     "Task",
     "TaskError",
     "Webhook",
     "__version__",
     "current_context",
+    "trigger_from_dict",
 ]
 
 __version__ = "0.1.0"
@@ -96,6 +115,8 @@ _EXPORTS = {
         "current_context",
     ),
     "chimes.triggers": (
+        "AnyOf",
+        "BusinessDay",
         "Calendar",
         "Cron",
         "Every",
@@ -103,7 +124,10 @@ _EXPORTS = {
         "OnRunEnd",
         "OnSql",
         "Once",
+        "RRule",
+        "Sun",
         "Webhook",
+        "trigger_from_dict",
     ),
 }
 

@@ -196,6 +196,31 @@ def test_misfire_one_with_a_single_slot_records_no_missed_row() -> None:
     assert firing.runs[0].catch_up
 
 
+def test_misfire_latest_runs_the_newest_slot_and_records_the_rest() -> None:
+    now = NOW + 10.5 * MINUTE
+    firing = late_by(now, misfire=Misfire.LATEST, misfire_grace=SECOND)
+    missed, run = firing.runs
+    assert (missed.slot, missed.missed_count) == (NOW, 10)
+    assert missed.missed_until == NOW + 9 * MINUTE
+    assert (run.status, run.slot, run.catch_up) == (QUEUED, NOW + 10 * MINUTE, True)
+    assert (run.reason, run.available_at) == (Reason.CATCH_UP, now)
+    assert firing.schedule.next_slot == NOW + 11 * MINUTE
+    assert firing.schedule.fired_count == 1
+    single = late_by(NOW + 50 * SECOND, misfire=Misfire.LATEST, misfire_grace=SECOND)
+    assert planned_runs(single) == [(QUEUED, NOW, False)]
+    # Slots of maintenance do not run: the newest one before it does, they follow as skipped.
+    firing = planned_around((12, 30), misfire=Misfire.LATEST)
+    at = [NOW + number * MINUTE for number in range(22)]
+    assert rows_of(firing) == [
+        (MISSED, Reason.MISFIRE, at[0], 11),
+        (QUEUED, Reason.CATCH_UP, at[11], 0),
+    ]
+    assert firing.schedule.next_slot == at[12]
+    firing = planned_around((1, 30), misfire=Misfire.LATEST)
+    assert rows_of(firing) == [(QUEUED, Reason.CATCH_UP, at[0], 0)]
+    assert firing.schedule.next_slot == at[1]
+
+
 def test_misfire_all_runs_every_slot_oldest_first() -> None:
     firing = late_by(NOW + 3.5 * MINUTE, misfire=Misfire.ALL, misfire_grace=SECOND)
     assert [run.slot for run in firing.runs] == minutes(0, 1, 2, 3)
@@ -262,7 +287,7 @@ def test_overdue_once_with_misfire_skip_is_missed_and_finished() -> None:
     assert (firing.schedule.next_slot, firing.schedule.next_run_at) == (None, None)
 
 
-@pytest.mark.parametrize("misfire", [Misfire.ONE, Misfire.ALL])
+@pytest.mark.parametrize("misfire", [Misfire.ONE, Misfire.LATEST, Misfire.ALL])
 def test_an_overdue_once_runs_under_the_other_policies(misfire: Misfire) -> None:
     schedule = due_schedule(trigger=Once(NOW), policy=Policy(misfire=misfire))
     firing = plan(schedule, FREE, NOW + HOUR)

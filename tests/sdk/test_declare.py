@@ -173,7 +173,7 @@ async def test_schedule_options_override_task_options() -> None:
         (("x", "@daily", "report"), {"retries": -1}, "max_retries"),
         (("x", "@daily", "report"), {"priority": 10_000}, "priority"),
         (("x", "@daily", "report"), {"timezone": "Mars/Base"}, "Mars"),
-        (("x", "@daily", "report"), {"jitter": "5s"}, "jitter"),
+        (("x", "@daily", "report"), {"jitter": "32d"}, "jitter"),
         (("x", "@daily", "report"), {"max_concurrent_runs": 0}, "max_concurrent_runs"),
         (("x", "@daily", "report"), {"owner": "ann"}, "user:NAME"),
         (("x", "@daily", "report"), {"depends_within": "1h"}, "depends_on"),

@@ -21,7 +21,8 @@ def test_list_of_exports() -> None:
     """A change of this list is a change of the public API."""
     assert sorted(chimes.__all__) == sorted(
         [
-            "ActionTarget", "AgentTarget", "Calendar", "Cancel", "Chimes", "ChimesError",
+            "ActionTarget", "AgentTarget", "AnyOf", "BusinessDay", "Calendar", "Cancel", "Chimes",
+            "ChimesError", "RRule", "Sun", "trigger_from_dict",
             "CommandTarget", "Context", "Cron", "Every", "Flow", "HttpTarget", "MessageTarget",
             "OnFile", "OnRunEnd", "OnSql", "Once", "Recipient", "Reject", "Retry",
             "RunCanceled", "RunFailed", "RunHandle", "RunLost", "RunNotCarriedOut", "RunTimedOut",

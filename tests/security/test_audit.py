@@ -113,6 +113,8 @@ CASES: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/deliveries/test"): Case(verb="test", body={"channel": "inbox"}),
     ("post", "/api/v1/keys"): Case(verb="create_key", body={"name": "x", "role": "viewer"}),
     ("delete", "/api/v1/keys/{key_id}"): Case(verb="revoke_key"),
+    ("put", "/api/v1/calendars/{name}"): Case(verb="set_calendar", body={"dates": ["2030-01-01"]}),
+    ("delete", "/api/v1/calendars/{name}"): Case(verb="delete_calendar"),
     ("put", "/api/v1/limits/{name}"): Case(verb="set_limit", body={"concurrency": 2}),
     ("delete", "/api/v1/limits/{name}"): Case(verb="delete_limit"),
     ("put", "/api/v1/secrets/{name}"): Case(verb="set_secret", body={"value": "5ecret"}),
@@ -230,6 +232,7 @@ async def scene() -> AsyncIterator[Scene]:
         await rig.context.secrets.put(Actor(), "ann", "5ecret")
         limit = {"concurrency": 1}
         await rig.client.put("/api/v1/limits/ann", json=limit, headers=headers)
+        await rig.client.put("/api/v1/calendars/ann", json={"dates": []}, headers=headers)
         silence = await rig.context.silences.add(Actor(), labels={}, until=NOW + HOUR)
         feed = await rig.context.feeds.create(Actor(), label="team")
         ids = {

@@ -59,7 +59,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Threads]:
 
 def _forget() -> None:
     calendars._countries.cache_clear()
-    calendars._load_holidays.cache_clear()
+    calendars._load_country_year.cache_clear()
 
 
 def _trigger(*countries: str, **given: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ async def test_holidays_are_computed_in_threads(
         daily = _trigger("TH", expression="0 9 * * *")
         await client.post(PATH, json=definition(trigger=daily, target=HTTP))
         threads.calls.clear()
-        calendars._load_holidays.cache_clear()
+        calendars._load_country_year.cache_clear()
         answer = await client.get("/api/v1/upcoming?hours=168")
         assert len(answer.json()["items"]) > 3
         # A store that keeps the schedule in memory has its days already.

@@ -20,6 +20,7 @@ from chimes.services.time_data import TimeDataService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Trigger, calendars, zones
+from chimes.triggers.calendars import CountryYear
 from chimes.triggers.zones import Zone
 from tests.builders import a_schedule
 
@@ -174,8 +175,13 @@ async def test_a_new_public_holiday_drops_a_fire(
     await TimeDataService(store, lambda: OLD).check()
     # Wednesday, 8 May 2030.
     new = (datetime(2030, 5, 8, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)).days
-    load = calendars._load_holidays
-    monkeypatch.setattr(calendars, "_load_holidays", lambda name, year: load(name, year) | {new})
+    load = calendars._load_country_year
+
+    def with_new_holiday(name: str, year: int) -> CountryYear:
+        found = load(name, year)
+        return found._replace(holidays=found.holidays | {new})
+
+    monkeypatch.setattr(calendars, "_load_country_year", with_new_holiday)
     found = await TimeDataService(store, lambda: NEW).check()
     at = datetime(2030, 5, 8, 9, tzinfo=UTC)
     assert {(each.name, each.old, each.new) for each in found} == {

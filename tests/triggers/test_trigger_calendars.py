@@ -291,7 +291,7 @@ def test_calendars_are_hashable_values() -> None:
     ("exclude", "field", "code"),
     [
         (5, "exclude", "wrong_type"),
-        ({"dates": []}, "exclude", "wrong_type"),
+        ("DE", "exclude", "wrong_type"),
         ([5], "exclude[0]", "wrong_type"),
         ([{}], "exclude[0]", "bad_calendar"),
         ([{"dates": ["2026-01-01"], "holidays": "TH"}], "exclude[0]", "bad_calendar"),

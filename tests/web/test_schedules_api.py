@@ -58,6 +58,7 @@ async def test_create_returns_the_whole_schedule(any_rig: Rig) -> None:
             "pause_on_gone": True,
             "limits": [],
             "auto_pause_after": None,
+            "end_after_successes": None,
         },
         "hook_url": None,
         "priority": 0,

@@ -1246,6 +1246,55 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/calendars": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the shared calendars by name, with the schedules that use them
+         * @description List the shared calendars by name, with the schedules that use them.
+         */
+        get: operations["list_calendars"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/calendars/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show a calendar
+         * @description Show a calendar.
+         */
+        get: operations["get_calendar"];
+        /**
+         * Create a calendar, or replace its contents
+         * @description Create a calendar, or replace its contents. Schedules that use it are planned again; their
+         *     due slots fire first. Only an admin may do it.
+         */
+        put: operations["put_calendar"];
+        post?: never;
+        /**
+         * Delete a calendar; 409 with the schedules that use it
+         * @description Delete a calendar; 409 with the schedules that use it. Only an admin may do it.
+         */
+        delete: operations["delete_calendar"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/monitors/import": {
         parameters: {
             query?: never;
@@ -2455,6 +2504,68 @@ export interface components {
             cloudevents?: boolean;
         };
         /**
+         * AnyTrigger
+         * @description Fires when one of several triggers fires, unless one of others fires at the same instant.
+         * @example {
+         *       "kind": "any",
+         *       "of": [
+         *         {
+         *           "kind": "cron",
+         *           "expression": "0 9 * * 1-5"
+         *         },
+         *         {
+         *           "kind": "every",
+         *           "every": "PT6H"
+         *         }
+         *       ]
+         *     }
+         */
+        AnyTrigger: {
+            /**
+             * @description Earliest time of a slot, inclusive.
+             * @example 2030-01-01T00:00:00Z
+             */
+            start_at?: string;
+            /**
+             * @description Latest time of a slot, inclusive.
+             * @example 2031-01-01T00:00:00Z
+             */
+            end_at?: string;
+            /**
+             * @description Number of slots after which the schedule ends.
+             * @example 100
+             */
+            max_runs?: number;
+            /**
+             * @description Calendars whose times are not slots.
+             * @example [
+             *       {
+             *         "holidays": "TH"
+             *       }
+             *     ]
+             */
+            exclude?: components["schemas"]["CalendarEntry"] | components["schemas"]["CalendarEntry"][];
+            /**
+             * @description Each run starts up to this much after its slot.
+             * @example PT30S
+             */
+            jitter?: string;
+            /**
+             * @description All runs start later by the same part of this, by the id.
+             * @example PT10M
+             */
+            spread?: string;
+            /**
+             * @description Kind of the trigger. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            kind: "any";
+            /** @description The triggers. */
+            of: components["schemas"]["TimeTrigger"][];
+            /** @description Triggers whose instants are left out. */
+            except?: components["schemas"]["TimeTrigger"][];
+        };
+        /**
          * ApplyIn
          * @description Schedules by name, as in a file.
          * @example {
@@ -3298,8 +3409,182 @@ export interface components {
             error: components["schemas"]["BulkError"] | null;
         };
         /**
+         * BusinessDayTrigger
+         * @description Fires on the nth, or nth last, business day of each month.
+         * @example {
+         *       "kind": "business_day",
+         *       "day": 3,
+         *       "at": "09:00"
+         *     }
+         */
+        BusinessDayTrigger: {
+            /**
+             * @description Earliest time of a slot, inclusive.
+             * @example 2030-01-01T00:00:00Z
+             */
+            start_at?: string;
+            /**
+             * @description Latest time of a slot, inclusive.
+             * @example 2031-01-01T00:00:00Z
+             */
+            end_at?: string;
+            /**
+             * @description Number of slots after which the schedule ends.
+             * @example 100
+             */
+            max_runs?: number;
+            /**
+             * @description Calendars whose times are not slots.
+             * @example [
+             *       {
+             *         "holidays": "TH"
+             *       }
+             *     ]
+             */
+            exclude?: components["schemas"]["CalendarEntry"] | components["schemas"]["CalendarEntry"][];
+            /**
+             * @description Each run starts up to this much after its slot.
+             * @example PT30S
+             */
+            jitter?: string;
+            /**
+             * @description All runs start later by the same part of this, by the id.
+             * @example PT10M
+             */
+            spread?: string;
+            /**
+             * @description Kind of the trigger. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            kind: "business_day";
+            /**
+             * @description 1 is the first of the month, -1 the last.
+             * @example 3
+             */
+            day: number;
+            /**
+             * @description Time of day.
+             * @example 09:00
+             */
+            at: string;
+            /**
+             * @description Name of a calendar, or a country.
+             * @example DE
+             */
+            calendar?: string;
+            /**
+             * @description IANA name; default: that of the owner.
+             * @example Europe/Berlin
+             */
+            timezone?: string;
+        };
+        /**
+         * Calendar
+         * @example {
+         *       "name": "bank",
+         *       "version": 2,
+         *       "dates": [
+         *         "2030-12-31"
+         *       ],
+         *       "holidays": "TH",
+         *       "ranges": [
+         *         [
+         *           "2030-12-24",
+         *           "2030-12-26"
+         *         ]
+         *       ],
+         *       "workdays": [
+         *         "2030-12-28"
+         *       ],
+         *       "created_at": "2030-01-31T08:00:00Z",
+         *       "updated_at": "2030-02-01T08:00:00Z",
+         *       "versions": [
+         *         {
+         *           "version": 2,
+         *           "at": "2030-02-11T02:00:00Z",
+         *           "by": "user:ada"
+         *         }
+         *       ],
+         *       "schedules": [
+         *         {
+         *           "id": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *           "name": "Morning report"
+         *         }
+         *       ],
+         *       "schedule_count": 1,
+         *       "failed": [
+         *         {
+         *           "id": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *           "name": "Morning report"
+         *         }
+         *       ]
+         *     }
+         */
+        Calendar: {
+            /**
+             * @description Name of the calendar.
+             * @example bank
+             */
+            name: string;
+            /**
+             * @description Number of the version.
+             * @example 2
+             */
+            version: number;
+            /**
+             * @description Dates without slots.
+             * @example [
+             *       "2030-12-31"
+             *     ]
+             */
+            dates: string[];
+            /**
+             * @description Code of a country or one of its regions.
+             * @example TH
+             */
+            holidays: string | null;
+            /**
+             * @description Pairs: dates, both included, or moments, without the end.
+             * @example [
+             *       [
+             *         "2030-12-24",
+             *         "2030-12-26"
+             *       ]
+             *     ]
+             */
+            ranges: string[][];
+            /**
+             * @description Make-up workdays.
+             * @example [
+             *       "2030-12-28"
+             *     ]
+             */
+            workdays: string[];
+            /**
+             * Format: date-time
+             * @description When it was created.
+             * @example 2030-01-31T08:00:00Z
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it was last edited.
+             * @example 2030-02-01T08:00:00Z
+             */
+            updated_at: string;
+            /** @description The latest ones, newest first. */
+            versions: components["schemas"]["CalendarVersion"][];
+            /** @description Schedules that use it, at most 100. */
+            schedules: components["schemas"]["CalendarUser"][];
+            /** @description How many schedules use it. */
+            schedule_count: number;
+            /** @description Schedules that could not be planned again and keep the version before. */
+            failed: components["schemas"]["CalendarUser"][];
+        };
+        /**
          * CalendarEntry
-         * @description Times that are not slots: exactly one of `dates`, `holidays` and `weekly`.
+         * @description Times that are not slots: exactly one of `dates`, `holidays`, `weekly`, `ranges` and
+         *     `calendar`.
          * @example {
          *       "holidays": "TH",
          *       "on_excluded": "next"
@@ -3321,11 +3606,161 @@ export interface components {
             /** @description Excluded hours of weekdays. */
             weekly?: components["schemas"]["WeeklyWindow"][];
             /**
+             * @description Pairs: dates, both included, or moments, without the end.
+             * @example [
+             *       [
+             *         "2030-12-24",
+             *         "2030-12-26"
+             *       ]
+             *     ]
+             */
+            ranges?: string[][];
+            /**
+             * @description Name of a shared calendar.
+             * @example bank
+             */
+            calendar?: string;
+            /**
              * @description What happens to a slot on an excluded day.
              * @example skip
              * @enum {string}
              */
             on_excluded?: "skip" | "next" | "previous";
+        };
+        /**
+         * CalendarIn
+         * @example {
+         *       "holidays": "TH",
+         *       "dates": [
+         *         "2030-12-31"
+         *       ]
+         *     }
+         */
+        CalendarIn: {
+            /**
+             * @description Dates without slots.
+             * @example [
+             *       "2030-12-31"
+             *     ]
+             */
+            dates?: string[];
+            /**
+             * @description Country, or one of its regions, whose holidays are excluded.
+             * @example TH
+             */
+            holidays?: string | null;
+            /**
+             * @description Pairs: dates, both included, or moments, without the end.
+             * @example [
+             *       [
+             *         "2030-12-24",
+             *         "2030-12-26"
+             *       ]
+             *     ]
+             */
+            ranges?: string[][];
+            /**
+             * @description Make-up workdays.
+             * @example [
+             *       "2030-12-28"
+             *     ]
+             */
+            workdays?: string[];
+        };
+        /**
+         * CalendarList
+         * @example {
+         *       "items": [
+         *         {
+         *           "name": "bank",
+         *           "version": 2,
+         *           "dates": [
+         *             "2030-12-31"
+         *           ],
+         *           "holidays": "TH",
+         *           "ranges": [
+         *             [
+         *               "2030-12-24",
+         *               "2030-12-26"
+         *             ]
+         *           ],
+         *           "workdays": [
+         *             "2030-12-28"
+         *           ],
+         *           "created_at": "2030-01-31T08:00:00Z",
+         *           "updated_at": "2030-02-01T08:00:00Z",
+         *           "versions": [
+         *             {
+         *               "version": 2,
+         *               "at": "2030-02-11T02:00:00Z",
+         *               "by": "user:ada"
+         *             }
+         *           ],
+         *           "schedules": [
+         *             {
+         *               "id": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *               "name": "Morning report"
+         *             }
+         *           ],
+         *           "schedule_count": 1,
+         *           "failed": [
+         *             {
+         *               "id": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *               "name": "Morning report"
+         *             }
+         *           ]
+         *         }
+         *       ]
+         *     }
+         */
+        CalendarList: {
+            /** @description The items of this page. */
+            items: components["schemas"]["Calendar"][];
+        };
+        /**
+         * CalendarUser
+         * @example {
+         *       "id": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
+         *       "name": "Morning report"
+         *     }
+         */
+        CalendarUser: {
+            /**
+             * @description Id, generated by the server.
+             * @example 01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13
+             */
+            id: string;
+            /**
+             * @description Name for people; need not be unique.
+             * @example Morning report
+             */
+            name: string;
+        };
+        /**
+         * CalendarVersion
+         * @example {
+         *       "version": 2,
+         *       "at": "2030-02-11T02:00:00Z",
+         *       "by": "user:ada"
+         *     }
+         */
+        CalendarVersion: {
+            /**
+             * @description Number of the version.
+             * @example 2
+             */
+            version: number;
+            /**
+             * Format: date-time
+             * @description Time of the event.
+             * @example 2030-02-11T02:00:00Z
+             */
+            at: string;
+            /**
+             * @description Who wrote it.
+             * @example user:ada
+             */
+            by: string;
         };
         /**
          * Cause
@@ -4085,7 +4520,17 @@ export interface components {
              *       }
              *     ]
              */
-            exclude?: components["schemas"]["CalendarEntry"][];
+            exclude?: components["schemas"]["CalendarEntry"] | components["schemas"]["CalendarEntry"][];
+            /**
+             * @description Each run starts up to this much after its slot.
+             * @example PT30S
+             */
+            jitter?: string;
+            /**
+             * @description All runs start later by the same part of this, by the id.
+             * @example PT10M
+             */
+            spread?: string;
             /**
              * @description Kind of the trigger. (enum property replaced by openapi-typescript)
              * @enum {string}
@@ -4686,7 +5131,17 @@ export interface components {
              *       }
              *     ]
              */
-            exclude?: components["schemas"]["CalendarEntry"][];
+            exclude?: components["schemas"]["CalendarEntry"] | components["schemas"]["CalendarEntry"][];
+            /**
+             * @description Each run starts up to this much after its slot.
+             * @example PT30S
+             */
+            jitter?: string;
+            /**
+             * @description All runs start later by the same part of this, by the id.
+             * @example PT10M
+             */
+            spread?: string;
             /**
              * @description Kind of the trigger. (enum property replaced by openapi-typescript)
              * @enum {string}
@@ -4702,11 +5157,6 @@ export interface components {
              * @example 2030-02-11T02:00:00Z
              */
             anchor?: string;
-            /**
-             * @description Each run starts up to this much after its slot.
-             * @example PT30S
-             */
-            jitter?: string;
         };
         /**
          * Explain
@@ -6776,7 +7226,7 @@ export interface components {
          * @description What to do with slots later than the grace.
          * @enum {string}
          */
-        Misfire: "skip" | "one" | "all";
+        Misfire: "skip" | "one" | "latest" | "all";
         /**
          * Monitor
          * @description A monitor: check-ins of a job that runs elsewhere.
@@ -7743,7 +8193,17 @@ export interface components {
              *       }
              *     ]
              */
-            exclude?: components["schemas"]["CalendarEntry"][];
+            exclude?: components["schemas"]["CalendarEntry"] | components["schemas"]["CalendarEntry"][];
+            /**
+             * @description Each run starts up to this much after its slot.
+             * @example PT30S
+             */
+            jitter?: string;
+            /**
+             * @description All runs start later by the same part of this, by the id.
+             * @example PT10M
+             */
+            spread?: string;
             /**
              * @description Kind of the trigger. (enum property replaced by openapi-typescript)
              * @enum {string}
@@ -7832,7 +8292,8 @@ export interface components {
          *       "words": "at 09:00 on weekdays",
          *       "fires": [
          *         "2030-02-11T02:00:00Z"
-         *       ]
+         *       ],
+         *       "guesses": []
          *     }
          */
         Parse: {
@@ -7860,6 +8321,11 @@ export interface components {
              *     ]
              */
             fires: string[];
+            /**
+             * @description What the sentence leaves open: `start`, the first of periods of which some are skipped; `hour`, the half of the day.
+             * @example []
+             */
+            guesses: string[];
         };
         /**
          * ParseIn
@@ -8283,7 +8749,8 @@ export interface components {
          *       "on_lost": "retry",
          *       "pause_on_gone": true,
          *       "limits": [],
-         *       "auto_pause_after": null
+         *       "auto_pause_after": null,
+         *       "end_after_successes": null
          *     }
          */
         Policy: {
@@ -8365,6 +8832,8 @@ export interface components {
             limits: string[];
             /** @description Failed runs in a row that pause the schedule; null: never. */
             auto_pause_after: number | null;
+            /** @description Successes that disable the schedule; null: never. */
+            end_after_successes: number | null;
         };
         /**
          * PolicyIn
@@ -8450,6 +8919,8 @@ export interface components {
             limits?: string[];
             /** @description Failed runs in a row after which the schedule is paused; null: never. */
             auto_pause_after?: number | null;
+            /** @description Successful runs after which the schedule is disabled; null: never. */
+            end_after_successes?: number | null;
         };
         /**
          * Preview
@@ -8465,7 +8936,8 @@ export interface components {
          *       ],
          *       "words": "at 09:00 on weekdays",
          *       "warnings": [],
-         *       "timezone": "Asia/Bangkok"
+         *       "timezone": "Asia/Bangkok",
+         *       "example": false
          *     }
          */
         Preview: {
@@ -8486,6 +8958,11 @@ export interface components {
              * @example Asia/Bangkok
              */
             timezone: string;
+            /**
+             * @description Whether hashed fields are an example: the id of the schedule decides them.
+             * @example false
+             */
+            example: boolean;
         };
         /**
          * PreviewAnswer
@@ -8501,7 +8978,8 @@ export interface components {
          *       ],
          *       "words": "at 09:00 on weekdays",
          *       "warnings": [],
-         *       "timezone": "Asia/Bangkok"
+         *       "timezone": "Asia/Bangkok",
+         *       "example": false
          *     }
          */
         PreviewAnswer: components["schemas"]["Preview"] | components["schemas"]["PreviewList"];
@@ -8569,6 +9047,16 @@ export interface components {
              * @example 22:00
              */
             from?: string | null;
+            /**
+             * @description Id of the schedule, which decides hashed fields (`H`) of a cron expression.
+             * @example 01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13
+             */
+            id?: string | null;
+            /**
+             * @description Without an id, hashed fields are an example for this name.
+             * @example Morning report
+             */
+            name?: string | null;
         };
         /**
          * PreviewItem
@@ -8585,6 +9073,7 @@ export interface components {
          *       "words": "at 09:00 on weekdays",
          *       "warnings": [],
          *       "timezone": "Asia/Bangkok",
+         *       "example": "every weekday at 9:00",
          *       "error": {
          *         "detail": "99 is not a minute",
          *         "code": "out_of_range",
@@ -8611,6 +9100,11 @@ export interface components {
              * @example Asia/Bangkok
              */
             timezone: string | null;
+            /**
+             * @description Whether hashed fields are an example.
+             * @example every weekday at 9:00
+             */
+            example: boolean | null;
             /**
              * @description Why the trigger is not valid.
              * @example {
@@ -8639,6 +9133,7 @@ export interface components {
          *           "words": "at 09:00 on weekdays",
          *           "warnings": [],
          *           "timezone": "Asia/Bangkok",
+         *           "example": "every weekday at 9:00",
          *           "error": {
          *             "detail": "99 is not a minute",
          *             "code": "out_of_range",
@@ -9291,6 +9786,86 @@ export interface components {
              * @example 12
              */
             used: number;
+        };
+        /**
+         * RRuleTrigger
+         * @description Fires by a recurrence rule of RFC 5545.
+         * @example {
+         *       "kind": "rrule",
+         *       "rule": "FREQ=WEEKLY;INTERVAL=2;BYDAY=TU",
+         *       "dtstart": "2030-01-01T09:00:00",
+         *       "timezone": "Europe/Berlin"
+         *     }
+         */
+        RRuleTrigger: {
+            /**
+             * @description Earliest time of a slot, inclusive.
+             * @example 2030-01-01T00:00:00Z
+             */
+            start_at?: string;
+            /**
+             * @description Latest time of a slot, inclusive.
+             * @example 2031-01-01T00:00:00Z
+             */
+            end_at?: string;
+            /**
+             * @description Number of slots after which the schedule ends.
+             * @example 100
+             */
+            max_runs?: number;
+            /**
+             * @description Calendars whose times are not slots.
+             * @example [
+             *       {
+             *         "holidays": "TH"
+             *       }
+             *     ]
+             */
+            exclude?: components["schemas"]["CalendarEntry"] | components["schemas"]["CalendarEntry"][];
+            /**
+             * @description Each run starts up to this much after its slot.
+             * @example PT30S
+             */
+            jitter?: string;
+            /**
+             * @description All runs start later by the same part of this, by the id.
+             * @example PT10M
+             */
+            spread?: string;
+            /**
+             * @description Kind of the trigger. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            kind: "rrule";
+            /**
+             * @description Recurrence rule.
+             * @example FREQ=WEEKLY;INTERVAL=2;BYDAY=TU
+             */
+            rule: string;
+            /**
+             * @description First moment, from which it counts.
+             * @example 2030-01-01T09:00:00
+             */
+            dtstart: string;
+            /**
+             * @description IANA name; default: that of the owner.
+             * @example Europe/Berlin
+             */
+            timezone?: string;
+            /**
+             * @description Moments or days without a slot.
+             * @example [
+             *       "2030-01-15"
+             *     ]
+             */
+            exdates?: string[];
+            /**
+             * @description Further slots.
+             * @example [
+             *       "2030-01-16T09:00:00"
+             *     ]
+             */
+            rdates?: string[];
         };
         /**
          * Readiness
@@ -10340,7 +10915,8 @@ export interface components {
          *         "on_lost": "retry",
          *         "pause_on_gone": true,
          *         "limits": [],
-         *         "auto_pause_after": null
+         *         "auto_pause_after": null,
+         *         "end_after_successes": null
          *       },
          *       "priority": 0,
          *       "labels": {
@@ -10671,7 +11247,8 @@ export interface components {
          *             "on_lost": "retry",
          *             "pause_on_gone": true,
          *             "limits": [],
-         *             "auto_pause_after": null
+         *             "auto_pause_after": null,
+         *             "end_after_successes": null
          *           },
          *           "priority": 0,
          *           "labels": {
@@ -11368,6 +11945,83 @@ export interface components {
             trigger?: components["schemas"]["Trigger"];
             /** @description Id of a schedule. */
             schedule?: string | null;
+        };
+        /**
+         * SunTrigger
+         * @description Fires at sunrise or sunset.
+         * @example {
+         *       "kind": "sun",
+         *       "event": "sunset",
+         *       "latitude": 13.75,
+         *       "longitude": 100.5
+         *     }
+         */
+        SunTrigger: {
+            /**
+             * @description Earliest time of a slot, inclusive.
+             * @example 2030-01-01T00:00:00Z
+             */
+            start_at?: string;
+            /**
+             * @description Latest time of a slot, inclusive.
+             * @example 2031-01-01T00:00:00Z
+             */
+            end_at?: string;
+            /**
+             * @description Number of slots after which the schedule ends.
+             * @example 100
+             */
+            max_runs?: number;
+            /**
+             * @description Calendars whose times are not slots.
+             * @example [
+             *       {
+             *         "holidays": "TH"
+             *       }
+             *     ]
+             */
+            exclude?: components["schemas"]["CalendarEntry"] | components["schemas"]["CalendarEntry"][];
+            /**
+             * @description Each run starts up to this much after its slot.
+             * @example PT30S
+             */
+            jitter?: string;
+            /**
+             * @description All runs start later by the same part of this, by the id.
+             * @example PT10M
+             */
+            spread?: string;
+            /**
+             * @description Kind of the trigger. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            kind: "sun";
+            /**
+             * @description What happens.
+             * @example sunset
+             * @enum {string}
+             */
+            event: "sunrise" | "sunset";
+            /**
+             * @description Degrees north.
+             * @example 13.75
+             */
+            latitude: number;
+            /**
+             * @description Degrees east.
+             * @example 100.5
+             */
+            longitude: number;
+            /**
+             * @description How much later; earlier if negative.
+             * @example -PT15M
+             */
+            offset?: string;
+            /**
+             * @description IANA name; default: that of the owner.
+             * @example Asia/Bangkok
+             */
+            timezone?: string;
         };
         /**
          * SyncTarget
@@ -12136,6 +12790,15 @@ export interface components {
             timezone?: string | null;
         };
         /**
+         * TimeTrigger
+         * @description A trigger with planned times, as part of a union; unions may be nested, too.
+         * @example {
+         *       "kind": "cron",
+         *       "expression": "0 9 * * 1-5"
+         *     }
+         */
+        TimeTrigger: components["schemas"]["CronTrigger"] | components["schemas"]["EveryTrigger"] | components["schemas"]["OnceTrigger"] | components["schemas"]["RRuleTrigger"] | components["schemas"]["BusinessDayTrigger"] | components["schemas"]["SunTrigger"];
+        /**
          * Trigger
          * @description When a schedule fires; `kind` decides which fields it has.
          * @example {
@@ -12144,7 +12807,7 @@ export interface components {
          *       "timezone": "Asia/Bangkok"
          *     }
          */
-        Trigger: components["schemas"]["CronTrigger"] | components["schemas"]["EveryTrigger"] | components["schemas"]["OnceTrigger"] | components["schemas"]["WebhookTrigger"] | components["schemas"]["RunEndTrigger"] | components["schemas"]["FileTrigger"] | components["schemas"]["SqlTrigger"];
+        Trigger: components["schemas"]["CronTrigger"] | components["schemas"]["EveryTrigger"] | components["schemas"]["OnceTrigger"] | components["schemas"]["AnyTrigger"] | components["schemas"]["RRuleTrigger"] | components["schemas"]["BusinessDayTrigger"] | components["schemas"]["SunTrigger"] | components["schemas"]["WebhookTrigger"] | components["schemas"]["RunEndTrigger"] | components["schemas"]["FileTrigger"] | components["schemas"]["SqlTrigger"];
         /**
          * Upcoming
          * @description A fire of a schedule in the near future.
@@ -15465,6 +16128,133 @@ export interface operations {
                 /** @description The limit of all owners, which only admins may change. */
                 shared?: boolean;
             };
+            header?: never;
+            path: {
+                /**
+                 * @description Exact name.
+                 * @example Morning report
+                 */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    list_calendars: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CalendarList"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    get_calendar: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Exact name.
+                 * @example Morning report
+                 */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Calendar"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    put_calendar: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Exact name.
+                 * @example Morning report
+                 */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CalendarIn"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Calendar"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    delete_calendar: {
+        parameters: {
+            query?: never;
             header?: never;
             path: {
                 /**

@@ -421,6 +421,9 @@ COMMANDS = {
     "limits": LazyCommand(
         "chimes.cli.operations.limits", "limits", "Limit the concurrency and the rate of runs."
     ),
+    "calendar": LazyCommand(
+        "chimes.cli.operations.calendar", "calendar", "Manage calendars that schedules share."
+    ),
     "monitor": LazyCommand(
         "chimes.cli.operations.monitor", "monitor", "Monitor jobs that run elsewhere."
     ),

@@ -848,9 +848,7 @@ _NO_SERVER_NOTE = _(
 @click.option("--name", help="Name of the schedule. Default: made from the target.")
 @click.option("--label", multiple=True, metavar="NAME[=VALUE]", help="Label; repeatable.")
 @click.option("--priority", type=WholeNumber(-1000, 1000), help="Higher runs first.")
-@click.option(
-    "--jitter", metavar="DURATION", help="For intervals: delay each run by up to this much."
-)
+@click.option("--jitter", metavar="DURATION", help="Delay each run by up to this much.")
 @click.option("--paused", is_flag=True, help="Create it paused.")
 @click.option("--dry-run", is_flag=True, help="Show the result without creating the schedule.")
 @confirm_options
@@ -894,7 +892,7 @@ def add(
       chimes add --after "Nightly import" --status succeeded --task reports.nightly
       chimes add --on-file "/srv/in/*.csv" --debounce 30s --command "/srv/load.sh"
     """
-    from chimes.triggers import Every, trigger_from_dict
+    from chimes.triggers import trigger_from_dict
 
     event = _event_json(options, open_backend)
     task, lang = "", explicit_language() or current_language()
@@ -909,9 +907,7 @@ def add(
     else:
         trigger, task, lang = _read_expression(expression, zone)
     if jitter:
-        if not isinstance(trigger, Every):
-            raise click.UsageError(_("--jitter needs an interval such as 'every 5m'."))
-        trigger = Every(trigger.every, jitter=jitter)
+        trigger = trigger_from_dict({**trigger.to_dict(), "jitter": jitter})
     body = _schedule_json(trigger, task, options)
     _print_trigger(trigger, lang)
     target = body["target"]

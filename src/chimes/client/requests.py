@@ -43,6 +43,7 @@ class RunOptions(TypedDict, total=False):
     on_lost: str
     limits: Iterable[str]
     auto_pause_after: int
+    end_after_successes: int
     priority: int
     owner: str
     timezone: str

@@ -100,7 +100,7 @@ from chimes.services.preferences import Preferences, PreferenceService
 from chimes.services.schedules.rules import LINKED_CHAT
 from chimes.services.secrets import ResolvedSecrets, resolve_secrets
 from chimes.store.port import Store
-from chimes.triggers import Cron, Once
+from chimes.triggers import Every
 
 #: Seconds that one attempt may take.
 SEND_TIMEOUT = 150.0
@@ -744,7 +744,7 @@ class RecipientPreferences:
             # Other triggers have no time zone.
             self._zones[schedule_id] = (
                 trigger.with_default_zone(default).zone
-                if isinstance(trigger, Cron | Once)
+                if trigger is not None and not isinstance(trigger, Every) and not trigger.on_event
                 else default
             )
         return self._zones[schedule_id]

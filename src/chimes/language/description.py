@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Literal, NamedTuple, cast
 
 from chimes.i18n import Message, _, counted, in_language
+from chimes.language.kinds import kind_in_words
 from chimes.language.languages import LANGUAGES, named
 from chimes.language.semantics import (
     ALL_DATES,
@@ -24,9 +25,12 @@ from chimes.language.semantics import (
 )
 from chimes.language.words import Words
 from chimes.triggers import (
+    AnyOf,
     Cron,
     EventTrigger,
+    Every,
     Note,
+    Once,
     OnFile,
     OnRunEnd,
     OnSql,
@@ -188,7 +192,14 @@ def _described(trigger: Trigger, lang: str) -> str:
         pace = _pace_in_words(trigger, words)
         parts = [_event_in_words(trigger, words, named(lang)), *([] if pace is None else [pace])]
         return words.between.join(in_language(each, named(lang)) for each in parts)
-    return words_of(lang).describe(trigger)
+    words = words_of(lang)
+    if isinstance(trigger, Cron | Every | Once):
+        text = words.describe(trigger)
+    else:
+        text = kind_in_words(trigger, words, named(lang), lambda each: describe(each, lang))
+    if not trigger.is_example or isinstance(trigger, AnyOf):
+        return text
+    return in_language(_("{rule} (an example: the schedule decides)", rule=text), named(lang))
 
 
 def _event_in_words(trigger: EventTrigger, words: Words, lang: str) -> Message:

@@ -141,6 +141,8 @@ WORDS = _English(
         "previous": ", then on the previous business day",
     },
     holidays="on public holidays of {country}",
+    named_calendar="in the calendar {name}",
+    excluded_range="from {first} to {last}",
     excluded_dates="on {dates}",
     more_dates=("{count} more date", "{count} more dates"),
     window="on {days} from {start} to {end}{next_day}",

@@ -59,8 +59,8 @@ class DayRule:
 
 
 def expression_without_zone(trigger: Cron) -> str:
-    text = trigger.expression
-    return text.partition(" ")[2] if text.startswith(("CRON_TZ=", "TZ=")) else text
+    """With values in place of hashed fields."""
+    return trigger.resolved
 
 
 def interval_of(trigger: Cron) -> str | None:

@@ -153,6 +153,8 @@ WORDS = _Thai(
         "previous": " โดยเลื่อนไปวันทำการก่อนหน้า",
     },
     holidays="วันหยุดราชการของ {country}",
+    named_calendar="วันในปฏิทิน {name}",
+    excluded_range="ตั้งแต่ {first} ถึง {last}",
     excluded_dates="วันที่ {dates}",
     more_dates=invariable("อีก {count} วัน"),
     window="{days} เวลา {start} ถึง {end} น.{next_day}",

@@ -11,7 +11,16 @@ from datetime import datetime, timedelta
 
 from chimes.language import semantics
 from chimes.language.semantics import Numbers, interval_of, range_words, ranges, steps
-from chimes.triggers import Calendar, Cron, Every, Once, Trigger, Window, parse_duration
+from chimes.triggers import (
+    Calendar,
+    Cron,
+    Every,
+    NamedCalendar,
+    Once,
+    Trigger,
+    Window,
+    parse_duration,
+)
 from chimes.triggers.calendars import OnExcluded
 from chimes.triggers.values import EPOCH
 
@@ -123,6 +132,8 @@ class Words:
     excepting: str
     moved: Mapping[OnExcluded, str]
     holidays: str
+    named_calendar: str
+    excluded_range: str
     excluded_dates: str
     more_dates: Plural
     window: str
@@ -144,8 +155,8 @@ class Words:
             assert isinstance(trigger, Cron | Every), "events are described by `description`"
             # An interval names no zone, so its bounds do.
             main, zone_of_bounds = self._interval(trigger), trigger.zone
-        main = f"{main[0].upper()}{main[1:]}"
-        return self.between.join([main, *self._clauses(trigger, zone_of_bounds)])
+        main = f"{main[0].upper()}{main[1:]}{self.delay_words(trigger)}"
+        return self.between.join([main, *self.clauses(trigger, zone_of_bounds)])
 
     # Lists and numbers.
 
@@ -352,15 +363,13 @@ class Words:
 
     def _interval(self, trigger: Cron | Every) -> str:
         if isinstance(trigger, Cron):
-            step, jitter = parse_duration(interval_of(trigger) or ""), None
+            step = parse_duration(interval_of(trigger) or "")
         else:
-            step, jitter = trigger.every, trigger.jitter
+            step = trigger.every
         words = self._every(step)
         # An interval without an anchor counts from 1970.
         if trigger.anchor is not None and trigger.anchor != EPOCH:
             words += self.anchored.format(moment=self.moment_words(trigger.anchor, "UTC"))
-        if jitter:
-            words += self.delayed.format(duration=self.duration_words(jitter))
         return words
 
     def _every(self, step: timedelta) -> str:
@@ -383,7 +392,14 @@ class Words:
             for count, unit in semantics.duration_parts(value)
         ]
 
-    def _clauses(self, trigger: Trigger, zone: str | None) -> list[str]:
+    def delay_words(self, trigger: Trigger) -> str:
+        """The jitter; empty if there is none."""
+        if not trigger.jitter:
+            return ""
+        return self.delayed.format(duration=self.duration_words(trigger.jitter))
+
+    def clauses(self, trigger: Trigger, zone: str | None) -> list[str]:
+        """Bounds and exclusions."""
         found: list[str] = []
         if isinstance(trigger, Cron) and trigger.dst != "chimes":
             found.append(self.clock_changes.format(rules=trigger.dst))
@@ -399,15 +415,24 @@ class Words:
         return [*found, *(self._excluded(calendar) for calendar in trigger.exclude)]
 
     def _excluded(self, calendar: Calendar) -> str:
-        if calendar.holidays is not None:
+        if calendar.name is not None:
+            days = self.named_calendar.format(name=calendar.name)
+        elif calendar.holidays is not None:
             days = self.holidays.format(country=calendar.holidays)
         elif calendar.weekly:
             days = self.joined([self._window(window) for window in calendar.weekly])
+        elif calendar.ranges or calendar.spans:
+            days = self._ranges(calendar)
         else:
             shown, more = semantics.shown_dates(calendar)
             rest = [self.more_dates[more != 1].format(count=more)] if more else []
             days = self.excluded_dates.format(dates=self.joined([*shown, *rest]))
         return self.excepting.format(days=days) + self.moved[calendar.on_excluded]
+
+    def _ranges(self, calendar: Calendar) -> str:
+        written = NamedCalendar(ranges=calendar.ranges, spans=calendar.spans).to_dict()["ranges"]
+        assert isinstance(written, list)
+        return self.joined([self.excluded_range.format(first=a, last=b) for a, b in written])
 
     def _window(self, window: Window) -> str:
         days = self.joined(self.weekday_names(semantics.numbers(window.weekdays)))

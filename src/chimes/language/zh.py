@@ -124,6 +124,8 @@ WORDS = _Chinese(
         "previous": "，提前至上一个工作日",
     },
     holidays="{country} 的公共假日",
+    named_calendar="日历 {name} 中的日期",
+    excluded_range="{first} 至 {last}",
     excluded_dates="{dates}",
     more_dates=invariable("另外{count}天"),
     window="{days} {start}至{next_day}{end}",

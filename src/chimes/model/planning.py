@@ -236,7 +236,37 @@ def select_late_slots(
         return LateSlots(missed_from=head, missed_until=last, missed_count=behind + 1), following
     if not behind:
         return LateSlots(run=(head,)), following
+    if policy.misfire is Misfire.LATEST:
+        return _latest_late(schedule, head, last, windows)
     return LateSlots((head,), second, last, behind), following
+
+
+def _latest_late(
+    schedule: Schedule, head: datetime, last: datetime, windows: Sequence[MaintenanceWindow]
+) -> tuple[LateSlots, datetime | None]:
+    """The newest late slot that no window covers runs; those before it are missed. Slots of
+    windows after it are skipped in the next pass."""
+    trigger, newest = schedule.trigger, last
+    while newest > head:
+        due = due_time(schedule, newest)
+        assert due is not None
+        window = find_window(windows, schedule.namespace, due)
+        if window is None:
+            break
+        newest = trigger.previous_before(min(newest, window.since)) or head
+    following = trigger.next_after(newest)
+    more = newest < last
+    if newest <= head:
+        return LateSlots(run=(head,), more=more), trigger.next_after(head)
+    before = max(trigger.previous_before(newest) or head, head)
+    second = trigger.next_after(head)
+    count = 1
+    if second is not None and second <= before:
+        count += trigger.count_between(second, before)
+    late = LateSlots(
+        run=(newest,), missed_from=head, missed_until=before, missed_count=count, more=more
+    )
+    return late, following
 
 
 def _last_late(schedule: Schedule, head: datetime, bound: datetime) -> datetime:

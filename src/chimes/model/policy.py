@@ -20,7 +20,10 @@ class Misfire(StrEnum):
     """What to do with slots later than the grace."""
 
     SKIP = "skip"
+    #: The oldest one.
     ONE = "one"
+    #: The newest one.
+    LATEST = "latest"
     ALL = "all"
 
 
@@ -107,6 +110,7 @@ _ABOUT: Mapping[str, About] = {
         choices={
             Misfire.SKIP: _("Skip them"),
             Misfire.ONE: _("Run once"),
+            Misfire.LATEST: _("Run the newest one"),
             Misfire.ALL: _("Run every missed one"),
         },
         option="catch_up",
@@ -157,6 +161,13 @@ _ABOUT: Mapping[str, About] = {
         example="api.example.com",
         command=Option(name="--limit", help=_("Named limit (repeatable)."), rank=6),
     ),
+    "end_after_successes": About(
+        label=_("End after successes"),
+        hint=_("Successful runs after which the schedule is disabled. Empty: never."),
+        description="Successful runs after which the schedule is disabled; null: never.",
+        example="10",
+        command=Option(help=_("Disable after this many successful runs."), rank=7),
+    ),
     "auto_pause_after": About(
         label=_("Pause after failures"),
         hint=_("Failed runs in a row after which the schedule is paused. Empty: never."),
@@ -194,6 +205,8 @@ class Policy(Struct, frozen=True, kw_only=True, gc=False):
     #: Failed runs in a row, without a change of the schedule between them, after which it is
     #: paused; None: never.
     auto_pause_after: int | None = None
+    #: Successful runs after which it is disabled; None: never.
+    end_after_successes: int | None = None
     #: Recipients of notifications. Part of the policy, so that a run keeps its snapshot (ADR 24).
     delivery: tuple[Recipient, ...] = ()
 

@@ -338,6 +338,35 @@ def is_paused_by_failures(schedule: Schedule) -> bool:
     return note.template == _after_failures(1).template
 
 
+#: Key in `compat_data`: how many runs succeeded, for `end_after_successes`.
+_SUCCESSES = "successes"
+
+
+def counts_as_success(run: Run) -> bool:
+    """Whether the end of this run may disable its schedule because enough runs succeeded."""
+    return (
+        run.definition.policy.end_after_successes is not None
+        and run.status is RunStatus.SUCCEEDED
+        and run.schedule_id is not None
+    )
+
+
+def count_successes(schedule: Schedule, count: int, now: datetime) -> Schedule:
+    """With so many more successful runs; disabled if these are enough. The count is kept with the
+    schedule, so that retention does not change it, and starts again when it is resumed."""
+    limit = schedule.policy.end_after_successes
+    if limit is None or not schedule.enabled or schedule.deleted_at is not None:
+        return schedule
+    stored = schedule.compat_data.get(_SUCCESSES)
+    total = count + (stored if isinstance(stored, int) else 0)
+    if total < limit:
+        return replace(schedule, compat_data={**schedule.compat_data, _SUCCESSES: total})
+    rest = {name: each for name, each in schedule.compat_data.items() if name != _SUCCESSES}
+    note = counted("ended after {count} success", "ended after {count} successes", limit)
+    ended = replace(schedule, compat_data=rest)
+    return pause_schedule(ended, now, "chimes", note=freeze(note))
+
+
 def delete_schedule(schedule: Schedule, now: datetime, by: str) -> Schedule:
     changed = replace(schedule, enabled=False, deleted_at=now, next_slot=None, next_run_at=None)
     return apply_edit(schedule, changed, now, by)

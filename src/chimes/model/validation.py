@@ -979,6 +979,8 @@ PRIORITY_LIMIT = 1000
 SHORTEST_INTERVAL = timedelta(milliseconds=100)
 LONGEST_WAIT = timedelta(days=365)
 MAX_RETRIES = 100
+#: Largest `end_after_successes`.
+MAX_SUCCESSES = 1_000_000
 #: Largest `auto_pause_after`.
 MAX_FAILURES_IN_A_ROW = 100
 MAX_CONCURRENT_RUNS = 1_000_000
@@ -1121,6 +1123,12 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
         ("catch_up_limit", policy.catch_up_limit, 1, 100_000),
         ("max_retries", policy.max_retries, 0, MAX_RETRIES),
         ("max_concurrent_runs", policy.max_concurrent_runs or 1, 1, MAX_CONCURRENT_RUNS),
+        (
+            "end_after_successes",
+            1 if policy.end_after_successes is None else policy.end_after_successes,
+            1,
+            MAX_SUCCESSES,
+        ),
         (
             "auto_pause_after",
             1 if policy.auto_pause_after is None else policy.auto_pause_after,

@@ -236,6 +236,7 @@ class Chimes:
         on_lost: str | None = None,
         limits: Iterable[str] | None = None,
         auto_pause_after: int | None = None,
+        end_after_successes: int | None = None,
         priority: int | None = None,
         labels: Mapping[str, str | None] | None = None,
         depends_on: str | None = None,

@@ -67,7 +67,6 @@ from chimes.triggers import (
     NEVER_FIRES,
     Calendar,
     Cron,
-    EventTrigger,
     Every,
     Once,
     Trigger,
@@ -150,12 +149,14 @@ def is_same_trigger(declared: Trigger, stored: Trigger, default_timezone: str) -
     the schedule was created."""
     if isinstance(declared, Webhook) and isinstance(stored, Webhook):
         return declared.completed(stored) == stored
-    if resolve_trigger(declared, default_timezone) == stored:
+    # Without seeds and contents of calendars, which the schedule adds.
+    shown = stored.shown()
+    if not declared.on_event and resolve_trigger(declared, default_timezone).shown() == shown:
         return True
     for kind in (Every, Cron):
         if isinstance(declared, kind) and isinstance(stored, kind) and declared.anchor is None:
             zoned = declared.with_default_zone(default_timezone)
-            return replace(zoned, anchor=stored.anchor) == stored
+            return replace(zoned, anchor=stored.anchor).shown() == shown
     return False
 
 
@@ -169,7 +170,7 @@ def new_schedule(
         namespace=namespace,
         name=declared.name,
         owner=declared.owner or SYSTEM_OWNER,
-        trigger=resolve_trigger(declared.trigger, resolved.default_timezone),
+        trigger=resolve_trigger(declared.trigger, resolved.default_timezone).seeded(schedule_id),
         target=declared.target,
         policy=resolved.policy,
         priority=resolved.priority,
@@ -286,7 +287,8 @@ def parse_bounds(
         bounds["max_runs"] = max_runs
     if exclude is not None:
         bounds["exclude"] = [
-            each.to_dict() if isinstance(each, Calendar) else each for each in exclude
+            each.to_dict() if isinstance(each, Calendar) else each
+            for each in ([exclude] if isinstance(exclude, (Calendar, Mapping)) else exclude)
         ]
     return bounds
 
@@ -302,7 +304,7 @@ def parse_trigger(
     rest = ""
     if isinstance(given, str):
         trigger, rest = _trigger_from_text(given, timezone, now)
-    elif isinstance(given, Cron | Every | Once | EventTrigger):
+    elif isinstance(given, Trigger):
         trigger = given if timezone is None else given.with_default_zone(timezone)
     else:
         raise InvalidTrigger(
@@ -315,7 +317,8 @@ def parse_trigger(
         )
     if bounds:
         trigger = trigger_from_dict(trigger.to_dict() | bounds)
-    if never_fires(trigger, _LONG_AGO):
+    named = bool(trigger.calendar_names() - trigger.countries())
+    if not named and never_fires(trigger, _LONG_AGO):
         raise InvalidTrigger(
             _("the trigger never fires: no time matches it"), field="trigger", code=NEVER_FIRES
         )

@@ -341,9 +341,10 @@ class Declarations:
         resolved = await self._resolve(runtime, name, id_of)
         schedule_id = await id_of(name)
         now = await runtime.services.store.now()
-        return plan_after(
-            validate_schedule(new_schedule(resolved, schedule_id, self._namespace, now)), now
-        )
+        schedule = new_schedule(resolved, schedule_id, self._namespace, now)
+        calendars = runtime.services.schedules.rules.calendars
+        trigger = await calendars.resolve(schedule.trigger)
+        return plan_after(validate_schedule(replace(schedule, trigger=trigger)), now)
 
     # --- resolution ---------------------------------------------------------------------------
     def _reconciler(self, runtime: Runtime) -> ScheduleReconciler:

@@ -2,17 +2,22 @@
 
 from chimes.triggers.base import (
     NEVER_FIRES,
+    Absence,
     Fire,
-    Note,
     ensure_fires,
     never_fires,
     trigger_from_dict,
 )
-from chimes.triggers.calendars import Calendar, Window
+from chimes.triggers.business_day import BusinessDay
+from chimes.triggers.calendars import Calendar, NamedCalendar, Window
 from chimes.triggers.cron import Cron, Dialect, Dst
 from chimes.triggers.event import EventTrigger, OnFile, OnRunEnd, OnSql, Webhook
 from chimes.triggers.every import Every
 from chimes.triggers.once import Once
+from chimes.triggers.rrule import RRule
+from chimes.triggers.searches import Note
+from chimes.triggers.sun import Sun
+from chimes.triggers.union import AnyOf
 from chimes.triggers.values import (
     format_duration_go,
     format_duration_iso,
@@ -22,11 +27,14 @@ from chimes.triggers.values import (
 )
 from chimes.triggers.zones import Zone, parse_zone, zone_names
 
-TimeTrigger = Cron | Every | Once
+TimeTrigger = Cron | Every | Once | AnyOf | RRule | BusinessDay | Sun
 Trigger = TimeTrigger | Webhook | OnRunEnd | OnFile | OnSql
 
 __all__ = [
     "NEVER_FIRES",
+    "Absence",
+    "AnyOf",
+    "BusinessDay",
     "Calendar",
     "Cron",
     "Dialect",
@@ -34,11 +42,14 @@ __all__ = [
     "EventTrigger",
     "Every",
     "Fire",
+    "NamedCalendar",
     "Note",
     "OnFile",
     "OnRunEnd",
     "OnSql",
     "Once",
+    "RRule",
+    "Sun",
     "TimeTrigger",
     "Trigger",
     "Webhook",

@@ -8,21 +8,30 @@ inclusive bounds of F. The engine counts runs against `max_runs`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.calendars import Calendar, parse_calendar
+from chimes.triggers.calendars import Calendar, NamedCalendar, parse_calendar
+from chimes.triggers.searches import (
+    Note,
+    Search,
+    SpanSearch,
+    UnresolvedSearch,
+)
 from chimes.triggers.values import (
     EPOCH,
     LAST_MICROSECOND,
     aware_required,
     check_keys,
     check_year,
+    format_duration_iso,
     format_moment,
     from_microseconds,
+    parse_duration,
     parse_moment,
     quote_text,
     suggest_name,
@@ -33,30 +42,17 @@ from chimes.triggers.zones import UTC_NAME, Zone, parse_zone
 if TYPE_CHECKING:
     from chimes.triggers import Trigger
 
-# Stable codes that explain a fire in a preview:
-# - moved_by_gap: a clock change skips its time; it fires at the change
-# - repeated_hour_first, repeated_hour_second: its time happens twice, and it fires both times
-# - repeated_hour_once: its time happens twice, and it fires the first time only
-# - moved_by_calendar: its day is excluded; it fires on another
-
-Note = Literal[
-    "moved_by_gap",
-    "repeated_hour_first",
-    "repeated_hour_second",
-    "repeated_hour_once",
-    "moved_by_calendar",
-]
-
+#: Why a rule has no fire: its month has too few business days, or the sun neither rises nor sets.
+AbsenceReason = Literal["no_business_day", "no_sunrise", "no_sunset"]
 
 MAX_CALENDARS = 16
 NO_JITTER = timedelta(0)
 MAX_RUNS = 2**53
 NEVER_FIRES = "never_fires"
-# Leap days on a given weekday are up to 40 years apart.
-SEARCH_YEARS = 60
-SEARCH_SECONDS = SEARCH_YEARS * 366 * 86400
 #: JSON keys of every trigger.
-_BOUNDS = ("start_at", "end_at", "max_runs", "exclude")
+_BOUNDS = ("start_at", "end_at", "max_runs", "exclude", "jitter", "spread")
+#: Longest jitter or spread.
+MAX_DELAY = timedelta(days=31)
 _KINDS: dict[str, type[TriggerBase]] = {}
 
 
@@ -68,18 +64,13 @@ class Fire(NamedTuple):
     note: Note | None
 
 
-class Search(Protocol):
-    """The set F of a trigger, before its bounds, in microseconds since 1970."""
+class Absence(NamedTuple):
+    """A time at which a rule has no fire: when that is certain, and the reason."""
 
-    def after(self, moment: int) -> int | None: ...
-
-    def before(self, moment: int) -> int | None: ...
-
-    def count(self, first: int, last: int) -> int:
-        """How many lie from `first` to `last`, both included."""
-        ...
-
-    def note(self, fire: int) -> Note | None: ...
+    at: datetime
+    reason: AbsenceReason
+    #: The number in the reason, such as that of a business day.
+    number: int = 0
 
 
 class TriggerBase:
@@ -92,6 +83,8 @@ class TriggerBase:
     json_keys: ClassVar[tuple[str, ...]]
     #: The keys that it needs; by default the first of `json_keys`.
     required: ClassVar[tuple[str, ...]]
+    #: Those of them that are not text.
+    structured: ClassVar[tuple[str, ...]] = ()
     #: The bounds that it may have.
     bounds: ClassVar[tuple[str, ...]] = _BOUNDS
     #: Fires on events instead of at times: it has no slots.
@@ -100,6 +93,11 @@ class TriggerBase:
     end_at: datetime | None
     max_runs: int | None
     exclude: tuple[Calendar, ...]
+    #: Delays each run by a hash of the schedule's id and the slot, shorter than this.
+    jitter: timedelta | None
+    #: Delays every run of a schedule by the same hash of its id, shorter than this: schedules with
+    #: the same times and the same spread are distributed over it.
+    spread: timedelta | None
     _search: Search
 
     def __init_subclass__(cls) -> None:
@@ -182,9 +180,58 @@ class TriggerBase:
         same slots."""
         return self.anchored(self.start_at or EPOCH)
 
+    def seeded(self, seed: str) -> Self:
+        """The same trigger with this seed for its hashed fields (`H`), if it has any."""
+        return self
+
+    @property
+    def is_example(self) -> bool:
+        """Whether its fires depend on a seed (`seeded`) that it does not have."""
+        return False
+
+    def calendar_names(self) -> frozenset[str]:
+        """The named calendars that it uses. A business day may name a country instead."""
+        return frozenset(each.name for each in self.exclude if each.name is not None)
+
+    def countries(self) -> frozenset[str]:
+        """Those of `calendar_names` that may be countries."""
+        return frozenset()
+
+    def calendars(self) -> dict[str, NamedCalendar]:
+        """The named calendars whose contents it has."""
+        return {
+            each.name: contents
+            for each in self.exclude
+            if each.name is not None and (contents := each.contents()) is not None
+        }
+
+    def with_calendars(self, known: Mapping[str, NamedCalendar]) -> Self:
+        """The same trigger with these contents of its named calendars."""
+        if not self.calendar_names():
+            return self
+        return replace(self, exclude=tuple(each.resolved(known) for each in self.exclude))  # type: ignore[type-var]
+
+    def absences(self, first: datetime, last: datetime) -> Iterable[Absence]:
+        """Times between two moments for which the trigger has a rule but no fire, such as a polar
+        day without a sunset."""
+        return ()
+
     def jitter_for(self, schedule_id: str, slot: datetime) -> timedelta:
-        """The delay of a run after its slot; never part of the slot."""
-        return NO_JITTER
+        """The delay of a run after its slot; never part of the slot. Always shorter than the time
+        to the next slot, so that runs keep their order."""
+        if self.jitter is None and self.spread is None:
+            return NO_JITTER
+        delay = NO_JITTER
+        if self.spread:
+            delay = _hashed(schedule_id, self.spread)
+        if self.jitter:
+            delay += _hashed(f"{schedule_id}\0{self._slot_number(slot)}", self.jitter)
+        following = self.next_after(slot)
+        return delay if following is None else delay % (following - slot)
+
+    def _slot_number(self, slot: datetime) -> int:
+        """What the jitter of a slot depends on."""
+        return to_microseconds(slot, "slot")
 
     def warnings(self) -> tuple[Note, ...]:
         """Notes for the author of the trigger."""
@@ -195,8 +242,13 @@ class TriggerBase:
         """The input of `trigger_from_dict`, without default values."""
 
     def shown(self) -> dict[str, object]:
-        """`to_dict` for responses: without secrets."""
-        return self.to_dict()
+        """`to_dict` for responses: without secrets, seed and the contents of named calendars."""
+        return self._without_context(self.to_dict())
+
+    def _without_context(self, plain: dict[str, object]) -> dict[str, object]:
+        if self.exclude:
+            plain["exclude"] = [calendar.shown() for calendar in self.exclude]
+        return plain
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by value; the search is compiled again."""
@@ -212,6 +264,8 @@ class TriggerBase:
         max_runs: int | None,
         exclude: Iterable[object],
         zone: Zone | None,
+        jitter: str | timedelta | None,
+        spread: str | timedelta | None,
     ) -> None:
         put = object.__setattr__
         start = None if start_at is None else parse_bound(start_at, zone, "start_at")
@@ -224,6 +278,23 @@ class TriggerBase:
         put(self, "end_at", end)
         put(self, "max_runs", _runs(max_runs))
         put(self, "exclude", () if exclude == () else _calendars(exclude))
+        put(self, "jitter", None if jitter is None else _delay(jitter, "jitter"))
+        put(self, "spread", None if spread is None else _delay(spread, "spread"))
+
+    def _compile(self, build: Callable[[], Search], zone: Zone) -> Search:
+        """The search that `build` makes, without the excluded spans of time. A trigger whose named
+        calendars are not known yet has no fires to search."""
+        if not self.exclude:
+            return build()
+        for calendar in self.exclude:
+            if calendar.name is not None and calendar.version is None:
+                return UnresolvedSearch(calendar.name)
+        spans = sorted(
+            (to_microseconds(start), to_microseconds(end))
+            for calendar in self.exclude
+            for start, end in calendar.moments(zone)
+        )
+        return SpanSearch(build(), spans) if spans else build()
 
     def _bounds_dict(self) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -235,7 +306,27 @@ class TriggerBase:
             found["max_runs"] = self.max_runs
         if self.exclude:
             found["exclude"] = [calendar.to_dict() for calendar in self.exclude]
+        if self.jitter is not None:
+            found["jitter"] = format_duration_iso(self.jitter)
+        if self.spread is not None:
+            found["spread"] = format_duration_iso(self.spread)
         return found
+
+
+def _hashed(text: str, below: timedelta) -> timedelta:
+    from hashlib import sha256
+
+    digest = sha256(text.encode()).digest()
+    return timedelta(0, 0, int.from_bytes(digest[:16]) % (below // timedelta(microseconds=1)))
+
+
+def _delay(value: str | timedelta, field: str) -> timedelta:
+    delay = parse_duration(value, field=field, allow_zero=True)
+    if delay > MAX_DELAY:
+        raise InvalidTrigger(
+            _("{key} may be at most 31 days", key=field), field=field, code="out_of_range"
+        )
+    return delay
 
 
 def trigger_keys(kind: str) -> tuple[str, ...]:
@@ -268,7 +359,7 @@ def trigger_from_dict(value: object) -> Trigger:
                 field=key,
                 code="missing_key",
             )
-        if not isinstance(given[key], str):
+        if not isinstance(given[key], str) and key not in found.structured:
             raise InvalidTrigger(
                 _("{key} must be text, not {type}", key=key, type=type(given[key]).__name__),
                 field=key,
@@ -282,6 +373,8 @@ def trigger_from_dict(value: object) -> Trigger:
                 code="wrong_type",
             )
     build: Callable[..., Trigger] = found  # type: ignore[assignment]
+    if "except" in given:
+        given["except_"] = given.pop("except")
     return build(**given)
 
 
@@ -337,6 +430,8 @@ def _runs(value: object) -> int | None:
 
 
 def _calendars(value: object) -> tuple[Calendar, ...]:
+    if isinstance(value, (Calendar, Mapping)):
+        value = [value]
     if not isinstance(value, (list, tuple)):
         raise InvalidTrigger(
             _("exclude must be a list of calendars, not {type}", type=type(value).__name__),

@@ -1,7 +1,12 @@
 """Exclusion calendars: when a trigger must not fire, and where an excluded slot moves.
 
-A calendar is a list of dates, a named set of public holidays, or weekly blackout windows. A window
-includes its start and excludes its end; one that ends at or before its start runs past midnight.
+A calendar is a list of dates, a set of public holidays of a country, weekly blackout windows,
+one-off ranges, or a named calendar, which schedules share. A window includes its start and excludes
+its end; one that ends at or before its start runs past midnight. A range of dates includes both, a
+range of moments excludes its end.
+
+A trigger holds a copy of the contents of its named calendars, with their version (ADR 85), so that
+its fires depend on nothing else.
 
 Days and times are the nominal ones, in the trigger's zone (UTC for `every`): a slot that a clock
 change moves counts with its nominal time. The first calendar, in the order given, that
@@ -9,8 +14,11 @@ covers a slot decides by its `on_excluded`:
 
 - `skip`: the slot does not fire;
 - `next`, `previous`: it fires at the same time of the nearest later (earlier) business day, which
-  is a Monday to Friday on which no calendar covers that time. With none within a year, it does
-  not fire.
+  is a Monday to Friday, or a make-up workday, on which no calendar covers that time. With none
+  within a year, it does not fire.
+
+A range of moments always skips. A make-up workday, on which a country works although it is a
+weekend, is never a holiday, and windows that cover whole days do not apply to it.
 
 Slots that coincide are one fire.
 """
@@ -19,31 +27,46 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.cron_fields import DaySet
-from chimes.triggers.values import check_keys, check_text, quote_text, suggest_name
-from chimes.triggers.zones import EPOCH_ORDINAL
+from chimes.triggers.cron_fields import DayMasks, DaySet
+from chimes.triggers.values import (
+    ParsedMoment,
+    check_keys,
+    check_text,
+    parse_moment,
+    quote_text,
+    read_moment,
+    suggest_name,
+)
+from chimes.triggers.zones import EPOCH_ORDINAL, Zone
 
 OnExcluded = Literal["skip", "next", "previous"]
 
 DAY_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MINUTES_A_DAY: Final = 1440
-_KINDS: Final = ("dates", "holidays", "weekly")
+_KINDS: Final = ("dates", "holidays", "weekly", "ranges", "calendar")
 _MAX_DATES: Final = 4000
+_MAX_RANGES: Final = 500
+_MAX_RANGE_DAYS: Final = 3660
+#: Keys of the contents of a named calendar.
+CALENDAR_KEYS: Final = ("dates", "holidays", "ranges", "workdays")
 _MAX_WINDOWS: Final = 64
+#: Saturday and Sunday (bit 0 is Sunday).
+_WEEKEND: Final = 0b1000001
 # Holidays are available for the years 1970 to 2199.
 _HOLIDAYS_END: Final = date(2200, 1, 1).toordinal() - EPOCH_ORDINAL
 _CLOCK = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +93,81 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedCalendar:
+    """The contents of a calendar that schedules share: days and times at which nothing fires, and
+    make-up workdays."""
+
+    dates: tuple[int, ...] = ()
+    holidays: str | None = None
+    #: First and last day.
+    ranges: tuple[tuple[int, int], ...] = ()
+    #: Start and end as text: a moment without an offset is in the zone of the trigger.
+    spans: tuple[tuple[str, str], ...] = ()
+    workdays: tuple[int, ...] = ()
+    version: int = 1
+
+    def to_dict(self) -> dict[str, object]:
+        found: dict[str, object] = {}
+        if self.dates:
+            found["dates"] = _written(self.dates)
+        if self.holidays is not None:
+            found["holidays"] = self.holidays
+        if self.ranges or self.spans:
+            found["ranges"] = [_written(each) for each in self.ranges] + [
+                list(each) for each in self.spans
+            ]
+        if self.workdays:
+            found["workdays"] = _written(self.workdays)
+        return found
+
+    def snapshot(self) -> dict[str, object]:
+        """As a trigger stores it."""
+        return {"version": self.version, **self.to_dict()}
+
+
+def parse_named_calendar(value: object, field: str | None = None) -> NamedCalendar:
+    """The contents of a calendar from its dict, with or without a version."""
+    entry = check_keys(value, ("version", *CALENDAR_KEYS), field)
+    prefix = "" if field is None else f"{field}."
+    version = entry.get("version", 1)
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InvalidTrigger(
+            _("{field} must be a whole number from 1", field=f"{prefix}version"),
+            field=f"{prefix}version",
+            code="out_of_range",
+        )
+    holidays = entry.get("holidays")
+    ranges, spans = _ranges(entry.get("ranges", []), f"{prefix}ranges", least=0)
+    return NamedCalendar(
+        dates=_dates(entry.get("dates", []), f"{prefix}dates", least=0),
+        holidays=None
+        if holidays is None
+        else _check_holidays(check_text(holidays, f"{prefix}holidays"), f"{prefix}holidays"),
+        ranges=ranges,
+        spans=spans,
+        workdays=_dates(entry.get("workdays", []), f"{prefix}workdays", least=0),
+        version=version,
+    )
+
+
+def _written(days: Iterable[int]) -> list[str]:
+    return [str(date.fromordinal(day + EPOCH_ORDINAL)) for day in days]
+
+
+@dataclass(frozen=True, slots=True)
 class Calendar:
-    """One entry of `exclude`; exactly one of its first three fields is set."""
+    """One entry of `exclude`, of one kind: `dates`, `holidays`, `weekly`, `ranges` with `spans`, or
+    the name of a shared calendar, which has the fields of NamedCalendar if `version` is set."""
 
     dates: tuple[int, ...] = ()  # days since 1970, sorted
     holidays: str | None = None
     weekly: tuple[Window, ...] = ()
     on_excluded: OnExcluded = "skip"
+    ranges: tuple[tuple[int, int], ...] = ()
+    spans: tuple[tuple[str, str], ...] = ()
+    workdays: tuple[int, ...] = ()
+    name: str | None = None
+    version: int | None = None
 
     def weekdays(self, minute: int) -> int:
         """The weekdays on which a minute is excluded (bit 0 is Sunday)."""
@@ -86,35 +177,106 @@ class Calendar:
             if any(window.covers(weekday, minute) for window in self.weekly)
         )
 
+    def whole_weekdays(self) -> int:
+        """The weekdays that a window covers from midnight to midnight."""
+        found = 0
+        for window in self.weekly:
+            if (window.start, window.end) == (0, MINUTES_A_DAY):
+                found |= window.weekdays
+        return found
+
     def covers(self, day: int) -> bool:
         """Whether the whole of a day since 1970 is a holiday or one of the dates."""
-        if self.holidays is not None:
-            if not 0 <= day < _HOLIDAYS_END:
-                return False
-            return day in holiday_days(self.holidays, date.fromordinal(day + EPOCH_ORDINAL).year)
-        index = bisect_left(self.dates, day)
-        return index < len(self.dates) and self.dates[index] == day
+        if self.works(day):
+            return False
+        if self.holidays is not None and 0 <= day < _HOLIDAYS_END:
+            year = date.fromordinal(day + EPOCH_ORDINAL).year
+            if day in holiday_days(self.holidays, year):
+                return True
+        if _includes(self.dates, day):
+            return True
+        return any(first <= day <= last for first, last in self.ranges)
+
+    def works(self, day: int) -> bool:
+        """Whether the day is a make-up workday."""
+        return _includes(self.workdays, day) or (
+            self.holidays is not None and is_makeup_day(self.holidays, day)
+        )
 
     def edges(self) -> set[int]:
         """The minutes of the day at which `weekdays` may change."""
         return {edge for window in self.weekly for edge in (window.start, window.end)}
 
+    def moments(self, zone: Zone) -> list[tuple[datetime, datetime]]:
+        """The excluded spans of time."""
+        return [(_edge(start, zone), _edge(end, zone)) for start, end in self.spans]
+
+    def resolved(self, known: Mapping[str, NamedCalendar]) -> Calendar:
+        """With the contents of its named calendar, if it is known."""
+        if self.name is None or self.name not in known:
+            return self
+        return _with_contents(self.name, known[self.name], self.on_excluded)
+
+    def contents(self) -> NamedCalendar | None:
+        if self.version is None:
+            return None
+        return NamedCalendar(
+            dates=self.dates,
+            holidays=self.holidays,
+            ranges=self.ranges,
+            spans=self.spans,
+            workdays=self.workdays,
+            version=self.version,
+        )
+
     def to_dict(self) -> dict[str, object]:
+        contents = self.contents()
+        return (
+            self._dict() if contents is None else self._dict() | {"snapshot": contents.snapshot()}
+        )
+
+    def shown(self) -> dict[str, object]:
+        """`to_dict` without the contents of a named calendar."""
+        return self._dict()
+
+    def _dict(self) -> dict[str, object]:
         found: dict[str, object]
-        if self.holidays is not None:
+        if self.name is not None:
+            found = {"calendar": self.name}
+        elif self.holidays is not None:
             found = {"holidays": self.holidays}
         elif self.weekly:
             found = {"weekly": [window.to_dict() for window in self.weekly]}
+        elif self.ranges or self.spans:
+            found = NamedCalendar(ranges=self.ranges, spans=self.spans).to_dict()
         else:
-            found = {"dates": [str(date.fromordinal(day + EPOCH_ORDINAL)) for day in self.dates]}
+            found = {"dates": _written(self.dates)}
         return found if self.on_excluded == "skip" else {**found, "on_excluded": self.on_excluded}
+
+
+def _with_contents(name: str, contents: NamedCalendar, on_excluded: OnExcluded) -> Calendar:
+    return Calendar(
+        dates=contents.dates,
+        holidays=contents.holidays,
+        ranges=contents.ranges,
+        spans=contents.spans,
+        workdays=contents.workdays,
+        name=name,
+        version=contents.version,
+        on_excluded=on_excluded,
+    )
+
+
+def _includes(days: tuple[int, ...], day: int) -> bool:
+    index = bisect_left(days, day)
+    return index < len(days) and days[index] == day
 
 
 def parse_calendar(value: object, field: str) -> Calendar:
     """A calendar from its dict; a Calendar passes through."""
     if isinstance(value, Calendar):
         return value
-    entry = check_keys(value, (*_KINDS, "on_excluded"), field)
+    entry = check_keys(value, (*_KINDS, "on_excluded", "snapshot"), field)
     kinds = [kind for kind in _KINDS if kind in entry]
     if len(kinds) != 1:
         raise InvalidTrigger(
@@ -131,6 +293,15 @@ def parse_calendar(value: object, field: str) -> Calendar:
         return Calendar(
             holidays=_check_holidays(check_text(given, where), where), on_excluded=policy
         )
+    if kinds[0] == "ranges":
+        ranges, spans = _ranges(given, where)
+        return Calendar(ranges=ranges, spans=spans, on_excluded=policy)
+    if kinds[0] == "calendar":
+        name = check_calendar_name(given, where)
+        if "snapshot" not in entry:
+            return Calendar(name=name, on_excluded=policy)
+        contents = parse_named_calendar(entry["snapshot"], f"{field}.snapshot")
+        return _with_contents(name, contents, policy)
     windows = tuple(
         _window(item, f"{where}[{index}]")
         for index, item in enumerate(_items(given, where, _MAX_WINDOWS))
@@ -156,18 +327,35 @@ def _policy(value: object, field: str) -> OnExcluded:
     )
 
 
-def _items(value: object, field: str, most: int) -> list[object]:
+def check_calendar_name(value: object, field: str) -> str:
+    name = check_text(value, field)
+    if not _NAME.fullmatch(name):
+        raise InvalidTrigger(
+            _(
+                "{field} {name} is not the name of a calendar: up to 64 letters, digits, dots,"
+                " dashes and underscores, first a letter or digit",
+                field=field,
+                name=quote_text(name),
+            ),
+            field=field,
+            code="bad_name",
+        )
+    return name
+
+
+def _items(value: object, field: str, most: int, least: int = 1) -> list[object]:
     if not isinstance(value, (list, tuple)):
         raise InvalidTrigger(
             _("{field} must be a list, not {type}", field=field, type=type(value).__name__),
             field=field,
             code="wrong_type",
         )
-    if not 1 <= len(value) <= most:
+    if not least <= len(value) <= most:
         raise InvalidTrigger(
             _(
-                "{field} must have between 1 and {most} items, not {count}",
+                "{field} must have between {least} and {most} items, not {count}",
                 field=field,
+                least=least,
                 most=most,
                 count=len(value),
             ),
@@ -177,26 +365,77 @@ def _items(value: object, field: str, most: int) -> list[object]:
     return list(value)
 
 
-def _dates(value: object, field: str) -> tuple[int, ...]:
-    days = set()
-    for index, item in enumerate(_items(value, field, _MAX_DATES)):
-        text = check_text(item, f"{field}[{index}]")
-        try:
-            if not _DATE.fullmatch(text):
-                raise ValueError
-            days.add(date.fromisoformat(text).toordinal() - EPOCH_ORDINAL)
-        except ValueError:
+def _dates(value: object, field: str, least: int = 1) -> tuple[int, ...]:
+    items = enumerate(_items(value, field, _MAX_DATES, least))
+    return tuple(sorted({parse_day(item, f"{field}[{index}]") for index, item in items}))
+
+
+def parse_day(value: object, field: str) -> int:
+    """The day since 1970 of a date."""
+    text = check_text(value, field)
+    try:
+        if not _DATE.fullmatch(text):
+            raise ValueError
+        return date.fromisoformat(text).toordinal() - EPOCH_ORDINAL
+    except ValueError:
+        raise InvalidTrigger(
+            _(
+                "{field} {text} is not a date; write it like 2026-12-25",
+                field=field,
+                text=quote_text(text),
+            ),
+            field=field,
+            code="bad_date",
+        ) from None
+
+
+def _ranges(
+    value: object, field: str, least: int = 1
+) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[str, str], ...]]:
+    """Ranges of dates, and ranges of moments."""
+    days: set[tuple[int, int]] = set()
+    spans: dict[tuple[str, str], None] = {}
+    for index, item in enumerate(_items(value, field, _MAX_RANGES, least)):
+        where = f"{field}[{index}]"
+        pair = _items(item, where, 2, 2)
+        start, end = (check_text(each, f"{where}[{i}]") for i, each in enumerate(pair))
+        if _DATE.fullmatch(start) and _DATE.fullmatch(end):
+            first, last = parse_day(start, f"{where}[0]"), parse_day(end, f"{where}[1]")
+            ordered = first <= last <= first + _MAX_RANGE_DAYS
+            days.add((first, last))
+        else:
+            one, other = (_read_edge(each, f"{where}[{i}]") for i, each in enumerate((start, end)))
+            aware = (one.instant is not None, other.instant is not None)
+            if aware[0] != aware[1]:
+                raise InvalidTrigger(
+                    _("{field} has an offset at one end only", field=where),
+                    field=where,
+                    code="bad_range",
+                )
+            ordered = (
+                one.instant < other.instant
+                if one.instant is not None and other.instant is not None
+                else one.local < other.local
+            )
+            spans[start, end] = None
+        if not ordered:
             raise InvalidTrigger(
-                _(
-                    "{field}[{index}] {text} is not a date; write it like 2026-12-25",
-                    field=field,
-                    index=index,
-                    text=quote_text(text),
-                ),
-                field=f"{field}[{index}]",
-                code="bad_date",
-            ) from None
-    return tuple(sorted(days))
+                _("{field} does not end after it starts, within ten years", field=where),
+                field=where,
+                code="bad_range",
+                hint=_('write it like ["2026-12-24", "2026-12-26"]'),
+            )
+    return tuple(sorted(days)), tuple(spans)
+
+
+def _edge(text: str, zone: Zone) -> datetime:
+    given = f"{text}T00:00:00" if _DATE.fullmatch(text) else text
+    return parse_moment(given, None if read_moment(given).zone else zone)
+
+
+def _read_edge(text: str, field: str) -> ParsedMoment:
+    """A moment; a date is its midnight."""
+    return read_moment(f"{text}T00:00:00" if _DATE.fullmatch(text) else text, field=field)
 
 
 def _window(value: object, field: str) -> Window:
@@ -311,21 +550,72 @@ RECORDED_HOLIDAYS: ContextVar[Mapping[tuple[str, int], frozenset[int]] | None] =
 )
 
 
-def holiday_days(name: str, year: int) -> frozenset[int]:
-    """The days since 1970 that are holidays in this year."""
+def is_country(name: str) -> bool:
+    """Whether the holidays of this country, or of this part of it (`DE-BY`), are known."""
+    country, _unused, part = name.partition("-")
+    known = _countries()
+    return country in known and ("-" not in name or part in known[country])
+
+
+class CountryYear(NamedTuple):
+    """What is special about the days of one year in a country, as days since 1970."""
+
+    holidays: frozenset[int]
+    #: Weekend days on which people work.
+    makeup: frozenset[int]
+    #: Weekdays that are no workdays (bit 0 is Sunday).
+    weekend: int
+
+
+def country_year(name: str, year: int) -> CountryYear:
+    present = _load_country_year(name, year)
     recorded = RECORDED_HOLIDAYS.get()
     if recorded is not None and (found := recorded.get((name, year))) is not None:
-        return found
-    return _load_holidays(name, year)
+        return present._replace(holidays=found)
+    return present
 
 
 @lru_cache(maxsize=4096)
-def _load_holidays(name: str, year: int) -> frozenset[int]:
+def _load_country_year(name: str, year: int) -> CountryYear:
     import holidays
 
     country, _unused, part = name.partition("-")
     found = holidays.country_holidays(country, subdiv=part or None, years=year)
-    return frozenset(day.toordinal() - EPOCH_ORDINAL for day in found)
+    makeup = getattr(found, "weekend_workdays", None) or ()
+    weekend = getattr(found, "weekend", None)
+    return CountryYear(
+        holidays=frozenset(day.toordinal() - EPOCH_ORDINAL for day in found),
+        makeup=frozenset(day.toordinal() - EPOCH_ORDINAL for day in makeup if day.year == year),
+        weekend=_WEEKEND if weekend is None else sum(1 << (day + 1) % 7 for day in weekend),
+    )
+
+
+def holiday_days(name: str, year: int) -> frozenset[int]:
+    """The days since 1970 that are holidays in this year."""
+    return country_year(name, year).holidays
+
+
+def is_makeup_day(name: str, day: int) -> bool:
+    if not 0 <= day < _HOLIDAYS_END:
+        return False
+    return day in country_year(name, date.fromordinal(day + EPOCH_ORDINAL).year).makeup
+
+
+def is_business_day(day: int, holidays: str | None, calendar: Calendar | None) -> bool:
+    """Whether people work on a day since 1970: on weekdays that are no holidays, and on make-up
+    workdays. Of a named calendar with the holidays of a country, that country's weekend counts."""
+    if calendar is not None:
+        if calendar.works(day):
+            return True
+        if calendar.covers(day):
+            return False
+        holidays = calendar.holidays
+    if holidays is None or not 0 <= day < _HOLIDAYS_END:
+        return not _WEEKEND >> (day + 4) % 7 & 1
+    found = country_year(holidays, date.fromordinal(day + EPOCH_ORDINAL).year)
+    if day in found.makeup:
+        return True
+    return day not in found.holidays and not found.weekend >> (day + 4) % 7 & 1
 
 
 # --- calendars compiled for searching: the edges of all blackout windows divide the day into bands.
@@ -346,6 +636,11 @@ class Band:
     moves: bool
     _policies: dict[int, OnExcluded | None] = field(default_factory=dict, compare=False)
 
+    @property
+    def minutes(self) -> int:
+        """The mask of its minutes."""
+        return (1 << self.end) - (1 << self.start)
+
     def policy(self, day: int) -> OnExcluded | None:
         """What happens to slots of this day; None if they fire where they are."""
         if day not in self._policies:
@@ -354,20 +649,32 @@ class Band:
 
     def _decide(self, day: int) -> OnExcluded | None:
         weekday = (day + 4) % 7
+        works = self.works(day)
         for weekdays, calendar in self.rules:
-            if weekdays >> weekday & 1 or calendar.covers(day):
+            applies = weekdays >> weekday & 1 and not (
+                works and calendar.whole_weekdays() >> weekday & 1
+            )
+            if applies or calendar.covers(day):
                 return calendar.on_excluded
         return None
+
+    def works(self, day: int) -> bool:
+        """Whether the day is a make-up workday of one of the calendars."""
+        return any(calendar.works(day) for _unused, calendar in self.rules)
 
     def always_closed(self) -> bool:
         """Whether windows cover it on every weekday, so that nothing can fire or move here."""
         covered = 0
-        for weekdays, _unused in self.rules:
+        for weekdays, calendar in self.rules:
+            if calendar.workdays or calendar.holidays is not None:
+                return False
             covered |= weekdays
         return covered == 0b1111111
 
     def business(self, day: int) -> bool:
-        return 0 < (day + 4) % 7 < 6 and self.policy(day) is None
+        if self.policy(day) is not None:
+            return False
+        return 0 < (day + 4) % 7 < 6 or self.works(day)
 
     def sources(self, day: int) -> list[int]:
         """The days whose slots fire on this day: itself, and days moved to it."""
@@ -412,21 +719,15 @@ def bands(calendars: tuple[Calendar, ...]) -> list[Band]:
     return [band for band in found if not band.always_closed()]
 
 
-class OpenDays:
+class OpenDays(DayMasks):
     """The days on which slots of `days` fire within a band."""
 
-    __slots__ = ("_band", "_days", "blocks")
+    __slots__ = ("_band", "_days")
 
     def __init__(self, days: DaySet, band: Band) -> None:
+        super().__init__()
         self._days = days
         self._band = band
-        self.blocks: dict[int, int] = {}
-
-    def block(self, number: int) -> int:
-        mask = self.blocks.get(number)
-        if mask is None:
-            mask = self.blocks[number] = self._compute(number)
-        return mask
 
     def _compute(self, number: int) -> int:
         first = number << 6

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from chimes.triggers import Trigger
+from chimes.triggers import AnyOf, BusinessDay, RRule, Sun, Trigger
 from chimes.triggers.cron import Cron
 from chimes.triggers.every import Every
 from chimes.triggers.once import Once
@@ -63,7 +63,10 @@ def clock_changes(zone: str, start: datetime, end: datetime) -> tuple[ClockChang
 
 def affected_fire(trigger: Trigger, change: ClockChange) -> AffectedFire | None:
     """The fire that the change affects, or None."""
-    if isinstance(trigger, Every) or trigger.zone != change.zone:
+    if isinstance(trigger, AnyOf):
+        found = (affected_fire(each, change) for each in trigger.of)
+        return next((each for each in found if each is not None), None)
+    if isinstance(trigger, Every | Sun) or trigger.zone != change.zone:
         return None
     width = abs(change.by)
     wall = _wall_time(change)
@@ -99,11 +102,12 @@ def _intended_fire(trigger: Trigger, start: datetime, end: datetime) -> datetime
             return None
         wall = datetime.fromisoformat(trigger.at).replace(tzinfo=UTC)
         return wall if start <= wall < end else None
+    if isinstance(trigger, RRule | BusinessDay) and "Z" not in getattr(trigger, "dtstart", ""):
+        fire = replace(trigger, timezone=UTC_NAME).next_after(start - _MICROSECOND)
+        return fire if fire is not None and fire < end else None
     if not isinstance(trigger, Cron) or "@every" in trigger.expression:
         return None
-    prefix, _, body = trigger.expression.partition(" ")
-    expression = body if "TZ=" in prefix else trigger.expression
-    found = Cron(expression, timezone=UTC_NAME, dialect=trigger.dialect).next_after(
+    found = Cron(trigger.resolved, timezone=UTC_NAME, dialect=trigger.dialect).next_after(
         start - _MICROSECOND
     )
     return found if found is not None and found < end else None

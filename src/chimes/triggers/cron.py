@@ -18,24 +18,28 @@ original at Pacific/Apia 2011 and its rounding at half-hour shifts are not repro
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar, Literal, Protocol, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.base import SEARCH_SECONDS, Note, TriggerBase, parse_bound
-from chimes.triggers.calendars import Calendar, OpenDays, bands
+from chimes.triggers.base import TriggerBase, parse_bound
+from chimes.triggers.calendars import Band, Calendar, OpenDays, bands
 from chimes.triggers.cron_fields import (
     EVERY,
     MAX_EXPRESSION_LENGTH,
     CronFields,
     DaySet,
+    expand_hashes,
+    has_hashes,
     parse_fields,
 )
 from chimes.triggers.every import MICROSECOND, IntervalSearch, parse_interval
+from chimes.triggers.searches import SEARCH_SECONDS, Note, Search
 from chimes.triggers.values import (
+    check_text,
     format_moment,
     from_microseconds,
     quote_text,
@@ -58,11 +62,19 @@ class Cron(TriggerBase):
 
     `dialect` is chosen by the number of fields (5 unix, 6 seconds first, 7 quartz) unless given.
     A `CRON_TZ=` or `TZ=` prefix wins over `timezone`. `dst` is the policy for clock changes; see
-    above. `anchor` is for `@every` only, as for Every.
+    above. `anchor` is for `@every` only, as for Every. `seed` decides the values of hashed fields
+    (`H`); a schedule uses its id.
     """
 
     kind: ClassVar[Literal["cron"]] = "cron"
-    json_keys: ClassVar[tuple[str, ...]] = ("expression", "timezone", "dialect", "dst", "anchor")
+    json_keys: ClassVar[tuple[str, ...]] = (
+        "expression",
+        "timezone",
+        "dialect",
+        "dst",
+        "anchor",
+        "seed",
+    )
 
     expression: str
     timezone: str | None
@@ -73,8 +85,11 @@ class Cron(TriggerBase):
     end_at: datetime | None
     max_runs: int | None
     exclude: tuple[Calendar, ...]
+    jitter: timedelta | None
+    spread: timedelta | None
+    seed: str | None
     _prefix: str | None = field(init=False, repr=False, compare=False)
-    _search: CronSearch | IntervalSearch = field(init=False, repr=False, compare=False)
+    _search: Search = field(init=False, repr=False, compare=False)
     _fields: CronFields | None = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -89,6 +104,9 @@ class Cron(TriggerBase):
         end_at: datetime | str | None = None,
         max_runs: int | None = None,
         exclude: Iterable[object] = (),
+        jitter: str | timedelta | None = None,
+        spread: str | timedelta | None = None,
+        seed: str | None = None,
     ) -> None:
         put = object.__setattr__
         text = _normalize(expression)
@@ -101,36 +119,35 @@ class Cron(TriggerBase):
         put(self, "dst", _choice(dst, POLICIES, "dst"))
         put(self, "anchor", None if anchor is None else parse_bound(anchor, zone, "anchor"))
         put(self, "_prefix", prefix)
-        self._set_bounds(start_at, end_at, max_runs, exclude, zone)
+        self._set_bounds(start_at, end_at, max_runs, exclude, zone, jitter, spread)
+        applies = zone or parse_zone(UTC_NAME)
         if body.lower().startswith(f"{EVERY} "):
+            put(self, "seed", None)
             put(self, "_fields", None)
-            put(self, "_search", self._interval(body))
+            put(self, "_search", self._compile(lambda: self._interval(body), applies))
             return
         if self.anchor is not None:
             raise InvalidTrigger(
                 _("Only @every counts from an anchor"), field="anchor", code="unknown_key"
             )
+        put(self, "seed", None)
+        if has_hashes(body):
+            put(self, "seed", None if seed is None else check_text(seed, "seed"))
+            body = expand_hashes(body, self.dialect, self.seed or "")
         fields = parse_fields(body, self.dialect)
         put(self, "_fields", fields)
-        put(self, "_search", self._compiled(fields, zone or parse_zone(UTC_NAME)))
+        put(self, "_search", self._compile(lambda: self._wall_search(fields, applies), applies))
 
     def _interval(self, body: str) -> IntervalSearch:
         step = parse_interval(body[len(EVERY) :], "expression") // MICROSECOND
         first = None if self.anchor is None else to_microseconds(self.anchor)
         return IntervalSearch(step, first, self.exclude)
 
-    def _compiled(self, fields: CronFields, zone: Zone) -> CronSearch:
+    def _wall_search(self, fields: CronFields, zone: Zone) -> CronSearch:
         after_gap, twice = clock_change_flags(fields, self.dst)
-        plain = WallTimes(fields.days, fields.minutes, fields.seconds)
-        if not self.exclude:
-            return CronSearch(plain, plain, zone, after_gap=after_gap, twice=twice)
-        wall = WallUnion(
-            [
-                WallTimes(OpenDays(fields.days, band), minutes, fields.seconds)
-                for band in bands(self.exclude)
-                if (minutes := fields.minutes & (1 << band.end) - (1 << band.start))
-            ]
-        )
+        times = [(fields.days, fields.minutes, fields.seconds)]
+        plain = open_wall_times(times, None)
+        wall = open_wall_times(times, bands(self.exclude)) if self.exclude else plain
         return CronSearch(wall, plain, zone, after_gap=after_gap, twice=twice)
 
     @property
@@ -149,6 +166,24 @@ class Cron(TriggerBase):
             return self
         return replace(self, anchor=aware)
 
+    def seeded(self, seed: str) -> Self:
+        hashed = has_hashes(_split(self.expression)[1])
+        return replace(self, seed=seed) if hashed and self.seed != seed else self
+
+    @property
+    def is_example(self) -> bool:
+        return self.seed is None and has_hashes(_split(self.expression)[1])
+
+    @property
+    def resolved(self) -> str:
+        """The expression without its zone, with values in place of hashed fields."""
+        body = _split(self.expression)[1]
+        return expand_hashes(body, self.dialect, self.seed or "") if has_hashes(body) else body
+
+    def _without_context(self, plain: dict[str, object]) -> dict[str, object]:
+        plain.pop("seed", None)
+        return TriggerBase._without_context(self, plain)
+
     def to_dict(self) -> dict[str, object]:
         found: dict[str, object] = {"kind": self.kind, "expression": self.expression}
         if self.timezone is not None:
@@ -159,6 +194,8 @@ class Cron(TriggerBase):
             found["dst"] = self.dst
         if self.anchor is not None:
             found["anchor"] = format_moment(self.anchor)
+        if self.seed is not None:
+            found["seed"] = self.seed
         return found | self._bounds_dict()
 
 
@@ -364,6 +401,22 @@ class WallUnion:
     def count(self, first: int, last: int) -> int:
         # The parts are different times of the day, so none counts twice.
         return sum(part.count(first, last) for part in self._parts)
+
+
+def open_wall_times(
+    times: Sequence[tuple[DaySet, int, int]], open_bands: list[Band] | None
+) -> Wall:
+    """The union of days crossed with minutes and seconds, which no two of `times` share; with
+    bands, what is left of them after exclusion calendars."""
+    parts = [
+        WallTimes(days, minutes, seconds)
+        if band is None
+        else WallTimes(OpenDays(days, band), open_minutes, seconds)
+        for days, minutes, seconds in times
+        for band in ([None] if open_bands is None else open_bands)
+        if (open_minutes := minutes if band is None else minutes & band.minutes)
+    ]
+    return parts[0] if len(parts) == 1 else WallUnion(parts)
 
 
 class CronSearch:

@@ -39,6 +39,28 @@ class DaySet(Protocol):
         ...
 
 
+#: Days of a block of a DaySet.
+DAYS_IN_BLOCK = 64
+
+
+class DayMasks:
+    """A DaySet whose blocks are computed by `_compute` when needed."""
+
+    __slots__ = ("blocks",)
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, int] = {}
+
+    def block(self, number: int) -> int:
+        mask = self.blocks.get(number)
+        if mask is None:
+            mask = self.blocks[number] = self._compute(number)
+        return mask
+
+    def _compute(self, number: int) -> int:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
 class DayFields:
     """The day-of-month, month, day-of-week and year fields, parsed. Sunday is 0.
@@ -75,7 +97,7 @@ class DayFields:
         while at < stop:
             day = date.fromordinal(at)
             start = at - day.day + 1
-            following = start + _length(day.year, day.month)
+            following = start + month_length(day.year, day.month)
             month = self.month(day.year, day.month, start)
             mask |= month << (start - first) if start >= first else month >> (first - start)
             at = following
@@ -87,7 +109,7 @@ class DayFields:
             return 0
         if self.years is not None and (year < 1970 or not self.years >> (year - 1970) & 1):
             return 0
-        length = _length(year, month)
+        length = month_length(year, month)
         first_weekday = ordinal % 7
         by_date = self._by_date(length, first_weekday)
         by_weekday = self._by_weekday(length, first_weekday)
@@ -122,7 +144,7 @@ class DayFields:
         return mask
 
 
-def _length(year: int, month: int) -> int:
+def month_length(year: int, month: int) -> int:
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month in (4, 6, 9, 11) else 31
@@ -186,6 +208,65 @@ _MONTH = Part(_("month"), 1, 12, _MONTHS)
 _WEEKDAY = Part(_("day-of-week"), 0, 6, _DAYS, 7)
 _QUARTZ_WEEKDAY = Part(_("day-of-week"), 1, 7, _QUARTZ_DAYS)
 _YEAR = Part(_("year"), 1970, 2199, {})
+
+
+# --- hashed fields, as in Jenkins: `H` is one value of the field, `H(0-5)` one of a range, `H/15`
+# every 15 from a hashed start on; `H(0-29)/10` both. Days of the month go up to 28.
+_HASH = re.compile(r"H(?:\(([0-9]{1,2})-([0-9]{1,2})\))?(?:/([0-9]{1,2}))?")
+_HASHED_FIELD = re.compile(r"(?:^|[ ,])H(?=[(/, ]|$)", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def has_hashes(expression: str) -> bool:
+    """Whether an expression without a prefix has hashed fields."""
+    return _HASHED_FIELD.search(expression) is not None
+
+
+@lru_cache(maxsize=16384)
+def expand_hashes(expression: str, dialect: str, seed: str) -> str:
+    """The expression with the values that the seed chooses, each field by itself."""
+    parts = expression.upper().split(" ")
+    count = len(parts)
+    quartz = dialect == "quartz" or (dialect == "auto" and count == 7)
+    _check_count(expression, dialect, count)
+    fields = {
+        **({"second": _SECOND} if count > 5 else {}),
+        "minute": _MINUTE,
+        "hour": _HOUR,
+        "day": _DAY,
+        "month": _MONTH,
+        "weekday": _QUARTZ_WEEKDAY if quartz else _WEEKDAY,
+        "year": _YEAR,
+    }
+    return " ".join(
+        ",".join(_expand_term(part, name, text, term, seed) for term in text.split(","))
+        for (name, part), text in zip(fields.items(), parts, strict=False)
+    )
+
+
+def _expand_term(part: Part, name: str, text: str, term: str, seed: str) -> str:
+    found = _HASH.fullmatch(term)
+    if found is None:
+        if term.startswith("H"):
+            _wrong(part, text, _("{term} cannot be read", term=quote_text(term)))
+        return term
+    low, high = part.low, 28 if part is _DAY else part.high
+    if part is _YEAR:
+        _wrong(part, text, _("a year cannot be hashed"))
+    if found[1] is not None:
+        low, high = (_number(part, text, each.lstrip("0") or "0") for each in found.groups()[:2])
+        if low > high:
+            _wrong(part, text, _("a hashed range cannot wrap"))
+    # The name of the field: minute and hour of one schedule differ.
+    from hashlib import sha256
+
+    digest = sha256(f"{seed}\0{name}".encode()).digest()
+    number = int.from_bytes(digest[:8])
+    if found[3] is None:
+        return str(low + number % (high - low + 1))
+    step = _step(part, text, found[3])
+    start = low + number % min(step, high - low + 1)
+    return f"{start}-{high}/{step}"
 
 
 class CronFields(NamedTuple):

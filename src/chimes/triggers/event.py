@@ -64,6 +64,8 @@ class EventTrigger(TriggerBase):
     end_at: ClassVar[datetime | None] = None  # type: ignore[misc]
     max_runs: ClassVar[int | None] = None  # type: ignore[misc]
     exclude: ClassVar[tuple[Calendar, ...]] = ()  # type: ignore[misc]
+    jitter: ClassVar[timedelta | None] = None  # type: ignore[misc]
+    spread: ClassVar[timedelta | None] = None  # type: ignore[misc]
     _search: ClassVar[SingleFire] = _NO_FIRE  # type: ignore[misc]
 
     #: One run with the last event, after this long without another one.

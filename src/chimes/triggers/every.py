@@ -9,8 +9,9 @@ from typing import ClassVar, Literal, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.base import NO_JITTER, SEARCH_SECONDS, Note, TriggerBase, parse_bound
+from chimes.triggers.base import TriggerBase, parse_bound
 from chimes.triggers.calendars import MAX_MOVE_DAYS, Band, Calendar, bands
+from chimes.triggers.searches import SEARCH_SECONDS, Note, Search
 from chimes.triggers.values import (
     format_duration_iso,
     format_moment,
@@ -18,6 +19,7 @@ from chimes.triggers.values import (
     parse_duration,
     to_microseconds,
 )
+from chimes.triggers.zones import UTC_NAME, parse_zone
 
 # Slots are at anchor + k·N, in integer microseconds, independent of zones; calendars apply in UTC.
 # Without an anchor the slots are aligned to the Unix epoch.
@@ -45,10 +47,6 @@ class IntervalSearch:
             return found
         minute = self._anchor % _DAY // _MINUTE
         return [band for band in found if band.start <= minute < band.end]
-
-    def number(self, slot: int) -> int:
-        """k of the slot at, or last before, this instant."""
-        return (slot - self._anchor) // self._step
 
     def slot_from(self, start: int) -> int:
         """The first slot at or after `start`, calendars aside."""
@@ -147,7 +145,7 @@ class Every(TriggerBase):
     """
 
     kind: ClassVar[Literal["every"]] = "every"
-    json_keys: ClassVar[tuple[str, ...]] = ("every", "anchor", "jitter")
+    json_keys: ClassVar[tuple[str, ...]] = ("every", "anchor")
 
     every: timedelta
     anchor: datetime | None
@@ -156,7 +154,8 @@ class Every(TriggerBase):
     end_at: datetime | None
     max_runs: int | None
     exclude: tuple[Calendar, ...]
-    _search: IntervalSearch = field(init=False, repr=False, compare=False)
+    spread: timedelta | None
+    _search: Search = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -168,35 +167,38 @@ class Every(TriggerBase):
         end_at: datetime | str | None = None,
         max_runs: int | None = None,
         exclude: Iterable[object] = (),
+        spread: str | timedelta | None = None,
     ) -> None:
         step = parse_interval(every, "every")
         put = object.__setattr__
         put(self, "every", step)
         put(self, "anchor", parse_bound(anchor, None, "anchor"))
-        put(self, "jitter", None if jitter is None else _jitter(jitter, step))
-        self._set_bounds(start_at, end_at, max_runs, exclude, None)
+        self._set_bounds(start_at, end_at, max_runs, exclude, None, jitter, spread)
+        if self.jitter is not None and self.jitter > step:
+            raise InvalidTrigger(
+                _("jitter must not be longer than the interval"),
+                field="jitter",
+                code="out_of_range",
+            )
         first = None if self.anchor is None else to_microseconds(self.anchor)
-        put(self, "_search", IntervalSearch(step // MICROSECOND, first, self.exclude))
+
+        def search() -> Search:
+            return IntervalSearch(step // MICROSECOND, first, self.exclude)
+
+        put(self, "_search", self._compile(search, parse_zone(UTC_NAME)))
 
     def anchored(self, moment: datetime) -> Self:
         aware = from_microseconds(to_microseconds(moment))
         return self if self.anchor is not None else replace(self, anchor=aware)
 
-    def jitter_for(self, schedule_id: str, slot: datetime) -> timedelta:
-        if not self.jitter:
-            return NO_JITTER
-        from hashlib import sha256
-
-        number = self._search.number(to_microseconds(slot, "slot"))
-        digest = sha256(f"{schedule_id}\0{number}".encode()).digest()
-        return timedelta(0, 0, int.from_bytes(digest[:16]) % (self.jitter // MICROSECOND))
+    def _slot_number(self, slot: datetime) -> int:
+        anchor = 0 if self.anchor is None else to_microseconds(self.anchor)
+        return (to_microseconds(slot, "slot") - anchor) // (self.every // MICROSECOND)
 
     def to_dict(self) -> dict[str, object]:
         found: dict[str, object] = {"kind": self.kind, "every": format_duration_iso(self.every)}
         if self.anchor is not None:
             found["anchor"] = format_moment(self.anchor)
-        if self.jitter is not None:
-            found["jitter"] = format_duration_iso(self.jitter)
         return found | self._bounds_dict()
 
 
@@ -210,12 +212,3 @@ def parse_interval(value: str | timedelta, name: str) -> timedelta:
             code="out_of_range",
         )
     return step
-
-
-def _jitter(value: str | timedelta, step: timedelta) -> timedelta:
-    jitter = parse_duration(value, field="jitter", allow_zero=True)
-    if jitter > step:
-        raise InvalidTrigger(
-            _("jitter must not be longer than the interval"), field="jitter", code="out_of_range"
-        )
-    return jitter

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Literal, Self
 
-from chimes.triggers.base import Note, TriggerBase
+from chimes.triggers.base import TriggerBase
 from chimes.triggers.calendars import Calendar, bands
+from chimes.triggers.searches import Note, Search
 from chimes.triggers.values import (
     check_year,
     format_moment,
@@ -82,8 +83,10 @@ class Once(TriggerBase):
     end_at: datetime | None
     max_runs: int | None
     exclude: tuple[Calendar, ...]
+    jitter: timedelta | None
+    spread: timedelta | None
     instant: datetime = field(init=False, repr=False, compare=False)
-    _search: SingleFire = field(init=False, repr=False, compare=False)
+    _search: Search = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -94,6 +97,8 @@ class Once(TriggerBase):
         end_at: datetime | str | None = None,
         max_runs: int | None = None,
         exclude: Iterable[object] = (),
+        jitter: str | timedelta | None = None,
+        spread: str | timedelta | None = None,
     ) -> None:
         put = object.__setattr__
         given = None if timezone is None else parse_zone(timezone)
@@ -102,7 +107,7 @@ class Once(TriggerBase):
             raise zones_differ(parsed.zone, given, "at")
         zone = given or parsed.zone
         put(self, "timezone", None if zone is None else zone.name)
-        self._set_bounds(start_at, end_at, max_runs, exclude, zone)
+        self._set_bounds(start_at, end_at, max_runs, exclude, zone, jitter, spread)
         applies = zone or parse_zone(UTC_NAME)
         instant, moved = parsed.instant, False
         if instant is None:
@@ -114,7 +119,11 @@ class Once(TriggerBase):
             local = self.local(instant).replace(tzinfo=None)
         put(self, "instant", check_year(instant, "at"))
         fire = SingleFire(to_microseconds(instant), "moved_by_gap" if moved else None)
-        put(self, "_search", fire.unless_excluded(local, self.exclude, applies))
+
+        def search() -> Search:
+            return fire.unless_excluded(local, self.exclude, applies)
+
+        put(self, "_search", self._compile(search, applies))
 
     @property
     def zone(self) -> str:
@@ -125,7 +134,11 @@ class Once(TriggerBase):
         return self if self.timezone is not None else replace(self, timezone=name)
 
     def warnings(self) -> tuple[Note, ...]:
-        return () if self._search.special is None else (self._search.special,)
+        if any(each.name is not None and each.version is None for each in self.exclude):
+            return ()
+        at = self._search.after(0)
+        note = None if at is None else self._search.note(at)
+        return () if note is None else (note,)
 
     def to_dict(self) -> dict[str, object]:
         found: dict[str, object] = {"kind": self.kind, "at": self.at}

@@ -45,6 +45,7 @@ from chimes.model.ids import KeyId
 from chimes.model.schedule import Schedule
 from chimes.services.access import AccessService, RateLimiter, SharedLimiter, secrets_equal
 from chimes.services.audit import AuditService
+from chimes.services.calendars import CalendarService
 from chimes.services.limits import LimitService
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.notifications import NotificationService
@@ -131,6 +132,10 @@ class WebContext:
     @property
     def secrets(self) -> SecretService:
         return SecretService(self.store)
+
+    @property
+    def calendars(self) -> CalendarService:
+        return self.schedules.rules.calendars
 
     @property
     def limits(self) -> LimitService:

@@ -15,6 +15,7 @@ from chimes.services.access import ByteBudget
 from chimes.web.api import (
     account,
     agent_callbacks,
+    calendars,
     feeds,
     forecast,
     hooks,
@@ -64,6 +65,7 @@ NATIVE_ROUTERS = (
     account.filter_router,
     secrets.router,
     limits.router,
+    calendars.router,
     monitors.import_router,
     monitors.router,
     proposals.set_router,

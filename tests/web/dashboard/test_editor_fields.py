@@ -428,3 +428,30 @@ def test_fields_of_a_schedule_round_trip() -> None:
     assert found["trigger"] == BODY["trigger"]
     assert found["labels"] == BODY["labels"]
     assert found["enabled"] is False
+
+
+def test_kinds_without_fields_of_their_own_are_edited_as_json() -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    for trigger in (
+        {
+            "kind": "rrule",
+            "rule": "FREQ=DAILY",
+            "dtstart": "2030-01-01T09:00:00",
+            "timezone": "UTC",
+        },
+        {"kind": "business_day", "day": -1, "at": "09:00", "timezone": "Asia/Bangkok"},
+        {"kind": "any", "of": [{"kind": "cron", "expression": "H 9 * * *", "timezone": "UTC"}]},
+        {
+            "kind": "cron",
+            "expression": "H H * * *",
+            "timezone": "UTC",
+            "jitter": "5m",
+            "spread": "10m",
+            "exclude": [{"calendar": "bank"}, {"ranges": [["2030-12-24", "2030-12-26"]]}],
+        },
+    ):
+        assert trigger_body(trigger_fields(trigger, "UTC"), now) == trigger
+    for text in ("", "{", "[]"):
+        with pytest.raises(InvalidInput) as caught:
+            trigger_body({"when": "json", "trigger_json": text}, now)
+        assert caught.value.field == "trigger_json"

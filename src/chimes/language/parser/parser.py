@@ -16,10 +16,20 @@ from chimes.language.parser.grammars import GRAMMARS, language_of
 from chimes.language.parser.parts import Unclear
 from chimes.language.parser.phrases import Meaning
 from chimes.language.parser.recipients import NamedRecipient, recipients_in
+from chimes.language.parser.recurrence import Guess, counts_business_days, find_recurrence
 from chimes.language.parser.text import Text, fold
 from chimes.language.parser.trigger_builder import build
 from chimes.language.round_trip import has_limit, parse_description
-from chimes.triggers import Dialect, Every, Trigger, parse_zone
+from chimes.triggers import (
+    AnyOf,
+    Cron,
+    Dialect,
+    Every,
+    RRule,
+    Trigger,
+    parse_zone,
+    zone_names,
+)
 from chimes.triggers.text import is_expression, parse_trigger_text
 from chimes.triggers.values import to_microseconds
 
@@ -120,6 +130,7 @@ _CHOICES: Mapping[parts.Choice, Message] = {
     "night": _("At the beginning of that day, or at its end?"),
     "zone": _("In which time zone? Name it as in Asia/Bangkok."),
     "date": _("Which date exactly? Write it as in 2027-02-10."),
+    "end": _("Is the last time included? Write 9:00-17:00, or 9:00-16:45 if it is not."),
 }
 
 
@@ -164,6 +175,9 @@ class Parsed:
     pattern: str
     #: Recipients named in the task.
     recipients: tuple[NamedRecipient, ...] = ()
+    #: What the text leaves open and was guessed: `start`, the first of periods of which some are
+    #: skipped, and `hour`, the half of the day.
+    guesses: tuple[Guess, ...] = ()
 
 
 def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None = None) -> Parsed:
@@ -193,15 +207,11 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     folded = fold(text)
     language = language_of(folded.folded)
     try:
+        if counts_business_days(folded):
+            raise Unclear("interval")
         found = _read(folded, now, zone, language)
     except Unclear as unclear:
-        known = parse_description(text, language)
-        if known is None:
-            answers = answers_to(unclear, folded, lambda each: _is_read(each, now, zone))
-            raise _clarification(unclear, lang or language, answers) from None
-        if known.next_after(now) is None:
-            raise _clarification(Unclear("past"), lang or language) from None
-        return _described(known, zone, language)
+        return _read_otherwise(unclear, folded, now, zone, language, lang)
     # A sentence of `describe` always means the described trigger.
     if describe(found.trigger, language) == text.strip():
         return replace(found, task="", recipients=())
@@ -225,6 +235,75 @@ def _read(text: Text, now: datetime, home: str, language: str) -> Parsed:
         pattern=pattern_of(decided.meaning, language),
         recipients=recipients_in(decided.task),
     )
+
+
+def _read_otherwise(
+    unclear: Unclear, text: Text, now: datetime, zone: str, language: str, lang: str | None
+) -> Parsed:
+    """A text that is no plain phrase: one that skips periods, or a description."""
+    question = unclear
+    try:
+        repeated = _read_recurrence(text, now, zone, language)
+    except Unclear as within:
+        repeated, question = None, within
+    if repeated is not None:
+        return repeated
+    known = parse_description(text.raw, language) or _read_described_kind(text.raw, now, zone)
+    if known is None:
+        answers = answers_to(unclear, text, lambda each: _is_read(each, now, zone))
+        raise _clarification(question, lang or language, answers) from None
+    if known.next_after(now) is None:
+        raise _clarification(Unclear("past"), lang or language) from None
+    return _described(known, zone, language)
+
+
+#: How descriptions of unions begin, and what is before their exceptions.
+_ANY_OF = re.compile(
+    r"(?:Any of: |เมื่อข้อใดข้อหนึ่งเป็นจริง: |以下任一: )(?P<of>.+?)"
+    r"(?:(?:; but not when: |; แต่ไม่ใช่เมื่อ: |; 但不包括: )(?P<others>.+))?"
+)
+
+
+_BY_RULE = re.compile(
+    r"(?:By the rule|ตามกฎ|按规则) (?P<rule>FREQ=\S+) (?:from|ตั้งแต่|自) (?P<start>[0-9T:Z-]+)"
+    r"(?: on| 起)?[,，]? ?(?P<zone>.+)"
+)
+_ZONE_NAME = re.compile(r"[A-Za-z_]+(?:/[A-Za-z0-9_+-]+)*")
+
+
+def _read_described_kind(text: str, now: datetime, zone: str) -> Trigger | None:
+    """The union or the recurrence rule that a description means, None for other texts."""
+    text = text.strip()
+    try:
+        if found := _BY_RULE.fullmatch(text):
+            names = [each for each in _ZONE_NAME.findall(found["zone"]) if each in zone_names()]
+            where = names[0] if names else zone
+            return RRule(found["rule"], dtstart=found["start"], timezone=where)
+        if found := _ANY_OF.fullmatch(text):
+            of, others = (
+                [parse(each, now=now, timezone=zone).trigger for each in part.split(" / ") if each]
+                for part in (found["of"], found["others"] or "")
+            )
+            return AnyOf(of, except_=others)
+    except InvalidInput:
+        pass
+    return None
+
+
+def _read_recurrence(text: Text, now: datetime, home: str, language: str) -> Parsed | None:
+    """A phrase that skips periods or counts business days; None if there is none."""
+    repeated = find_recurrence(text)
+    if repeated is None:
+        return None
+    found = _read(fold(repeated.text), now, home, language)
+    trigger = repeated.trigger(found.trigger, now)
+    form = trigger.kind if not isinstance(trigger, Cron) else _pattern_end(found.pattern)
+    pattern = f"{_GRAMMARS[language].name}_{form}"
+    return replace(found, trigger=trigger, pattern=pattern, guesses=repeated.guesses)
+
+
+def _pattern_end(pattern: str) -> str:
+    return pattern.partition("_")[2]
 
 
 def _described(trigger: Trigger, zone: str, language: str) -> Parsed:

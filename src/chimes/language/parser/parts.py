@@ -11,7 +11,7 @@ Missing = Literal[
     "time", "date", "past", "ambiguous", "contradiction", "residue", "interval", "unit"
 ]
 #: The choices of an ambiguous text.
-Choice = Literal["weekly", "next", "night", "zone", "date"]
+Choice = Literal["weekly", "next", "night", "zone", "date", "end"]
 Portion = Literal["dawn", "morning", "noon", "afternoon", "evening", "night"]
 #: See Clock.
 Certainty = Literal["certain", "usual", "open"]

@@ -8,7 +8,7 @@ from chimes.errors import InvalidTrigger
 from chimes.language.parser import parts
 from chimes.language.parser.parts import Unclear
 from chimes.language.parser.phrases import Days, Meaning, SingleDay
-from chimes.triggers import Cron, Every, Once, Trigger
+from chimes.triggers import AnyOf, Cron, Every, Once, Trigger
 
 _SECOND = timedelta(seconds=1)
 _MINUTE = timedelta(minutes=1)
@@ -181,6 +181,8 @@ def _interval(meaning: Meaning, zone: str) -> Trigger:
     if meaning.minutes is not None:
         return _cron(_at_minutes(meaning, step), meaning, zone)
     fields = _grid(step)
+    if meaning.span is not None and (both := _up_to_hour(step, meaning.span, fields)):
+        return AnyOf([_cron(each, meaning, zone) for each in both])
     if meaning.span is not None:
         fields = _within(step, meaning.span)
     if fields is None:
@@ -227,12 +229,30 @@ def _within(step: timedelta, span: parts.Span) -> tuple[str, str, str] | None:
         return _hours_within(step // _HOUR, start, end)
     minutes = step // _MINUTE
     if start.whole and end.whole:
-        return "0", fields[1], f"{start.hour}-{end.hour}"
+        # 9-17: up to 17:00, up to the last time before it, or up to the end of that hour?
+        raise Unclear("ambiguous", choice="end")
     if start.minute >= minutes or end.minute != 60 - minutes + start.minute:
         return None
     field = fields[1] if start.minute == 0 else f"{start.minute}-59/{minutes}"
     hours = f"{start.hour}-{end.hour}" if start.hour != end.hour else str(start.hour)
     return "0", field, hours
+
+
+def _up_to_hour(
+    step: timedelta, span: parts.Span, fields: tuple[str, str, str] | None
+) -> list[tuple[str, str, str]] | None:
+    """The fields of `every 15 minutes from 9:00 to 17:00`, whose last time is in another hour; None
+    for other spans."""
+    start, end = span.start, span.end
+    if fields is None or end is None or not _MINUTE <= step < _HOUR:
+        return None
+    if (start.whole and end.whole) or start.hour >= end.hour or start.second or end.second:
+        return None
+    if start.minute or end.minute:
+        return None
+    last = end.hour - 1
+    hours = f"{start.hour}-{last}" if last > start.hour else str(start.hour)
+    return [("0", fields[1], hours), ("0", "0", str(end.hour))]
 
 
 def _hours_within(step: int, start: parts.Clock, end: parts.Clock) -> tuple[str, str, str] | None:

@@ -511,12 +511,15 @@ class ChangesetService:
             others = await self._schedules.find_same_name(created, stored=False)
             return _new_item(Action.CREATE, None, marked(created), now, draft, name_warning(others))
         zone = await self._rules.zone_for(stored.owner, draft.trigger)
+        draft = replace(draft, trigger=await self._rules.calendars.resolve(draft.trigger))
 
         def edit(before: Schedule) -> Schedule:
             after = replace(
                 before,
                 name=draft.name,
-                trigger=self._rules.complete_trigger(draft.trigger, before.trigger, zone),
+                trigger=self._rules.complete_trigger(
+                    draft.trigger, before.trigger, zone, before.id
+                ),
                 target=draft.target,
                 policy=with_default_zones(draft.policy, zone, draft.trigger),
                 priority=draft.priority,

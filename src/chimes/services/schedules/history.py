@@ -19,6 +19,7 @@ from chimes.model.policy import Misfire
 from chimes.model.run import Cause, Origin, Reason, Run, RunStatus, describe_reason
 from chimes.model.schedule import Schedule
 from chimes.store.port import Store
+from chimes.triggers import Absence
 
 
 class Decision(StrEnum):
@@ -32,6 +33,8 @@ class Decision(StrEnum):
     PAUSED = "paused"
     RESUMED = "resumed"
     MOVED = "moved"
+    #: The rule has no time there, such as a polar day without a sunset.
+    ABSENT = "absent"
     #: Any other change; the verb of the audit entry says which.
     CHANGED = "changed"
 
@@ -75,12 +78,13 @@ UNFILTERED = FireLogFilter()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FireLogEntry:
-    """Either a run or a change (an audit entry)."""
+    """Either a run, a change (an audit entry), or a time at which the rule has no slot."""
 
     at: datetime
     decision: Decision
     run: Run | None = None
     note: AuditEntry | None = None
+    absence: Absence | None = None
 
     @property
     def reason(self) -> str:
@@ -96,6 +100,8 @@ class FireLogPosition:
 
     run: Position | None = None
     note: int | None = None
+    #: The time of the last entry.
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +124,7 @@ async def fire_log(
     With `since` the last page also has what was decided before and was still in effect: a range of
     missed slots, a pause. Raises NotFound also if the actor may not see the schedule.
     """
-    await visible_schedule(store, actor, schedule_id)
+    schedule = await visible_schedule(store, actor, schedule_id)
     after = after or FireLogPosition()
     all_runs, all_changes = run_query(actor, schedule_id), audit_query(actor, schedule_id)
     runs = await store.list_runs(
@@ -147,9 +153,15 @@ async def fire_log(
         reverse=True,
     )
     entries = merged[:limit]
+    more = len(merged) > limit
     position = FireLogPosition(
-        run=_last_run(entries) or after.run, note=_last_change(entries) or after.note
+        run=_last_run(entries) or after.run,
+        note=_last_change(entries) or after.note,
+        at=entries[-1].at if entries else after.at,
     )
+    since = entries[-1].at if more else only.since
+    absent = await _absences(store, all_changes, schedule, only, since=since, until=after.at)
+    entries = sorted([*entries, *absent], key=lambda each: each.at, reverse=True)
     if len(merged) <= limit and only.since is not None:
         entries += await _still_in_effect(store, all_runs, all_changes, only.since)
     visible = (_visible_entry(actor, each) for each in entries)
@@ -157,6 +169,30 @@ async def fire_log(
         entries=tuple(each for each in visible if each is not None),
         next=position if len(merged) > limit else None,
     )
+
+
+async def _absences(
+    store: Store,
+    changes: AuditQuery,
+    schedule: Schedule,
+    only: FireLogFilter,
+    *,
+    since: datetime | None,
+    until: datetime | None,
+) -> list[FireLogEntry]:
+    """Times of a page at which the trigger has no slot, since it is the trigger of the schedule."""
+    if schedule.trigger.kind not in _ABSENT_KINDS or schedule.deleted_at is not None:
+        return []
+    begins = max(filter(None, (schedule.created_at, since)))
+    for each in await store.list_audit(replace(changes, limit=MAX_AUDIT_ENTRIES)):
+        if "trigger" in each.changes and each.verb != "create":
+            begins = max(begins, each.at)
+            break
+    ends = min(filter(None, (until, only.until, await store.now())))
+    if begins >= ends:
+        return []
+    found = schedule.trigger.absences(begins, ends - MICROSECOND)
+    return [FireLogEntry(at=each.at, decision=Decision.ABSENT, absence=each) for each in found]
 
 
 async def visible_schedule(store: Store, actor: Actor, schedule_id: ScheduleId) -> Schedule:
@@ -232,10 +268,25 @@ def _last_change(entries: list[FireLogEntry]) -> int | None:
     return changes[-1].number if changes else None
 
 
+#: Kinds of triggers whose rule may have no time in a month or on a day.
+_ABSENT_KINDS = ("business_day", "sun", "any")
+
+
+def describe_absence(absence: Absence) -> Message:
+    match absence.reason:
+        case "no_business_day":
+            return _("The month has no business day {number}.", number=absence.number)
+        case "no_sunrise":
+            return _("The sun does not rise on this day.")
+        case _:
+            return _("The sun does not set on this day.")
+
+
 # --- decisions in words ---------------------------------------------------------------------------
 _MISFIRE_LABELS: Mapping[Misfire, Message] = {
     Misfire.SKIP: _("skip"),
     Misfire.ONE: _("run once"),
+    Misfire.LATEST: _("run the newest"),
     Misfire.ALL: _("run all"),
 }
 

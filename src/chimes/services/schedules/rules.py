@@ -83,13 +83,25 @@ from chimes.services.access import (
     RunQuotas,
     no_quotas,
 )
+from chimes.services.calendars import CalendarService
 from chimes.services.documents import DocumentStore
 from chimes.services.limits import LimitService
 from chimes.services.preferences import PreferenceService
 from chimes.services.secrets import SecretService
 from chimes.store.codec.values import recipient_to_plain, secrets_of, target_to_plain
 from chimes.store.port import Store
-from chimes.triggers import Cron, Every, Once, OnFile, OnRunEnd, OnSql, Trigger, Webhook
+from chimes.triggers import (
+    AnyOf,
+    BusinessDay,
+    Cron,
+    Every,
+    Once,
+    OnFile,
+    OnRunEnd,
+    OnSql,
+    Trigger,
+    Webhook,
+)
 from chimes.triggers.calendars import holidays_are_loaded, load_holidays
 from chimes.triggers.values import suggest_name
 
@@ -159,6 +171,7 @@ class ScheduleRules:
         self._preferences = PreferenceService(store)
         self._secrets = SecretService(store)
         self.limits = LimitService(store)
+        self.calendars = CalendarService(store)
 
     def quotas(self, owner: Owner) -> tuple[Quota, ...]:
         return self._limits().quotas(owner)
@@ -180,12 +193,14 @@ class ScheduleRules:
             return self.default_timezone
         return (await self._preferences.get(owner)).timezone or self.default_timezone
 
-    def complete_trigger(self, trigger: Trigger, before: Trigger | None, zone: str) -> Trigger:
-        """Adds zone and anchor. An unchanged interval keeps its anchor, a webhook its address and
-        its masked secret."""
+    def complete_trigger(
+        self, trigger: Trigger, before: Trigger | None, zone: str, schedule_id: ScheduleId
+    ) -> Trigger:
+        """Adds zone, anchor and the seed of hashed fields. An unchanged interval keeps its anchor,
+        a webhook its address and its masked secret."""
         if isinstance(trigger, Webhook):
             return trigger.completed(before)
-        trigger = trigger.with_default_zone(zone)
+        trigger = trigger.with_default_zone(zone).seeded(schedule_id)
         if (
             isinstance(trigger, Cron)
             and isinstance(before, Cron)
@@ -1045,6 +1060,12 @@ async def _is_own(store: Store, owner: Owner, chat: str) -> bool:
 
 # --- long computations ----------------------------------------------------------------------------
 def excludes_holidays(trigger: Trigger) -> bool:
+    if isinstance(trigger, AnyOf):
+        return any(map(excludes_holidays, (*trigger.of, *trigger.except_))) or any(
+            calendar.holidays for calendar in trigger.exclude
+        )
+    if isinstance(trigger, BusinessDay) and trigger.calendar is not None:
+        return True
     return any(calendar.holidays for calendar in trigger.exclude)
 
 
@@ -1057,8 +1078,8 @@ async def calculate(triggers: Iterable[Trigger], compute: Callable[[], T]) -> T:
 
 async def load_calendars(text: str | bytes) -> None:
     """Loads what is needed to parse the triggers in a text, such as the body of a request."""
-    found = b"holidays" in text if isinstance(text, bytes) else "holidays" in text
-    if found and not holidays_are_loaded():
+    raw = text if isinstance(text, bytes) else text.encode(errors="replace")
+    if (b"holidays" in raw or b'"calendar"' in raw) and not holidays_are_loaded():
         await CALCULATIONS.run(load_holidays)
 
 

@@ -67,6 +67,7 @@ from chimes.model.validation import (
 )
 from chimes.redaction import mask_secrets
 from chimes.services.access import QuotaUsage
+from chimes.services.calendars import newer_contents
 from chimes.services.schedules.prompts import NAMESPACE
 from chimes.services.schedules.rules import (
     ScheduleRules,
@@ -84,7 +85,7 @@ from chimes.services.schedules.rules import (
 from chimes.services.secrets import names_used
 from chimes.store.codec.values import schedule_to_plain
 from chimes.store.port import ScheduleEdit, Store
-from chimes.triggers import Webhook
+from chimes.triggers import NamedCalendar, Webhook
 
 _log = logging.getLogger("chimes.schedules")
 
@@ -298,11 +299,12 @@ class ScheduleService:
             raise NotAllowed()
         rules = self.rules
         zone = zone or rules.default_timezone
+        schedule_id = ScheduleId(check_id(draft.id)) if draft.id else new_schedule_id(now)
         schedule = validate_schedule(
             replace(
                 draft,
-                id=ScheduleId(check_id(draft.id)) if draft.id else new_schedule_id(now),
-                trigger=rules.complete_trigger(draft.trigger, None, zone),
+                id=schedule_id,
+                trigger=rules.complete_trigger(draft.trigger, None, zone, schedule_id),
                 policy=with_default_zones(draft.policy, zone, draft.trigger),
                 created_at=now,
                 updated_at=now,
@@ -360,6 +362,7 @@ class ScheduleService:
             draft = apply_run_defaults(draft, defaults, explicit_fields)
         if draft.trigger.on_event and explicit_fields is not None:
             draft = queue_events(draft, explicit_fields)
+        draft = replace(draft, trigger=await rules.calendars.resolve(draft.trigger))
         zone = await rules.zone_for(draft.owner, draft.trigger)
         now = await self._store.now()
         schedule = await calculate(
@@ -386,7 +389,32 @@ class ScheduleService:
             changes=_changes_between(None, schedule),
         )
         quotas = self.rules.quotas(schedule.owner)
-        return await self._store.add_schedule(schedule, audit, quotas=quotas)
+        added = await self._store.add_schedule(schedule, audit, quotas=quotas)
+        return await self._with_current_calendars(actor, added)
+
+    async def use_calendars(
+        self, actor: Actor, schedule: Schedule, known: Mapping[str, NamedCalendar]
+    ) -> Schedule:
+        """Gives a schedule newer contents of its named calendars, and plans it again from now. A
+        schedule that then never fires stays, without a next run."""
+
+        def apply(before: Schedule, now: datetime) -> Schedule:
+            contents = newer_contents(before.trigger, known)
+            trigger = before.trigger.with_calendars(contents)
+            if trigger == before.trigger:
+                return before
+            return apply_edit(before, replace(before, trigger=trigger), now, actor.name)
+
+        change = ScheduleChange(verb="calendar", apply=apply)
+        return await self._write(actor, schedule.id, change)
+
+    async def _with_current_calendars(self, actor: Actor, schedule: Schedule) -> Schedule:
+        """A calendar may have changed between the reading of its contents and the writing of the
+        schedule, too early for the change to find the schedule."""
+        if not await self.rules.calendars.is_outdated(schedule):
+            return schedule
+        known = await self.rules.calendars.known(schedule.trigger.calendar_names())
+        return await self.use_calendars(actor, schedule, known)
 
     async def duplicate(
         self, actor: Actor, schedule_id: ScheduleId, *, name: str = "", paused: bool = False
@@ -459,7 +487,8 @@ class ScheduleService:
         change = await self.prepare_change(
             actor, schedule, edit, explicit_fields=explicit_fields, allow_overdue=allow_overdue
         )
-        return await self._write(actor, schedule_id, change, expected_version=expected_version)
+        changed = await self._write(actor, schedule_id, change, expected_version=expected_version)
+        return await self._with_current_calendars(actor, changed)
 
     async def prepare_change(
         self,
@@ -475,12 +504,14 @@ class ScheduleService:
         as in `ScheduleRules.check_dependency`."""
         rules = self.rules
         wanted = edit(schedule)
+        calendars = await self._changed_calendars(schedule, wanted)
+        wanted = replace(wanted, trigger=wanted.trigger.with_calendars(calendars))
         apply_defaults = await self._defaults_of_new_target(schedule, wanted, explicit_fields)
         zone = await rules.zone_for(schedule.owner, wanted.trigger)
         if wanted.trigger != schedule.trigger and excludes_holidays(wanted.trigger):
             # `apply` may run on the event loop, where it finds the holidays in the cache.
             now = await self._store.now()
-            trigger = rules.complete_trigger(wanted.trigger, schedule.trigger, zone)
+            trigger = rules.complete_trigger(wanted.trigger, schedule.trigger, zone, schedule.id)
             with suppress(InvalidInput):
                 check = partial(rules.check_trigger, actor, schedule.owner, trigger, now)
                 await calculate([trigger], check)
@@ -499,7 +530,9 @@ class ScheduleService:
                 rules.check_recipients(after.policy.delivery)
                 after = replace(after, policy=with_default_zones(after.policy, zone, after.trigger))
             if after.trigger != before.trigger:
-                trigger = rules.complete_trigger(after.trigger, before.trigger, zone)
+                trigger = rules.complete_trigger(
+                    after.trigger.with_calendars(calendars), before.trigger, zone, before.id
+                )
                 after = replace(after, trigger=trigger)
                 if after == before:
                     return before
@@ -522,6 +555,14 @@ class ScheduleService:
         await rules.check_name(replace(wanted, name=clean_name(wanted.name)), schedule)
         await rules.check_dependency(actor, wanted, planned)
         return ScheduleChange(verb=_verb_for(schedule, wanted), apply=apply)
+
+    async def _changed_calendars(
+        self, schedule: Schedule, wanted: Schedule
+    ) -> dict[str, NamedCalendar]:
+        """The contents of the calendars of the wanted trigger, if it is another one."""
+        if wanted.trigger == schedule.trigger:
+            return schedule.trigger.calendars()
+        return (await self.rules.calendars.resolve(wanted.trigger)).calendars()
 
     async def _defaults_of_new_target(
         self, schedule: Schedule, wanted: Schedule, explicit_fields: Collection[str] | None
@@ -719,13 +760,14 @@ class ScheduleService:
 
         change = ScheduleChange(verb="restore", apply=apply)
         edit = self._build_edit(actor, schedule, change, at=now)
-        return await self._store.change_schedule(
+        restored = await self._store.change_schedule(
             schedule_id,
             edit.change,
             edit.audit,
             quotas=self.rules.quotas(schedule.owner),
             deleted=True,
         )
+        return await self._with_current_calendars(actor, restored)
 
     # --- the next slot ------------------------------------------------------------------------
     async def skip(self, actor: Actor, schedule_id: ScheduleId, *, reason: str = "") -> Schedule:

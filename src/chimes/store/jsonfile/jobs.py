@@ -53,7 +53,6 @@ from chimes.store.codec.values import (
 )
 from chimes.triggers import (
     Cron,
-    EventTrigger,
     Every,
     Once,
     Trigger,
@@ -66,7 +65,8 @@ from chimes.triggers import (
 )
 
 KSANA = "ksana"
-EVENT_KINDS = ("webhook", "run_end", "file", "sql")
+#: Kinds whose part of the job has all fields of the trigger.
+WHOLE_KINDS = ("webhook", "run_end", "file", "sql", "any", "rrule", "business_day", "sun")
 DETAILS = "chimes"
 SEEN = "seen"
 
@@ -240,13 +240,14 @@ def given_texts(schedule: Schedule) -> Mapping[str, object]:
 
 
 def schedule_keys(trigger: Trigger, given: Mapping[str, object]) -> Plain:
-    if isinstance(trigger, EventTrigger):
+    if trigger.kind in WHOLE_KINDS:
         return trigger.shown()
     if isinstance(trigger, Once):
         return {"kind": "once", "run_at": to_text(trigger.instant)}
     if isinstance(trigger, Cron):
         known = SCHEDULE_KEYS["cron"]
         return {name: value for name, value in trigger.to_dict().items() if name in known}
+    assert isinstance(trigger, Every)
     shown = trigger.anchor if given.get("start_at") or not given else None
     return {
         "kind": "every",
@@ -295,10 +296,14 @@ GO_ZERO_TIME = "0001-01-01T00:00:00Z"
 def trigger_of(keys: Plain, before: Schedule | None, implied: datetime) -> Trigger:
     """`implied` is the start of an interval without start_at, unless it continues unchanged."""
     kind = text_of(keys, "kind")
-    if kind in EVENT_KINDS:
-        event = trigger_from_dict(dict(keys))
+    if kind in WHOLE_KINDS:
+        given = trigger_from_dict(dict(keys))
         old = None if before is None else before.trigger
-        return event.completed(old) if isinstance(event, Webhook) else event
+        if isinstance(given, Webhook):
+            return given.completed(old)
+        if before is None:
+            return given
+        return given.seeded(before.id).with_calendars(before.trigger.calendars())
     if kind not in SCHEDULE_KEYS:
         raise InvalidInput(
             _("schedule kind must be 'once' or 'every', not {kind!r}", kind=kind), field="kind"
@@ -318,8 +323,8 @@ def trigger_of(keys: Plain, before: Schedule | None, implied: datetime) -> Trigg
     every = parse_duration(text_of(keys, "every"), field="every")
     anchor = time_of(keys, "start_at")
     if anchor is None and isinstance(old, Every) and old.every == every:
-        given = given_texts(before) if before is not None else {}
-        anchor = old.anchor if given and not given.get("start_at") else None
+        texts = given_texts(before) if before is not None else {}
+        anchor = old.anchor if texts and not texts.get("start_at") else None
     plain |= {"every": text_of(keys, "every"), "anchor": format_moment(anchor or implied)}
     plain.pop("jitter", None)
     jitter = parse_duration(text_of(keys, "jitter") or "0", field="jitter", allow_zero=True)
@@ -548,8 +553,8 @@ def _first_cursor(
         return schedule if done else set_cursor(schedule, trigger.next_after(EPOCH))
     if next_at is not None:
         slot = trigger.previous_before(next_at + MICROSECOND)
-        jitter = (isinstance(trigger, Every) and trigger.jitter) or timedelta()
-        if slot is not None and next_at - slot <= jitter:
+        delay = (trigger.jitter or timedelta()) + (trigger.spread or timedelta())
+        if slot is not None and next_at - slot <= delay:
             return replace(schedule, next_slot=slot, next_run_at=next_at)
     return plan_after(schedule, now)
 

@@ -87,6 +87,8 @@ from chimes.model.run import (
 )
 from chimes.model.schedule import (
     Schedule,
+    count_successes,
+    counts_as_success,
     may_pause_after,
     pause_after_failures,
     pause_schedule,
@@ -523,6 +525,12 @@ class MemoryStore:
             self._audit(engine_pause_entry(schedule.id, str(schedule.owner), note, now))
         elif may_pause_after(run):
             schedule = self._pause_after_failures(schedule, run, now)
+        elif counts_as_success(run):
+            counted = count_successes(schedule, 1, now)
+            if schedule.enabled and not counted.enabled:
+                owner, note = str(schedule.owner), counted.pause_note
+                self._audit(engine_pause_entry(schedule.id, owner, note, now))
+            schedule = counted
         self._state.put_schedule(schedule)
 
     def _pause_after_failures(self, schedule: Schedule, run: Run, now: datetime) -> Schedule:

@@ -27,6 +27,8 @@ from chimes.model.run import (
 )
 from chimes.model.schedule import (
     Schedule,
+    count_successes,
+    counts_as_success,
     may_pause_after,
     pause_after_failures,
     pause_schedule,
@@ -71,6 +73,8 @@ class CompletionEffects:
         self.pauses: dict[ScheduleId, str] = {}
         #: The last failed run of schedules that may have to be paused for it.
         self.failed: dict[ScheduleId, Run] = {}
+        #: Successful runs of schedules that end after some.
+        self.succeeded: dict[ScheduleId, int] = {}
 
     def put(self, after: Run) -> None:
         before = self.runs[after.id]
@@ -102,6 +106,9 @@ class CompletionEffects:
                 self.pauses.setdefault(after.schedule_id, completion.pause_schedule)
             elif may_pause_after(after):
                 self.failed[after.schedule_id] = after
+            elif counts_as_success(after):
+                done = self.succeeded.get(after.schedule_id, 0)
+                self.succeeded[after.schedule_id] = done + 1
         self.unblock(after)
 
     def cancel(self, run: Run, reason: str) -> Run:
@@ -146,9 +153,11 @@ class CompletionEffects:
     async def pause_failing(self, ctx: Context) -> None:
         """Pause schedules of which too many runs in a row failed. The unit is tried again if
         another run of such a schedule ends meanwhile."""
+        await self._count_successes(ctx)
         for schedule_id, run in self.failed.items():
             found = (await ctx.read_schedule(schedule_id))[1]
-            if found is None or schedule_id in self.pauses:
+            if found is None or schedule_id in self.pauses or schedule_id in self.succeeded:
+                # With a success in the same batch the failures are not in a row.
                 continue
             schedule, revision = found
             limit = schedule.policy.auto_pause_after
@@ -172,6 +181,22 @@ class CompletionEffects:
             owner = str(schedule.owner)
             entry = engine_pause_entry(schedule.id, owner, paused.pause_note, self.now)
             self.audit.append(entry)
+
+    async def _count_successes(self, ctx: Context) -> None:
+        for schedule_id, count in self.succeeded.items():
+            found = (await ctx.read_schedule(schedule_id))[1]
+            if found is None or schedule_id in self.pauses:
+                continue
+            schedule, revision = found
+            counted = count_successes(schedule, count, self.now)
+            if counted == schedule:
+                continue
+            self.expected.append(["schedule", schedule.id, revision.definition, revision.summary])
+            # Before the summaries, which update what this writes.
+            self.ops.insert(0, ["schedule", schedule.id, *ctx.schedule_rows.fields(counted)])
+            if not counted.enabled:
+                owner, note = str(schedule.owner), counted.pause_note
+                self.audit.append(engine_pause_entry(schedule.id, owner, note, self.now))
 
 
 async def finish(ctx: Context, completions: Sequence[Completion]) -> CompletionResult:
@@ -273,5 +298,6 @@ def _plain(completion: Completion) -> bool:
         and completion.status is not RunStatus.QUEUED
         and not completion.pause_schedule
         and not (run.policy.auto_pause_after and completion.status in FAILED_STATUSES)
+        and run.policy.end_after_successes is None
         and not run.resumable
     )

@@ -34,6 +34,8 @@ from chimes.model.run import (
 from chimes.model.schedule import (
     LastRunSummary,
     Schedule,
+    count_successes,
+    counts_as_success,
     may_pause_after,
     pause_after_failures,
     pause_schedule,
@@ -158,6 +160,8 @@ class CompletionEffects:
         self._paused: dict[ScheduleId, str] = {}
         #: The last failed run of schedules that may have to be paused for it.
         self._failed: dict[ScheduleId, Run] = {}
+        #: Successful runs of schedules that end after some.
+        self._succeeded: dict[ScheduleId, int] = {}
         self._outbox: list[Delivery] = []
         #: Whether a blocked run may have become claimable.
         self.unblocked = False
@@ -178,6 +182,8 @@ class CompletionEffects:
             self._paused.setdefault(run.schedule_id, completion.pause_schedule)
         if recorded and may_pause_after(run) and run.schedule_id:
             self._failed[run.schedule_id] = run
+        if recorded and counts_as_success(run) and run.schedule_id:
+            self._succeeded[run.schedule_id] = self._succeeded.get(run.schedule_id, 0) + 1
         self.unblocked |= self._keys.end(run)
         if self._children:
             for child in self._children.get(run.id, ()):
@@ -193,8 +199,23 @@ class CompletionEffects:
         unblock_runs(self._tx, self._keys.unblocked)
         self._summaries.write()
         write_outbox(self._tx, self._outbox)
+        if self._succeeded:
+            self._count_successes()
         if self._paused or self._failed:
             self._pause()
+
+    def _count_successes(self) -> None:
+        tx, now = self._tx, self._now
+        for schedule in load_schedules(tx, {*self._succeeded}).values():
+            counted = count_successes(schedule, self._succeeded[schedule.id], now)
+            if counted == schedule:
+                continue
+            if not counted.enabled:
+                schedule, _ = undo_prefetch(tx, schedule, now)
+                counted = count_successes(schedule, self._succeeded[schedule.id], now)
+                owner, note = str(schedule.owner), counted.pause_note
+                append_audit(tx, engine_pause_entry(schedule.id, owner, note, now))
+            write_schedule(tx, counted)
 
     def _pause(self) -> None:
         """Pauses schedules because of 410 Gone, or because too many of their runs failed."""

@@ -438,6 +438,9 @@ class PreviewOut(Out):
     words: str
     warnings: list[str]
     timezone: str
+    example: bool = Field(
+        description="Whether hashed fields are an example: the id of the schedule decides them."
+    )
 
 
 class PreviewErrorOut(Out):
@@ -452,6 +455,7 @@ class PreviewItemOut(Out):
     words: str | None = Field(description="The trigger in words; null if it is not valid.")
     warnings: list[str]
     timezone: str | None
+    example: bool | None = Field(description="Whether hashed fields are an example.")
     error: PreviewErrorOut | None = Field(description="Why the trigger is not valid.")
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import time, timedelta
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from msgspec import NODEFAULT, Struct
 from pydantic import (
@@ -248,11 +248,16 @@ class WeeklyWindow(TriggerPart):
 
 
 class CalendarEntry(TriggerPart):
-    """Times that are not slots: exactly one of `dates`, `holidays` and `weekly`."""
+    """Times that are not slots: exactly one of `dates`, `holidays`, `weekly`, `ranges` and
+    `calendar`."""
 
     dates: list[str] = Field(default=OMITTED, min_length=1)
     holidays: str = OMITTED
     weekly: list[WeeklyWindow] = Field(default=OMITTED, min_length=1)
+    ranges: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(
+        default=OMITTED, min_length=1
+    )
+    calendar: str = OMITTED
     on_excluded: Literal["skip", "next", "previous"] = OMITTED
 
 
@@ -260,7 +265,9 @@ class BoundedTrigger(TriggerPart):
     start_at: str = OMITTED
     end_at: str = OMITTED
     max_runs: int = Field(default=OMITTED, ge=1)
-    exclude: list[CalendarEntry] = Field(default=OMITTED, max_length=16)
+    exclude: CalendarEntry | Annotated[list[CalendarEntry], Field(max_length=16)] = OMITTED
+    jitter: str = OMITTED
+    spread: str = OMITTED
 
 
 class CronTrigger(BoundedTrigger):
@@ -280,7 +287,6 @@ class EveryTrigger(BoundedTrigger):
     kind: Literal["every"]
     every: str
     anchor: str = OMITTED
-    jitter: str = OMITTED
 
 
 class OnceTrigger(BoundedTrigger):
@@ -289,6 +295,62 @@ class OnceTrigger(BoundedTrigger):
     kind: Literal["once"]
     at: str
     timezone: str = OMITTED
+
+
+class RRuleTrigger(BoundedTrigger):
+    """Fires by a recurrence rule of RFC 5545."""
+
+    kind: Literal["rrule"]
+    rule: str = Field(max_length=2048)
+    dtstart: str
+    timezone: str = OMITTED
+    exdates: list[str] = Field(default=OMITTED, max_length=1000)
+    rdates: list[str] = Field(default=OMITTED, max_length=1000)
+
+
+class BusinessDayTrigger(BoundedTrigger):
+    """Fires on the nth, or nth last, business day of each month."""
+
+    kind: Literal["business_day"]
+    day: int = Field(ge=-23, le=23)
+    at: str
+    calendar: str = OMITTED
+    timezone: str = OMITTED
+
+
+class SunTrigger(BoundedTrigger):
+    """Fires at sunrise or sunset."""
+
+    kind: Literal["sun"]
+    event: Literal["sunrise", "sunset"]
+    latitude: float = Field(ge=-90, le=90)
+    longitude: float = Field(ge=-180, le=180)
+    offset: str = OMITTED
+    timezone: str = OMITTED
+
+
+class TimeTrigger(
+    RootModel[
+        Annotated[
+            CronTrigger
+            | EveryTrigger
+            | OnceTrigger
+            | RRuleTrigger
+            | BusinessDayTrigger
+            | SunTrigger,
+            Field(discriminator="kind"),
+        ]
+    ]
+):
+    """A trigger with planned times, as part of a union; unions may be nested, too."""
+
+
+class AnyTrigger(BoundedTrigger):
+    """Fires when one of several triggers fires, unless one of others fires at the same instant."""
+
+    kind: Literal["any"]
+    of: list[TimeTrigger] = Field(min_length=1, max_length=32)
+    except_: list[TimeTrigger] = Field(default=OMITTED, alias="except", max_length=32)
 
 
 class BatchOptions(TriggerPart):
@@ -338,10 +400,14 @@ class SqlTrigger(PacedTrigger):
     interval: str = OMITTED
 
 
-AnyTrigger = (
+TriggerModel = (
     CronTrigger
     | EveryTrigger
     | OnceTrigger
+    | AnyTrigger
+    | RRuleTrigger
+    | BusinessDayTrigger
+    | SunTrigger
     | WebhookTrigger
     | RunEndTrigger
     | FileTrigger
@@ -349,7 +415,7 @@ AnyTrigger = (
 )
 
 
-class Trigger(RootModel[Annotated[AnyTrigger, Field(discriminator="kind")]]):
+class Trigger(RootModel[Annotated[TriggerModel, Field(discriminator="kind")]]):
     """When a schedule fires; `kind` decides which fields it has."""
 
 
@@ -376,8 +442,13 @@ MOMENT_SCHEMA: dict[str, object] = {
     "examples": ["2030-02-10T09:00:00Z"],
 }
 
+if TYPE_CHECKING:
+    _TriggerType = TriggerValue
+else:
+    # Pydantic would look into the values, which refer to each other.
+    _TriggerType = Any
 TriggerField = Annotated[
-    TriggerValue, PlainValidator(as_pydantic_error(trigger_from_dict)), DocumentedAs(Trigger)
+    _TriggerType, PlainValidator(as_pydantic_error(trigger_from_dict)), DocumentedAs(Trigger)
 ]
 DurationField = Annotated[
     timedelta, PlainValidator(as_pydantic_error(_duration)), WithJsonSchema(DURATION_SCHEMA)
@@ -995,6 +1066,16 @@ class PreviewIn(Body):
     count: Annotated[int, Field(ge=1, le=100)] = 5
     after: MomentField | None = Field(
         default=None, alias="from", description="Fires after this time; default: now."
+    )
+    id: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Id of the schedule, which decides hashed fields (`H`) of a cron expression.",
+    )
+    name: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Without an id, hashed fields are an example for this name.",
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -59,6 +59,8 @@ async def preview_trigger(
     if ("trigger" in body.model_fields_set) == ("triggers" in body.model_fields_set):
         raise InvalidInput(_("send either trigger or triggers"), field="trigger", code="missing")
     now = await context.store.now()
+    calendars = context.schedules.rules.calendars
+    seed = body.id or body.name or ""
     if "triggers" in body.model_fields_set:
         zone = await context.schedules.rules.zone_for(actor.owner)
         if len(body.triggers) * body.count > _MAX_FIRES:
@@ -69,15 +71,38 @@ async def preview_trigger(
             )
         # A wall time in `from` is that of each trigger's zone.
         after = None if body.after is None else partial(_moment_in, body.after)
-        items = await CALCULATIONS.run(
-            partial(_preview_many, body, zone, now, after, context.clock.monotonic, lang)
-        )
+        end = context.clock.monotonic() + _PREVIEW_SECONDS
+
+        def check_time() -> None:
+            if context.clock.monotonic() > end:
+                raise InvalidInput(
+                    _("the triggers before took too long: send fewer at once"), code="too_slow"
+                )
+
+        triggers = await CALCULATIONS.run(partial(_read_triggers, body.triggers, zone, check_time))
+        names = [each.calendar_names() for each in triggers if not isinstance(each, InvalidInput)]
+        resolve = await calendars.resolver(frozenset().union(*names))
+
+        def preview(trigger: Trigger) -> Json:
+            check_time()
+            before = resolve(trigger)
+            trigger = before.seeded(seed)
+            since = now if after is None else after(trigger.zone)
+            fires = _search(trigger, since, body.count)
+            told = before if body.id is None else trigger
+            return _preview_out(trigger, told, fires, lang)
+
+        items = await CALCULATIONS.run(partial(_preview_many, triggers, preview, lang))
         return set_language(JSONResponse({"items": items}), lang)
     zone = await context.schedules.rules.zone_for(actor.owner, body.trigger)
     since = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
-    trigger = body.trigger.with_default_zone(zone).with_default_anchor()
+    given = await calendars.resolve(body.trigger)
+    given = given.with_default_zone(zone).with_default_anchor()
+    trigger = given.seeded(seed)
     fires = await calculate([trigger], partial(_search, trigger, since, body.count))
-    return set_language(JSONResponse(_preview_out(trigger, fires, lang)), lang)
+    # Without an id, hashed fields are described as they were given.
+    told = given if body.id is None else trigger
+    return set_language(JSONResponse(_preview_out(trigger, told, fires, lang)), lang)
 
 
 def _moment_in(text: str, zone: str) -> datetime:
@@ -89,35 +114,38 @@ def _search(trigger: Trigger, after: datetime, count: int) -> list[Fire]:
     return list(trigger.fires(after, min(count, trigger.max_runs or count)))
 
 
-def _preview_out(trigger: Trigger, fires: Sequence[Fire], lang: str) -> Json:
+def _preview_out(trigger: Trigger, told: Trigger, fires: Sequence[Fire], lang: str) -> Json:
     return {
         "fires": [fire_out(fire, lang) for fire in fires],
-        "words": describe(trigger, lang),
+        "words": describe(told, lang),
         "warnings": list(warnings_in_words(trigger, lang)),
         "timezone": trigger.zone,
+        "example": told.is_example,
     }
 
 
-def _preview_many(
-    body: PreviewIn,
-    zone: str,
-    now: datetime,
-    after: Callable[[str], datetime] | None,
-    monotonic: Callable[[], float],
-    lang: str,
-) -> list[Json]:
-    end = monotonic() + _PREVIEW_SECONDS
-    items: list[Json] = []
-    for each in body.triggers:
+def _read_triggers(
+    given: Sequence[Mapping[str, Any]], zone: str, check_time: Callable[[], None]
+) -> list[Trigger | InvalidInput]:
+    found: list[Trigger | InvalidInput] = []
+    for each in given:
         try:
-            if monotonic() > end:
-                raise InvalidInput(
-                    _("the triggers before took too long: send fewer at once"), code="too_slow"
-                )
-            trigger = trigger_from_dict(each).with_default_zone(zone).with_default_anchor()
-            since = now if after is None else after(trigger.zone)
-            fires = _search(trigger, since, body.count)
-            items.append(_preview_out(trigger, fires, lang) | {"error": None})
+            check_time()
+            found.append(trigger_from_dict(each).with_default_zone(zone).with_default_anchor())
+        except InvalidInput as error:
+            found.append(error)
+    return found
+
+
+def _preview_many(
+    triggers: Sequence[Trigger | InvalidInput], preview: Callable[[Trigger], Json], lang: str
+) -> list[Json]:
+    items: list[Json] = []
+    for each in triggers:
+        try:
+            if isinstance(each, InvalidInput):
+                raise each
+            items.append(preview(each) | {"error": None})
         except InvalidInput as error:
             items.append(
                 {
@@ -125,6 +153,7 @@ def _preview_many(
                     "words": None,
                     "warnings": [],
                     "timezone": None,
+                    "example": None,
                     "error": {
                         "detail": in_language(error.message, lang),
                         "code": error.code,
@@ -226,6 +255,10 @@ class ParseOut(Out):
     timezone: str
     words: str = Field(description="The trigger in words.")
     fires: list[Moment]
+    guesses: list[str] = Field(
+        description="What the sentence leaves open: `start`, the first of periods of which some"
+        " are skipped; `hour`, the half of the day."
+    )
 
 
 @router.post("/parse", responses=returns(ParseOut) | BODY_ERRORS)
@@ -250,5 +283,6 @@ async def parse_words(request: Request, body: ParseIn, context: Context, actor: 
         "timezone": parsed.timezone,
         "words": describe(trigger, lang),
         "fires": [time_out(fire.at) for fire in fires],
+        "guesses": list(parsed.guesses),
     }
     return set_language(JSONResponse(content), lang)

@@ -398,7 +398,7 @@ _REMINDER = re.compile(
     re.IGNORECASE,
 )
 _TRIGGER_FIELDS = (
-    *("when", "rule", "at", "in", "every", "unit", "anchor", "jitter"),
+    *("when", "rule", "at", "in", "every", "unit", "anchor", "jitter", "spread", "trigger_json"),
     *("expression", "dialect", "dst", "start", "end", "max_runs"),
     *EVENT_NAMES,
 )

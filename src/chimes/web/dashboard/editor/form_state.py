@@ -210,7 +210,10 @@ async def resolve_trigger(
     zone = await request.context.schedules.rules.zone_for(request.actor.owner, trigger)
     if trigger.on_event:
         return trigger
+    trigger = await request.context.schedules.rules.calendars.resolve(trigger)
     trigger = trigger.with_default_zone(zone).with_default_anchor()
+    if unchanged is not None and trigger.shown() == unchanged.shown():
+        return unchanged
     await calculate([trigger], partial(check_fires, trigger, request.now))
     return trigger
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, islice, pairwise
@@ -18,7 +18,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
-from chimes.triggers import Cron, Every, Fire, Once, Trigger
+from chimes.triggers import Cron, Every, Fire, Once, Trigger, trigger_from_dict
 from chimes.triggers.clock_changes import affected_fire, clock_changes
 from chimes.triggers.cron_fields import DESCRIPTORS, CronFields, DayFields, parse_fields
 from chimes.web.dashboard.charts.sparkline import DayStripTexts, Hour, day_strip
@@ -149,9 +149,11 @@ def build_crowd(
 
 
 def without_calendars(trigger: Trigger) -> Trigger:
-    if isinstance(trigger, Cron | Every | Once) and trigger.exclude:
-        return replace(trigger, exclude=())
-    return trigger
+    if not trigger.exclude:
+        return trigger
+    plain = trigger.to_dict()
+    del plain["exclude"]
+    return trigger_from_dict(plain)
 
 
 def fires_per_hour(trigger: Trigger, now: datetime) -> list[int]:

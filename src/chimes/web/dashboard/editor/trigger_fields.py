@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -72,6 +73,11 @@ def exclusion_fields(place: int, calendar: object) -> Fields:
         found |= {"kind": "holidays", "value": str(calendar["holidays"])}
     elif "weekly" in calendar:
         found |= {"kind": "weekly"} | _window_fields(calendar["weekly"])
+    elif "calendar" in calendar:
+        found |= {"kind": "calendar", "value": str(calendar["calendar"])}
+    elif "ranges" in calendar:
+        pairs = ", ".join("/".join(each) for each in calendar["ranges"])
+        found |= {"kind": "ranges", "value": pairs}
     else:
         found |= {"kind": "dates", "value": ", ".join(calendar["dates"])}
     return {f"ex{place}_{name}": value for name, value in found.items()}
@@ -128,6 +134,10 @@ def _exclusion(fields: Mapping[str, str], place: int) -> JsonObject:
         case "weekly":
             windows = [_window(each, place) for each in value.split(";") if each.strip()]
             found = {"weekly": windows}
+        case "calendar":
+            found = {"calendar": value}
+        case "ranges":
+            found = {"ranges": [each.split("/") for each in value.replace(",", " ").split()]}
         case _:
             found = {"dates": value.replace(",", " ").split()}
     then = fields.get(f"ex{place}_then", "skip") or "skip"
@@ -211,6 +221,8 @@ EVENT_FIELDS: Mapping[str, Mapping[str, str]] = {
     "file": {"path": "path"},
     "sql": {"connection": "connection", "query": "query", "interval": "interval"},
 }
+#: Kinds that are edited as JSON.
+JSON_KINDS = ("any", "rrule", "business_day", "sun")
 _PACE_FIELDS = ("debounce", "throttle")
 #: Of all kinds.
 EVENT_NAMES = (
@@ -229,6 +241,9 @@ def trigger_fields(trigger: JsonObject, home: str) -> Fields:
     zone = str(trigger.get("timezone") or (home if kind == "every" else "UTC"))
     # A stored zone needs no confirmation, even if its name is ambiguous.
     found: Fields = {**DEFAULT_TRIGGER, "when": kind, "zone": zone, "zone_sure": zone}
+    if kind in JSON_KINDS:
+        text = json.dumps(trigger, ensure_ascii=False)
+        return found | {"when": "json", "trigger_json": text, "zone": home, "zone_sure": home}
     if kind in EVENT_FIELDS:
         return found | _event_fields(trigger, kind) | {"zone": home, "zone_sure": home}
     match kind:
@@ -244,8 +259,8 @@ def trigger_fields(trigger: JsonObject, home: str) -> Fields:
                 found |= rule_fields(found["expression"])
     if "anchor" in trigger:
         found["anchor"] = local_text(parse_moment(str(trigger["anchor"])), zone)
-    if "jitter" in trigger:
-        found["jitter"] = short_duration(str(trigger["jitter"]))
+    delays = (name for name in ("jitter", "spread") if name in trigger)
+    found |= {name: short_duration(str(trigger[name])) for name in delays}
     for name, key in (("start", "start_at"), ("end", "end_at")):
         if key in trigger:
             found[name] = local_text(parse_moment(str(trigger[key])), zone)
@@ -301,6 +316,8 @@ def trigger_body(fields: Mapping[str, str], now: datetime) -> JsonObject:
     found: JsonObject
     if kind == "event":
         return _event_body(fields)
+    if kind == "json":
+        return _json_body(fields, zone)
     match kind:
         case "once":
             found = {"kind": "once", "at": _at(fields, now)}
@@ -317,8 +334,7 @@ def trigger_body(fields: Mapping[str, str], now: datetime) -> JsonObject:
         found["timezone"] = zone
     if fields.get("anchor") and (kind == "every" or _is_interval(fields)):
         found["anchor"] = _moment(fields["anchor"], zone, "anchor")
-    if fields.get("jitter") and kind == "every":
-        found["jitter"] = fields["jitter"]
+    found |= {name: fields[name] for name in ("jitter", "spread") if fields.get(name)}
     for name, key in (("start", "start_at"), ("end", "end_at")):
         if fields.get(name):
             found[key] = _moment(fields[name], zone, name)
@@ -326,6 +342,21 @@ def trigger_body(fields: Mapping[str, str], now: datetime) -> JsonObject:
         found["max_runs"] = parse_int(fields, "max_runs")
     excluded = exclusions(fields)
     return found | ({"exclude": excluded} if excluded else {})
+
+
+def _json_body(fields: Mapping[str, str], zone: str) -> JsonObject:
+    """The trigger as written, in the zone of the form if it names none."""
+    try:
+        found = json.loads(fields.get("trigger_json", ""))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidInput(
+            _("Enter the trigger as a JSON object."), field="trigger_json", code="bad_json"
+        )
+    if zone and found.get("kind") in ("rrule", "business_day", "sun", "cron", "once"):
+        return {"timezone": zone, **found}
+    return found
 
 
 def _event_fields(trigger: JsonObject, kind: str) -> Fields:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from urllib.parse import urlencode
 
+from chimes.clock import from_micros, to_micros
 from chimes.errors import InvalidInput
 from chimes.i18n import Message, _
 from chimes.model.audit import AuditEntry
@@ -22,6 +23,7 @@ from chimes.services.schedules.history import (
     FireLogEntry,
     FireLogFilter,
     FireLogPosition,
+    describe_absence,
     describe_decision,
 )
 from chimes.web.dashboard.core.audit import Change, changes_of, describe_change
@@ -39,6 +41,7 @@ _DECISION_LABELS: Mapping[Decision, Message] = {
     Decision.PAUSED: _("paused"),
     Decision.RESUMED: _("resumed"),
     Decision.MOVED: _("moved"),
+    Decision.ABSENT: _("does not happen"),
     Decision.CHANGED: _("changed"),
 }
 #: Decisions because of which nothing ran.
@@ -126,6 +129,10 @@ def log_lines(entries: Sequence[FireLogEntry], earlier: Sequence[Run] = ()) -> t
             found.append(_run_line(entry, entry.run, requested_by, runs))
         elif entry.note is not None and str(entry.note.changes.get("run_id")) not in known:
             found.append(_change_line(entry, entry.note))
+        elif entry.absence is not None:
+            label = _DECISION_LABELS[entry.decision]
+            reason = describe_absence(entry.absence)
+            found.append(LogLine(at=entry.at, decision=entry.decision, label=label, reason=reason))
     return tuple(found)
 
 
@@ -176,7 +183,8 @@ def _change_line(entry: FireLogEntry, note: AuditEntry) -> LogLine:
 
 # --- cursor --------------------------------------------------------------------------------------
 def encode_position(position: FireLogPosition) -> str:
-    content = json.dumps([position.run, position.note], separators=(",", ":"))
+    at = None if position.at is None else to_micros(position.at)
+    content = json.dumps([position.run, position.note, at], separators=(",", ":"))
     return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
 
 
@@ -187,19 +195,20 @@ def parse_cursor(cursor: str) -> FireLogPosition | None:
         if len(cursor) > _MAX_CURSOR_LENGTH:
             raise ValueError
         content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        run, note = json.loads(content)
+        run, note, at = [*json.loads(content), None][:3]
         if run is not None:
             value, row = run
             if not isinstance(value, int) or not isinstance(row, str):
                 raise TypeError
             run = (value, row)
-        if note is not None and not isinstance(note, int):
+        if any(each is not None and not isinstance(each, int) for each in (note, at)):
             raise TypeError
-    except (ValueError, TypeError, RecursionError):
+        moment = None if at is None else from_micros(at)
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise InvalidInput(
             _("invalid cursor; start again without one"),
             field="cursor",
             code="bad_cursor",
             source="query",
         ) from None
-    return FireLogPosition(run=run, note=note)
+    return FireLogPosition(run=run, note=note, at=moment)
