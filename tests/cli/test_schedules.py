@@ -103,7 +103,7 @@ def test_a_dry_run_needs_no_server_and_changes_nothing(cli: Cli) -> None:
         (["* * * * *", "--http", "ftp://x.example"], 6, "url"),
         (["* * * * *", "--http", "http://x.example", "--header", "nonsense"], 2, "Name: value"),
         (["* * * * *", "--http", "http://x.example", "--timeout", "soon"], 6, "timeout"),
-        (["* * * * *", "--http", "http://x.example", "--jitter", "5s"], 2, "interval"),
+        (["* * * * *", "--http", "http://x.example", "--jitter", "soon"], 6, "jitter"),
     ],
 )
 def test_add_rejects_invalid_arguments(

@@ -106,6 +106,7 @@ async def test_every_field_is_kept(any_rig: Rig) -> None:
         "pause_on_gone": False,
         "limits": [],
         "auto_pause_after": 4,
+        "end_after_successes": 9,
     }
     set_ = await any_rig.client.put("/api/v1/limits/api?owner=user:alice", json={"concurrency": 2})
     assert set_.status_code in (200, 201), set_.text
