@@ -128,7 +128,8 @@ async def test_objects_and_unions_have_names(document: Document) -> None:
                 found += _unnamed(content.get("schema"), name)
     assert found == []
     schemas = document["components"]["schemas"]
-    kinds = {"cron", "every", "once", "webhook", "run_end", "file", "sql"}
+    kinds = {"cron", "every", "once", "any", "rrule", "business_day", "sun"}
+    kinds |= {"webhook", "run_end", "file", "sql"}
     assert set(schemas["Trigger"]["discriminator"]["mapping"]) == kinds
     assert schemas["ScheduleIn"]["properties"]["trigger"]["$ref"] == f"{REF}Trigger"
     assert schemas["Schedule"]["properties"]["target"]["$ref"] == f"{REF}Target"

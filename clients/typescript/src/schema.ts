@@ -3480,6 +3480,7 @@ export interface components {
         };
         /**
          * Calendar
+         * @description A calendar that schedules share by name.
          * @example {
          *       "name": "bank",
          *       "version": 2,
@@ -3629,6 +3630,7 @@ export interface components {
         };
         /**
          * CalendarIn
+         * @description The contents of a calendar.
          * @example {
          *       "holidays": "TH",
          *       "dates": [
@@ -3669,6 +3671,7 @@ export interface components {
         };
         /**
          * CalendarList
+         * @description All calendars.
          * @example {
          *       "items": [
          *         {
@@ -3719,6 +3722,7 @@ export interface components {
         };
         /**
          * CalendarUser
+         * @description A schedule that uses a calendar.
          * @example {
          *       "id": "01980b1e-6f2a-7c31-9d57-0a4b2f6c8e13",
          *       "name": "Morning report"
@@ -3738,6 +3742,7 @@ export interface components {
         };
         /**
          * CalendarVersion
+         * @description An earlier or the present version of a calendar.
          * @example {
          *       "version": 2,
          *       "at": "2030-02-11T02:00:00Z",
@@ -9073,7 +9078,7 @@ export interface components {
          *       "words": "at 09:00 on weekdays",
          *       "warnings": [],
          *       "timezone": "Asia/Bangkok",
-         *       "example": "every weekday at 9:00",
+         *       "example": false,
          *       "error": {
          *         "detail": "99 is not a minute",
          *         "code": "out_of_range",
@@ -9102,7 +9107,7 @@ export interface components {
             timezone: string | null;
             /**
              * @description Whether hashed fields are an example.
-             * @example every weekday at 9:00
+             * @example false
              */
             example: boolean | null;
             /**
@@ -9133,7 +9138,7 @@ export interface components {
          *           "words": "at 09:00 on weekdays",
          *           "warnings": [],
          *           "timezone": "Asia/Bangkok",
-         *           "example": "every weekday at 9:00",
+         *           "example": false,
          *           "error": {
          *             "detail": "99 is not a minute",
          *             "code": "out_of_range",

@@ -222,7 +222,7 @@ def _require_astral() -> None:
             _("triggers of kind sun need the package astral"),
             field="kind",
             code="not_installed",
-            hint=_("pip install 'chimes[sun]'"),
+            hint=_("run: pip install 'chimes[sun]'"),
         )
 
 

@@ -428,6 +428,7 @@ FIELDS: Mapping[str, Doc] = {
     "CalendarVersion.by": Doc("Who wrote it.", "user:ada"),
     "Parse.guesses": Doc("What the sentence leaves open and was guessed.", []),
     "Preview.example": Doc("Whether hashed fields are an example.", False),
+    "PreviewItem.example": Doc("Whether hashed fields are an example.", False),
     "dialect": Doc("Fields of the expression; default: by their number.", "auto"),
     "dst": Doc("Rule for clock changes.", "chimes"),
     "start_at": Doc("Earliest time of a slot, inclusive.", "2030-01-01T00:00:00Z"),
@@ -770,6 +771,11 @@ FIELDS: Mapping[str, Doc] = {
 
 #: By name of a schema, unless its model has a docstring.
 SCHEMAS: Mapping[str, str] = {
+    "Calendar": "A calendar that schedules share by name.",
+    "CalendarIn": "The contents of a calendar.",
+    "CalendarList": "All calendars.",
+    "CalendarUser": "A schedule that uses a calendar.",
+    "CalendarVersion": "An earlier or the present version of a calendar.",
     "Down": "Why and since when a monitor is down.",
     "DownCause": "Why a monitor is down.",
     "Monitor": "A monitor: check-ins of a job that runs elsewhere.",
