@@ -199,6 +199,15 @@ def _described(trigger: Trigger, lang: str) -> str:
         text = kind_in_words(trigger, words, named(lang), lambda each: describe(each, lang))
     if not trigger.is_example or isinstance(trigger, AnyOf):
         return text
+    return _as_example(text, lang)
+
+
+def describe_example(trigger: Trigger, lang: str) -> str:
+    """A trigger whose hashed fields are those of an example."""
+    return _as_example(describe(trigger, lang), lang)
+
+
+def _as_example(text: str, lang: str) -> str:
     return in_language(_("{rule} (an example: the schedule decides)", rule=text), named(lang))
 
 

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from chimes.errors import InvalidInput
 from chimes.i18n import _, in_language
 from chimes.language import describe, note_in_words, warnings_in_words
+from chimes.language.description import describe_example
 from chimes.model.validation import check_fires
 from chimes.services.access import CALCULATIONS
 from chimes.services.schedules.rules import calculate, parse_sentence
@@ -89,20 +90,18 @@ async def preview_trigger(
             trigger = before.seeded(seed)
             since = now if after is None else after(trigger.zone)
             fires = _search(trigger, since, body.count)
-            told = before if body.id is None else trigger
-            return _preview_out(trigger, told, fires, lang)
+            example = before.is_example and body.id is None
+            return _preview_out(trigger, fires, lang, example=example)
 
         items = await CALCULATIONS.run(partial(_preview_many, triggers, preview, lang))
         return set_language(JSONResponse({"items": items}), lang)
     zone = await context.schedules.rules.zone_for(actor.owner, body.trigger)
     since = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
-    given = await calendars.resolve(body.trigger)
-    given = given.with_default_zone(zone).with_default_anchor()
+    given = (await calendars.resolve(body.trigger)).with_default_zone(zone).with_default_anchor()
     trigger = given.seeded(seed)
     fires = await calculate([trigger], partial(_search, trigger, since, body.count))
-    # Without an id, hashed fields are described as they were given.
-    told = given if body.id is None else trigger
-    return set_language(JSONResponse(_preview_out(trigger, told, fires, lang)), lang)
+    example = given.is_example and body.id is None
+    return set_language(JSONResponse(_preview_out(trigger, fires, lang, example=example)), lang)
 
 
 def _moment_in(text: str, zone: str) -> datetime:
@@ -114,13 +113,13 @@ def _search(trigger: Trigger, after: datetime, count: int) -> list[Fire]:
     return list(trigger.fires(after, min(count, trigger.max_runs or count)))
 
 
-def _preview_out(trigger: Trigger, told: Trigger, fires: Sequence[Fire], lang: str) -> Json:
+def _preview_out(trigger: Trigger, fires: Sequence[Fire], lang: str, *, example: bool) -> Json:
     return {
         "fires": [fire_out(fire, lang) for fire in fires],
-        "words": describe(told, lang),
+        "words": describe_example(trigger, lang) if example else describe(trigger, lang),
         "warnings": list(warnings_in_words(trigger, lang)),
         "timezone": trigger.zone,
-        "example": told.is_example,
+        "example": example,
     }
 
 
