@@ -88,3 +88,28 @@ def test_a_store_is_forecast_simulated_and_published(
     assert cli("feeds", "create").code == 2
     assert cli("feeds", "revoke", made["id"]).code == 0
     assert cli("feeds", "revoke", made["id"]).code == 3
+
+
+def test_hashed_fields_and_shared_calendars_are_simulated_as_planned(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHIMES_STORE", "sqlite:///a.db")
+    created = cli("calendar", "create", "closed", "--range", "2030-01-02/2030-12-31")
+    assert created.code == 0, created.err
+    trigger = {
+        "kind": "cron",
+        "expression": "H H * * *",
+        "timezone": "UTC",
+        "exclude": {"calendar": "closed"},
+    }
+    target = {"url": "http://127.0.0.1:9/"}
+    Path("one.yaml").write_text(
+        json.dumps({"schedules": {"one": {"trigger": trigger, "target": target}}})
+    )
+    applied = cli("apply", "-f", "one.yaml", "--yes")
+    assert applied.code == 0, applied.err
+    planned = json.loads(cli("show", "one", "--json").out)["next_slot"]
+    found = cli("simulate", "--from", "2030-01-01T00:00:00Z", "--days", "3", "--json")
+    assert found.code == 0, found.err
+    [row] = json.loads(found.out)["runs"]
+    assert row["slot"] == f"2030-01-01{planned[10:]}"

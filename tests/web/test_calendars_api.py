@@ -84,7 +84,7 @@ async def test_hashed_fields_belong_to_the_schedule() -> None:
         assert one["next_slot"] != other["next_slot"]
         for body, example in (({"id": one["id"]}, False), ({"name": "x"}, True), ({}, True)):
             found = await rig.client.post("/api/v1/preview", json={"trigger": hashed, **body})
-            assert found.json()["example"] is example
+            assert found.json().get("example", False) is example
             assert ("an example" in found.json()["words"]) is example
             assert found.json()["fires"][0]["at"][11:16] in found.json()["words"]
             if not example:

@@ -8965,9 +8965,10 @@ export interface components {
             timezone: string;
             /**
              * @description Whether hashed fields are an example: the id of the schedule decides them.
+             * @default false
              * @example false
              */
-            example: boolean;
+            example?: boolean;
         };
         /**
          * PreviewAnswer
@@ -9107,9 +9108,10 @@ export interface components {
             timezone: string | null;
             /**
              * @description Whether hashed fields are an example.
+             * @default false
              * @example false
              */
-            example: boolean | null;
+            example?: boolean;
             /**
              * @description Why the trigger is not valid.
              * @example {

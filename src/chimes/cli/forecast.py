@@ -221,6 +221,8 @@ def simulate(
         settings = load_settings().settings
         schedules = _from_server(backend, settings, since)
         windows = _windows(backend)
+    if backend is not None:
+        schedules = _with_calendars(backend, schedules)
     known: dict[str, timedelta] = {}
     if backend is not None and durations != "fixed":
         known = _history(backend)
@@ -342,8 +344,9 @@ def _from_file(file: Path, since: datetime) -> tuple[Settings, list[Schedule]]:
         if trigger.on_event:
             continue
         trigger = trigger.with_default_zone(settings.default_timezone).with_default_anchor()
-        # As `apply` gives it to a new schedule, because jitter depends on it.
+        # As `apply` gives it to a new schedule, because jitter and hashed fields depend on it.
         schedule_id = draft.id or declared_id(f"{draft.namespace}/{draft.owner}", str(name), 1)
+        trigger = trigger.seeded(schedule_id)
         found.append(replace(draft, id=schedule_id, name=str(name), trigger=trigger))
     by_name = {each.name: each.id for each in found}
     return settings, [_with_named_dependency(each, by_name) for each in found]
@@ -403,7 +406,7 @@ def _from_server(backend: Backend, settings: Settings, since: datetime) -> list[
                 namespace=str(row["namespace"]),
                 name=str(row["name"]),
                 owner=Owner(type=OwnerType(str(owner["type"])), id=str(owner["id"])),
-                trigger=trigger_from_dict(trigger),
+                trigger=trigger_from_dict(trigger).seeded(str(row["id"])),
                 target=like,
                 policy=policy_from(policy, default_policy(settings, like)),
                 priority=int(_number(row, "priority")),
@@ -424,6 +427,20 @@ def _from_server(backend: Backend, settings: Settings, since: datetime) -> list[
             )
         )
     return found
+
+
+def _with_calendars(backend: Backend, schedules: Sequence[Schedule]) -> list[Schedule]:
+    """Fills in the contents of the shared calendars."""
+    from chimes.model import replace
+    from chimes.triggers.calendars import CALENDAR_KEYS, parse_named_calendar
+
+    if not any(each.trigger.calendar_names() for each in schedules):
+        return [*schedules]
+    known = {
+        str(row["name"]): parse_named_calendar({key: row[key] for key in CALENDAR_KEYS})
+        for row in items_of(get(backend, "/calendars"))
+    }
+    return [replace(each, trigger=each.trigger.with_calendars(known)) for each in schedules]
 
 
 #: Kinds of triggers that have no slots.

@@ -439,7 +439,8 @@ class PreviewOut(Out):
     warnings: list[str]
     timezone: str
     example: bool = Field(
-        description="Whether hashed fields are an example: the id of the schedule decides them."
+        default=False,
+        description="Whether hashed fields are an example: the id of the schedule decides them.",
     )
 
 
@@ -455,7 +456,7 @@ class PreviewItemOut(Out):
     words: str | None = Field(description="The trigger in words; null if it is not valid.")
     warnings: list[str]
     timezone: str | None
-    example: bool | None = Field(description="Whether hashed fields are an example.")
+    example: bool = Field(default=False, description="Whether hashed fields are an example.")
     error: PreviewErrorOut | None = Field(description="Why the trigger is not valid.")
 
 

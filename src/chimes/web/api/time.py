@@ -119,8 +119,7 @@ def _preview_out(trigger: Trigger, fires: Sequence[Fire], lang: str, *, example:
         "words": describe_example(trigger, lang) if example else describe(trigger, lang),
         "warnings": list(warnings_in_words(trigger, lang)),
         "timezone": trigger.zone,
-        "example": example,
-    }
+    } | ({"example": True} if example else {})
 
 
 def _read_triggers(
@@ -152,7 +151,6 @@ def _preview_many(
                     "words": None,
                     "warnings": [],
                     "timezone": None,
-                    "example": None,
                     "error": {
                         "detail": in_language(error.message, lang),
                         "code": error.code,
