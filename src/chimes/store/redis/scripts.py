@@ -6,6 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 
+from chimes.model.checkpoint import run_checkpoint_names, schedule_checkpoint_names
+from chimes.model.ids import RunId, ScheduleId
+
 #: A script without this flag is rejected while the server is out of memory; one with it also works
 #: then, and on a replica.
 _READING = "#!lua flags=no-writes\n"
@@ -30,6 +33,11 @@ _WRITERS = {
         *("begin_conversion", "old_records", "convert", "end_conversion"),
     ),
 }
+#: What the files name but Python defines, as Lua expressions of the variable `id`.
+_MACROS = {
+    "RUN_CHECKPOINTS(id)": run_checkpoint_names(RunId("@")),
+    "SCHEDULE_CHECKPOINTS(id)": schedule_checkpoint_names(ScheduleId("@")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,14 @@ class Script:
 def _script(first: str, names: tuple[str, ...]) -> Script:
     folder = files("chimes.store.redis") / "lua"
     text = first + "".join((folder / f"{name}.lua").read_text("utf-8") for name in names)
+    for macro, checkpoints in _MACROS.items():
+        text = text.replace(macro, ", ".join(map(_lua_name, checkpoints)))
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _lua_name(name: str) -> str:
+    before, _id, after = name.partition("@")
+    return f"'{before}' .. id .. '{after}'"
 
 
 READING = _script(

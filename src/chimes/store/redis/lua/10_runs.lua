@@ -304,8 +304,7 @@ local function forget(id)
   end
   call('DEL', run_key(id), rest_key(id), C .. 'logs:' .. id)
   call('HDEL', C .. 'queue', id)
-  -- `run_checkpoint_names`
-  call('HDEL', C .. 'states', 'action:' .. id, 'agent:' .. id, 'agent:' .. id .. ':heard')
+  call('HDEL', C .. 'states', RUN_CHECKPOINTS(id))
 end
 
 local function admitted(key)

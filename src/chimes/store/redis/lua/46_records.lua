@@ -85,9 +85,7 @@ function verbs.purge_schedules()
   end
   for _, id in ipairs(old) do
     forget_schedule(id)
-    -- `schedule_checkpoint_names`
-    local name = 'events:' .. id
-    call('HDEL', C .. 'states', name, name .. ':runs', name .. ':files', name .. ':sql')
+    call('HDEL', C .. 'states', SCHEDULE_CHECKPOINTS(id))
   end
   return {NOW, tostring(#old)}
 end
