@@ -88,7 +88,9 @@ class LongSimulation(Simulation):
         }
 
 
-@pytest.mark.parametrize("hours", [8, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "hours", [8, pytest.param(24, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+)
 def test_nothing_grows(hours: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "SETTINGS", SETTINGS)
     measured = LongSimulation(hours).measure()
