@@ -2704,7 +2704,7 @@ export interface components {
              */
             expires_at: string;
             /** @description The decision, also the default of an expired approval. */
-            decision: ("approved" | "rejected") | null;
+            decision: components["schemas"]["DecisionMade"] | null;
             /** @description Who decided; null for the default. */
             decided_by: string | null;
             /** @description When it was approved or rejected. */
@@ -4730,6 +4730,12 @@ export interface components {
             reason?: string;
         };
         /**
+         * DecisionMade
+         * @description What was decided about an approval.
+         * @enum {string}
+         */
+        DecisionMade: "approved" | "rejected";
+        /**
          * Declared
          * @description The code that declares a schedule, or the file that it was made from.
          * @example {
@@ -5692,7 +5698,7 @@ export interface components {
              */
             after: string[];
             /** @description What the step waits for; null: it is a task. */
-            wait: ("approval" | "time" | "event") | null;
+            wait: components["schemas"]["WaitKind"] | null;
             /**
              * @description Status of its run; of a mapped step the worst one; null: not begun.
              * @example succeeded
@@ -13036,6 +13042,12 @@ export interface components {
             role?: components["schemas"]["Role"] | null;
         };
         /**
+         * WaitKind
+         * @description What a step of a flow waits for.
+         * @enum {string}
+         */
+        WaitKind: "approval" | "time" | "event";
+        /**
          * WaitingChat
          * @description A chat that waits for a confirmation.
          * @example {
@@ -18140,9 +18152,10 @@ export interface operations {
             };
             cookie?: never;
         };
+        /** @description Any text in UTF-8, of any content type. */
         requestBody?: {
             content: {
-                "*/*": unknown;
+                "application/json": unknown;
             };
         };
         responses: {

@@ -29,7 +29,11 @@ router = APIRouter(prefix=HOOK_PATH, tags=["hooks"], responses=COMMON_ERRORS)
     responses=returns(HookOut, 202) | NOT_FOUND | BODY_ERRORS,
     openapi_extra={
         "security": [],
-        "requestBody": {"content": {"*/*": {"schema": {}}}},
+        # Generators of clients leave operations with `*/*` out.
+        "requestBody": {
+            "description": "Any text in UTF-8, of any content type.",
+            "content": {"application/json": {"schema": {}}},
+        },
     },
 )
 async def receive_event(request: Request, token: str) -> Response:

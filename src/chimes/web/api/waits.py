@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from enum import StrEnum
+from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi import Query as InQuery
@@ -19,6 +20,7 @@ from chimes.model.wait import (
     ApprovalStatus,
     Decision,
     OnReject,
+    WaitKind,
 )
 from chimes.services.flow_pictures import StepState
 from chimes.services.waits import may_decide
@@ -62,6 +64,11 @@ class DecisionIn(Body):
     reason: Remark = Field(default="", description="Kept with the decision.")
 
 
+class DecisionMade(StrEnum):
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
 class ApprovalOut(Out):
     id: str = Field(description="Id of the approval: that of the run of its step.")
     run_id: str = Field(description="The run of the flow.")
@@ -79,7 +86,7 @@ class ApprovalOut(Out):
     may_decide: bool = Field(description="Whether the caller may decide.")
     created_at: Moment
     expires_at: Moment
-    decision: Literal["approved", "rejected"] | None = Field(
+    decision: DecisionMade | None = Field(
         description="The decision, also the default of an expired approval."
     )
     decided_by: str | None = Field(description="Who decided; null for the default.")
@@ -212,9 +219,7 @@ async def send_event(
 class FlowStepOut(Out):
     name: str = Field(description="Name of the step.")
     after: list[str] = Field(description="Names of the steps that it comes after.")
-    wait: Literal["approval", "time", "event"] | None = Field(
-        description="What the step waits for; null: it is a task."
-    )
+    wait: WaitKind | None = Field(description="What the step waits for; null: it is a task.")
     status: RunStatus | None = Field(
         description="Status of its run; of a mapped step the worst one; null: not begun."
     )
