@@ -8,8 +8,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import pytest
+
 from chimes.engine.events import BreakerClosed, BreakerOpened, RunDeferred
 from chimes.model.access import Actor, Role
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.limit import Breaker, BreakerState, LimitState
 from chimes.model.policy import Policy
@@ -244,10 +247,19 @@ async def test_all_void_permits_are_found_with_one_query(rig: Rig) -> None:
     await eventually(partial(read_state, rig.store, limit), lambda state: not state.permits)
 
 
-async def test_runs_without_limits_read_nothing_more(rig: Rig) -> None:
-    faults = Faults(rig.store)
-    await rig.engine(store=faults.store)
-    ids = await add_runs(rig, 20, policy=Policy())
-    before = faults.count["get_checkpoint"]
-    await all_ended(rig, ids)
-    assert faults.count["get_checkpoint"] - before < 5
+async def test_runs_without_limits_read_no_limits(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    get_checkpoint = rig.store.get_checkpoint
+
+    async def recorded(name: str) -> Checkpoint | None:
+        read.append(name)
+        return await get_checkpoint(name)
+
+    monkeypatch.setattr(rig.store, "get_checkpoint", recorded)
+    await rig.engine()
+    await all_ended(rig, await add_runs(rig, 3, policy=Policy()))
+    assert [name for name in read if name.startswith("limit")] == []
+    await all_ended(rig, await add_runs(rig, 1))
+    assert [name for name in read if name.startswith("limit")] != []
