@@ -98,11 +98,13 @@ def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
     from chimes.store.sql.database import mariadb, postgres, server, sqlite
 
     monkeypatch.setattr(server, "UNIT_SECONDS", 60.0)
+    monkeypatch.setattr(server, "RETRY_SECONDS", 60.0)
     monkeypatch.setattr(sqlite, "LOCK_SECONDS", 60.0)
     for limit in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
         monkeypatch.setitem(postgres._SESSION, limit, "60s")
     longer = (
-        "SET SESSION innodb_lock_wait_timeout = 60, lock_wait_timeout = 60, max_statement_time = 60"
+        "SET SESSION innodb_lock_wait_timeout = 60, lock_wait_timeout = 60, max_statement_time = 60,"
+        " idle_transaction_timeout = 60"
     )
     monkeypatch.setattr(mariadb, "_SESSION", (*mariadb._SESSION, longer))
     for database in (mariadb, postgres):

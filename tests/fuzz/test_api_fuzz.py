@@ -218,11 +218,11 @@ def test_linked_operations_keep_to_the_document(node: Node) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("role", ROLES)
 def test_random_requests_keep_to_the_document(node: Node, role: str, tmp_path: Path) -> None:
     api = Api(node, role)
-    api.fuzz(tmp_path, "--phases", "fuzzing,stateful", "--max-examples", "15", within=360)
+    api.fuzz(tmp_path, "--phases", "fuzzing,stateful", "--max-examples", "15", within=1700)
 
 
 @pytest.mark.long
@@ -233,7 +233,7 @@ def test_boundary_values_keep_to_the_document(node: Node, tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("role", ROLES)
 def test_long_sequences_keep_to_the_document(node: Node, role: str) -> None:
     succeeded = Api(node, role).follow_links(examples=40)

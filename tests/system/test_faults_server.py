@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from chimes.store.sql.database.server import RETRY_SECONDS
+from chimes.store.sql.database.server import OVERFLOW, RETRY_SECONDS, SIZE
 from chimes.web.middleware import REQUEST_SECONDS
 from tests.servers import KINDS
 from tests.servers import start as start_server
@@ -338,6 +338,12 @@ def refused_write(node: Node) -> Answer | None:
 
 
 LIMITED = {"postgres": "18", "mariadb": "15"}
+SESSIONS = {
+    "postgres": "SELECT count(*) FROM pg_stat_activity WHERE usename = 'chimes'",
+    "mariadb": "SELECT count(*) FROM information_schema.processlist WHERE user = 'chimes'",
+}
+#: Of one node at most, with heartbeat and wake-up channel.
+CONNECTIONS = SIZE + OVERFLOW + 2
 
 
 @pytest.mark.long
@@ -364,6 +370,8 @@ def test_heartbeats_continue_when_connections_run_out(
         wait_for_more_calls(receiver)
         for node in nodes:
             assert "lease lost" not in node.output
+        # Two nodes keep more connections than there are, so that a request may still be refused.
+        assert nodes[1].stop() == 0
+        wait_until(lambda: server.admin(SESSIONS[kind])[0][0] <= CONNECTIONS, "free connections")
         assert_every_slot_ran_once(nodes[0], ticks)
-        for node in nodes:
-            node.stop()
+        nodes[0].stop()

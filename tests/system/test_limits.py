@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,16 +124,16 @@ def test_two_nodes_keep_a_rate_at_the_receiver(
     rate, burst, count = 10, 5, 50
     nodes = [start(shared_url, **STEADY), start(shared_url, **STEADY)]
     set_limit(nodes[0], rate=f"{rate}/s", burst=burst)
-    url = receiver.url("/rate")
+    url, begun = receiver.url("/rate"), time.time()
     ids = [each for node in nodes for each in start_runs(node, url, count // 2)]
     runs = ended(nodes[0], ids)
     assert {(run["status"], run["attempt"]) for run in runs} == {("succeeded", 1)}
     calls = sorted(call.at for call in receiver.calls("/rate"))
     assert len(calls) == count
-    for first, begun in enumerate(calls):
-        for last, at in enumerate(calls[first:], first):
-            # Calls are counted when they arrive, which takes longer on a busy machine.
-            assert last - first + 1 <= burst + rate * (at - begun + 1.0), (first, last)
+    # From the start, not between two calls: on a busy machine calls arrive late, in a burst, but
+    # none is made before it has a token. The nodes know the time of the store only about.
+    for made, at in enumerate(calls, 1):
+        assert made <= burst + rate * (at - begun + 1.0), (made, at - begun)
 
 
 @pytest.mark.long

@@ -91,7 +91,9 @@ async def test_a_request_starts_one_run_on_every_store(any_rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("kind", SHARED, ids=lambda kind: kind.name)
-async def test_repeats_on_two_nodes_at_once_start_one_run(kind: StoreKind, tmp_path: Path) -> None:
+async def test_repeats_on_two_nodes_at_once_start_one_run(
+    kind: StoreKind, tmp_path: Path, patient_store: None
+) -> None:
     clock = SettableClock()
     home = Home(kind, tmp_path, clock)
     async with AsyncExitStack() as stack:
