@@ -49,6 +49,7 @@ def test_slots_after_a_moved_slot_follow_the_misfire_policy(misfire: Misfire) ->
     expected = {
         Misfire.SKIP: [(MISSED, 2, 2), (QUEUED, 4, 0)],
         Misfire.ONE: [(MISSED, 3, 1), (QUEUED, 2, 0), (QUEUED, 4, 0)],
+        Misfire.LATEST: [(MISSED, 2, 1), (QUEUED, 3, 0), (QUEUED, 4, 0)],
         Misfire.ALL: [(QUEUED, 2, 0), (QUEUED, 3, 0), (QUEUED, 4, 0)],
     }[misfire]
     assert [(run.status, run.slot, run.missed_count) for run in rest.runs] == [

@@ -167,7 +167,11 @@ async def test_schedule_options_override_task_options() -> None:
         (("x", "@daily", "nightly"), {"args": {}}, "args are for a task"),
         (("x", "@daily", "nightly"), {"input": {"source": object()}}, "JSON"),
         (("x", "@daily", "report"), {"mode": "paper"}, "mode must be one of db, memory"),
-        (("x", "@daily", "report"), {"catch_up": "most"}, "catch_up must be one of skip, one, all"),
+        (
+            ("x", "@daily", "report"),
+            {"catch_up": "most"},
+            "catch_up must be one of skip, one, latest, all",
+        ),
         (("x", "@daily", "report"), {"overlap": "queu"}, "overlap"),
         (("x", "@daily", "report"), {"timeout": "forever"}, "timeout"),
         (("x", "@daily", "report"), {"retries": -1}, "max_retries"),

@@ -5639,7 +5639,7 @@ export interface components {
              */
             key?: string;
             /** @description The output of the waiting steps; at most 64,000 characters. */
-            data?: components["schemas"]["JsonValue"];
+            data?: unknown;
         };
         /**
          * FlowGraph
@@ -8336,7 +8336,7 @@ export interface components {
              * @description What the sentence leaves open: `start`, the first of periods of which some are skipped; `hour`, the half of the day.
              * @example []
              */
-            guesses: string[];
+            guesses?: string[];
         };
         /**
          * ParseIn

@@ -153,9 +153,14 @@ class CalendarService:
                 for key in CALENDAR_KEYS
                 if before.get(key) != after.get(key)
             }
-            verb = "set_calendar"
             return document, entry(
-                actor, verb, "calendar", name, at=now, owner=actor.owner, changes=changes
+                actor,
+                "set_calendar",
+                "calendar",
+                name,
+                at=now,
+                owner=actor.owner,
+                changes=changes,
             )
 
         stored = await self._contents(name).change(change)

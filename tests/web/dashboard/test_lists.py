@@ -105,6 +105,7 @@ async def test_saved_filters_are_private() -> None:
         fields = {"name": "anna", "password": password, "role": "viewer"}
         await browser.send("/ui/system/access/users", on="/ui/system/access", **fields)
         browser.rig.clock.advance(timedelta(seconds=1))
+        await browser.send("/ui/logout", on=RUNS)
         await browser.send("/ui/login", on="/ui/login", user="anna", password=password)
         assert "admin" not in (await browser.get(RUNS)).text
         assert (await browser.get("/ui/palette?q=admin")).json()["items"] == []

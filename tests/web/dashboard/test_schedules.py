@@ -280,6 +280,7 @@ async def test_schedules_of_other_owners_are_not_found() -> None:
             role="member",
         )
         browser.rig.clock.advance(timedelta(seconds=1))
+        await browser.send("/ui/logout", on=LIST)
         await browser.send("/ui/login", on="/ui/login", user="anna", password=password)
         assert "No schedules yet" in (await browser.get(LIST)).text
         assert "bobs own" not in (await browser.get(f"{LIST}/export")).text

@@ -150,7 +150,9 @@ def import_calendar(
     try:
         body: Json = dict(parse_ics(file.read_bytes()))
     except InvalidInput as error:
-        raise CommandError(f"{os.fspath(file)}: {error.message}", USAGE) from None
+        raise CommandError(
+            _("{name}: {problem}", name=os.fspath(file), problem=error.message), USAGE
+        ) from None
     if holidays:
         body["holidays"] = holidays
     backend = open_backend(create=True)
@@ -188,17 +190,17 @@ def _print(found: Json) -> None:
         _("{name}, version {version}", name=found["name"], version=found["version"])
     ]
     if found.get("holidays"):
-        lines.append(f"{_('holidays')}: {found['holidays']}")
+        lines.append(_("holidays: {country}", country=found["holidays"]))
     for key, label in (("dates", _("dates")), ("workdays", _("workdays"))):
         values = found.get(key)
         if isinstance(values, list) and values:
             lines.append(f"{label}: {', '.join(map(str, values))}")
     ranges = found.get("ranges")
     if isinstance(ranges, list):
-        lines += [f"{_('range')}: {start} – {end}" for start, end in ranges]
+        lines += [_("range: {start} – {end}", start=start, end=end) for start, end in ranges]
     used = items_of({"items": found.get("schedules")})
     if used:
         names = ", ".join(str(each["name"]) for each in used)
-        lines.append(f"{_('schedules')}: {names}")
+        lines.append(_("schedules: {names}", names=names))
     for line in lines:
         echo(escape_control(str(line)))

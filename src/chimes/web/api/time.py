@@ -253,8 +253,9 @@ class ParseOut(Out):
     words: str = Field(description="The trigger in words.")
     fires: list[Moment]
     guesses: list[str] = Field(
+        default_factory=list,
         description="What the sentence leaves open: `start`, the first of periods of which some"
-        " are skipped; `hour`, the half of the day."
+        " are skipped; `hour`, the half of the day.",
     )
 
 
@@ -280,6 +281,5 @@ async def parse_words(request: Request, body: ParseIn, context: Context, actor: 
         "timezone": parsed.timezone,
         "words": describe(trigger, lang),
         "fires": [time_out(fire.at) for fire in fires],
-        "guesses": list(parsed.guesses),
-    }
+    } | ({"guesses": list(parsed.guesses)} if parsed.guesses else {})
     return set_language(JSONResponse(content), lang)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi import Query as InQuery
-from pydantic import Field, JsonValue
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -175,7 +175,7 @@ class FlowEventIn(Body):
     key: Annotated[str, Field(max_length=MAX_KEY)] = Field(
         default="", description="Only flows that wait for this key, or for any, receive it."
     )
-    data: JsonValue = Field(
+    data: object = Field(
         default=None, description="The output of the waiting steps; at most 64,000 characters."
     )
 

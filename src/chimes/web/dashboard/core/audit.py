@@ -91,6 +91,7 @@ VERB_LABELS: Mapping[str, Message] = {
 #: Labels of the kinds of audited objects.
 KIND_LABELS: Mapping[str, Message] = {
     "access": _("access"),
+    "calendar": _("calendar"),
     "chat": _("chat"),
     "delivery": _("message"),
     "demo": _("demo"),
