@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import EACH_LOOK, Site, Visitor
 from tests.browser.page_checks import check_page
+from tests.system.node import wait_until
 
 CRON = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
 NINE = {"trigger": CRON, "target": {"kind": "http", "url": "http://127.0.0.1:8099/"}}
@@ -41,6 +42,8 @@ def test_a_person_decides(site: Site, visitor: Callable[..., Visitor]) -> None:
     plain.keyboard.press("Enter")
     expect(plain.locator("main")).to_contain_text("keep it")
     assert site.get(f"/proposals/{second}")["status"] == "rejected"
+    # An open page offers new messages, it does not insert them.
+    wait_until(lambda: site.get("/inbox")["items"], "the messages about the proposals")
     inbox = visitor(site).open("/ui/inbox")
     expect(inbox.locator(".message .badge").first).to_have_text("proposal")
     inbox.locator(".message a").first.click()

@@ -38,7 +38,14 @@ NOWHERE = "127.0.0.1:9"
 #: fields), and two documented paths can match one request (`/schedules/parse`).
 EXCLUDED = "positive_data_acceptance,allow_header_conformance"
 #: Only links of the document: those that are guessed connect everything with everything.
-CONFIG = "[phases.stateful.inference]\nalgorithms = []\n"
+CONFIG = """
+[phases.stateful.inference]
+algorithms = []
+
+[checks.negative_data_rejection]
+# 413: a list with too many elements may also be too large a body.
+expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"]
+"""
 
 
 class Api:
