@@ -103,8 +103,8 @@ def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
         monkeypatch.setitem(postgres._SESSION, limit, "60s")
     longer = (
-        "SET SESSION innodb_lock_wait_timeout = 60, lock_wait_timeout = 60, max_statement_time = 60,"
-        " idle_transaction_timeout = 60"
+        "SET SESSION innodb_lock_wait_timeout = 60, lock_wait_timeout = 60,"
+        " max_statement_time = 60, idle_transaction_timeout = 60"
     )
     monkeypatch.setattr(mariadb, "_SESSION", (*mariadb._SESSION, longer))
     for database in (mariadb, postgres):
