@@ -389,3 +389,58 @@ async def test_node_drops_its_lease_when_the_store_regresses(node: Node) -> None
     assert "from epoch 10 to 4" in regressed.why
     (entry,) = await node.memory.list_audit(AuditQuery())
     assert (entry.verb, entry.object_kind, entry.reason) == ("regress", "store", regressed.why)
+
+
+async def test_a_node_whose_counter_was_passed_again_hears_of_the_regression(node: Node) -> None:
+    """The store went back from 10 to 8, and the first node that looks raises it to 9. The second
+    one, which had read 9, gets 10."""
+    first, second = Node(), node
+    second.faults = Faults(first.memory)
+    await first.membership.join()
+    epochs = ((10, 9, 12, 14), (9, 10, 11, 13))
+    watches = [
+        FailoverWatch(
+            each.faults.store,
+            StoreWithEpochs(*(Epoch(counter, "a") for counter in counters)),
+            each.membership,
+            time=each.time,
+            events=each.events,
+        )
+        for each, counters in zip((first, second), epochs, strict=True)
+    ]
+
+    def found() -> list[str]:
+        return [
+            event.why
+            for each in (first, second)
+            for event in each.emitted
+            if isinstance(event, StoreRegressed)
+        ]
+
+    for watch in watches:
+        await watch.run_once()
+    assert found() == []
+    for watch in watches:
+        await watch.run_once()
+    assert found() == [
+        "the store went back from epoch 10 to 9 (it was a, now a)",
+        "another node found that the store went back",
+    ]
+    await until(lambda: first.membership.lost.is_set() and second.membership.lost.is_set())
+    # Once each.
+    for watch in (*watches, *watches):
+        await watch.run_once()
+    assert len(found()) == 2
+    # A node that joins later has nothing to give up.
+    third = Node()
+    third.faults = Faults(first.memory)
+    watch = FailoverWatch(
+        third.faults.store,
+        StoreWithEpochs(Epoch(15, "a"), Epoch(16, "a")),
+        third.membership,
+        time=third.time,
+        events=third.events,
+    )
+    for _pass in range(2):
+        await watch.run_once()
+    assert third.emitted == []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import socket
@@ -30,8 +31,11 @@ from chimes.engine.events import (
     StoreRegressed,
 )
 from chimes.engine.poller import NextPoll, PollAfter, PollOnEvent
+from chimes.errors import StaleVersion
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.audit import AuditEntry
+from chimes.model.checkpoint import version_of
 from chimes.model.ids import NodeId
 from chimes.model.node import Node, NodeReport
 from chimes.model.policy import RunDefaults
@@ -128,7 +132,7 @@ class StoreClock:
 
     def at(self, moment: float) -> datetime:
         """The store's time at a moment of the monotonic clock."""
-        at, monotonic, _ = self._anchor
+        at, monotonic, _doubt = self._anchor
         return at + timedelta(0, moment - monotonic)
 
 
@@ -399,13 +403,19 @@ class Heartbeat:
 
 
 FAILOVER_CHECK_INTERVAL = timedelta(seconds=5)
+#: Replaced by a node that finds that the store went back in time.
+REGRESSION_CHECKPOINT = "store:regression"
 
 
 class FailoverWatch:
     """Detects that the store went back in time: a fail-over that lost commits, a restored backup.
 
     The claims of this node may then exist only in its own memory: it gives up all runs and joins
-    again. Slots that are unrun again in the store run again, under the same run ids."""
+    again. Slots that are unrun again in the store run again, under the same run ids.
+
+    Every node raises the counter of the store. Where it went back by a few steps only, others may
+    have raised it above the last value of this node again before this node looks. So the first node
+    that sees a lower value reports it to the others."""
 
     name = "failover watch"
 
@@ -427,14 +437,18 @@ class FailoverWatch:
         self._interval = interval
         self._last: Epoch | None = None
         self._unaudited: list[str] = []
+        #: The last report of any node; None: not read yet.
+        self._report: str | None = None
+        self._unreported = False
 
     async def run_once(self) -> NextPoll:
         before, self._last = self._last, await self._epochs.epoch()
         why = describe_rollback(before, self._last) if before is not None else ""
         if why:
-            self._events.emit(StoreRegressed(why=why))
-            self._membership.lose(why)
-            self._unaudited.append(why)
+            self._give_up(why)
+            self._unreported = True
+        if self._last.history:
+            await self._compare_reports()
         while self._unaudited:
             await self._store.append_audit(
                 AuditEntry(
@@ -454,3 +468,26 @@ class FailoverWatch:
         if not self._last.history:
             return PollOnEvent(event=asyncio.Event())
         return PollAfter(self._time.seconds_to_tick(self._interval))
+
+    def _give_up(self, why: str) -> None:
+        self._events.emit(StoreRegressed(why=why))
+        self._membership.lose(why)
+        self._unaudited.append(why)
+
+    async def _compare_reports(self) -> None:
+        stored = await self._store.get_checkpoint(REGRESSION_CHECKPOINT)
+        found = "" if stored is None else stored.value
+        if self._unreported:
+            if self._report in (None, found):
+                found = json.dumps(secrets.token_hex(8))
+                try:
+                    await self._store.set_checkpoint(
+                        REGRESSION_CHECKPOINT, found, expected=version_of(stored)
+                    )
+                except StaleVersion:
+                    # Another node was faster; the next pass reads its report.
+                    return
+            self._unreported = False
+        elif self._report not in (None, found):
+            self._give_up(_("another node found that the store went back"))
+        self._report = found
