@@ -1062,7 +1062,7 @@ export interface paths {
         put?: never;
         /**
          * Create an address at which calendar applications find the coming fires
-         * @description Create an address at which calendar applications find the coming fires. Everybody who knows
+         * @description Create an address at which calendar applications find the coming fires. Anyone with
          *     the address can read them.
          */
         post: operations["create_feed"];
@@ -2772,7 +2772,7 @@ export interface components {
         };
         /**
          * ApprovalStatus
-         * @description What became of an approval; `expired`: nobody decided in time.
+         * @description What became of an approval; `expired`: there was no decision in time.
          * @enum {string}
          */
         ApprovalStatus: "open" | "approved" | "rejected" | "expired" | "canceled";

@@ -49,7 +49,7 @@ _COLUMNS = [
 def create_feed(
     backend: Backend, output: Output, label: str | None, schedule: str | None, owner: str | None
 ) -> None:
-    """Create a feed and print its address, which is shown once. Everybody who knows the address
+    """Create a feed and print its address, which is shown once. Anyone with the address
     can read the coming fires. It reaches 90 days ahead; `?days=` changes this.
 
     \b

@@ -85,7 +85,7 @@ class Wait(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Of an approval: the decision at its deadline.
     default: Decision = Decision.REJECT
     on_reject: OnReject = OnReject.FAIL
-    #: Of an approval: the least role that may decide; None: whoever may operate the run.
+    #: Of an approval: the least role that may decide; None: each who may operate the run.
     role: Role | None = None
     #: Of an event: its name, and the key that it must have; an empty one takes any.
     event: str = ""

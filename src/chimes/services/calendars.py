@@ -70,7 +70,7 @@ class CalendarReport:
 
 
 class CalendarService:
-    """Everybody may read calendars; an admin changes them."""
+    """Every caller may read calendars; only an admin changes them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

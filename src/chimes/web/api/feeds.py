@@ -74,7 +74,7 @@ class FeedList(Out):
     "", status_code=201, responses=returns(NewFeedOut, 201) | NOT_FOUND | CONFLICT | BODY_ERRORS
 )
 async def create_feed(request: Request, body: FeedIn, context: Context, actor: Caller) -> Response:
-    """Create an address at which calendar applications find the coming fires. Everybody who knows
+    """Create an address at which calendar applications find the coming fires. Anyone with
     the address can read them."""
     owner = owner_filter(body.owner) if isinstance(body.owner, str) else body.owner
     made = await context.feeds.create(

@@ -804,7 +804,7 @@ SCHEMAS: Mapping[str, str] = {
     "RejectionIn": "The rejection of a proposal.",
     "Approval": "A step of a flow that waits for a decision, or waited.",
     "ApprovalList": "Approvals, the newest first.",
-    "ApprovalStatus": "What became of an approval; `expired`: nobody decided in time.",
+    "ApprovalStatus": "What became of an approval; `expired`: there was no decision in time.",
     "Decision": "A decision about an approval.",
     "DecisionIn": "A decision about an approval.",
     "DecisionMade": "What was decided about an approval.",

@@ -50,7 +50,7 @@ async def create_user(request: PageRequest) -> Response:
         return await _page(request, error=await request.form_error(error), form="user")
     response = request.redirect_with_toast(_("User {name} created.", name=user.name), to=_PATH)
     if was_open:
-        # Open mode has ended: whoever created the first user is signed in as that user.
+        # Open mode has ended: the creator of the first user is signed in as that user.
         secret, _session = await request.sessions.login_with_password(
             user.name,
             request.form.raw("password"),
