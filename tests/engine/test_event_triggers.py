@@ -20,7 +20,7 @@ import pytest
 from chimes.clock import SystemClock
 from chimes.config import Settings
 from chimes.config.connections import Connection
-from chimes.engine import sql_condition
+from chimes.engine import event_triggers, sql_condition
 from chimes.engine.event_triggers import EventTriggers
 from chimes.engine.events import RunEnded
 from chimes.engine.membership import StoreClock
@@ -42,6 +42,13 @@ from tests.engine.rig import FAILURE, SUCCESS, Rig, eventually
 from tests.store_contract.stores import KINDS, SHARED, Home, StoreKind
 
 QUEUE = Policy(overlap=Overlap.QUEUE)
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine one slow list would postpone the next one by a minute."""
+    monkeypatch.setattr(event_triggers, "MAX_LIST_SHARE", 1.0)
+    monkeypatch.setattr(event_triggers, "MAX_SWEEP_SHARE", 1.0)
 
 
 async def listen(rig: Rig, trigger: Trigger, **given: object) -> Schedule:

@@ -102,8 +102,10 @@ async def test_two_nodes_share_a_concurrency(rig: Rig) -> None:
     assert {(run.status, run.attempt) for run in runs} == {(RunStatus.SUCCEEDED, 1)}
     assert len(calls.at) == 30
     assert calls.most == 3
-    (report,) = await LimitService(rig.store).list_limits(ADMIN)
-    assert report.use.in_use == 0
+    # Permits are given back after the end of the run is stored.
+    await eventually(
+        lambda: LimitService(rig.store).list_limits(ADMIN), lambda found: found[0].use.in_use == 0
+    )
 
 
 async def test_a_waiting_run_says_so_and_leaves_the_node_to_others(rig: Rig) -> None:
@@ -186,6 +188,7 @@ async def test_breaker_opens_and_a_probe_closes_it(rig: Rig) -> None:
     opened, probe, second = calls.at[2:5]
     assert probe - opened > pause * 0.9
     assert second - probe > pause * 0.9
+    await until(lambda: rig.emitted(BreakerClosed))
     assert len(rig.emitted(BreakerOpened)) == 2
     assert len(rig.emitted(BreakerClosed)) == 1
     (report,) = await LimitService(rig.store).list_limits(ADMIN)
@@ -209,8 +212,10 @@ async def test_limits_of_owners_are_separate_and_shared_ones_are_not(rig: Rig) -
     rig.runner.gate.set()
     await all_ended(rig, [*mine, *theirs])
     assert any("no limit 'api'" in each.message for each in await rig.store.read_logs(theirs[0]))
-    reports = await LimitService(rig.store).list_limits(ADMIN)
-    assert {each.use.in_use for each in reports} == {0}
+    await eventually(
+        lambda: LimitService(rig.store).list_limits(ADMIN),
+        lambda found: {each.use.in_use for each in found} == {0},
+    )
 
 
 async def test_permits_survive_lost_answers_and_end_with_their_runs(rig: Rig) -> None:
