@@ -216,6 +216,8 @@ def test_bulk_actions_and_palette_of_the_schedule_page(
     dialog.get_by_role("button", name="Change").click()
     expect(page.get_by_role("status").first).to_contain_text("2 schedules done.")
     page.get_by_role("link", name="Back to list").click()
+    # Until its scripts are loaded, the form of the list opens a page instead of a dialog.
+    page.wait_for_url(re.compile(rf"{LIST}(\?.*)?$"))
     expect(page.get_by_text("team=sales")).to_have_count(2)
     page.get_by_label("Action", exact=True).select_option("pause")
     page.get_by_role("button", name="All 3 matching").click()
