@@ -90,6 +90,20 @@ def test_a_store_is_forecast_simulated_and_published(
     assert cli("feeds", "revoke", made["id"]).code == 3
 
 
+def test_a_schedule_ends_after_enough_successes(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "schedules.json"
+    ends = {
+        "trigger": {"kind": "cron", "expression": "0 * * * *", "timezone": "UTC"},
+        "target": {"url": "http://127.0.0.1:9/"},
+        "policy": {"end_after_successes": 2},
+    }
+    file.write_text(json.dumps({"schedules": {"ends": ends}}))
+    found = cli("simulate", "--file", str(file), "--from", "2030-01-01T00:30:00Z", "--json")
+    assert found.code == 0, found.err
+    slots = [row["slot"][11:16] for row in json.loads(found.out)["runs"]]
+    assert slots == ["01:00", "02:00"]
+
+
 def test_hashed_fields_and_shared_calendars_are_simulated_as_planned(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

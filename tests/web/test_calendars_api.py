@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from chimes.model.access import Actor
+from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId
 from chimes.services.schedules.history import Decision, fire_log
+from chimes.services.time_data import TimeDataService
 from chimes.triggers import BusinessDay, Sun
 from chimes.web.dashboard.schedule.fire_log import log_lines
 from tests.builders import a_schedule
@@ -60,6 +61,37 @@ async def test_a_calendar_is_used_changed_and_kept_while_in_use() -> None:
         assert (await rig.client.get(CALENDARS)).json() == {"items": []}
         bad = await rig.client.put(f"{CALENDARS}/bank", json={"ranges": [["x", "y"]]})
         assert bad.status_code == 422
+
+
+async def test_only_a_key_of_an_admin_without_scopes_changes_calendars() -> None:
+    async with serving() as rig:
+        admin = await rig.key(Role.ADMIN)
+        for role, scopes in (
+            (Role.OPERATOR, ()),
+            (Role.ADMIN, ("read",)),
+            (Role.ADMIN, ("write",)),
+        ):
+            body = {"name": "k", "role": role.value, "scopes": [*scopes]}
+            made = await rig.client.post("/api/v1/keys", json=body, headers=admin)
+            headers = {"Authorization": f"Bearer {made.json()['key']}"}
+            for method, given in (("PUT", {"dates": ["2030-12-31"]}), ("DELETE", None)):
+                answer = await rig.client.request(
+                    method, f"{CALENDARS}/bank", json=given, headers=headers
+                )
+                assert answer.status_code == 403, (role, scopes, method)
+        assert (await rig.client.get(CALENDARS, headers=admin)).json() == {"items": []}
+
+
+async def test_shared_calendars_and_hashed_fields_have_suggestions() -> None:
+    async with serving() as rig:
+        await rig.client.put(f"{CALENDARS}/DE-BANK", json={"dates": ["2030-12-31"]})
+        trigger = cron("H 9 * * *", exclude={"calendar": "DE-BANK"})
+        await rig.create(trigger=trigger)
+        answer = await rig.client.post("/api/v1/suggest", json={"trigger": trigger})
+        assert answer.status_code == 200, answer.text
+        # Its name looks like that of a region; its data are not those of a country.
+        await TimeDataService(rig.store, lambda: ("2026.1", "0.1")).check()
+        assert await TimeDataService(rig.store, lambda: ("2026.2", "0.2")).check() == ()
 
 
 async def test_a_due_slot_fires_before_a_calendar_excludes_its_day() -> None:

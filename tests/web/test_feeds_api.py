@@ -111,6 +111,11 @@ async def test_a_revoked_feed_is_not_found() -> None:
         assert (await rig.client.get("/api/v1/feeds", headers=ben)).json()["items"] == []
         answer = await rig.client.delete(f"/api/v1/feeds/{feed_id}", headers=ben)
         assert answer.status_code == 404
+        viewer = await rig.key(Role.VIEWER, ANN)
+        answer = await rig.client.delete(f"/api/v1/feeds/{feed_id}", headers=viewer)
+        assert answer.status_code == 403
+        for days in ("0", "367", "0001000000000000", "9" * 5000, "x"):
+            assert (await rig.client.get(path, params={"days": days})).status_code == 422, days
         answer = await rig.client.delete(f"/api/v1/feeds/{feed_id}", headers=ann)
         assert answer.status_code == 204
         assert (await rig.client.get(path)).status_code == 404

@@ -45,7 +45,7 @@ from chimes.model.run import (
     queue_order,
     unblock,
 )
-from chimes.model.schedule import Schedule, plan_after
+from chimes.model.schedule import Schedule, count_successes, counts_as_success, plan_after
 from chimes.triggers.values import format_moment, parse_duration, parse_time
 
 #: Runs that a simulation makes at most; it ends earlier then.
@@ -175,9 +175,11 @@ def simulate(
     keep_cursors: bool = False,
     most: int = MAX_SIMULATED,
 ) -> Simulation:
-    """`capacity`: runs that the nodes execute at once. `keep_cursors`: `since` is now, so overdue
-    and moved slots count; otherwise every schedule begins with its first slot after `since`.
-    `most`: runs after which it ends."""
+    """Simulates the schedules from `since` to `until`.
+
+    `capacity`: runs that all nodes together execute at once. `keep_cursors`: `since` is now, so
+    overdue and moved slots count; otherwise every schedule begins with its first slot after
+    `since`. `most`: runs after which it ends early."""
     begun = [as_it_will_fire(each, since) for each in schedules]
     planned = [each if keep_cursors else plan_after(each, since) for each in begun]
     world = _World(planned, since, until, capacity, durations, default_duration, outages, windows)
@@ -186,6 +188,8 @@ def simulate(
 
 
 class _World:
+    """The clock jumps to the next due slot or end of a run. An outage stops all nodes."""
+
     def __init__(
         self,
         schedules: Sequence[Schedule],
@@ -204,6 +208,8 @@ class _World:
         self._plan = with_maintenance(plan, windows)
         self._schedules = {each.id: each for each in schedules}
         self._templates: dict[ScheduleId, RunTemplate] = {}
+        #: Disabled because enough of their runs succeeded.
+        self._ended: set[ScheduleId] = set()
         self._succeeded = {each.id: each.last_success_at for each in schedules}
         self._due = [
             (each.next_run_at, each.id) for each in schedules if each.next_run_at is not None
@@ -213,7 +219,7 @@ class _World:
         self._active: dict[RunId, Run] = {}
         self._by_key: dict[str, dict[RunId, None]] = {}
         self._running: dict[RunId, None] = {}
-        #: When running runs end; entries of runs that were interrupted are stale.
+        #: When running runs end, with their fence: an entry with an older fence is ignored.
         self._ends: list[tuple[datetime, int, RunId, int]] = []
         #: Claimable runs by rank and owner.
         self._ready: dict[int, dict[int, list[tuple[tuple[int, datetime, datetime, str], RunId]]]]
@@ -265,7 +271,7 @@ class _World:
             self._fire(now)
             self._start_runs(now)
             following = self._next_moment()
-            # Runs that take no time, and schedules with more slots than one pass fires.
+            # Repeated for runs that take no time, and schedules with more slots than a pass fires.
             if following is None or following > now:
                 break
         self._peaks.append((now, len(self._running)))
@@ -297,6 +303,8 @@ class _World:
         due = self._due
         while due and due[0][0] <= now:
             _at, schedule_id = heapq.heappop(due)
+            if schedule_id in self._ended:
+                continue
             schedule = self._schedules[schedule_id]
             firing = self._plan(schedule, self._context(schedule), now)
             self._schedules[schedule_id] = firing.schedule
@@ -394,7 +402,13 @@ class _World:
             self._start_runs(now)
             assert run.schedule_id is not None
             self._succeeded[run.schedule_id] = at
-            self._finish(replace(run, status=RunStatus.SUCCEEDED, reason="", finished_at=at))
+            ended = replace(run, status=RunStatus.SUCCEEDED, reason="", finished_at=at)
+            self._finish(ended)
+            if counts_as_success(ended):
+                schedule = count_successes(self._schedules[run.schedule_id], 1, at)
+                self._schedules[run.schedule_id] = schedule
+                if not schedule.enabled:
+                    self._ended.add(schedule.id)
 
     def _finish(self, run: Run) -> None:
         self._active.pop(run.id, None)

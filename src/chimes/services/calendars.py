@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _, counted, joined
-from chimes.model.access import Actor, Role
+from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry, entry
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
@@ -405,7 +405,7 @@ def _with_uses(report: CalendarReport, actor: Actor, used: Collection[Schedule])
 
 
 def _check_admin(actor: Actor) -> None:
-    if actor.role is not Role.ADMIN:
+    if not actor.administers:
         raise NotAllowed(_("only an admin may change calendars"))
 
 

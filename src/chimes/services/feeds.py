@@ -36,6 +36,12 @@ class NewFeed:
     token: str
 
 
+def _check_may_change(actor: Actor, owner: Owner) -> None:
+    own = owner == actor.owner and may_control(actor)
+    if actor.is_agent or not (own or actor.may_write(owner)):
+        raise NotAllowed()
+
+
 class FeedService:
     def __init__(self, store: Store, schedules: ScheduleService) -> None:
         self._store = store
@@ -56,9 +62,8 @@ class FeedService:
             raise InvalidInput(
                 _("give exactly one of label, schedule and owner"), field="label", code="missing"
             )
-        if actor.is_agent or not (may_control(actor) or actor.may_write(actor.owner)):
-            # A feed outlives the key that made it.
-            raise NotAllowed()
+        # A feed outlives the key that made it.
+        _check_may_change(actor, actor.owner)
         check_text(label, "label")
         if schedule is not None:
             await self._schedules.get(actor, ScheduleId(schedule))
@@ -117,8 +122,7 @@ class FeedService:
             feed = next((each for each in feeds if each.id == feed_id), None)
             if feed is None or not actor.may_see(feed.owner):
                 raise NotFound(_("feed {id} not found", id=feed_id))
-            if feed.owner != actor.owner and actor.role is not Role.ADMIN:
-                raise NotAllowed()
+            _check_may_change(actor, feed.owner)
             audit = entry(
                 actor,
                 "revoke_feed",

@@ -106,7 +106,8 @@ class ForecastService:
         `exclude`: the schedule whose trigger it is."""
         now = await self._store.now()
         zone = await self._schedules.rules.zone_for(actor.owner, trigger)
-        resolved = trigger.with_default_zone(zone).with_default_anchor()
+        resolved = await self._schedules.rules.calendars.resolve(trigger)
+        resolved = resolved.with_default_zone(zone).with_default_anchor().seeded(exclude or "")
         others = [each for each in await self._schedules.list_visible(actor) if each.id != exclude]
 
         def compute() -> Suggestion:

@@ -1,8 +1,8 @@
 """Waits of flows: approvals that people decide, events that flows receive, pictures (ADR 81, 82).
 
-A wait is a run in the queue (`chimes.model.wait`). What ends it is one change of its row; the flow
-is then due at once. Both are repeated harmlessly, and a flow whose wake-up was lost looks again by
-itself.
+A wait is a child run in the queue that no node can claim (`chimes.model.wait`). Ending it is one
+change of its row; a second change makes the parent flow due at once (`expedite`). Both are
+idempotent. If a process dies between them, the flow's periodic check resumes it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ MAX_EVENTS, MAX_EVENTS_LENGTH = 500, 500_000
 EVENT_RETENTION = timedelta(days=1)
 #: The last approvals that were announced, oldest first.
 _RECENT, MAX_RECENT = "approvals", 1000
+#: Prefix of the documents that keep recent events, one per owner.
 _EVENTS = "flow-events:"
-#: Events whose senders may operate the runs of all owners.
+#: Events that reach the flows of all owners. The asterisk is part of the name, not a pattern.
 _EVERYWHERE = f"{_EVENTS}*"
 #: Waits that one page of a search reads.
 _PAGE = 200
@@ -86,8 +87,8 @@ class ApprovalService:
     async def find(
         self, actor: Actor, status: ApprovalStatus | None = None, *, limit: int
     ) -> list[Approval]:
-        """The newest first. Open ones are found in the queue, others among the last ones that were
-        announced: the history of all runs would be a long way."""
+        """Newest first. Open approvals are read from the queue, decided ones from the last
+        MAX_RECENT that were announced, because a search of all runs is too slow."""
         now = await self._store.now()
         owner = None if actor.sees_everything else actor.owner
         if status is ApprovalStatus.OPEN:
@@ -114,7 +115,8 @@ class ApprovalService:
             query = replace(query, after=page.next)
 
     async def count_open(self, actor: Actor) -> int:
-        """How many of the last ones the actor can see: cheap, for pages that show it often."""
+        """The open ones among the last MAX_RECENT that the actor may see. Cheap, for pages that are
+        polled."""
         recent = await self._recent()
         if not recent:
             return 0
@@ -258,7 +260,8 @@ class FlowEvents:
         return event, await self._deliver(event)
 
     async def _keep(self, event: WaitEvent) -> WaitEvent:
-        """Before any wait is ended: one that begins meanwhile finds it."""
+        """Stores the event before any wait is ended, so that a wait that begins meanwhile finds it.
+        Returns the stored one if its id was sent before."""
         name = _EVERYWHERE if event.everywhere else f"{_EVENTS}{event.owner}"
 
         def add(document: Document) -> tuple[Document, None]:
@@ -308,8 +311,8 @@ def _received(run: Run, event: WaitEvent) -> bool:
 async def receive_stored_event(
     store: Store, run: Run, since: datetime, used: Collection[str]
 ) -> Run | None:
-    """Ends a wait with the first event that was sent since then and is not used; None: there is
-    none."""
+    """Ends a wait with the first event stored since `since` whose id is not in `used`; None if
+    there is none."""
     for name in (f"{_EVENTS}{run.owner}", _EVERYWHERE):
         for event in _events_of(await DocumentStore(store, name).read()):
             if event.at >= since and event.id not in used and matches(run, event, event.at):

@@ -122,8 +122,10 @@ def _allowed_week(rule: Rule, day: date) -> bool:
 
 
 class RuleDays(DayMasks):
-    """The days of a rule, from one day to another; of each period only those at some positions, if
-    there are any (0 is the first day of the period that matches, -1 the last)."""
+    """The days of a rule from day `first` to day `last` (None: no end), as days since 1970.
+
+    `positions` are those of BYSETPOS within each period (0: the first matching day, -1: the last;
+    None: no BYSETPOS). `without` are days that EXDATE removes."""
 
     __slots__ = ("_first", "_last", "_months", "_positions", "_start", "_without")
 
@@ -251,7 +253,7 @@ def _parts(rule: Rule, start: int, last: int | None, without: frozenset[int]) ->
         for minute in rule.minutes or (clock % 3600 // 60,)
         for second in rule.seconds or (clock % 60,)
     ]
-    #: The positions of the days for each time; None: all days.
+    #: BYSETPOS counts pairs of day and time: the positions of the days for each time; None: all.
     wanted: dict[int, frozenset[int] | None] = dict.fromkeys(clocks)
     if rule.positions:
         found: dict[int, set[int]] = {}
@@ -339,11 +341,14 @@ class ElapsedSearch:
         daily = RuleMonths(rule._replace(freq="DAILY", interval=1))
         days = RuleDays(daily, 0, 0, None, None, frozenset())
         wall = WallTimes(days, minutes, seconds)
+        #: Every second that the BY parts allow.
         self._open = CronSearch(wall, wall, zone, after_gap=False, twice=True)
+        #: A BY part lists times within the period, such as BYMINUTE of an hourly rule.
         self._listed = (self._unit > 60 and bool(rule.minutes)) or (
             self._unit > 1 and bool(rule.seconds)
         )
         filters = rule.names_days or rule.months or rule.hours or rule.minutes or rule.seconds
+        #: Without BY parts a search is one calculation.
         self._plain = not filters
         self._last = last
         if rule.most is not None:

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from msgspec import Struct
 
 from chimes.triggers import Trigger
-from chimes.triggers.calendars import RECORDED_HOLIDAYS, holiday_days
+from chimes.triggers.calendars import RECORDED_HOLIDAYS, holiday_days, is_country
 from chimes.triggers.zones import RECORDED_ZONES, UTC_NAME, Zone, parse_zone, zone_names
 
 #: How far records reach.
@@ -106,7 +106,8 @@ def _collect(value: object, zones: set[str], codes: set[str]) -> None:
             if name == "timezone" and isinstance(each, str):
                 zones.add(each)
             elif name in ("holidays", "calendar") and isinstance(each, str):
-                if _CODE.fullmatch(each):
+                # A shared calendar may have such a name, too.
+                if _CODE.fullmatch(each) and is_country(each):
                     codes.add(each)
             else:
                 _collect(each, zones, codes)

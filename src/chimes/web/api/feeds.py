@@ -128,7 +128,8 @@ class _FeedEndpoint:
 
     async def read(self, request: Request) -> Response:
         days = request.query_params.get("days", str(DEFAULT_DAYS))
-        if not (days.isascii() and days.isdecimal() and 1 <= int(days[:4]) <= MAX_FEED_DAYS):
+        valid = days.isascii() and days.isdecimal() and len(days) <= 4
+        if not (valid and 1 <= int(days) <= MAX_FEED_DAYS):
             raise InvalidInput(
                 _("days is a number from 1 to {most}", most=MAX_FEED_DAYS),
                 field="days",
